@@ -1,0 +1,2 @@
+//! The `capstan` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Decides: pools, mounts, plans, and the loop that runs them.

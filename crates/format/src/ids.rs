@@ -1,0 +1,138 @@
+//! Names of things on tape: volumes, sessions, objects, keys.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::FormatError;
+
+/// A volume's barcode, the name people use: 1 to 8 characters of `A-Z 0-9`, as printed on the cartridge.
+///
+/// An ANSI label has room for six; the two further characters are the media type that libraries append (`L9`).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Volser(String);
+
+impl Volser {
+    /// Checks the characters and the length.
+    pub fn new(text: &str) -> Result<Self, FormatError> {
+        let fits = (1..=8).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
+        if !fits {
+            return Err(FormatError::Field { what: "volser", field: "characters", value: text.to_owned() });
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The barcode as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Volser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for Volser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Volser {
+    type Err = FormatError;
+    fn from_str(text: &str) -> Result<Self, FormatError> {
+        Self::new(text)
+    }
+}
+
+macro_rules! random_u64_id {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u64);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:016x}", self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:016x}", self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = FormatError;
+            fn from_str(text: &str) -> Result<Self, FormatError> {
+                let wrong = || FormatError::Field { what: $what, field: "hex digits", value: text.to_owned() };
+                if text.len() != 16 {
+                    return Err(wrong());
+                }
+                u64::from_str_radix(text, 16).map(Self).map_err(|_| wrong())
+            }
+        }
+    };
+}
+
+random_u64_id! {
+    /// One life of a volume: drawn at random each time the volume is labelled, so that blocks of an earlier life are
+    /// never taken for blocks of this one.
+    VolumeId, "volume id"
+}
+
+random_u64_id! {
+    /// One run that writes objects to one volume: drawn at random when the session is begun.
+    SessionId, "session id"
+}
+
+macro_rules! sixteen_byte_id {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub [u8; 16]);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = FormatError;
+            fn from_str(text: &str) -> Result<Self, FormatError> {
+                let wrong = || FormatError::Field { what: $what, field: "hex digits", value: text.to_owned() };
+                if text.len() != 32 || !text.is_ascii() {
+                    return Err(wrong());
+                }
+                let mut bytes = [0; 16];
+                for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+                    let digits = str::from_utf8(digits).map_err(|_| wrong())?;
+                    *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
+                }
+                Ok(Self(bytes))
+            }
+        }
+    };
+}
+
+sixteen_byte_id! {
+    /// One backup image of one source: a UUID of version 7, so that ids sort by the time they were drawn.
+    ObjectId, "object id"
+}
+
+sixteen_byte_id! {
+    /// The public name of a key: the first 16 bytes of HMAC-SHA-256 of `capstan key tag v1` under the key itself.
+    ///
+    /// It tells nothing about the key and anyone who holds the key can check that the tag is its own.
+    KeyTag, "key tag"
+}

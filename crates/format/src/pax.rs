@@ -1,0 +1,1 @@
+//! Pax members: headers written and read.

@@ -1,0 +1,1 @@
+//! Volume keys: lifecycle, envelopes, the sealed local store.

@@ -1,0 +1,161 @@
+//! The drive trait.
+//!
+//! It follows what SCSI stream commands (SSC-5) promise and no more: a write may be acknowledged from the drive's buffer and
+//! fail later, so only a synchronous flush says that blocks are on the medium; a write at a position drops what lay behind
+//! it; a filemark counts as one logical block. Conveniences live with their callers.
+
+use capstan_format::{Algorithm, KeyTag, Volser};
+use zeroize::ZeroizeOnDrop;
+
+use crate::DriveError;
+
+/// A key as it is loaded into a drive's key slot. It must never be printed, logged, cloned or written anywhere.
+#[derive(ZeroizeOnDrop)]
+pub struct DriveKey {
+    /// The key's public name; the drive stores it on the medium.
+    #[zeroize(skip)]
+    pub tag: KeyTag,
+    /// The cipher.
+    #[zeroize(skip)]
+    pub algorithm: Algorithm,
+    /// The key itself.
+    pub key: [u8; 32],
+}
+
+/// Which drive this is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DriveIdentity {
+    /// Name in messages and in the catalog: `virtual-0`, `/dev/tape/by-id/...`.
+    pub name: String,
+    /// Model: `virtual`, `LTO-9`.
+    pub model: String,
+    /// Whether it has a key slot.
+    pub encrypts: bool,
+}
+
+/// Shortest and longest block, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockLimits {
+    /// Shortest block that can be written.
+    pub min: u32,
+    /// Longest block that can be written.
+    pub max: u32,
+}
+
+/// How the loaded medium is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EncryptionState {
+    /// Nothing was ever written, or the medium was erased.
+    Blank,
+    /// Blocks are stored as they were given.
+    Plain,
+    /// Every block is encrypted with the key of this tag.
+    Encrypted {
+        /// The cipher.
+        algorithm: Algorithm,
+        /// The key's public name.
+        tag: KeyTag,
+    },
+}
+
+/// The loaded medium.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Medium {
+    /// Its barcode, from the medium's own memory or the changer.
+    pub volser: Option<Volser>,
+    /// Native capacity.
+    pub capacity_bytes: u64,
+    /// Bytes that can still be written behind the end of data.
+    pub remaining_bytes: u64,
+    /// Whether writing is barred by tab or by WORM.
+    pub write_protected: bool,
+    /// Whether and how it is encrypted.
+    pub encryption: EncryptionState,
+}
+
+/// Where the drive stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// Number of the block or filemark that the next read returns.
+    pub lbn: u64,
+    /// Whether early warning lies behind: room for trailers only.
+    pub early_warning: bool,
+}
+
+/// What a read met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// A block of this length; the position is behind it.
+    Block(usize),
+    /// A filemark; the position is behind it.
+    Filemark,
+    /// End of data; the position is unchanged.
+    EndOfData,
+}
+
+/// What a write met. The block or filemark was taken in both cases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteOutcome {
+    /// Taken.
+    Written,
+    /// Taken, and early warning lies behind: write the trailer, then go on to the next volume.
+    EarlyWarning,
+}
+
+/// Whether a filemark waits for the medium.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flush {
+    /// Returns when the drive has it in its buffer.
+    Buffered,
+    /// Returns when this and everything before it is on the medium.
+    Synchronous,
+}
+
+/// A tape drive.
+///
+/// Errors: any write may report the failure of an earlier one ([`DriveError::Deferred`]); then nothing since the last
+/// synchronous flush counts as written. After [`DriveError::Reset`] the position is unknown until a locate succeeds.
+pub trait Drive: Send {
+    /// Which drive this is.
+    fn identity(&self) -> DriveIdentity;
+
+    /// Makes the cartridge in the drive ready, at its beginning. `NoMedium` if there is none.
+    fn load(&mut self) -> Result<Medium, DriveError>;
+
+    /// Flushes, clears the key slot and lets the cartridge go. The cartridge stays in the drive for the changer to take.
+    fn unload(&mut self) -> Result<(), DriveError>;
+
+    /// The loaded medium.
+    fn medium(&mut self) -> Result<Medium, DriveError>;
+
+    /// Shortest and longest block.
+    fn block_limits(&self) -> BlockLimits;
+
+    /// Where the drive stands.
+    fn position(&mut self) -> Result<Position, DriveError>;
+
+    /// Goes to a logical block number; beyond the end of data is [`DriveError::BlankCheck`].
+    fn locate(&mut self, lbn: u64) -> Result<(), DriveError>;
+
+    /// Goes behind the last block.
+    fn space_to_end_of_data(&mut self) -> Result<(), DriveError>;
+
+    /// Passes over filemarks: behind the nth for a positive count; before the nth backwards for a negative one.
+    fn space_filemarks(&mut self, count: i64) -> Result<(), DriveError>;
+
+    /// Reads the next block into the front of `buffer`; a block longer than it is [`DriveError::BlockTooLong`] and passed.
+    fn read_block(&mut self, buffer: &mut [u8]) -> Result<ReadOutcome, DriveError>;
+
+    /// Writes one block at the position; what lay behind is gone. [`DriveError::EndOfMedium`]: not written, no room.
+    fn write_block(&mut self, block: &[u8]) -> Result<WriteOutcome, DriveError>;
+
+    /// Writes filemarks; zero of them with [`Flush::Synchronous`] is a plain flush.
+    fn write_filemarks(&mut self, count: u32, flush: Flush) -> Result<WriteOutcome, DriveError>;
+
+    /// Makes the medium blank from the beginning of tape: contents, and what its memory says of encryption.
+    fn erase(&mut self) -> Result<(), DriveError>;
+
+    /// Loads a key into the key slot, or clears it. With a key, blocks written from the beginning of tape on are encrypted,
+    /// and encrypted blocks can be read; without, only plain ones.
+    fn set_key(&mut self, key: Option<DriveKey>) -> Result<(), DriveError>;
+}

@@ -1,0 +1,150 @@
+//! What can go wrong in a drive, each with its blame.
+
+use capstan_format::KeyTag;
+use thiserror::Error;
+
+/// Why a drive did not do what it was asked. Sense key, code and qualifier of the SCSI condition stand in parentheses.
+#[derive(Debug, Error)]
+pub enum DriveError {
+    /// Host: no cartridge in the drive (2/3A/00).
+    #[error("drive {drive} holds no cartridge")]
+    NoMedium {
+        /// The drive.
+        drive: String,
+    },
+    /// Medium: barred by tab or WORM (7/27/00).
+    #[error("the cartridge in drive {drive} is write-protected: slide its tab, or choose another volume")]
+    WriteProtected {
+        /// The drive.
+        drive: String,
+    },
+    /// Medium: a block cannot be read (3/11/00); it was passed over.
+    #[error("block {lbn} cannot be read: {reason}")]
+    ReadFailed {
+        /// Its logical block number.
+        lbn: u64,
+        /// What was found.
+        reason: String,
+    },
+    /// Medium: a write failed (3/0C/00).
+    #[error("write at block {lbn} failed")]
+    WriteFailed {
+        /// The logical block number.
+        lbn: u64,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Drive: an earlier write failed (response 71h); everything since the last synchronous flush is uncommitted.
+    #[error("an earlier write failed after it was accepted: nothing since the last flush is on the medium")]
+    Deferred {
+        /// The cause.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Medium: nothing is written there (8/00/05).
+    #[error("block {lbn} lies beyond the end of data at block {end_of_data}")]
+    BlankCheck {
+        /// What was asked for.
+        lbn: u64,
+        /// Where data ends.
+        end_of_data: u64,
+    },
+    /// Medium: no room (D/00/02); the block was not written.
+    #[error("the cartridge is full at block {lbn}")]
+    EndOfMedium {
+        /// Where the write was tried.
+        lbn: u64,
+    },
+    /// Caller: the block on the medium is longer than the buffer; it was passed over.
+    #[error("block {lbn} has {found} bytes, the buffer {buffer}")]
+    BlockTooLong {
+        /// Its logical block number.
+        lbn: u64,
+        /// Its length.
+        found: usize,
+        /// Length of the buffer.
+        buffer: usize,
+    },
+    /// Caller: a block outside the limits.
+    #[error("a block of {len} bytes is outside the drive's limits of {min} to {max}")]
+    BlockLength {
+        /// What was asked for.
+        len: usize,
+        /// Shortest.
+        min: u32,
+        /// Longest.
+        max: u32,
+    },
+    /// Medium: another generation or format (3/30, 5/30/00).
+    #[error("drive {drive} cannot use this cartridge: {reason}")]
+    Incompatible {
+        /// The drive.
+        drive: String,
+        /// Why.
+        reason: String,
+    },
+    /// Keys: the block is encrypted and no key is loaded, or the drive has no key slot (7/74/01).
+    #[error("block {lbn} is encrypted with key {tag}, which is not loaded in drive {drive}")]
+    NoKey {
+        /// The drive.
+        drive: String,
+        /// The block.
+        lbn: u64,
+        /// The key it needs.
+        tag: KeyTag,
+    },
+    /// Keys: another key than the loaded one (7/74/02).
+    #[error("the volume is encrypted with key {needed}, but drive {drive} holds key {loaded}")]
+    WrongKey {
+        /// The drive.
+        drive: String,
+        /// The key on the medium.
+        needed: KeyTag,
+        /// The key in the slot.
+        loaded: KeyTag,
+    },
+    /// Medium or attacker: ciphertext and tag do not agree (7/74/04).
+    #[error("block {lbn} was altered: its authentication tag does not match")]
+    Integrity {
+        /// The block.
+        lbn: u64,
+    },
+    /// Caller: what may not be mixed: appending plain blocks to an encrypted volume or the reverse (7/26/10).
+    #[error("drive {drive} may not append here: {reason}")]
+    MixedEncryption {
+        /// The drive.
+        drive: String,
+        /// Which rule.
+        reason: &'static str,
+    },
+    /// Medium: the end of data could not be found (8/14/03): read-only recovery.
+    #[error("the end of data is lost: {reason}")]
+    EndOfDataLost {
+        /// What was found.
+        reason: String,
+    },
+    /// Host: reset or power-on (6/29/00): the position is unknown.
+    #[error("drive {drive} was reset: its position is unknown until a locate succeeds")]
+    Reset {
+        /// The drive.
+        drive: String,
+    },
+    /// Drive: hardware (4/xx).
+    #[error("drive {drive} failed: {reason}")]
+    Hardware {
+        /// The drive.
+        drive: String,
+        /// What it said.
+        reason: String,
+    },
+    /// Host: the file below a virtual cartridge, or the system call below a real drive.
+    #[error("{what}")]
+    Host {
+        /// What was done to what.
+        what: String,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+}

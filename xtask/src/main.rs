@@ -1,0 +1,2 @@
+//! Work on the project itself.
+fn main() {}
