@@ -2,6 +2,28 @@
 //!
 //! The mover never sees the catalog: it reports what it wrote and where, and whoever runs it records that.
 
+mod block;
+mod connection;
+mod copy;
+mod error;
+mod interleave;
+mod meters;
+mod pack;
+mod pool;
+mod read;
+mod session;
 mod sink;
+mod volume;
+mod writer;
 
+pub use connection::Connection;
+pub use copy::{CheckpointBounds, CopyHost, HostError, VolumeEnd};
+pub use error::MoverError;
+pub use interleave::ExtentBounds;
+pub use meters::{Bottleneck, Meters};
+pub use pack::PackOptions;
+pub use read::{ExtentPlace, Pass, ReadPlan, Run, VolumePlace, Wanted, WantedMember, WantedStream, plan_reads};
+pub use session::{Session, SessionOptions, SessionOutcome};
 pub use sink::{Baseline, Metadata, Stopped, StreamSink, Verdict};
+pub use volume::{FIRST_SESSION_LBN, FoundCheckpoint, VolumeReader, read_label, write_label};
+pub use writer::{Commit, Mounted};
