@@ -143,11 +143,11 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_bit_of_a_block_is_seen(payload in vec(any::<u8>(), 0..200), at in any::<prop::sample::Index>(), bit in 0..8) {
+    fn a_flipped_bit_of_a_block_is_seen(payload in vec(any::<u8>(), 0..200), at in any::<prop::sample::Index>(), bit in 0u32..8) {
         let (header, mut bytes) = block(&payload);
         prop_assert_eq!(BlockHeader::open(&bytes).expect("an intact block"), (header, payload.as_slice()));
         let at = at.index(bytes.len());
-        bytes[at] ^= 1 << bit;
+        bytes[at] ^= 1u8 << bit;
         prop_assert!(BlockHeader::open(&bytes).is_err());
     }
 
