@@ -1,5 +1,8 @@
 //! A connection: one source's stream, cut into chunks.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use capstan_format::{BLOCK_HEADER_LEN, FileEntry, ObjectId};
 
 use crate::block::{Chunk, ChunkPlace};
@@ -15,6 +18,7 @@ pub struct Connection {
     number: u16,
     pool: BlockPool,
     packer: Packer,
+    stop: Arc<AtomicBool>,
     buffer: Option<Buffer>,
     filled: usize,
     sequence: u32,
@@ -25,12 +29,13 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(object: ObjectId, number: u16, pool: BlockPool, packer: Packer) -> Self {
+    pub(crate) fn new(object: ObjectId, number: u16, pool: BlockPool, packer: Packer, stop: Arc<AtomicBool>) -> Self {
         Self {
             object,
             number,
             pool,
             packer,
+            stop,
             buffer: None,
             filled: 0,
             sequence: 0,
@@ -77,6 +82,9 @@ impl StreamSink for Connection {
             self.hand_on(false)?;
         }
         if self.buffer.is_none() {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Stopped);
+            }
             self.buffer = Some(self.pool.take()?);
         }
         let buffer = self.buffer.as_mut().ok_or(Stopped)?;

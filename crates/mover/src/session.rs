@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -57,6 +57,7 @@ enum Control {
 pub struct Session {
     pool: BlockPool,
     packer: Packer,
+    stop: Arc<AtomicBool>,
     workers: PackWorkers,
     control: Sender<Control>,
     interleaver: JoinHandle<()>,
@@ -71,11 +72,13 @@ pub struct SessionOutcome {
 }
 
 impl Session {
-    /// Starts the threads. Nothing is mounted before the first object begins.
+    /// Starts the threads. Nothing is mounted before the first object begins. Once `stop` is set, sources are told so at their
+    /// next chunk; what they have handed on is still written and flushed by [`Session::finish`].
     pub fn start(
         options: &SessionOptions,
         record: &SessionRecord,
         hosts: Vec<Box<dyn CopyHost>>,
+        stop: Arc<AtomicBool>,
     ) -> Result<Self, MoverError> {
         let meters = Arc::new(Meters::default());
         // Each connection may hold a chunk and a spare, each worker a chunk and a spare; the rest is buffer.
@@ -102,7 +105,7 @@ impl Session {
         let (interleave, watched) = (Interleave::new(options.extents), pool.clone());
         let loop_ = InterleaveLoop { interleave, pool: watched, queues, ending: HashMap::new(), lasts: HashMap::new() };
         let interleaver = spawn("interleave", move || loop_.run(&controls))?;
-        Ok(Self { pool, packer, workers, control, interleaver, copies, meters })
+        Ok(Self { pool, packer, stop, workers, control, interleaver, copies, meters })
     }
 
     /// Announces an object; its connections come after.
@@ -112,7 +115,7 @@ impl Session {
 
     /// One connection of an announced object.
     pub fn connection(&self, object: ObjectId, number: u16) -> Connection {
-        Connection::new(object, number, self.pool.clone(), self.packer.share())
+        Connection::new(object, number, self.pool.clone(), self.packer.share(), Arc::clone(&self.stop))
     }
 
     /// Announces that an object is whole once the last blocks of its `connections` connections are written.
@@ -128,7 +131,7 @@ impl Session {
     /// Writes what is left, closes the session on every volume and says how each copy ended. All connections must be
     /// finished or dropped.
     pub fn finish(self) -> SessionOutcome {
-        let Self { pool, packer, workers, control, interleaver, copies, meters } = self;
+        let Self { pool, packer, stop: _, workers, control, interleaver, copies, meters } = self;
         drop(packer);
         workers.join();
         // The interleaver may be gone already because every copy has failed.
