@@ -3,5 +3,10 @@
 //! The mover never sees the catalog: it reports what it wrote and where, and whoever runs it records that.
 
 mod sink;
+mod source;
 
 pub use sink::{Baseline, Metadata, Stopped, StreamSink, Verdict};
+pub use source::{
+    Mounts, Problem, ProblemKind, Progress, Severity, SourceError, SourceReport, TreeOptions, TreeSource,
+    change_fingerprint,
+};
