@@ -6,9 +6,6 @@
 
 use capstan_format::Volser;
 
-/// The pool that feeds all others.
-pub const SCRATCH_POOL: &str = "scratch";
-
 /// How far a volume has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
@@ -27,14 +24,23 @@ pub enum Fill {
 pub struct Candidate {
     /// Its barcode.
     pub volser: Volser,
-    /// Its pool.
-    pub pool: String,
+    /// Its pool; `None` for scratch, which feeds the pools that let it.
+    pub pool: Option<String>,
     /// How far it has come.
     pub fill: Fill,
     /// Bytes written.
     pub written_bytes: u64,
     /// Whether it is in the library.
     pub present: bool,
+}
+
+/// Where a pool may get volumes from when its own are used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refill {
+    /// From scratch.
+    pub scratch: bool,
+    /// From new cartridges.
+    pub create: bool,
 }
 
 /// What to write to.
@@ -64,24 +70,25 @@ pub struct Shortage {
 }
 
 /// Chooses a volume for `pool`, leaving out those in `in_use`.
-pub fn choose_volume(candidates: &[Candidate], pool: &str, in_use: &[Volser], may_create: bool) -> Choice {
+pub fn choose_volume(candidates: &[Candidate], pool: &str, in_use: &[Volser], refill: Refill) -> Choice {
     let free = |candidate: &&Candidate| candidate.present && !in_use.contains(&candidate.volser);
-    let of = |name: &str, fill: Fill| {
-        let name = name.to_owned();
+    let of = |name: Option<&str>, fill: Fill| {
+        let name = name.map(str::to_owned);
         candidates.iter().filter(free).filter(move |candidate| candidate.pool == name && candidate.fill == fill)
     };
-    if let Some(fullest) = of(pool, Fill::Filling).max_by_key(|c| (c.written_bytes, std::cmp::Reverse(c.volser.clone()))) {
+    if let Some(fullest) = of(Some(pool), Fill::Filling).max_by_key(|c| (c.written_bytes, std::cmp::Reverse(c.volser.clone()))) {
         return Choice::Append(fullest.volser.clone());
     }
-    let empty = of(pool, Fill::Empty).min_by_key(|c| c.volser.clone());
-    if let Some(empty) = empty.or_else(|| of(SCRATCH_POOL, Fill::Empty).min_by_key(|c| c.volser.clone())) {
+    let empty = of(Some(pool), Fill::Empty).min_by_key(|c| c.volser.clone());
+    let scratch = || of(None, Fill::Empty).min_by_key(|c| c.volser.clone()).filter(|_| refill.scratch);
+    if let Some(empty) = empty.or_else(scratch) {
         return Choice::Label(empty.volser.clone());
     }
-    if may_create {
+    if refill.create {
         return Choice::Create;
     }
     let mut shortage = Shortage { full: 0, barred: 0, absent: 0, in_use: 0 };
-    for candidate in candidates.iter().filter(|c| c.pool == pool || c.pool == SCRATCH_POOL) {
+    for candidate in candidates.iter().filter(|c| c.pool.as_deref().is_none_or(|of| of == pool)) {
         if !candidate.present {
             shortage.absent += 1;
         } else if in_use.contains(&candidate.volser) {
@@ -99,12 +106,15 @@ pub fn choose_volume(candidates: &[Candidate], pool: &str, in_use: &[Volser], ma
 mod tests {
     use super::*;
 
+    const ANY: Refill = Refill { scratch: true, create: true };
+    const NONE: Refill = Refill { scratch: false, create: false };
+
     fn volser(name: &str) -> Volser {
         Volser::new(name).expect("a volser")
     }
 
     fn candidate(name: &str, pool: &str, fill: Fill, written_bytes: u64) -> Candidate {
-        Candidate { volser: volser(name), pool: pool.to_owned(), fill, written_bytes, present: true }
+        Candidate { volser: volser(name), pool: (pool != "scratch").then(|| pool.to_owned()), fill, written_bytes, present: true }
     }
 
     #[test]
@@ -114,20 +124,20 @@ mod tests {
             candidate("B", "daily", Fill::Filling, 20),
             candidate("C", "daily", Fill::Empty, 0),
         ];
-        assert_eq!(choose_volume(&volumes, "daily", &[], true), Choice::Append(volser("B")));
-        assert_eq!(choose_volume(&volumes, "daily", &[volser("B")], true), Choice::Append(volser("A")));
+        assert_eq!(choose_volume(&volumes, "daily", &[], ANY), Choice::Append(volser("B")));
+        assert_eq!(choose_volume(&volumes, "daily", &[volser("B")], ANY), Choice::Append(volser("A")));
     }
 
     #[test]
     fn a_volume_of_another_pool_is_never_taken() {
         let volumes = [candidate("A", "plain", Fill::Filling, 10), candidate("B", "plain", Fill::Empty, 0)];
-        assert_eq!(choose_volume(&volumes, "daily", &[], true), Choice::Create);
+        assert_eq!(choose_volume(&volumes, "daily", &[], ANY), Choice::Create);
     }
 
     #[test]
     fn scratch_feeds_a_pool_that_has_none() {
-        let volumes = [candidate("A", "daily", Fill::Full, 10), candidate("S", SCRATCH_POOL, Fill::Empty, 0)];
-        assert_eq!(choose_volume(&volumes, "daily", &[], true), Choice::Label(volser("S")));
+        let volumes = [candidate("A", "daily", Fill::Full, 10), candidate("S", "scratch", Fill::Empty, 0)];
+        assert_eq!(choose_volume(&volumes, "daily", &[], ANY), Choice::Label(volser("S")));
     }
 
     #[test]
@@ -141,6 +151,6 @@ mod tests {
             candidate("D", "daily", Fill::Filling, 1),
         ];
         let shortage = Shortage { full: 1, barred: 1, absent: 1, in_use: 1 };
-        assert_eq!(choose_volume(&volumes, "daily", &[volser("D")], false), Choice::Nothing(shortage));
+        assert_eq!(choose_volume(&volumes, "daily", &[volser("D")], NONE), Choice::Nothing(shortage));
     }
 }

@@ -14,6 +14,7 @@ mod pool;
 mod read;
 mod session;
 mod sink;
+mod source;
 mod volume;
 mod writer;
 
@@ -27,5 +28,9 @@ pub use pack::PackOptions;
 pub use read::{ExtentPlace, Pass, ReadPlan, Run, VolumePlace, Wanted, WantedMember, WantedStream, plan_reads};
 pub use session::{Session, SessionOptions, SessionOutcome};
 pub use sink::{Baseline, Metadata, Stopped, StreamSink, Verdict};
+pub use source::{
+    Mounts, Problem, ProblemKind, Progress, Severity, SourceError, SourceReport, TreeOptions, TreeSource,
+    change_fingerprint,
+};
 pub use volume::{FIRST_SESSION_LBN, FoundCheckpoint, VolumeReader, read_label, write_label};
 pub use writer::{Commit, Mounted};
