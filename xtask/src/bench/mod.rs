@@ -1,0 +1,7 @@
+//! Measures capstan and its peers.
+pub(crate) mod reader;
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {}
+pub(crate) fn run(_: &std::path::Path, _: &Arguments) -> anyhow::Result<std::process::ExitCode> {
+    anyhow::bail!("soon")
+}
