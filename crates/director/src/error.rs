@@ -6,7 +6,7 @@ use capstan_catalog::CatalogError;
 use capstan_format::Volser;
 use capstan_keys::KeyError;
 use capstan_mover::MoverError;
-use capstan_tape::DriveError;
+use capstan_tape::{ChangerError, DriveError};
 use thiserror::Error;
 
 use crate::pools::Shortage;
@@ -166,6 +166,18 @@ pub enum DirectorError {
     /// The drive.
     #[error(transparent)]
     Drive(#[from] DriveError),
+    /// The drive, with a volume in it.
+    #[error("volume {volser}: {source}")]
+    Volume {
+        /// The volume.
+        volser: Volser,
+        /// What the drive said.
+        #[source]
+        source: DriveError,
+    },
+    /// The library's robot.
+    #[error(transparent)]
+    Changer(ChangerError),
     /// The host.
     #[error("cannot {what} {}", path.display())]
     Host {

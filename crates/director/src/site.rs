@@ -81,7 +81,8 @@ impl Site {
             feed: ScratchFeed::Allowed,
         };
         catalog.put_pool(&pool)?;
-        VirtualLibrary::open(dir.join(&options.config.library.path), options.config.library.drives)?;
+        let library = &options.config.library;
+        VirtualLibrary::open(dir.join(&library.path), library.drives).map_err(DirectorError::Changer)?;
         // Last, because its presence says that the directory is whole.
         let staged = dir.join("capstan.toml.new");
         std::fs::write(&staged, options.config.to_text()).map_err(DirectorError::host("write", &staged))?;
@@ -90,27 +91,34 @@ impl Site {
 
     /// Opens a state directory. Without `unlock` everything works that needs no key.
     pub fn open(dir: &Path, unlock: Option<&Unlock>, clock: Clock, events: Events) -> Result<Self, DirectorError> {
+        if !dir.join("capstan.toml").exists() {
+            return Err(DirectorError::NotInitialised { path: dir.to_owned() });
+        }
+        let catalog = Arc::new(Mutex::new(Catalog::open(&dir.join("catalog"))?));
+        Self::assemble(dir, catalog, unlock, clock, events)
+    }
+
+    pub(crate) fn assemble(
+        dir: &Path,
+        catalog: Arc<Mutex<Catalog>>,
+        unlock: Option<&Unlock>,
+        clock: Clock,
+        events: Events,
+    ) -> Result<Self, DirectorError> {
         let config_path = dir.join("capstan.toml");
         if !config_path.exists() {
             return Err(DirectorError::NotInitialised { path: dir.to_owned() });
         }
         let config = Config::read(&config_path)?;
-        let catalog = Catalog::open(&dir.join("catalog"))?;
-        let library = VirtualLibrary::open(dir.join(&config.library.path), config.library.drives)?;
+        let library = VirtualLibrary::open(dir.join(&config.library.path), config.library.drives);
+        let library = library.map_err(DirectorError::Changer)?;
         let keys = match unlock {
             Some(unlock) => Some(Arc::new(Mutex::new(SealedStore::open(&dir.join("keys.db"), unlock)?))),
             None => None,
         };
-        Ok(Self {
-            dir: dir.to_owned(),
-            config,
-            catalog: Arc::new(Mutex::new(catalog)),
-            keys,
-            library: Arc::new(Mutex::new(library)),
-            clock,
-            events,
-            client: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        })
+        let client = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let library = Arc::new(Mutex::new(library));
+        Ok(Self { dir: dir.to_owned(), config, catalog, keys, library, clock, events, client })
     }
 
     /// The state directory.

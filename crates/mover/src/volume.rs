@@ -160,14 +160,27 @@ impl<'a> VolumeReader<'a> {
 
     /// The last checkpoint on the volume, if it has any.
     pub fn last_checkpoint(&mut self) -> Result<Option<FoundCheckpoint>, MoverError> {
+        self.last_checkpoint_lbn()?.map(|lbn| self.checkpoint(lbn)).transpose()
+    }
+
+    /// Where the last checkpoint stands, by the last filemark alone.
+    pub fn last_checkpoint_lbn(&mut self) -> Result<Option<u64>, MoverError> {
         self.at = None;
         self.drive.space_to_end_of_data().map_err(MoverError::drive(&self.volser))?;
+        self.filemark_before()
+    }
+
+    /// Where the checkpoint before the one at `lbn` stands, by filemarks alone: the way on where one cannot be read.
+    pub fn checkpoint_lbn_before(&mut self, lbn: u64) -> Result<Option<u64>, MoverError> {
+        self.at = None;
+        self.drive.locate(lbn).map_err(MoverError::drive(&self.volser))?;
+        self.filemark_before()
+    }
+
+    fn filemark_before(&mut self) -> Result<Option<u64>, MoverError> {
         self.drive.space_filemarks(-1).map_err(MoverError::drive(&self.volser))?;
         let filemark = self.drive.position().map_err(MoverError::drive(&self.volser))?.lbn;
-        if filemark < FIRST_SESSION_LBN {
-            return Ok(None);
-        }
-        self.checkpoint(filemark - 1).map(Some)
+        Ok((filemark > FIRST_SESSION_LBN).then(|| filemark - 1))
     }
 
     /// The checkpoint at `lbn`.
