@@ -142,7 +142,9 @@ impl Site {
         let elements = locked(&self.library).inventory().map_err(DirectorError::Changer)?;
         let rows = elements.into_iter().filter(|element| is_drive(element.address)).map(|element| DriveRow {
             number: match element.address {
-                ElementAddress::Drive(number) | ElementAddress::Slot(number) | ElementAddress::ImportExport(number) => number,
+                ElementAddress::Drive(number) | ElementAddress::Slot(number) | ElementAddress::ImportExport(number) => {
+                    number
+                }
             },
             volser: element.volser,
         });
@@ -180,7 +182,8 @@ impl Site {
         let mut freed = Vec::new();
         for volume in catalog.volumes()? {
             let used = matches!(volume.state, VolumeState::Filling | VolumeState::Full) && volume.checkpoint_lbn > 0;
-            let living = catalog.objects_on(&volume.volser)?.iter().any(|object| object.status != ObjectStatus::Expired);
+            let living =
+                catalog.objects_on(&volume.volser)?.iter().any(|object| object.status != ObjectStatus::Expired);
             if used && !living {
                 catalog.update_volume(&volume.volser, |volume| {
                     volume.state = VolumeState::Scratch;

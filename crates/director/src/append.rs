@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use capstan_catalog::{CheckpointSeen, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
-use capstan_format::{BLOCK_HEADER_LEN, SessionId, VolumeHeader, VolumeId, Volser};
+use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeHeader, VolumeId};
 use capstan_mover::{
     Commit, CopyHost, FIRST_SESSION_LBN, FoundCheckpoint, HostError, Mounted, VolumeEnd, VolumeReader, write_label,
 };
@@ -85,7 +85,7 @@ pub(crate) fn label_volume(
     let (volser, now_ns) = (volume.volser.clone(), desk.now_ns());
     let known = locked(&desk.catalog).volume(&volser)?.unwrap_or_else(|| Volume::blank(volser.clone()));
     let recycled = if known.id.is_some() { known.recycled + 1 } else { known.recycled };
-    let mut key = None;
+    let mut key: Option<VolumeKey> = None;
     if let Some(algorithm) = pool.and_then(|pool| pool.encryption) {
         let keys = desk.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
         let issued = locked(keys).key_for_new_volume(&volser, algorithm, now_ns)?;
@@ -121,6 +121,9 @@ pub(crate) fn label_volume(
     };
     locked(&desk.catalog).relabelled(&row)?;
     write_label(volume.drive.as_mut(), &header)?;
+    if let (Some(key), Some(keys)) = (key, desk.keys.as_deref()) {
+        locked(keys).activate(&volser, &key.tag, now_ns)?;
+    }
     volume.medium = volume.drive.medium()?;
     let pool = header.pool;
     (desk.events)(Event::Labelled { volser, pool, recycled });
@@ -130,7 +133,12 @@ pub(crate) fn label_volume(
 /// Checkpoints on the volume that the catalog lacks: a run was killed between flush and commit.
 ///
 /// Also finds that the volume ends before its last checkpoint as the catalog knows it, which bars it from being written.
-pub(crate) fn catch_up(desk: &Desk, volume: &mut InDrive, known: &Volume, life: VolumeId) -> Result<u64, DirectorError> {
+pub(crate) fn catch_up(
+    desk: &Desk,
+    volume: &mut InDrive,
+    known: &Volume,
+    life: VolumeId,
+) -> Result<u64, DirectorError> {
     let volser = volume.volser.clone();
     let mut reader = VolumeReader::new(volume.drive.as_mut(), volser.clone(), life);
     let Some(last) = reader.last_checkpoint()? else {

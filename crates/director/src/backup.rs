@@ -8,8 +8,8 @@ use std::time::Instant;
 use capstan_catalog::{Object, ObjectFilter, ObjectStatus, Pool};
 use capstan_format::{EntryFlags, ObjectId, ObjectKind, ObjectRecord, ObjectState, SessionRecord};
 use capstan_mover::{
-    Baseline, Bottleneck, CheckpointBounds, Connection, CopyHost, ExtentBounds, Meters, Metadata, MoverError, PackOptions,
-    Progress, Session, SessionOptions, SourceReport, TreeOptions, TreeSource,
+    Baseline, Bottleneck, CheckpointBounds, Connection, CopyHost, ExtentBounds, Metadata, Meters, MoverError,
+    PackOptions, Progress, Session, SessionOptions, SourceReport, TreeOptions, TreeSource,
 };
 use uuid::{ContextV7, Timestamp, Uuid};
 
@@ -312,7 +312,14 @@ impl Site {
         let kind = ObjectKind::Tree;
         if request.target == Target::Null {
             let record = self.new_record(source.clone(), kind, None, request, pool);
-            return Ok(Job { path: Some(path.to_owned()), source, record, resumed: false, first_connection: 0, baseline: None });
+            return Ok(Job {
+                path: Some(path.to_owned()),
+                source,
+                record,
+                resumed: false,
+                first_connection: 0,
+                baseline: None,
+            });
         }
         let catalog = locked(&self.catalog);
         let latest = catalog.latest(&filter)?;

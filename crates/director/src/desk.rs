@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use capstan_catalog::{Catalog, Volume, VolumeState};
-use capstan_format::{KeyTag, VolumeHeader, VolumeId, Volser};
+use capstan_format::{KeyTag, Volser, VolumeHeader, VolumeId};
 use capstan_keys::SealedStore;
 use capstan_mover::{HostError, ReadHost, VolumePlace, read_label};
 use capstan_tape::{
@@ -96,7 +96,12 @@ impl Desk {
     }
 
     /// Unloads the drive and brings the volume back to its slot.
-    pub(crate) fn dismount(&self, mut drive: Box<dyn Drive>, number: u32, volser: &Volser) -> Result<(), DirectorError> {
+    pub(crate) fn dismount(
+        &self,
+        mut drive: Box<dyn Drive>,
+        number: u32,
+        volser: &Volser,
+    ) -> Result<(), DirectorError> {
         let unloaded = drive.unload();
         let back = locked(&self.library).unload(number);
         locked(&self.in_use).retain(|other| other != volser);
@@ -105,16 +110,16 @@ impl Desk {
     }
 
     /// The key of a tag, ready for the drive's key slot.
-    pub(crate) fn drive_key(&self, tag: &KeyTag) -> Result<DriveKey, DirectorError> {
+    pub(crate) fn drive_key(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, DirectorError> {
         let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let key = locked(keys).key_by_tag(tag)?;
+        let key = locked(keys).key_by_tag(volser, tag)?;
         Ok(DriveKey { tag: *tag, algorithm: key.algorithm(), key: *key.expose() })
     }
 
     /// Loads the key that the medium names, if it names one, and reads the label.
     pub(crate) fn open_label(&self, volume: &mut InDrive) -> Result<VolumeHeader, DirectorError> {
         if let EncryptionState::Encrypted { tag, .. } = volume.medium.encryption {
-            let key = self.drive_key(&tag)?;
+            let key = self.drive_key(&volume.volser, &tag)?;
             volume.drive.set_key(Some(key))?;
         }
         Ok(read_label(volume.drive.as_mut(), &volume.volser)?)

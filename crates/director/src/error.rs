@@ -101,7 +101,9 @@ pub enum DirectorError {
         shortage: Shortage,
     },
     /// Operator: there is data on it.
-    #[error("volume {volser} holds {objects} objects of which it may be the last copy: they would be gone for good. Use --force if that is meant")]
+    #[error(
+        "volume {volser} holds {objects} objects of which it may be the last copy: they would be gone for good. Use --force if that is meant"
+    )]
     VolumeHoldsData {
         /// The volume.
         volser: Volser,
@@ -109,7 +111,9 @@ pub enum DirectorError {
         objects: usize,
     },
     /// Medium: the volume is not what the catalog knows.
-    #[error("volume {volser} is not as the catalog knows it: {reason}. It is set aside as suspect; nothing was written to it")]
+    #[error(
+        "volume {volser} is not as the catalog knows it: {reason}. It is set aside as suspect; nothing was written to it"
+    )]
     VolumeDiffers {
         /// The volume.
         volser: Volser,

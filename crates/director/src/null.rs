@@ -1,6 +1,6 @@
 //! A copy that goes nowhere: the whole data path without a drive.
 
-use capstan_format::{SessionId, VolumeId, Volser};
+use capstan_format::{SessionId, Volser, VolumeId};
 use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, VolumeEnd};
 use capstan_tape::{Drive, NullDrive};
 

@@ -76,7 +76,9 @@ pub fn choose_volume(candidates: &[Candidate], pool: &str, in_use: &[Volser], re
         let name = name.map(str::to_owned);
         candidates.iter().filter(free).filter(move |candidate| candidate.pool == name && candidate.fill == fill)
     };
-    if let Some(fullest) = of(Some(pool), Fill::Filling).max_by_key(|c| (c.written_bytes, std::cmp::Reverse(c.volser.clone()))) {
+    if let Some(fullest) =
+        of(Some(pool), Fill::Filling).max_by_key(|c| (c.written_bytes, std::cmp::Reverse(c.volser.clone())))
+    {
         return Choice::Append(fullest.volser.clone());
     }
     let empty = of(Some(pool), Fill::Empty).min_by_key(|c| c.volser.clone());
@@ -114,7 +116,13 @@ mod tests {
     }
 
     fn candidate(name: &str, pool: &str, fill: Fill, written_bytes: u64) -> Candidate {
-        Candidate { volser: volser(name), pool: (pool != "scratch").then(|| pool.to_owned()), fill, written_bytes, present: true }
+        Candidate {
+            volser: volser(name),
+            pool: (pool != "scratch").then(|| pool.to_owned()),
+            fill,
+            written_bytes,
+            present: true,
+        }
     }
 
     #[test]

@@ -6,8 +6,8 @@ use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, StateEntry};
 use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, Volser};
 use capstan_mover::{ExtentPlace, VolumePlace, Wanted, WantedMember, WantedStream};
 
-use crate::site::Site;
 use crate::DirectorError;
+use crate::site::Site;
 
 /// An object and, if not all of it, paths in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,8 +56,13 @@ impl Site {
                 let Some(at_ns) = at_ns.filter(|&at_ns| at_ns < object.started_ns) else { return Ok(object) };
                 // The same source as it was then.
                 let (source, status) = (Some(object.source.clone()), Some(ObjectStatus::Complete));
-                let filter =
-                    ObjectFilter { source, status, started_by_ns: Some(at_ns), client: Some(object.client), policy: None };
+                let filter = ObjectFilter {
+                    source,
+                    status,
+                    started_by_ns: Some(at_ns),
+                    client: Some(object.client),
+                    policy: None,
+                };
                 catalog.latest(&filter)?.ok_or_else(unknown)
             }
             count => Err(DirectorError::AmbiguousObject { wanted: wanted.to_owned(), count }),
@@ -93,7 +98,8 @@ impl Site {
             }
         }
         // The file behind another name of it is needed, whether or not it was named.
-        let links: BTreeSet<_> = found.values().filter(|e| e.entry.kind == EntryKind::HardLink).map(|e| e.entry.link.clone()).collect();
+        let links: BTreeSet<_> =
+            found.values().filter(|e| e.entry.kind == EntryKind::HardLink).map(|e| e.entry.link.clone()).collect();
         for target in links {
             if let (false, Some(entry)) = (found.contains_key(&target), state.get(&target)?) {
                 found.insert(target, entry);

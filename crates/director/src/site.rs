@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_catalog::{Catalog, Pool, ScratchFeed};
 use capstan_format::Algorithm;
-use capstan_keys::{SealedStore, Unlock};
+use capstan_keys::{Argon2Cost, SealedStore, Unlock};
 use capstan_tape::VirtualLibrary;
 use rustix::fs::{FlockOperation, flock};
 
@@ -62,7 +62,7 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Site {
     /// Makes a state directory; whatever exists already is left as it is.
-    pub fn init(dir: &Path, options: &InitOptions, unlock: &Unlock, now_ns: i64) -> Result<(), DirectorError> {
+    pub fn init(dir: &Path, options: &InitOptions, unlock: &Unlock) -> Result<(), DirectorError> {
         let config_path = dir.join("capstan.toml");
         if config_path.exists() {
             return Err(DirectorError::AlreadyInitialised { path: dir.to_owned() });
@@ -71,7 +71,7 @@ impl Site {
         restrict(dir)?;
         let store = dir.join("keys.db");
         if !store.exists() {
-            SealedStore::create(&store, unlock, &capstan_keys::CreateOptions::default(), now_ns)?;
+            SealedStore::create(&store, unlock, Argon2Cost::default())?;
         }
         let mut catalog = Catalog::open(&dir.join("catalog"))?;
         let pool = Pool {
