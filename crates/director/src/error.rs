@@ -6,6 +6,7 @@ use capstan_catalog::CatalogError;
 use capstan_format::Volser;
 use capstan_keys::KeyError;
 use capstan_mover::MoverError;
+use capstan_mover::extract::ExtractError;
 use capstan_tape::{ChangerError, DriveError};
 use thiserror::Error;
 
@@ -158,6 +159,24 @@ pub enum DirectorError {
     /// Operator: Ctrl-C.
     #[error("stopped; what was reported as protected stays, and the next backup goes on from there")]
     Interrupted,
+    /// Operator: Ctrl-C in a restore.
+    #[error("stopped; files that were being written are removed, those that were finished stay")]
+    RestoreInterrupted,
+    /// Operator: only files have content.
+    #[error("{path} is not a file with content")]
+    NotAFile {
+        /// The path.
+        path: String,
+    },
+    /// Medium or output: content could not be given out.
+    #[error("cannot give out the content: {reason}")]
+    Output {
+        /// Why.
+        reason: String,
+    },
+    /// The target of a restore.
+    #[error(transparent)]
+    Extract(ExtractError),
     /// The catalog.
     #[error(transparent)]
     Catalog(#[from] CatalogError),

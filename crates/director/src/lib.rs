@@ -14,6 +14,7 @@ mod events;
 mod null;
 mod pools;
 mod rebuild;
+mod restore;
 mod select;
 mod site;
 
@@ -25,5 +26,6 @@ pub use error::DirectorError;
 pub use events::{Event, Events};
 pub use pools::{Candidate, Choice, Fill, Refill, Shortage, choose_volume};
 pub use rebuild::{RebuildReport, rebuild};
+pub use restore::{FailedFile, PassRow, RestorePlan, RestoreReport};
 pub use select::{Place, index_path};
 pub use site::{Clock, DEFAULT_POOL, InitOptions, Site, WriterLock};

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::{self, BufRead, Read};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use capstan_format::{BLOCK_HEADER_LEN, BlockKind, Compression, ObjectId, Volser};
 use capstan_tape::Drive;
@@ -79,11 +80,13 @@ enum Piece {
     Gap { range: Range<u64>, damage: Arc<str> },
 }
 
-/// Executes a plan. `consume` runs on a thread of its own for each stream and reads the stream's members in order.
+/// Executes a plan. `consume` runs on a thread of its own for each stream and reads the stream's members in order. Once `stop`
+/// is set nothing more is read.
 pub fn read_streams(
     wanted: &Wanted,
     plan: &ReadPlan,
     host: &mut dyn ReadHost,
+    stop: &AtomicBool,
     consume: &(dyn Fn(usize, &mut StreamReader<'_>) + Sync),
 ) -> ReadReport {
     let chunk_len = wanted.streams.iter().map(|stream| stream.chunk_len as usize).max().unwrap_or(0);
@@ -129,6 +132,9 @@ pub fn read_streams(
                     let feed = feeds.entry(run.stream).or_insert_with(|| start(run.stream));
                     let stream = &wanted.streams[run.stream];
                     for index in 0..u64::from(run.blocks) {
+                        if stop.load(Ordering::Relaxed) {
+                            break;
+                        }
                         let (lbn, offset) = (run.lbn + index, run.offset + index * u64::from(stream.chunk_len));
                         let end = (offset + u64::from(stream.chunk_len)).min(run.offset + run.plain_len);
                         let Ok(buffer) = pool.take() else { continue };
@@ -292,9 +298,9 @@ impl<'a> StreamReader<'a> {
         &self.plan.members
     }
 
-    /// The bytes of one member. Members must be taken in order; one that is not read to its end is passed over.
-    pub fn member<'r>(&'r mut self, member: &WantedMember) -> MemberBytes<'r, 'a> {
-        MemberBytes { at: member.offset, end: member.offset + member.len, reader: self }
+    /// The bytes of a range of the stream. Ranges must be taken in order; what is not read of one is passed over.
+    pub fn range<'r>(&'r mut self, range: Range<u64>) -> RangeBytes<'r, 'a> {
+        RangeBytes { at: range.start, end: range.end, reader: self }
     }
 
     /// The plain bytes from `at` on, as many as are at hand.
@@ -308,7 +314,7 @@ impl<'a> StreamReader<'a> {
             if let Some((_, damage)) = self.gaps.iter().find(|(range, _)| range.contains(&at)) {
                 return Err(io::Error::other(damage.to_string()));
             }
-            let ended = || io::Error::new(io::ErrorKind::UnexpectedEof, "reading stopped before this member");
+            let ended = || io::Error::new(io::ErrorKind::UnexpectedEof, "reading stopped before this point");
             match self.pieces.recv().map_err(|_| ended())? {
                 Piece::Gap { range, damage } => self.gaps.push((range, damage)),
                 Piece::Block { offset, plain_len, stored_len, compression, buffer } => {
@@ -335,14 +341,14 @@ impl<'a> StreamReader<'a> {
     }
 }
 
-/// The bytes of one member, as a reader.
-pub struct MemberBytes<'r, 'a> {
+/// The bytes of a range of a stream, as a reader.
+pub struct RangeBytes<'r, 'a> {
     reader: &'r mut StreamReader<'a>,
     at: u64,
     end: u64,
 }
 
-impl BufRead for MemberBytes<'_, '_> {
+impl BufRead for RangeBytes<'_, '_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.at >= self.end {
             return Ok(&[]);
@@ -357,7 +363,7 @@ impl BufRead for MemberBytes<'_, '_> {
     }
 }
 
-impl Read for MemberBytes<'_, '_> {
+impl Read for RangeBytes<'_, '_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let bytes = self.fill_buf()?;
         let len = bytes.len().min(out.len());
