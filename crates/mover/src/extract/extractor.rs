@@ -275,7 +275,7 @@ impl Place<'_> {
             return Err(Failure::Member(ProblemKind::Refused, reason.to_owned()));
         }
         let make = |name: &[u8]| symlinkat(&member.link[..], self.directory.fd(), name);
-        self.without_content(member, make, Handle::Symlink)
+        self.without_content(member, make)
     }
 
     fn device(&self, member: &DecodedMember, kind: FileType) -> Result<Done, Failure> {
@@ -290,14 +290,13 @@ impl Place<'_> {
     fn node(&self, member: &DecodedMember, kind: FileType) -> Result<Done, Failure> {
         let device = makedev(member.device_major, member.device_minor);
         let make = |name: &[u8]| mknodat(self.directory.fd(), name, kind, UNFINISHED, device);
-        self.without_content(member, make, Handle::Node)
+        self.without_content(member, make)
     }
 
     fn without_content(
         &self,
         member: &DecodedMember,
         make: impl FnMut(&[u8]) -> Result<(), Errno>,
-        handle: impl for<'f> FnOnce(BorrowedFd<'f>) -> Handle<'f>,
     ) -> Result<Done, Failure> {
         let placement = match place(self.target, self.directory.fd(), self.name, self.path, member, make)? {
             Placed::New((), placement) => placement,
@@ -308,7 +307,9 @@ impl Place<'_> {
         let fd = opened.map_err(|errno| self.failure("open it to set its metadata", 0, errno))?;
         let stat = fstat(&fd).map_err(|errno| self.failure("look at it", 0, errno))?;
         let made_as = MadeAs { uid: stat.st_uid, gid: stat.st_gid, acl: InheritedAcl::Perhaps };
-        self.set_metadata(handle(fd.as_fd()), member, made_as);
+        let handle =
+            if member.kind == EntryKind::Symlink { Handle::Symlink(fd.as_fd()) } else { Handle::Node(fd.as_fd()) };
+        self.set_metadata(handle, member, made_as);
         placement.commit().map_err(|errno| self.failure("rename it", 0, errno))?;
         Ok(Done::without_content(Outcome::Written))
     }
