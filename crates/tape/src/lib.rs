@@ -8,9 +8,11 @@ mod changer;
 pub mod conformance;
 mod drive;
 mod error;
+mod faulty;
 mod library;
 mod lock;
 mod null;
+pub mod sense;
 
 pub use cartridge::{CartridgeDrive, CartridgeSpec, KeySlotKind, Tab};
 pub use changer::{Changer, ChangerError, Element, ElementAddress};
@@ -18,5 +20,6 @@ pub use drive::{
     BlockLimits, Drive, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome, WriteOutcome,
 };
 pub use error::DriveError;
+pub use faulty::{Fault, Faulty};
 pub use library::VirtualLibrary;
 pub use null::{NullDrive, Written};

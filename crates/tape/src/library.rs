@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use capstan_format::Volser;
 
-use crate::lock::{Locked, try_lock, wait_lock};
+use crate::lock::{Locked, LockedFile, try_lock, wait_lock};
 use crate::{CartridgeDrive, CartridgeSpec, Changer, ChangerError, Element, ElementAddress, KeySlotKind, Tab};
 
 const EXTENSION: &str = "tape";
@@ -84,9 +84,10 @@ impl VirtualLibrary {
     /// Takes a drive into use; no other process, and no second caller, has it until the value is dropped.
     pub fn drive(&self, drive: u32, key_slot: KeySlotKind) -> Result<CartridgeDrive, ChangerError> {
         self.check_drive(drive)?;
-        let (file, locked) = self.lock_drive(drive)?;
-        match locked {
-            Locked::Ours => Ok(CartridgeDrive::in_library(format!("virtual-{drive}"), self.bay(drive), key_slot, file)),
+        match self.lock_drive(drive)? {
+            Locked::Ours(lock) => {
+                Ok(CartridgeDrive::in_library(format!("virtual-{drive}"), self.bay(drive), key_slot, lock))
+            }
             Locked::HeldBy(holder) => Err(ChangerError::InUse { what: format!("drive {drive}"), holder }),
         }
     }
@@ -95,26 +96,23 @@ impl VirtualLibrary {
     fn empty_unused_drives(&self) -> Result<(), ChangerError> {
         let _robot = self.robot()?;
         for drive in 0..self.drives {
-            let (_file, locked) = self.lock_drive(drive)?;
-            if matches!(locked, Locked::Ours) && self.in_drive(drive)?.is_some() {
+            if let Locked::Ours(_lock) = self.lock_drive(drive)?
+                && self.in_drive(drive)?.is_some()
+            {
                 self.take_out(drive)?;
             }
         }
         Ok(())
     }
 
-    /// Holds the robot as long as the file lives.
-    fn robot(&self) -> Result<File, ChangerError> {
-        let file = open_lock(&self.directory.join("robot.lock")).map_err(self.host("cannot lock its robot"))?;
-        wait_lock(&file).map_err(self.host("cannot lock its robot"))?;
-        Ok(file)
+    /// Holds the robot as long as the value lives.
+    fn robot(&self) -> Result<LockedFile, ChangerError> {
+        open_lock(&self.directory.join("robot.lock")).and_then(wait_lock).map_err(self.host("cannot lock its robot"))
     }
 
-    fn lock_drive(&self, drive: u32) -> Result<(File, Locked), ChangerError> {
+    fn lock_drive(&self, drive: u32) -> Result<Locked, ChangerError> {
         let path = self.directory.join(DRIVES).join(format!("{drive}.lock"));
-        let file = open_lock(&path).map_err(self.host("cannot lock a drive"))?;
-        let locked = try_lock(&file).map_err(self.host("cannot lock a drive"))?;
-        Ok((file, locked))
+        open_lock(&path).and_then(try_lock).map_err(self.host("cannot lock a drive"))
     }
 
     fn bay(&self, drive: u32) -> PathBuf {
@@ -169,8 +167,8 @@ impl VirtualLibrary {
 
     fn in_other_drive(&self, volser: &Volser, drive: u32) -> Result<ChangerError, ChangerError> {
         let holder = match self.lock_drive(drive)? {
-            (_, Locked::HeldBy(holder)) => holder,
-            (_, Locked::Ours) => "no process".to_owned(),
+            Locked::HeldBy(holder) => holder,
+            Locked::Ours(_) => "no process".to_owned(),
         };
         Ok(ChangerError::InOtherDrive { volser: volser.clone(), drive, holder })
     }
@@ -180,7 +178,7 @@ impl VirtualLibrary {
         let bay = self.bay(drive);
         match File::open(&bay) {
             Ok(file) => {
-                if let Locked::HeldBy(holder) = try_lock(&file).map_err(self.host("cannot lock a cartridge"))? {
+                if let Locked::HeldBy(holder) = try_lock(file).map_err(self.host("cannot lock a cartridge"))? {
                     return Err(ChangerError::InUse { what: format!("the cartridge in drive {drive}"), holder });
                 }
             }

@@ -5,30 +5,58 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{FlockOperation, flock};
 
+/// A locked file. The lock goes when this is dropped, even if a child process that was just forked still shares the file:
+/// closing alone would leave the lock to the child until it executes its program.
+#[derive(Debug)]
+pub(crate) struct LockedFile(File);
+
 /// What became of an attempt to lock.
 pub(crate) enum Locked {
-    /// The lock is held until the file is closed.
-    Ours,
+    /// The lock is ours.
+    Ours(LockedFile),
     /// Someone else holds it: a process by number and name, as far as can be told.
     HeldBy(String),
 }
 
 /// Locks a file for this open description alone, without waiting.
-pub(crate) fn try_lock(file: &File) -> io::Result<Locked> {
-    match flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Locked::Ours),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(Locked::HeldBy(holder(file))),
+pub(crate) fn try_lock(file: File) -> io::Result<Locked> {
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Locked::Ours(LockedFile(file))),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(Locked::HeldBy(holder(&file))),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Locks a file and waits until it can be had.
-pub(crate) fn wait_lock(file: &File) -> io::Result<()> {
-    Ok(rustix::io::retry_on_intr(|| flock(file, FlockOperation::LockExclusive))?)
+pub(crate) fn wait_lock(file: File) -> io::Result<LockedFile> {
+    rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
+    Ok(LockedFile(file))
+}
+
+impl std::ops::Deref for LockedFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl AsFd for LockedFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        // If this fails, closing the file does it.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 fn holder(file: &File) -> String {
@@ -59,17 +87,30 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use super::*;
 
+    fn open(file: &tempfile::NamedTempFile) -> File {
+        File::open(file.path()).unwrap()
+    }
+
     #[test]
     fn a_second_lock_names_the_holder() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let first = File::open(file.path()).unwrap();
-        assert!(matches!(try_lock(&first).unwrap(), Locked::Ours));
-        let Locked::HeldBy(holder) = try_lock(&File::open(file.path()).unwrap()).unwrap() else {
-            panic!("locked twice")
-        };
+        let Locked::Ours(first) = try_lock(open(&file)).unwrap() else { panic!("not locked") };
+        let Locked::HeldBy(holder) = try_lock(open(&file)).unwrap() else { panic!("locked twice") };
         assert!(holder.contains(&std::process::id().to_string()), "{holder}");
         drop(first);
-        assert!(matches!(try_lock(&File::open(file.path()).unwrap()).unwrap(), Locked::Ours));
+        assert!(matches!(try_lock(open(&file)).unwrap(), Locked::Ours(_)));
+    }
+
+    /// A load failed now and then with "in use by another process" while some other thread started a program: the child
+    /// shared the file for the moment between fork and exec. A second descriptor of the same file does as that child did.
+    #[test]
+    fn a_lock_goes_although_a_child_shares_the_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let Locked::Ours(locked) = try_lock(open(&file)).unwrap() else { panic!("not locked") };
+        let child = locked.try_clone().unwrap();
+        drop(locked);
+        assert!(matches!(try_lock(open(&file)).unwrap(), Locked::Ours(_)));
+        drop(child);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The virtual drive.
 
-use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
@@ -11,6 +10,7 @@ use super::key_slot::KeySlot;
 use super::record::{BLOCK_LEN_MAX, RecordHeader, RecordKind};
 use super::records::{BEGINNING, Place};
 use super::volume::{Room, Volume};
+use crate::lock::LockedFile;
 use crate::{
     BlockLimits, Drive, DriveError, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome,
     WriteOutcome,
@@ -60,7 +60,7 @@ pub struct CartridgeDrive {
     /// An encrypted block between drive and file; grows to the longest block met and stays.
     stored: Vec<u8>,
     /// Keeps the bay of a library for this process.
-    _bay_lock: Option<File>,
+    _bay_lock: Option<LockedFile>,
 }
 
 struct Loaded {
@@ -83,7 +83,7 @@ impl CartridgeDrive {
     }
 
     /// The same, with a lock that is held as long as the drive lives.
-    pub(crate) fn in_library(name: String, bay: PathBuf, key_slot_kind: KeySlotKind, lock: File) -> Self {
+    pub(crate) fn in_library(name: String, bay: PathBuf, key_slot_kind: KeySlotKind, lock: LockedFile) -> Self {
         Self { _bay_lock: Some(lock), ..Self::new(name, bay, key_slot_kind) }
     }
 

@@ -15,6 +15,7 @@ use super::index::{EntryKind, Index, IndexEntry};
 use super::memory::RECORDS_AT;
 use super::record::{NEEDLE_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, needle};
 use super::writeback::Writeback;
+use crate::lock::LockedFile;
 
 /// Bytes searched at once for the next header behind a damaged one.
 const SEARCH_LEN: usize = 256 * 1024;
@@ -33,7 +34,7 @@ pub(super) const BEGINNING: Place = Place { lbn: 0, offset: RECORDS_AT };
 
 /// The open record area.
 pub(super) struct Records {
-    file: File,
+    file: LockedFile,
     index: Index,
     life: u64,
     end: Place,
@@ -46,7 +47,7 @@ pub(super) struct Records {
 
 impl Records {
     /// Opens the record area and finds the end of data.
-    pub(super) fn open(file: File, index_path: &Path, life: u64) -> io::Result<Self> {
+    pub(super) fn open(file: LockedFile, index_path: &Path, life: u64) -> io::Result<Self> {
         let index = Index::open(index_path, life)?;
         let writeback = Writeback::new(RECORDS_AT);
         let mut records = Self { file, index, life, end: BEGINNING, torn: false, ahead: None, writeback };

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::memory::{Memory, RECORDS_AT, Tab};
 use super::record::{RECORD_HEADER_LEN, RecordKind};
 use super::records::{Place, Records};
-use crate::lock::{Locked, try_lock};
+use crate::lock::{Locked, LockedFile, try_lock};
 use crate::{DriveError, EncryptionState, Medium};
 
 /// Whether the host lets the data file be written.
@@ -19,7 +19,7 @@ enum Access {
 
 /// A data file that was opened and locked.
 pub(super) struct DataFile {
-    file: File,
+    file: LockedFile,
     memory: Memory,
     access: Access,
     name: String,
@@ -27,7 +27,7 @@ pub(super) struct DataFile {
 
 impl DataFile {
     /// The parts, if the file may be written.
-    pub(super) fn writable(self) -> Result<(File, Memory), DriveError> {
+    pub(super) fn writable(self) -> Result<(LockedFile, Memory), DriveError> {
         match self.access {
             Access::ReadWrite => Ok((self.file, self.memory)),
             Access::ReadOnly => Err(DriveError::WriteProtected { drive: self.name }),
@@ -48,9 +48,12 @@ pub(super) fn open_data_file(path: &Path, name: &str) -> Result<DataFile, DriveE
         }
         Err(error) => return Err(host(error)),
     };
-    if let Locked::HeldBy(holder) = try_lock(&file).map_err(host)? {
-        return Err(DriveError::InUse { what: format!("cartridge {}", path.display()), holder });
-    }
+    let file = match try_lock(file).map_err(host)? {
+        Locked::Ours(file) => file,
+        Locked::HeldBy(holder) => {
+            return Err(DriveError::InUse { what: format!("cartridge {}", path.display()), holder });
+        }
+    };
     let memory = Memory::read(&file)
         .map_err(host)?
         .map_err(|reason| DriveError::Incompatible { drive: name.to_owned(), reason })?;
