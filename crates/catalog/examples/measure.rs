@@ -40,11 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut catalog = Catalog::open(dir)?;
     let volser = Volser::new("A00001L9")?;
     let volume = VolumeId(1);
-    catalog.put_volume(&Volume {
-        id: Some(volume),
-        state: VolumeState::Filling,
-        ..Volume::blank(volser.clone())
-    })?;
+    catalog.put_volume(&Volume { id: Some(volume), state: VolumeState::Filling, ..Volume::blank(volser.clone()) })?;
     let object = ObjectId([1; 16]);
     let rows = tree.len() as u64 * u64::from(copies);
     let (mut number, mut recording, mut pieces_len) = (0, 0.0, 0);
@@ -69,7 +65,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             pieces_len += run.len();
             number += 1;
             let last = number == (tree.len().div_ceil(CHECKPOINT_ENTRIES) * copies as usize) as u64;
-            let part = CatalogPart { objects: vec![record(object, last)], entries: vec![(object, run)], ..CatalogPart::default() };
+            let part = CatalogPart {
+                objects: vec![record(object, last)],
+                entries: vec![(object, run)],
+                ..CatalogPart::default()
+            };
             let checkpoint = Checkpoint {
                 number,
                 previous_lbn: 0,
@@ -93,7 +93,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             recording += begun.elapsed().as_secs_f64();
         }
     }
-    println!("record   {:9.0} rows/s, {:.1} bytes a row on tape", rows as f64 / recording, pieces_len as f64 / rows as f64);
+    println!(
+        "record   {:9.0} rows/s, {:.1} bytes a row on tape",
+        rows as f64 / recording,
+        pieces_len as f64 / rows as f64
+    );
     let begun = Instant::now();
     let index = catalog.index(object)?;
     println!("pending  {:9.0} rows/s to open, {} rows", rows as f64 / begun.elapsed().as_secs_f64(), index.len());
@@ -104,7 +108,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     sizes(&dir.join(format!("index/{object}.1.parquet")), counts.entries)?;
 
     let begun = Instant::now();
-    let read = catalog.index(object)?.iter().filter(|entry| entry.as_ref().is_ok_and(|entry| entry.size < u64::MAX)).count();
+    let read =
+        catalog.index(object)?.iter().filter(|entry| entry.as_ref().is_ok_and(|entry| entry.size < u64::MAX)).count();
     println!("iterate  {:9.0} rows/s", read as f64 / begun.elapsed().as_secs_f64());
     let begun = Instant::now();
     let found = catalog.index(object)?.find(&|path| path.ends_with(b".conf")).count();

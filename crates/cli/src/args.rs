@@ -44,10 +44,14 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make a state directory: catalog, virtual library, sealed key store
-    #[command(after_help = "Example:\n  capstan init --volume-size 100G\n\nThe passphrase is asked for, or taken from CAPSTAN_PASSPHRASE; --key-file makes a key file instead.")]
+    #[command(
+        after_help = "Example:\n  capstan init --volume-size 100G\n\nThe passphrase is asked for, or taken from CAPSTAN_PASSPHRASE; --key-file makes a key file instead."
+    )]
     Init(Init),
     /// Back up files, directories, a block device, or standard input
-    #[command(after_help = "Examples:\n  capstan backup /home /etc --connections 4 --copies 2\n  capstan backup /home --incremental\n  pg_dump shop | capstan backup --stdin shop.sql")]
+    #[command(
+        after_help = "Examples:\n  capstan backup /home /etc --connections 4 --copies 2\n  capstan backup /home --incremental\n  pg_dump shop | capstan backup --stdin shop.sql"
+    )]
     Backup(Backup),
     /// List objects (backup images)
     #[command(after_help = "Example:\n  capstan objects --source /home")]
@@ -65,7 +69,9 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  capstan show 7f3a90c1")]
     Show(Show),
     /// Write files back
-    #[command(after_help = "Examples:\n  capstan restore /home --to /tmp/back\n  capstan restore /home:/home/ada/thesis.tex --to /tmp/back --at 2026-11-01\n  capstan restore 7f3a90c1 --to /tmp/back --dry-run")]
+    #[command(
+        after_help = "Examples:\n  capstan restore /home --to /tmp/back\n  capstan restore /home:/home/ada/thesis.tex --to /tmp/back --at 2026-11-01\n  capstan restore 7f3a90c1 --to /tmp/back --dry-run"
+    )]
     Restore(Restore),
     /// Write an object as a pax stream, or one file, to standard output
     #[command(after_help = "Examples:\n  capstan cat /etc | tar tvf -\n  capstan cat /etc:/etc/fstab")]
@@ -95,13 +101,17 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  capstan drives")]
     Drives,
     /// List, make or change pools
-    #[command(after_help = "Examples:\n  capstan pools\n  capstan pools add vault --encrypt ccm --retention 10y\n  capstan pools add scratchpad --plain")]
+    #[command(
+        after_help = "Examples:\n  capstan pools\n  capstan pools add vault --encrypt ccm --retention 10y\n  capstan pools add scratchpad --plain"
+    )]
     Pools(Pools),
     /// What is protected, what is in use, what needs attention
     #[command(after_help = "Example:\n  capstan status")]
     Status,
     /// List, export, import or destroy keys
-    #[command(after_help = "Examples:\n  capstan keys list\n  capstan keys export /media/stick/capstan.keys\n  capstan keys destroy A00001 --yes")]
+    #[command(
+        after_help = "Examples:\n  capstan keys list\n  capstan keys export /media/stick/capstan.keys\n  capstan keys destroy A00001 --yes"
+    )]
     Keys(Keys),
     /// Print shell completions
     #[command(after_help = "Example:\n  capstan completions bash > /etc/bash_completion.d/capstan")]

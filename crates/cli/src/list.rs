@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use capstan_director::{
-    Algorithm, EntryKind, Events, FileEntry, Object, ObjectFilter, ObjectStatus, Pool, Site, VolumeState, Volser, index_path,
+    Algorithm, EntryKind, Events, FileEntry, Object, ObjectFilter, ObjectStatus, Pool, Site, Volser, VolumeState,
+    index_path,
 };
 use serde_json::{Value, json};
 
@@ -100,7 +101,8 @@ pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failu
         let rows: Result<Vec<_>, _> = objects.iter().map(|object| object_json(&site, object)).collect();
         return print_json(&Value::Array(rows?));
     }
-    let mut table = Table::new(&["object", "begun", "level", "status", ">files", ">size", ">problems", "copies on", "source"]);
+    let mut table =
+        Table::new(&["object", "begun", "level", "status", ">files", ">size", ">problems", "copies on", "source"]);
     for object in &objects {
         let counts = object.counts.unwrap_or_default();
         let copies = site.catalog().copies(object.id).map_err(director)?;
@@ -363,8 +365,18 @@ pub(crate) fn volumes(cli: &Cli, args: &args::Volumes) -> Result<ExitCode, Failu
         });
         return print_json(&rows.collect());
     }
-    let mut table =
-        Table::new(&["volume", "pool", "state", "encryption", ">written", ">capacity", "last written", ">mounts", ">errors", "place"]);
+    let mut table = Table::new(&[
+        "volume",
+        "pool",
+        "state",
+        "encryption",
+        ">written",
+        ">capacity",
+        "last written",
+        ">mounts",
+        ">errors",
+        "place",
+    ]);
     for volume in &volumes {
         table.row(vec![
             volume.volser.to_string(),
@@ -386,9 +398,7 @@ pub(crate) fn drives(cli: &Cli) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
     let drives = site.drives()?;
     if cli.json {
-        let row = |drive: &capstan_director::DriveRow| {
-            json!({"drive": drive.number, "model": "virtual", "volume": drive.volser.as_ref().map(Volser::as_str)})
-        };
+        let row = |drive: &capstan_director::DriveRow| json!({"drive": drive.number, "model": "virtual", "volume": drive.volser.as_ref().map(Volser::as_str)});
         return print_json(&drives.iter().map(row).collect());
     }
     let mut table = Table::new(&[">drive", "model", "volume"]);
@@ -518,7 +528,10 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
     line("volumes", format!("{}, {} written", volumes.len(), units::bytes(written)))?;
     for object in &open {
         let source = path_text(&object.source);
-        line("attention", format!("backup of {source} was interrupted: run it again, it goes on from its last checkpoint"))?;
+        line(
+            "attention",
+            format!("backup of {source} was interrupted: run it again, it goes on from its last checkpoint"),
+        )?;
     }
     for volume in &suspect {
         let volser = &volume.volser;

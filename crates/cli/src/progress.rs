@@ -64,7 +64,9 @@ impl Display {
             Event::Created { volser } => self.say(&format!("new cartridge {volser}")),
             Event::Labelled { volser, pool, recycled: 0 } => self.say(&format!("labelled {volser} for pool {pool}")),
             Event::Labelled { volser, pool, recycled } => {
-                self.say(&format!("relabelled {volser} for pool {pool}: what it held before is gone (life {recycled})"));
+                self.say(&format!(
+                    "relabelled {volser} for pool {pool}: what it held before is gone (life {recycled})"
+                ));
             }
             Event::Full { volser } => self.say(&format!("volume {volser} is full; going on with the next")),
             Event::Begun { object, source, resumed } => {

@@ -162,6 +162,14 @@ pub enum DirectorError {
     /// Operator: Ctrl-C in a restore.
     #[error("stopped; files that were being written are removed, those that were finished stay")]
     RestoreInterrupted,
+    /// Operator: two copies in one pool could share a volume.
+    #[error("object {object} has a copy in pool {pool} already: copy it to another pool")]
+    CopyInPool {
+        /// The object.
+        object: String,
+        /// The pool.
+        pool: String,
+    },
     /// Operator: only files have content.
     #[error("{path} is not a file with content")]
     NotAFile {

@@ -13,10 +13,10 @@ use capstan_mover::{
     restore_streams, verify_streams,
 };
 
+use crate::DirectorError;
 use crate::desk::{Desk, ReadDesk};
 use crate::select::{Located, Place, is_lost, locate_streams};
 use crate::site::{Site, locked};
-use crate::DirectorError;
 
 /// Bytes a second that virtual volumes are taken to give, for the estimate.
 const READ_RATE: u64 = 400 << 20;
@@ -188,7 +188,11 @@ impl Site {
     }
 
     /// Reads back a copy of an object, every block and every file's checksum. All copies, one after the other, without `copy`.
-    pub fn verify_object(&self, object: &Object, watch: &RestoreWatch) -> Result<Vec<(u8, RestoreReport)>, DirectorError> {
+    pub fn verify_object(
+        &self,
+        object: &Object,
+        watch: &RestoreWatch,
+    ) -> Result<Vec<(u8, RestoreReport)>, DirectorError> {
         let (entries, copies) = {
             let catalog = locked(&self.catalog);
             let index = catalog.index(object.id)?;
@@ -199,10 +203,8 @@ impl Site {
         let mut reports = Vec::new();
         for copy in copies {
             let began = Instant::now();
-            let plan = self.plan(entries.clone(), vec![object.id], object.status == ObjectStatus::Open, Some(copy.copy))?;
-            let mut host = ReadDesk::new(Desk::new(self));
-            let streams = verify_streams(&plan.wanted, &plan.reads, &mut host, watch);
-            let mut report = self.report(&plan, streams, watch)?;
+            let open = object.status == ObjectStatus::Open;
+            let mut report = self.verify_entries(entries.clone(), object.id, open, Some(copy.copy), watch)?;
             report.elapsed_ns = began.elapsed().as_nanos() as u64;
             if watch.stop.load(std::sync::atomic::Ordering::Relaxed) {
                 return Err(DirectorError::RestoreInterrupted);
@@ -210,6 +212,20 @@ impl Site {
             reports.push((copy.copy, report));
         }
         Ok(reports)
+    }
+
+    pub(crate) fn verify_entries(
+        &self,
+        entries: Vec<StateEntry>,
+        object: ObjectId,
+        open: bool,
+        copy: Option<u8>,
+        watch: &RestoreWatch,
+    ) -> Result<RestoreReport, DirectorError> {
+        let plan = self.plan(entries, vec![object], open, copy)?;
+        let mut host = ReadDesk::new(Desk::new(self));
+        let streams = verify_streams(&plan.wanted, &plan.reads, &mut host, watch);
+        self.report(&plan, streams, watch)
     }
 
     /// Gives failures their files' names.
@@ -243,7 +259,9 @@ impl Site {
             let member = WantedMember { offset: 0, len: part.valid_len, crc: 0 };
             let streams = BTreeMap::from([((object, part.connection), vec![member])]);
             let located = locate_streams(&locked(&self.catalog), streams, &present, None)?;
-            self.copy_range(&located.wanted, &mut |bytes| std::io::copy(bytes, out).map(drop).map_err(|error| error.to_string()))?;
+            self.copy_range(&located.wanted, &mut |bytes| {
+                std::io::copy(bytes, out).map(drop).map_err(|error| error.to_string())
+            })?;
         }
         let end = out.write_all(&[0; 1024]).and_then(|()| out.flush());
         end.map_err(|error| DirectorError::Output { reason: error.to_string() })

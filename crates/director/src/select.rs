@@ -1,6 +1,7 @@
 //! What of which object is wanted, and where it stands.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::unix::ffi::OsStrExt;
 
 use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, StateEntry};
 use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, Volser};
@@ -22,6 +23,19 @@ pub struct Place {
 pub fn index_path(path: &[u8]) -> Vec<u8> {
     let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && part != b".");
     parts.collect::<Vec<_>>().join(&b'/')
+}
+
+/// Whether a path matches a pattern: on the whole path if the pattern has a slash, else on the last component.
+pub fn path_pattern(glob: &str) -> Result<Box<capstan_catalog::Wanted>, DirectorError> {
+    let whole = glob.contains('/');
+    let pattern = glob.trim_start_matches('/');
+    let built = globset::GlobBuilder::new(pattern).literal_separator(whole).build();
+    let matcher = built.map_err(|error| DirectorError::Glob { glob: glob.to_owned(), reason: error.to_string() })?;
+    let matcher = matcher.compile_matcher();
+    Ok(Box::new(move |path: &[u8]| {
+        let name = if whole { path } else { path.rsplit(|&byte| byte == b'/').next().unwrap_or(path) };
+        matcher.is_match(std::path::Path::new(std::ffi::OsStr::from_bytes(name)))
+    }))
 }
 
 impl Site {

@@ -77,7 +77,8 @@ pub(crate) struct CopyThread {
 
 impl CopyThread {
     pub(crate) fn start(
-        number: usize,
+        number: u8,
+        first: bool,
         host: Box<dyn CopyHost>,
         record: SessionRecord,
         bounds: CheckpointBounds,
@@ -88,6 +89,7 @@ impl CopyThread {
         let (queue, commands) = bounded(queue_blocks.max(1));
         let copy = Copy {
             number,
+            first,
             host,
             record,
             bounds,
@@ -99,7 +101,7 @@ impl CopyThread {
             busy: Duration::ZERO,
             idle: Duration::ZERO,
         };
-        let thread = std::thread::Builder::new().name(format!("copy-{}", number + 1));
+        let thread = std::thread::Builder::new().name(format!("copy-{number}"));
         let handle = thread.spawn(move || copy.run(&commands)).map_err(MoverError::Thread)?;
         Ok(Self { queue, handle })
     }
@@ -111,7 +113,8 @@ impl CopyThread {
 }
 
 struct Copy {
-    number: usize,
+    number: u8,
+    first: bool,
     host: Box<dyn CopyHost>,
     record: SessionRecord,
     bounds: CheckpointBounds,
@@ -164,7 +167,7 @@ impl Copy {
         match command {
             Command::Block(block) => self.write(block)?,
             Command::Object(mut record) => {
-                record.copy = self.number as u8 + 1;
+                record.copy = self.number;
                 let object = record.object;
                 self.objects.insert(object, record);
                 self.writer()?.touch(object);
@@ -212,7 +215,7 @@ impl Copy {
                 return Err(MoverError::Misplaced { volser, lbn: FIRST_SESSION_LBN, reason });
             }
         }
-        if self.number == 0 {
+        if self.first {
             self.meters.stored_bytes.fetch_add(len, Ordering::Relaxed);
         }
         if self.writer.as_ref().is_some_and(VolumeWriter::is_full) {
@@ -249,7 +252,7 @@ impl Copy {
         let Some(writer) = &mut self.writer else { return Ok(()) };
         let commit = writer.checkpoint(&self.objects, self.chunk_len, closed, now_ns)?;
         self.host.committed(&commit).map_err(MoverError::Host)?;
-        if self.number == 0 {
+        if self.first {
             let stored = self.meters.stored_bytes.load(Ordering::Relaxed);
             self.meters.flushed_bytes.store(stored, Ordering::Relaxed);
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_format::{crc32c_append, crc32c_append_zeros};
 
@@ -19,7 +19,7 @@ pub struct RestoreWatch {
     /// Bytes of their content.
     pub bytes: AtomicU64,
     /// Set it to stop at the next member.
-    pub stop: AtomicBool,
+    pub stop: Arc<AtomicBool>,
 }
 
 /// A member that could not be given back as it was.
@@ -110,7 +110,12 @@ pub fn restore_streams(
 }
 
 /// Reads what is wanted and compares every file's checksum.
-pub fn verify_streams(wanted: &Wanted, plan: &ReadPlan, host: &mut dyn ReadHost, watch: &RestoreWatch) -> StreamsReport {
+pub fn verify_streams(
+    wanted: &Wanted,
+    plan: &ReadPlan,
+    host: &mut dyn ReadHost,
+    watch: &RestoreWatch,
+) -> StreamsReport {
     let verdicts = Verdicts::default();
     let consume = |stream: usize, reader: &mut StreamReader<'_>| {
         each_range(reader, watch, |reader, range, members| {
@@ -200,7 +205,8 @@ fn each_range(
 
 /// The member in which a stream broke fails; those behind it are tried again.
 fn broken(verdicts: &Verdicts, stream: usize, begin: u64, members: &[WantedMember], error: &StreamError) -> Step {
-    let (StreamError::Read { offset, .. } | StreamError::Malformed { offset, .. } | StreamError::Truncated { offset }) = error;
+    let (StreamError::Read { offset, .. } | StreamError::Malformed { offset, .. } | StreamError::Truncated { offset }) =
+        error;
     let at = begin + offset;
     let hit = members.partition_point(|member| member.offset + member.len <= at).min(members.len() - 1);
     verdicts.fail(stream, members[hit].offset, explain(error));

@@ -38,6 +38,8 @@ pub struct SessionOptions {
     pub pack: PackOptions,
     /// Threads that compress; connections help when all are busy.
     pub pack_workers: usize,
+    /// Number of the first copy; the others follow.
+    pub first_copy: u8,
     /// Most connections that are open at a time.
     pub connections: usize,
     /// Lengths of extents.
@@ -87,10 +89,11 @@ impl Session {
         let pool = BlockPool::new(buffers, options.chunk_len);
         let queue_blocks = (buffers / 4).max(2);
         let mut copies = Vec::new();
-        for (number, host) in hosts.into_iter().enumerate() {
+        for (number, host) in (options.first_copy..).zip(hosts) {
             let (record, meters) = (record.clone(), Arc::clone(&meters));
             let (bounds, chunk_len) = (options.checkpoints, options.chunk_len);
-            copies.push(CopyThread::start(number, host, record, bounds, chunk_len, queue_blocks, meters)?);
+            let first = number == options.first_copy;
+            copies.push(CopyThread::start(number, first, host, record, bounds, chunk_len, queue_blocks, meters)?);
         }
         let (control, controls) = unbounded();
         // Blocks and controls share one queue, so that an object's beginning always comes before its blocks.

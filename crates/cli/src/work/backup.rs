@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -163,7 +162,8 @@ fn show(cli: &Cli, display: &Display, report: &BackupReport) -> ExitCode {
 }
 
 fn print_table(report: &BackupReport, elapsed: Duration) {
-    let mut table = Table::new(&["object", "level", ">files", ">directories", ">unchanged", ">deleted", ">size", "source"]);
+    let mut table =
+        Table::new(&["object", "level", ">files", ">directories", ">unchanged", ">deleted", ">size", "source"]);
     for source in &report.sources {
         let id = source.object.to_string();
         let read = source.report.clone().unwrap_or_default();
@@ -225,4 +225,3 @@ fn report_json(report: &BackupReport) -> serde_json::Value {
         "failed_copies": failed,
     })
 }
-

@@ -111,8 +111,10 @@ fn destroy(cli: &Cli, what: &str, yes: bool) -> Result<ExitCode, Failure> {
         return Err(Failure::Usage(format!("there is no key of {what} that could be destroyed: `capstan keys list`")));
     }
     for key in &meant {
-        let question =
-            format!("Key {} will be destroyed: the data on volume {} that it encrypted is gone for good.", key.tag, key.volser);
+        let question = format!(
+            "Key {} will be destroyed: the data on volume {} that it encrypted is gone for good.",
+            key.tag, key.volser
+        );
         confirm(&question, yes)?;
     }
     for key in meant {

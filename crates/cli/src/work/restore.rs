@@ -138,9 +138,7 @@ fn show_failures(display: &Display, report: &RestoreReport) {
 fn failures_json(report: &RestoreReport) -> serde_json::Value {
     let files: Vec<_> =
         report.failed.iter().map(|file| json!({"path": path_text(&file.path), "reason": file.reason})).collect();
-    let damage = |damage: &capstan_director::Damage| {
-        json!({"volume": damage.volser.as_str(), "lbn": damage.lbn, "reason": damage.to_string()})
-    };
+    let damage = |damage: &capstan_director::Damage| json!({"volume": damage.volser.as_str(), "lbn": damage.lbn, "reason": damage.to_string()});
     json!({
         "failed": files,
         "lost_blocks": report.lost.iter().map(damage).collect::<Vec<_>>(),
