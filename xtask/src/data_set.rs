@@ -113,6 +113,14 @@ impl DataSet {
         PathBuf::from(format!("d{:05}/f{number:07}", number / self.kind.files_in_folder()))
     }
 
+    /// The first file, from the middle on, that is about so long.
+    pub(crate) fn number_of_length(&self, bytes: u32) -> Option<u64> {
+        let middle = self.lengths.len() / 2;
+        let near = |length: &u32| length.abs_diff(bytes) <= bytes / 20;
+        let found = self.lengths[middle..].iter().position(near).unwrap_or(0);
+        (!self.lengths.is_empty()).then_some((middle + found) as u64)
+    }
+
     /// Writes the set with as many threads as there are cores.
     pub(crate) fn make(&self, folder: &Path) -> Result<()> {
         if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
