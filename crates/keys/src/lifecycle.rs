@@ -2,17 +2,19 @@
 //!
 //! The states are those of NIST SP 800-57 part 1 (section 7) in the words of the StorageTek key management system. The
 //! table is a pure function, so that one machine and a cluster of key nodes obey the same rules and a property test can
-//! walk through all of it. One machine uses `generated`, `ready`, `protect-and-process`, `process-only`, `deactivated`
-//! and `destroyed`; cryptoperiods and compromise are decided by a policy that the cluster brings.
+//! walk through all of it. One machine uses `generated`, `ready`, `protect-and-process`, `process-only` and `destroyed`;
+//! cryptoperiods and compromise are decided by a policy that the cluster brings.
 //!
 //! ```text
 //! generated --stored--> ready --activated--> protect-and-process --superseded--> process-only --expired--> deactivated
 //!     |                   |                                                                                    ^
-//!     +---- superseded, expired: never used, so straight to the end -----------------------------------------+
+//!     +-------------------+----- expired: not known to be used, so straight to the end ------------------------+
 //! any but destroyed --compromised--> compromised         any --destroyed--> destroyed
 //! ```
 //! Two rules stand behind the table: a key that has stopped protecting never protects again, and nothing leaves
-//! `destroyed`. An event that says nothing new leaves the state as it is, so that every caller may repeat itself.
+//! `destroyed`. A key that is `ready` is not superseded when its volume is begun with another: of two keys that were issued
+//! for one volume, the volume itself shows which of them it was begun with last. An event that says nothing new leaves the
+//! state as it is, so that every caller may repeat itself.
 
 use std::fmt;
 
@@ -29,7 +31,7 @@ pub enum KeyState {
     ProtectAndProcess,
     /// Decrypts only: the volume has a newer key, or its encryption period is over.
     ProcessOnly,
-    /// Past its cryptoperiod, or never used: decrypts if somebody insists.
+    /// Past its cryptoperiod: decrypts if somebody insists.
     Deactivated,
     /// Somebody else may know it: decrypts, so that the data can be moved under another key.
     Compromised,
@@ -92,9 +94,8 @@ impl KeyState {
             (KeyEvent::Activated, Ready | ProtectAndProcess) => Ok(ProtectAndProcess),
             (KeyEvent::Activated, Generated | ProcessOnly | Deactivated | Compromised | Destroyed) => forbidden,
 
-            (KeyEvent::Superseded, Generated | Ready) => Ok(Deactivated),
             (KeyEvent::Superseded, ProtectAndProcess) => Ok(ProcessOnly),
-            (KeyEvent::Superseded, ProcessOnly | Deactivated | Compromised | Destroyed) => Ok(self),
+            (KeyEvent::Superseded, Generated | Ready | ProcessOnly | Deactivated | Compromised | Destroyed) => Ok(self),
 
             (KeyEvent::Expired, Generated | Ready | ProtectAndProcess | ProcessOnly) => Ok(Deactivated),
             (KeyEvent::Expired, Deactivated | Compromised | Destroyed) => Ok(self),

@@ -141,9 +141,11 @@ impl SealedStore {
         if let Sealed::Changed(rows) = contents.seal(&before, &keys) {
             change.write(&contents, rows)?;
             // A file that is damaged where nobody has looked yet may lose on writing what it had on reading.
-            if change.read()? != contents {
+            let written = change.read()?;
+            if written != contents {
                 return Err(KeyError::tampered(&path, "a change that was written to it does not read back"));
             }
+            written.verify(&keys).map_err(|what| KeyError::tampered(&path, what))?;
             change.commit()?;
         }
         Ok(result)

@@ -139,7 +139,7 @@ fn check_owner(record: &KeyRecord, volser: &Volser) -> Result<(), KeyError> {
     Err(KeyError::KeyOfOtherVolume { tag: record.tag, volser: volser.clone(), owner: record.volser.clone() })
 }
 
-/// Activates the key at a place and supersedes the others of its volume.
+/// Activates the key at a place and supersedes the one that its volume was filled with.
 fn activate(contents: &mut Contents, place: usize, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
     advance(&mut contents.rows[place].key, KeyEvent::Activated, now_ns)?;
     let KeyRecord { tag, volser, .. } = contents.rows[place].key.record.clone();

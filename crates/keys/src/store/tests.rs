@@ -146,6 +146,22 @@ fn altered_rows_are_named() {
     }
 }
 
+/// Whatever goes wrong below while a change is written, it is seen before it is committed. Here a trigger that somebody
+/// added while the store was open.
+#[test]
+fn a_change_that_does_not_read_back_is_not_made() {
+    let (_directory, path, mut store) = new_store();
+    let key = issue(&mut store).unwrap();
+    let behind = Connection::open(&path).unwrap();
+    let trigger = "CREATE TRIGGER t AFTER UPDATE ON seal BEGIN DELETE FROM keys WHERE serial = 1; END";
+    behind.execute_batch(trigger).unwrap();
+    let error = issue(&mut store).err().unwrap();
+    assert!(matches!(&error, KeyError::Tampered { what, .. } if what.contains("does not read back")), "{error}");
+    behind.execute_batch("DROP TRIGGER t").unwrap();
+    assert_eq!(store.list().unwrap().len(), 1);
+    store.key_by_tag(&volser(), &key.tag()).unwrap();
+}
+
 /// One row of an earlier day, good by itself, put back: for example to bring a destroyed key to life again.
 #[test]
 fn a_row_put_back_to_an_earlier_state_is_seen() {

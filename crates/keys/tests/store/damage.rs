@@ -97,8 +97,12 @@ fn each_truncation_is_seen() {
     let sample = sample();
     for len in (0..sample.bytes.len()).step_by(509).chain([1, 15, 16, 99, 100, 4095, 4096, sample.bytes.len() - 1]) {
         let path = sample.write(&sample.bytes[..len]);
-        let error = sample.check(&path, &format!("cut to {len} bytes"));
-        assert!(matches!(error, Some(KeyError::Tampered { .. })), "cut to {len} bytes: {error:?}");
+        match sample.check(&path, &format!("cut to {len} bytes")) {
+            Some(KeyError::Tampered { .. }) => {}
+            // SQLite reads zeros behind the end of the last page: once in 256 stores that is what had been there.
+            None => assert!(sample.bytes[len..].iter().all(|&byte| byte == 0), "cut to {len} bytes: not seen"),
+            Some(error) => panic!("cut to {len} bytes: {error:?}"),
+        }
     }
 }
 

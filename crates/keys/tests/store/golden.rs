@@ -44,6 +44,26 @@ fn an_export_of_version_1_is_imported() {
     assert_eq!(hex(store.key_by_tag(&volser("GOLD01"), &tag).unwrap().expose()), key);
 }
 
+/// `docs/KEYS.md` suffices to take the keys out without this program: a script written from it alone does.
+#[test]
+#[ignore = "needs python3 with its package cryptography, version 44 or later"]
+fn the_documentation_suffices_to_recover_the_keys() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (tag, key) = expected();
+    for name in ["keys.export", "keys.sealed"] {
+        let output = std::process::Command::new("python3")
+            .arg(root.join("tests/recover.py"))
+            .arg(root.join("testdata/v1").join(name))
+            .env("CAPSTAN_PASSPHRASE", SECRET)
+            .output()
+            .unwrap();
+        let (text, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{name}: {complaint}");
+        let line = format!("{tag} GOLD01 protect-and-process {key}");
+        assert!(text.lines().any(|found| found == line), "{name}: {text}");
+    }
+}
+
 /// How the fixtures were made; for a new version, with its directory in place of this one.
 #[test]
 #[ignore = "writes fixtures; run once for each version of the format"]

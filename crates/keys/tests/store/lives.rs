@@ -37,9 +37,7 @@ fn the_older_key_stays_in_force_until_the_new_label_stands() {
 
     // The next attempt succeeds.
     let new = store.key_for_new_volume(&volser("A00001"), GCM, NOW_NS + 20).unwrap().tag();
-    let mut retired = store.activate(&volser("A00001"), &new, NOW_NS + 30).unwrap();
-    assert_eq!(retired, [old], "the unused key had been retired by the append");
-    retired.push(unused);
+    assert_eq!(store.activate(&volser("A00001"), &new, NOW_NS + 30).unwrap(), [old]);
 
     let records = reopen(&path).list().unwrap();
     let states: Vec<_> = records.iter().map(|record| (record.tag, record.state)).collect();
@@ -48,7 +46,7 @@ fn the_older_key_stays_in_force_until_the_new_label_stands() {
         [
             (old, KeyState::ProcessOnly),
             (other, KeyState::ProtectAndProcess),
-            (unused, KeyState::Deactivated),
+            (unused, KeyState::Ready),
             (new, KeyState::ProtectAndProcess),
         ]
     );
@@ -57,12 +55,23 @@ fn the_older_key_stays_in_force_until_the_new_label_stands() {
     assert_eq!(records[0].retired_ns, Some(NOW_NS + 30));
     assert_eq!(records[0].destroyed_ns, None);
 
-    // Retired keys still read, and no longer write.
-    for tag in retired {
-        assert_eq!(store.key_by_tag(&volser("A00001"), &tag).unwrap().tag(), tag);
-        let error = refused(store.key_for_append(&volser("A00001"), &tag, NOW_NS + 40));
-        assert!(matches!(&error, KeyError::KeyRetired { tag: named, .. } if *named == tag), "{error}");
-    }
+    // The retired key still reads, and no longer writes.
+    assert_eq!(store.key_by_tag(&volser("A00001"), &old).unwrap().tag(), old);
+    let error = refused(store.key_for_append(&volser("A00001"), &old, NOW_NS + 40));
+    assert!(matches!(&error, KeyError::KeyRetired { tag, .. } if *tag == old), "{error}");
+}
+
+/// Two processes were given a key each for one volume, and labelled it one after the other. Activating the first used to
+/// retire the second, whose own report was then refused although the volume carries its tag.
+#[test]
+fn of_two_keys_issued_for_one_volume_the_volume_decides() {
+    let (_directory, _path, mut store) = new_store();
+    let issue = |store: &mut SealedStore| store.key_for_new_volume(&volser("A00001"), GCM, NOW_NS).unwrap().tag();
+    let (one, other) = (issue(&mut store), issue(&mut store));
+    assert!(store.activate(&volser("A00001"), &one, NOW_NS).unwrap().is_empty());
+    assert_eq!(store.activate(&volser("A00001"), &other, NOW_NS).unwrap(), [one]);
+    store.key_for_append(&volser("A00001"), &other, NOW_NS).unwrap();
+    assert!(matches!(refused(store.key_for_append(&volser("A00001"), &one, NOW_NS)), KeyError::KeyRetired { .. }));
 }
 
 /// The label stood, and the process ended before it could report that: the volume's own tag is the proof.
