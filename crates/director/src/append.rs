@@ -223,14 +223,13 @@ impl AppendHost {
             let candidates = candidates(&volumes, &present);
             match choose_volume(&candidates, &self.pool.name, &in_use, refill) {
                 Choice::Append(volser) => match self.append_to(&volser) {
-                    Err(DirectorError::VolumeDiffers { volser, reason }) => {
-                        self.desk.suspect(&volser)?;
-                        let error = DirectorError::VolumeDiffers { volser, reason };
-                        (self.desk.events)(Event::Notice { message: error.to_string() });
-                    }
+                    Err(DirectorError::VolumeDiffers { volser, reason }) => self.set_aside(volser, reason)?,
                     other => return other,
                 },
-                Choice::Label(volser) => return self.label(&volser),
+                Choice::Label(volser) => match self.label(&volser) {
+                    Err(DirectorError::VolumeDiffers { volser, reason }) => self.set_aside(volser, reason)?,
+                    other => return other,
+                },
                 Choice::Create => {
                     let Some(volser) = self.next_volser(&present, &volumes) else {
                         let none = crate::pools::Shortage { full: volumes.len(), barred: 0, absent: 0, in_use: 0 };
@@ -251,8 +250,21 @@ impl AppendHost {
         }
     }
 
+    fn set_aside(&self, volser: Volser, reason: String) -> Result<(), DirectorError> {
+        self.desk.suspect(&volser)?;
+        let error = DirectorError::VolumeDiffers { volser, reason };
+        (self.desk.events)(Event::Notice { message: error.to_string() });
+        Ok(())
+    }
+
     fn label(&self, volser: &Volser) -> Result<InDriveForAppend, DirectorError> {
+        let known = self.desk.volume(volser)?;
         let mut volume = self.desk.mount(volser)?;
+        if known.state == VolumeState::Blank && volume.medium.encryption != EncryptionState::Blank {
+            let _ = self.desk.dismount(volume.drive, volume.number, volser);
+            let reason = "the catalog takes it for blank, and something is written on it".to_owned();
+            return Err(DirectorError::VolumeDiffers { volser: volser.clone(), reason });
+        }
         match label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max()) {
             Ok(life) => Ok(InDriveForAppend { volume, life, append_lbn: FIRST_SESSION_LBN }),
             Err(error) => {

@@ -134,7 +134,7 @@ impl Site {
 }
 
 /// Moves one connection's bytes and tells the sink of each member where it ends.
-fn move_bytes(
+pub(crate) fn move_bytes(
     bytes: &mut dyn BufRead,
     sink: &mut Connection,
     entries: &mut Vec<FileEntry>,

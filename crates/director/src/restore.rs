@@ -204,8 +204,12 @@ impl Site {
         for copy in copies {
             let began = Instant::now();
             let open = object.status == ObjectStatus::Open;
+            let load = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+            let (members, bytes) = (load(&watch.members), load(&watch.bytes));
             let mut report = self.verify_entries(entries.clone(), object.id, open, Some(copy.copy), watch)?;
             report.elapsed_ns = began.elapsed().as_nanos() as u64;
+            report.members -= members;
+            report.bytes -= bytes;
             if watch.stop.load(std::sync::atomic::Ordering::Relaxed) {
                 return Err(DirectorError::RestoreInterrupted);
             }

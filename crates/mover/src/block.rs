@@ -7,6 +7,12 @@ use crate::pool::Buffer;
 /// What a chunk is, before it is known on which volume it will stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ChunkPlace {
+    /// Which run of chunks it belongs to; one connection of one object may have several, one after the other.
+    pub(crate) stream: u64,
+    /// Sequence of that run's first chunk.
+    pub(crate) first_sequence: u32,
+    /// Whether the run ends here.
+    pub(crate) closes: bool,
     pub(crate) object: ObjectId,
     pub(crate) connection: u16,
     pub(crate) sequence: u32,

@@ -14,8 +14,10 @@ use crate::{Stopped, StreamSink};
 ///
 /// Dropping it without [`Connection::finish`] leaves the object open: what was handed on stays, the rest is not reported.
 pub struct Connection {
+    stream: u64,
     object: ObjectId,
     number: u16,
+    first_sequence: u32,
     pool: BlockPool,
     packer: Packer,
     stop: Arc<AtomicBool>,
@@ -28,11 +30,31 @@ pub struct Connection {
     entries: Vec<FileEntry>,
 }
 
+/// What ends with a chunk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Edge {
+    /// Nothing.
+    None,
+    /// A run of chunks; other blocks of the connection may stand elsewhere.
+    Run,
+    /// The connection.
+    Connection,
+}
+
 impl Connection {
-    pub(crate) fn new(object: ObjectId, number: u16, pool: BlockPool, packer: Packer, stop: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(
+        stream: u64,
+        object: ObjectId,
+        number: u16,
+        pool: BlockPool,
+        packer: Packer,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
         Self {
+            stream,
             object,
             number,
+            first_sequence: 0,
             pool,
             packer,
             stop,
@@ -45,28 +67,44 @@ impl Connection {
         }
     }
 
+    /// Goes on with a stream where earlier blocks of it end, for a copy that lacks what comes then.
+    pub(crate) fn starting_at(mut self, sequence: u32, offset: u64) -> Self {
+        self.first_sequence = sequence;
+        self.sequence = sequence;
+        self.offset = offset;
+        self
+    }
+
+    /// Hands on what is left; more of the stream may stand on the volumes already.
+    pub fn finish_range(mut self) -> Result<(), Stopped> {
+        self.hand_on(Edge::Run)
+    }
+
     /// Hands on what is left as the connection's last block. A connection always has one, even if it is empty.
     pub fn finish(mut self) -> Result<(), Stopped> {
-        self.hand_on(true)
+        self.hand_on(Edge::Connection)
     }
 
     /// Hands on a chunk that is not full, so that a slow source's data does not wait for a checkpoint.
     pub fn flush(&mut self) -> Result<(), Stopped> {
-        if self.filled > 0 || !self.entries.is_empty() { self.hand_on(false) } else { Ok(()) }
+        if self.filled > 0 || !self.entries.is_empty() { self.hand_on(Edge::None) } else { Ok(()) }
     }
 
-    fn hand_on(&mut self, last: bool) -> Result<(), Stopped> {
+    fn hand_on(&mut self, edge: Edge) -> Result<(), Stopped> {
         let buffer = match self.buffer.take() {
             Some(buffer) => buffer,
             None => self.pool.take()?,
         };
         let place = ChunkPlace {
+            stream: self.stream,
+            first_sequence: self.first_sequence,
+            closes: edge != Edge::None,
             object: self.object,
             connection: self.number,
             sequence: self.sequence,
             offset: self.offset,
             plain_len: self.filled as u32,
-            last,
+            last: edge == Edge::Connection,
             valid_len: self.valid_len,
         };
         self.sequence = self.sequence.checked_add(1).expect("a connection has fewer than 2^32 blocks");
@@ -79,7 +117,7 @@ impl Connection {
 impl StreamSink for Connection {
     fn space(&mut self) -> Result<&mut [u8], Stopped> {
         if self.filled == self.pool.chunk_len() {
-            self.hand_on(false)?;
+            self.hand_on(Edge::None)?;
         }
         if self.buffer.is_none() {
             if self.stop.load(Ordering::Relaxed) {

@@ -9,12 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use capstan_format::ObjectId;
-
 use crate::block::Block;
-
-/// A source's stream: object and connection.
-pub(crate) type StreamKey = (ObjectId, u16);
 
 /// Bounds of extents, in bytes as stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,9 +41,9 @@ struct Stream {
 /// The queues of all streams and the one that has its turn.
 pub(crate) struct Interleave {
     bounds: ExtentBounds,
-    streams: HashMap<StreamKey, Stream>,
-    order: Vec<StreamKey>,
-    current: Option<StreamKey>,
+    streams: HashMap<u64, Stream>,
+    order: Vec<u64>,
+    current: Option<u64>,
     extent_bytes: u64,
     held: usize,
 }
@@ -65,16 +60,16 @@ impl Interleave {
 
     /// Takes a block from a packer.
     pub(crate) fn offer(&mut self, block: Block) {
-        let key = (block.place.object, block.place.connection);
-        if !self.streams.contains_key(&key) {
+        let key = block.place.stream;
+        let stream = self.streams.entry(key).or_insert_with(|| {
             self.order.push(key);
-        }
-        let stream = self.streams.entry(key).or_default();
+            Stream { next_sequence: block.place.first_sequence, ..Stream::default() }
+        });
         self.held += 1;
         stream.early.insert(block.place.sequence, block);
         while let Some(block) = stream.early.remove(&stream.next_sequence) {
             stream.next_sequence += 1;
-            stream.ended |= block.place.last;
+            stream.ended |= block.place.closes;
             stream.ready_bytes += block.len() as u64;
             stream.ready.push_back(block);
         }
@@ -105,7 +100,7 @@ impl Interleave {
         stream.ready_bytes -= block.len() as u64;
         self.extent_bytes += block.len() as u64;
         self.held -= 1;
-        if block.place.last {
+        if block.place.closes {
             self.streams.remove(&key);
             self.order.retain(|&other| other != key);
             self.current = None;

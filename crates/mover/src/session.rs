@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -60,6 +60,7 @@ pub struct Session {
     pool: BlockPool,
     packer: Packer,
     stop: Arc<AtomicBool>,
+    streams: AtomicU64,
     workers: PackWorkers,
     control: Sender<Control>,
     interleaver: JoinHandle<()>,
@@ -108,7 +109,7 @@ impl Session {
         let (interleave, watched) = (Interleave::new(options.extents), pool.clone());
         let loop_ = InterleaveLoop { interleave, pool: watched, queues, ending: HashMap::new(), lasts: HashMap::new() };
         let interleaver = spawn("interleave", move || loop_.run(&controls))?;
-        Ok(Self { pool, packer, stop, workers, control, interleaver, copies, meters })
+        Ok(Self { pool, packer, stop, streams: AtomicU64::new(0), workers, control, interleaver, copies, meters })
     }
 
     /// Announces an object; its connections come after.
@@ -118,7 +119,19 @@ impl Session {
 
     /// One connection of an announced object.
     pub fn connection(&self, object: ObjectId, number: u16) -> Connection {
-        Connection::new(object, number, self.pool.clone(), self.packer.share(), Arc::clone(&self.stop))
+        Connection::new(
+            self.streams.fetch_add(1, Ordering::Relaxed),
+            object,
+            number,
+            self.pool.clone(),
+            self.packer.share(),
+            Arc::clone(&self.stop),
+        )
+    }
+
+    /// A connection that goes on at a block's edge: `sequence` is the number of its next block, `offset` where that begins.
+    pub fn connection_at(&self, object: ObjectId, number: u16, sequence: u32, offset: u64) -> Connection {
+        self.connection(object, number).starting_at(sequence, offset)
     }
 
     /// Announces that an object is whole once the last blocks of its `connections` connections are written.
@@ -134,7 +147,7 @@ impl Session {
     /// Writes what is left, closes the session on every volume and says how each copy ended. All connections must be
     /// finished or dropped.
     pub fn finish(self) -> SessionOutcome {
-        let Self { pool, packer, stop: _, workers, control, interleaver, copies, meters } = self;
+        let Self { pool, packer, stop: _, streams: _, workers, control, interleaver, copies, meters } = self;
         drop(packer);
         workers.join();
         // The interleaver may be gone already because every copy has failed.
@@ -202,7 +215,7 @@ impl InterleaveLoop {
     }
 
     fn forward(&mut self, block: Block) {
-        let (object, last) = (block.place.object, block.place.last);
+        let (object, closes) = (block.place.object, block.place.closes);
         let block = Arc::new(block);
         // The last copy gets the loop's own reference, so that a single copy is the only holder.
         let mut block = Some(block);
@@ -217,7 +230,7 @@ impl InterleaveLoop {
                 *queue = None;
             }
         }
-        if last {
+        if closes {
             *self.lasts.entry(object).or_default() += 1;
             self.end_if_done(object);
         }
