@@ -3,6 +3,7 @@
 mod columns;
 mod file;
 mod group;
+mod text;
 mod write;
 
 use std::collections::VecDeque;
