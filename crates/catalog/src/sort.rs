@@ -204,3 +204,43 @@ impl Iterator for Spill {
         self.frame.pop_front().map(Ok)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::order::split;
+    use crate::random::Random;
+
+    #[test]
+    fn batches_on_disk_merge_to_what_a_map_would_hold() {
+        let mut random = Random::seeded("batches_on_disk_merge_to_what_a_map_would_hold");
+        let dir = tempfile::tempdir().unwrap();
+        for _ in 0..40 {
+            let mut model: BTreeMap<(Vec<u8>, Vec<u8>), FileEntry> = BTreeMap::new();
+            let mut sorter = Sorter::with_batch(dir.path(), 1 + random.below(20) as usize);
+            let mut entries: Vec<FileEntry> = Vec::new();
+            for offset in 0..random.below(200) {
+                let connection = random.below(3) as u16;
+                entries.push(random.entry(connection, offset));
+            }
+            for entry in &entries {
+                let (dir, name) = split(&entry.path);
+                let best = model.entry((dir.to_vec(), name.to_vec())).or_insert_with(|| entry.clone());
+                if (entry.connection, entry.offset) > (best.connection, best.offset) {
+                    *best = entry.clone();
+                }
+            }
+            // The same entries again, as a twin brings them, and all of it in any order.
+            entries.extend(entries.clone());
+            random.shuffle(&mut entries);
+            entries.into_iter().for_each(|entry| sorter.push(entry).unwrap());
+            let sorted: Vec<FileEntry> = sorter.finish(None).unwrap().map(Result::unwrap).collect();
+            assert_eq!(sorted, model.into_values().collect::<Vec<_>>());
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "scratch files have no names");
+    }
+}

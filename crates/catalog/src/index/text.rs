@@ -111,3 +111,40 @@ impl<'a> Cursor<'a> {
         Some(values)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+    use crate::random::Random;
+
+    /// Numbers as the specification's first example has them: 1, 2, 3, 4, 5 with blocks of 8 in one miniblock.
+    #[test]
+    fn the_example_of_the_specification() {
+        // Block of 8, 1 miniblock, 5 values, first 1 (zigzag 2); delta 1 (zigzag 2), width 0.
+        let packed = [8, 1, 5, 2, 2, 0];
+        assert_eq!(Cursor(&packed).binary_packed(5).unwrap(), [1, 2, 3, 4, 5]);
+        // The second example: 7, 5, 3, 1, 2, 3, 4, 5; least delta -2, the rest 0 0 0 3 3 3 3 in 2 bits each.
+        let packed = [8, 1, 8, 14, 3, 2, 0b1100_0000, 0b0011_1111];
+        assert_eq!(Cursor(&packed).binary_packed(8).unwrap(), [7, 5, 3, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn hostile_pages_are_refused() {
+        let mut random = Random::seeded("hostile_pages_are_refused");
+        for _ in 0..20_000 {
+            let len = random.below(40);
+            let page: Vec<u8> = (0..len).map(|_| (random.u64() >> (random.below(8) * 8)) as u8 & 0x8f).collect();
+            let rows = random.below(12) as usize;
+            if let Some(texts) = Texts::decode(&page, rows) {
+                let mut values = 0;
+                let _ = texts.for_each(|_, _| {
+                    values += 1;
+                    Some(())
+                });
+                assert!(values <= rows);
+            }
+        }
+    }
+}

@@ -27,6 +27,7 @@ pub(crate) struct IndexWriter {
     what: String,
     groups: Option<SyncSender<Rows>>,
     thread: Option<JoinHandle<Result<()>>>,
+    group_rows: usize,
     rows: Rows,
     counts: Counts,
 }
@@ -55,14 +56,21 @@ impl IndexWriter {
             source,
         })?;
         let (rows, counts) = (Rows::default(), Counts::default());
-        Ok(Self { what, groups: Some(groups), thread: Some(thread), rows, counts })
+        Ok(Self { what, groups: Some(groups), thread: Some(thread), group_rows: GROUP_ROWS, rows, counts })
+    }
+
+    /// With row groups so small that a test has many.
+    #[cfg(test)]
+    pub(crate) fn with_group_rows(mut self, group_rows: usize) -> Self {
+        self.group_rows = group_rows;
+        self
     }
 
     /// Appends an entry.
     pub(crate) fn push(&mut self, entry: &FileEntry) -> std::result::Result<(), CatalogError> {
         self.counts.add(entry);
         self.rows.push(entry);
-        if self.rows.len() == GROUP_ROWS || self.rows.text_len() >= GROUP_TEXT_MAX {
+        if self.rows.len() == self.group_rows || self.rows.text_len() >= GROUP_TEXT_MAX {
             self.flush()?;
         }
         Ok(())
