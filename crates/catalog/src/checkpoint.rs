@@ -114,7 +114,7 @@ fn pack(seen: &CheckpointSeen<'_>) -> Result<Vec<Piece>, CatalogError> {
         for entry in EntryDecoder::new(run) {
             let damaged = |source| CatalogError::PartDamaged { volser: seen.volser.clone(), lbn: seen.lbn, source };
             let path = entry.map_err(damaged)?.path;
-            if path.is_empty() || path.starts_with(b"/") || path.ends_with(b"/") {
+            if path.is_empty() || path.starts_with(b"/") || path.ends_with(b"/") || path.contains(&0) {
                 return Err(refused(seen, format!("{:?} is no path of a member", String::from_utf8_lossy(&path))));
             }
         }

@@ -14,16 +14,15 @@ impl Catalog {
     /// volumes, sessions, checkpoints; then each object with its streams, copies, extents and entries.
     ///
     /// Left out is what only this catalog knows: pools' rules, volumes' states and counters, jobs, expired objects (their
-    /// data may still be on a volume: a rebuild brings them back), and objects of which no volume holds anything.
+    /// data may still be on a volume: a rebuild brings them back), and objects of which no volume holds anything. Nothing
+    /// should be recorded meanwhile.
     pub fn dump(&self, out: &mut dyn Write) -> Result<(), CatalogError> {
-        let snapshot = self.db.unchecked_transaction()?;
         self.dump_volumes(out)?;
         let mut objects = self.objects(&ObjectFilter::default())?;
         objects.sort_by_key(|object| object.id);
         for object in objects {
             self.dump_object(&object, out)?;
         }
-        drop(snapshot);
         Ok(())
     }
 

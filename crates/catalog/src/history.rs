@@ -35,7 +35,7 @@ impl Catalog {
     pub fn find(
         &self,
         filter: &ObjectFilter,
-        wanted: &Wanted,
+        wanted: &Wanted<'_>,
         found: &mut dyn FnMut(&Object, FileEntry) -> ControlFlow<()>,
     ) -> Result<(), CatalogError> {
         for object in self.objects(filter)? {

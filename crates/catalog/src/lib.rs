@@ -12,6 +12,9 @@ mod job;
 mod object;
 mod order;
 mod pool;
+#[cfg(test)]
+#[path = "../tests/tape/random.rs"]
+mod random;
 mod schema;
 mod scratch;
 mod seal;

@@ -31,16 +31,46 @@ pub(crate) fn compare_paths(a: &[u8], b: &[u8]) -> Ordering {
     split(a).cmp(&split(b))
 }
 
-/// Order of two entries where one object is merged: of several entries of one path the first is the one that counts.
+/// An entry, and where its path is split, so that sorting does not look for it again at each comparison.
 ///
-/// The higher connection is the later attempt, the higher offset the later read. What follows only makes the order
-/// total, so that the same entries give the same file in whatever order they came.
-pub(crate) fn compare_entries(a: &FileEntry, b: &FileEntry) -> Ordering {
-    compare_paths(&a.path, &b.path)
-        .then_with(|| b.connection.cmp(&a.connection))
-        .then_with(|| b.offset.cmp(&a.offset))
-        .then_with(|| b.member_len.cmp(&a.member_len))
-        .then_with(|| rest(b).cmp(&rest(a)))
+/// Ordered by path; of several entries of one path the first is the one that counts. The higher connection is the later
+/// attempt, the higher offset the later read. What follows only makes the order total, so that the same entries give the
+/// same file in whatever order they came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Keyed {
+    pub(crate) entry: FileEntry,
+    dir_len: usize,
+}
+
+impl Keyed {
+    pub(crate) fn new(entry: FileEntry) -> Self {
+        let dir_len = split(&entry.path).0.len();
+        Self { entry, dir_len }
+    }
+
+    fn key(&self) -> (&[u8], &[u8]) {
+        // At the top there is no slash to skip.
+        let path = &self.entry.path;
+        (&path[..self.dir_len], &path[self.dir_len + usize::from(self.dir_len > 0)..])
+    }
+}
+
+impl Ord for Keyed {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let (a, b) = (&self.entry, &other.entry);
+        self.key()
+            .cmp(&other.key())
+            .then_with(|| b.connection.cmp(&a.connection))
+            .then_with(|| b.offset.cmp(&a.offset))
+            .then_with(|| b.member_len.cmp(&a.member_len))
+            .then_with(|| rest(b).cmp(&rest(a)))
+    }
+}
+
+impl PartialOrd for Keyed {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 type Rest<'a> = (u8, u8, [u32; 5], u64, i64, &'a [u8]);

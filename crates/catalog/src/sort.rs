@@ -13,11 +13,13 @@ use std::path::{Path, PathBuf};
 use capstan_format::{EntryDecoder, EntryEncoder, FileEntry};
 
 use crate::CatalogError;
-use crate::order::compare_entries;
+use crate::order::Keyed;
 use crate::scratch::scratch_file;
 
 /// Entries of a batch: about 200 bytes each, so 50 MiB.
 const BATCH_ENTRIES: usize = 256 * 1024;
+/// Bytes of paths and links in a batch, should they be very long.
+const BATCH_TEXT_MAX: usize = 64 << 20;
 /// Entries of a frame on disk, about 60 bytes each.
 const FRAME_ENTRIES: u64 = 4096;
 /// How hard frames are compressed: they are read once.
@@ -27,7 +29,8 @@ const FRAME_LEVEL: i32 = 1;
 pub(crate) struct Sorter {
     scratch: PathBuf,
     batch_entries: usize,
-    batch: Vec<FileEntry>,
+    batch: Vec<Keyed>,
+    batch_bytes: usize,
     spilled: Vec<Spill>,
 }
 
@@ -38,15 +41,17 @@ impl Sorter {
     }
 
     fn with_batch(scratch: &Path, batch_entries: usize) -> Self {
-        Self { scratch: scratch.to_owned(), batch_entries, batch: Vec::new(), spilled: Vec::new() }
+        Self { scratch: scratch.to_owned(), batch_entries, batch: Vec::new(), batch_bytes: 0, spilled: Vec::new() }
     }
 
     /// Takes an entry.
     pub(crate) fn push(&mut self, entry: FileEntry) -> Result<(), CatalogError> {
-        if self.batch.len() == self.batch_entries {
+        let bytes = entry.path.len() + entry.link.len();
+        if self.batch.len() == self.batch_entries || self.batch_bytes + bytes > BATCH_TEXT_MAX {
             self.spill()?;
         }
-        self.batch.push(entry);
+        self.batch_bytes += bytes;
+        self.batch.push(Keyed::new(entry));
         Ok(())
     }
 
@@ -54,29 +59,30 @@ impl Sorter {
     ///
     /// `sorted` is one more sorted source: the file that further entries are merged into.
     pub(crate) fn finish<'s>(mut self, sorted: Option<EntrySource<'s>>) -> Result<Sorted<'s>, CatalogError> {
-        self.batch.sort_by(compare_entries);
+        self.batch.sort();
         let mut sources: Vec<EntrySource<'s>> = Vec::with_capacity(self.spilled.len() + 2);
         sources.extend(sorted);
         sources.extend(self.spilled.into_iter().map(|spill| Box::new(spill) as EntrySource<'s>));
-        sources.push(Box::new(self.batch.into_iter().map(Ok)));
+        sources.push(Box::new(self.batch.into_iter().map(|keyed| Ok(keyed.entry))));
         let mut heads = BinaryHeap::with_capacity(sources.len());
         for (source, entries) in sources.iter_mut().enumerate() {
             if let Some(entry) = entries.next().transpose()? {
-                heads.push(Head { entry, source });
+                heads.push(Head { keyed: Keyed::new(entry), source });
             }
         }
         Ok(Sorted { sources, heads, path: None })
     }
 
     fn spill(&mut self) -> Result<(), CatalogError> {
-        self.batch.sort_by(compare_entries);
+        self.batch.sort();
+        self.batch_bytes = 0;
         let file = scratch_file(&self.scratch)?;
         let failed = |source| CatalogError::io("write a scratch file in", &self.scratch, source);
         let mut out = BufWriter::new(file);
         let mut encoder = EntryEncoder::new();
         let mut entries = self.batch.drain(..).peekable();
         while let Some(entry) = entries.next() {
-            encoder.push(&entry);
+            encoder.push(&entry.entry);
             if encoder.count() == FRAME_ENTRIES || entries.peek().is_none() {
                 let frame = std::mem::take(&mut encoder).finish();
                 let stored = zstd::bulk::compress(&frame, FRAME_LEVEL).map_err(failed)?;
@@ -111,11 +117,11 @@ impl Sorted<'_> {
             let following = self.sources[head.source].next().transpose()?;
             let entry = match following {
                 Some(following) => {
-                    let entry = std::mem::replace(&mut head.entry, following);
+                    let keyed = std::mem::replace(&mut head.keyed, Keyed::new(following));
                     self.heads.push(head);
-                    entry
+                    keyed.entry
                 }
-                None => head.entry,
+                None => head.keyed.entry,
             };
             if self.path.as_ref() != Some(&entry.path) {
                 self.path.get_or_insert_default().clone_from(&entry.path);
@@ -136,13 +142,13 @@ impl Iterator for Sorted<'_> {
 
 /// The next entry of a source. The first in order is the greatest, as the heap wants it.
 struct Head {
-    entry: FileEntry,
+    keyed: Keyed,
     source: usize,
 }
 
 impl Ord for Head {
     fn cmp(&self, other: &Self) -> Ordering {
-        compare_entries(&other.entry, &self.entry)
+        other.keyed.cmp(&self.keyed)
     }
 }
 
@@ -196,5 +202,45 @@ impl Iterator for Spill {
             return Some(Err(error));
         }
         self.frame.pop_front().map(Ok)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::order::split;
+    use crate::random::Random;
+
+    #[test]
+    fn batches_on_disk_merge_to_what_a_map_would_hold() {
+        let mut random = Random::seeded("batches_on_disk_merge_to_what_a_map_would_hold");
+        let dir = tempfile::tempdir().unwrap();
+        for _ in 0..40 {
+            let mut model: BTreeMap<(Vec<u8>, Vec<u8>), FileEntry> = BTreeMap::new();
+            let mut sorter = Sorter::with_batch(dir.path(), 1 + random.below(20) as usize);
+            let mut entries: Vec<FileEntry> = Vec::new();
+            for offset in 0..random.below(200) {
+                let connection = random.below(3) as u16;
+                entries.push(random.entry(connection, offset));
+            }
+            for entry in &entries {
+                let (dir, name) = split(&entry.path);
+                let best = model.entry((dir.to_vec(), name.to_vec())).or_insert_with(|| entry.clone());
+                if (entry.connection, entry.offset) > (best.connection, best.offset) {
+                    *best = entry.clone();
+                }
+            }
+            // The same entries again, as a twin brings them, and all of it in any order.
+            entries.extend(entries.clone());
+            random.shuffle(&mut entries);
+            entries.into_iter().for_each(|entry| sorter.push(entry).unwrap());
+            let sorted: Vec<FileEntry> = sorter.finish(None).unwrap().map(Result::unwrap).collect();
+            assert_eq!(sorted, model.into_values().collect::<Vec<_>>());
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "scratch files have no names");
     }
 }

@@ -95,7 +95,7 @@ impl State {
     }
 
     /// The entries whose whole path is wanted.
-    pub fn find<'f>(&self, wanted: &'f Wanted) -> StateEntries<'f> {
+    pub fn find<'f>(&self, wanted: &'f Wanted<'f>) -> StateEntries<'f> {
         StateEntries::new(self.chain.iter().map(|index| (index.object(), index.find(wanted))))
     }
 }

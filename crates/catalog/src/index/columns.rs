@@ -12,8 +12,14 @@ use parquet::errors::Result;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
 
-/// Rows of a row group: what is decompressed to read one row, and what one `zstd` frame of names learns from.
+/// Rows of a row group: what is decompressed to list a directory, and what a zstd frame of names learns from.
+///
+/// Measured on a `/usr` of 154,000 entries: 64 Ki rows cost 0.2 bytes a row more, 256 Ki 0.2 less and twice the time of
+/// a listing.
 pub(crate) const GROUP_ROWS: usize = 128 * 1024;
+
+/// Bytes of names and links in a row group, should they be very long; a page has to stay below 2 GiB.
+pub(crate) const GROUP_TEXT_MAX: usize = 64 << 20;
 
 /// Version of the columns; stands in the file as `capstan.index`.
 pub(crate) const LAYOUT: &str = "1";
@@ -61,8 +67,8 @@ fn layout() -> Vec<Layout> {
     let (text, int, long) = (Physical::BYTE_ARRAY, Physical::INT32, Physical::INT64);
     let split = Some(Encoding::BYTE_STREAM_SPLIT);
     vec![
-        column(Dir, "dir", text, None, None, 9),
-        column(Name, "name", text, None, Some(Encoding::DELTA_LENGTH_BYTE_ARRAY), 12),
+        column(Dir, "dir", text, None, Some(Encoding::DELTA_BYTE_ARRAY), 9),
+        column(Name, "name", text, None, Some(Encoding::DELTA_BYTE_ARRAY), 12),
         column(Kind, "kind", int, unsigned(8), None, 9),
         column(Flags, "flags", int, unsigned(8), None, 9),
         column(Mode, "mode", int, unsigned(16), None, 9),
@@ -70,7 +76,7 @@ fn layout() -> Vec<Layout> {
         column(Gid, "gid", int, unsigned(32), None, 9),
         column(Size, "size", long, unsigned(64), split, 9),
         column(Mtime, "mtime", long, Some(LogicalType::timestamp(true, TimeUnit::NANOS)), Some(Encoding::PLAIN), 9),
-        column(Change, "change", int, unsigned(32), split, 1),
+        column(Change, "change", int, unsigned(32), split, 9),
         column(Crc, "crc", int, unsigned(32), split, 1),
         column(Connection, "connection", int, unsigned(16), None, 9),
         column(Gap, "gap", long, None, None, 9),

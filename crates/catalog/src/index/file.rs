@@ -21,8 +21,9 @@ use super::group::{Group, GroupSource};
 use crate::CatalogError;
 use crate::order::{Key, KeyRange};
 
-/// Decoded row groups that an open index keeps: one for the reader in order, one for the other who looks things up.
-const GROUPS_KEPT: usize = 2;
+/// Decoded row groups that an open index keeps, about 11 MiB each: a walk of a tree that looks up every path goes back and
+/// forth between a few directories.
+const GROUPS_KEPT: usize = 4;
 /// Footer length and magic behind the footer.
 const TAIL_LEN: u64 = 8;
 /// Longest footer that is believed.

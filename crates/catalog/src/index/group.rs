@@ -7,7 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use capstan_format::{EntryFlags, EntryKind, FileEntry};
-use parquet::column::page::PageReader;
+use parquet::basic::Encoding;
+use parquet::column::page::{Page, PageReader};
 use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::{ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
@@ -16,6 +17,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::columns::{Column, MemberEnds, padded_content};
+use super::text::Texts;
 use crate::CatalogError;
 use crate::order::{Key, join_into};
 
@@ -147,27 +149,42 @@ impl Group {
 impl Names {
     fn decode(source: &GroupSource) -> Result<Self, ParquetError> {
         let rows = source.rows()?;
-        let (dir_values, _) = source.column::<ByteArrayType>(Column::Dir, rows)?;
-        let (name_values, _) = source.column::<ByteArrayType>(Column::Name, rows)?;
+        let (dir_page, name_page) = (source.page(Column::Dir)?, source.page(Column::Name)?);
+        let damaged = || wrong("the names of a row group cannot be decoded");
+        let dir_texts = Texts::decode(&dir_page, rows).ok_or_else(damaged)?;
+        let name_texts = Texts::decode(&name_page, rows).ok_or_else(damaged)?;
         let mut names = Self { dirs: Vec::new(), runs: Vec::new(), names: Vec::new(), name_ends: Vec::new() };
-        names.names.reserve_exact(name_values.iter().map(|name| name.data().len()).sum());
-        names.name_ends.reserve_exact(rows);
-        let mut dir_from = 0;
-        for (row, (dir, name)) in dir_values.iter().zip(&name_values).enumerate() {
-            if row == 0 || names.dirs[dir_from..] != *dir.data() {
-                dir_from = names.dirs.len();
-                names.dirs.extend_from_slice(dir.data());
-                names.runs.push((row as u32, end_of(&names.dirs)?));
+        let (mut row, mut from) = (0, 0);
+        let decoded = dir_texts.for_each(|shared, rest| {
+            if row == 0 || shared != names.dirs.len() - from || !rest.is_empty() {
+                from = extend(&mut names.dirs, from, shared, rest)?;
+                names.runs.push((row, u32::try_from(names.dirs.len()).ok()?));
             }
-            names.names.extend_from_slice(name.data());
-            names.name_ends.push(end_of(&names.names)?);
-        }
+            row += 1;
+            Some(())
+        });
+        decoded.ok_or_else(damaged)?;
+        let mut from = 0;
+        names.name_ends.reserve_exact(rows);
+        let decoded = name_texts.for_each(|shared, rest| {
+            from = extend(&mut names.names, from, shared, rest)?;
+            names.name_ends.push(u32::try_from(names.names.len()).ok()?);
+            Some(())
+        });
+        decoded.ok_or_else(damaged)?;
         Ok(names)
     }
 }
 
-fn end_of(bytes: &[u8]) -> Result<u32, ParquetError> {
-    u32::try_from(bytes.len()).map_err(|_| wrong("the names of a row group are longer than 4 GiB"))
+/// Appends a text that shares its first bytes with the last one, which begins at `last`; gives where it begins.
+fn extend(texts: &mut Vec<u8>, last: usize, shared: usize, rest: &[u8]) -> Option<usize> {
+    let from = texts.len();
+    if shared > from - last {
+        return None;
+    }
+    texts.extend_from_within(last..last + shared);
+    texts.extend_from_slice(rest);
+    Some(from)
 }
 
 fn wrong(reason: &str) -> ParquetError {
@@ -236,12 +253,24 @@ impl GroupSource {
         u32::try_from(rows).map(|rows| rows as usize).map_err(|_| wrong("a row group has an impossible number of rows"))
     }
 
-    /// All values of a column, and one level for each row of an optional one.
-    fn column<T: DataType>(&self, column: Column, rows: usize) -> Result<(Vec<T::T>, Vec<i16>), ParquetError> {
+    /// The one page of a column of texts, decompressed.
+    fn page(&self, column: Column) -> Result<Bytes, ParquetError> {
+        match self.pages(column)?.get_next_page()? {
+            Some(Page::DataPage { buf, encoding: Encoding::DELTA_BYTE_ARRAY, .. }) => Ok(buf),
+            _ => Err(wrong("a column of texts is encoded in an unknown way")),
+        }
+    }
+
+    fn pages(&self, column: Column) -> Result<Box<dyn PageReader>, ParquetError> {
         let chunk = self.metadata.row_group(self.number).column(column as usize);
         let bytes = GroupBytes { bytes: self.bytes.clone(), start: self.start };
-        let pages: Box<dyn PageReader> = Box::new(SerializedPageReader::new(Arc::new(bytes), chunk, rows, None)?);
-        let description = chunk.column_descr_ptr();
+        Ok(Box::new(SerializedPageReader::new(Arc::new(bytes), chunk, self.rows()?, None)?))
+    }
+
+    /// All values of a column, and one level for each row of an optional one.
+    fn column<T: DataType>(&self, column: Column, rows: usize) -> Result<(Vec<T::T>, Vec<i16>), ParquetError> {
+        let pages = self.pages(column)?;
+        let description = self.metadata.row_group(self.number).column(column as usize).column_descr_ptr();
         let optional = description.max_def_level() > 0;
         let mut reader = ColumnReaderImpl::<T>::new(description, pages);
         let (mut values, mut levels) = (Vec::new(), Vec::new());

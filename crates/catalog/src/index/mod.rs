@@ -3,6 +3,9 @@
 mod columns;
 mod file;
 mod group;
+#[cfg(test)]
+mod tests;
+mod text;
 mod write;
 
 use std::collections::VecDeque;
@@ -20,7 +23,7 @@ use crate::CatalogError;
 use crate::order::KeyRange;
 
 /// Says of a path whether it is wanted: a glob, a regular expression.
-pub type Wanted = dyn Fn(&[u8]) -> bool + Sync;
+pub type Wanted<'f> = dyn Fn(&[u8]) -> bool + Sync + 'f;
 
 /// The entries of one object, one for each path, ordered by directory and then by name.
 ///
@@ -78,11 +81,11 @@ impl Index {
     }
 
     /// The entries whose whole path is wanted. Paths that are not cost no more than the comparison.
-    pub fn find<'f>(&self, wanted: &'f Wanted) -> Entries<'f> {
+    pub fn find<'f>(&self, wanted: &'f Wanted<'f>) -> Entries<'f> {
         self.scan([KeyRange::all()], Some(wanted))
     }
 
-    fn scan<'f>(&self, ranges: impl IntoIterator<Item = KeyRange>, wanted: Option<&'f Wanted>) -> Entries<'f> {
+    fn scan<'f>(&self, ranges: impl IntoIterator<Item = KeyRange>, wanted: Option<&'f Wanted<'f>>) -> Entries<'f> {
         Entries {
             file: Arc::clone(&self.file),
             ranges: ranges.into_iter().collect(),
@@ -103,7 +106,7 @@ pub struct Entries<'f> {
     groups: Range<usize>,
     rows: Range<usize>,
     group: Option<Arc<Group>>,
-    wanted: Option<&'f Wanted>,
+    wanted: Option<&'f Wanted<'f>>,
     path: Vec<u8>,
 }
 

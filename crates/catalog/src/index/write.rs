@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::BufWriter;
 use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
 
 use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
@@ -10,16 +12,22 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::KeyValue;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 
-use super::columns::{Column, Effort, GROUP_ROWS, LAYOUT, MemberEnds, padded_content, properties, schema};
+use super::columns::{
+    Column, Effort, GROUP_ROWS, GROUP_TEXT_MAX, LAYOUT, MemberEnds, padded_content, properties, schema,
+};
 use crate::order::split;
 use crate::{CatalogError, Counts};
 
 type RowGroup<'a> = SerializedRowGroupWriter<'a, BufWriter<File>>;
 
 /// Takes entries in order, at most one of each path, and writes the file.
+///
+/// Encoding and compression run in a thread of their own, one row group behind, beside the sorting that feeds it.
 pub(crate) struct IndexWriter {
     what: String,
-    writer: SerializedFileWriter<BufWriter<File>>,
+    groups: Option<SyncSender<Rows>>,
+    thread: Option<JoinHandle<Result<()>>>,
+    group_rows: usize,
     rows: Rows,
     counts: Counts,
 }
@@ -32,21 +40,37 @@ impl IndexWriter {
         object: ObjectId,
         effort: Effort,
     ) -> std::result::Result<Self, CatalogError> {
-        let open = || {
+        let (groups, incoming) = sync_channel(0);
+        let thread = std::thread::Builder::new().name("index".to_owned()).spawn(move || {
             let mut writer = SerializedFileWriter::new(BufWriter::new(file), schema()?, Arc::new(properties(effort)?))?;
             writer.append_key_value_metadata(KeyValue::new("capstan.index".to_owned(), LAYOUT.to_owned()));
             writer.append_key_value_metadata(KeyValue::new("capstan.object".to_owned(), object.to_string()));
-            Ok(writer)
-        };
-        let writer = open().map_err(|error| write_error(&what, error))?;
-        Ok(Self { what, writer, rows: Rows::default(), counts: Counts::default() })
+            for rows in incoming {
+                Rows::write(rows, &mut writer)?;
+            }
+            writer.close()?;
+            Ok(())
+        });
+        let thread = thread.map_err(|source| CatalogError::Io {
+            what: "cannot start a thread to write an index".to_owned(),
+            source,
+        })?;
+        let (rows, counts) = (Rows::default(), Counts::default());
+        Ok(Self { what, groups: Some(groups), thread: Some(thread), group_rows: GROUP_ROWS, rows, counts })
+    }
+
+    /// With row groups so small that a test has many.
+    #[cfg(test)]
+    pub(crate) fn with_group_rows(mut self, group_rows: usize) -> Self {
+        self.group_rows = group_rows;
+        self
     }
 
     /// Appends an entry.
     pub(crate) fn push(&mut self, entry: &FileEntry) -> std::result::Result<(), CatalogError> {
         self.counts.add(entry);
         self.rows.push(entry);
-        if self.rows.len() == GROUP_ROWS {
+        if self.rows.len() == self.group_rows || self.rows.text_len() >= GROUP_TEXT_MAX {
             self.flush()?;
         }
         Ok(())
@@ -57,13 +81,30 @@ impl IndexWriter {
         if self.rows.len() > 0 {
             self.flush()?;
         }
-        self.writer.close().map_err(|error| write_error(&self.what, error))?;
+        self.join()?;
         Ok(self.counts)
     }
 
     fn flush(&mut self) -> std::result::Result<(), CatalogError> {
         let rows = std::mem::take(&mut self.rows);
-        rows.write(&mut self.writer).map_err(|error| write_error(&self.what, error))
+        let taken = self.groups.as_ref().is_some_and(|groups| groups.send(rows).is_ok());
+        // The thread takes no more when it has failed, and then it says why.
+        if taken { Ok(()) } else { self.join() }
+    }
+
+    /// Waits for the thread to end.
+    fn join(&mut self) -> std::result::Result<(), CatalogError> {
+        self.groups = None;
+        let ended = self.thread.take().map_or(Ok(Ok(())), JoinHandle::join);
+        let panicked = || Err(ParquetError::General("the writing thread panicked".to_owned()));
+        ended.unwrap_or_else(|_| panicked()).map_err(|error| write_error(&self.what, error))
+    }
+}
+
+impl Drop for IndexWriter {
+    /// A writer that is given up leaves no thread behind that still writes to its file.
+    fn drop(&mut self) {
+        let _ = self.join();
     }
 }
 
@@ -108,6 +149,10 @@ struct Rows {
 impl Rows {
     fn len(&self) -> usize {
         self.dir_spans.len()
+    }
+
+    fn text_len(&self) -> usize {
+        self.dirs.len() + self.names.len() + self.links.len()
     }
 
     fn push(&mut self, entry: &FileEntry) {

@@ -3,46 +3,16 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 #![allow(unreachable_pub, reason = "shared by the tests of this folder")]
 
+mod random;
+
+#[allow(unused_imports, reason = "not every test is random")]
+pub use random::Random;
+
 use capstan_catalog::{Catalog, CatalogError, CheckpointSeen, Pool, Recorded, ScratchFeed, Volume, VolumeState};
 use capstan_format::{
     CatalogPart, Checkpoint, EntryEncoder, EntryFlags, EntryKind, ExtentRecord, FileEntry, ObjectId, ObjectKind,
     ObjectRecord, ObjectState, PartRecord, SessionId, SessionRecord, Volser, VolumeId,
 };
-
-/// splitmix64 (Steele, Lea, Flood 2014): small, and every seed is a good one.
-pub struct Random(pub u64);
-
-impl Random {
-    /// A seed from the environment (`SEED`), else from the clock; printed, so that a failure can be replayed.
-    pub fn seeded(test: &str) -> Self {
-        let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
-        let seed = std::env::var("SEED").ok().map_or_else(clock, |seed| seed.parse().unwrap());
-        println!("{test}: SEED={seed}");
-        Self(seed)
-    }
-
-    pub fn u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.u64() % bound
-    }
-
-    pub fn chance(&mut self, one_in: u64) -> bool {
-        self.below(one_in) == 0
-    }
-
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
-        for at in (1..items.len()).rev() {
-            items.swap(at, self.below(at as u64 + 1) as usize);
-        }
-    }
-}
 
 pub fn object_id(number: u64) -> ObjectId {
     let mut bytes = [7; 16];
