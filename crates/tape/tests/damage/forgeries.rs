@@ -78,6 +78,42 @@ fn a_block_of_the_other_kind_is_refused() {
     }
 }
 
+/// Numbers that would make the drive go in circles, or count up to them.
+#[test]
+fn a_header_with_another_number_is_refused() {
+    let sample = Sample::new(CODINGS[0]);
+    let offset = sample.offsets()[3];
+    for lbn in [0, 2, 4, 5, 1 << 50, u64::MAX] {
+        patch(&sample.data(), |bytes| {
+            bytes[offset as usize + 16..offset as usize + 24].copy_from_slice(&u64::to_le_bytes(lbn));
+            seal_header(bytes, offset);
+        });
+        for _ in 0..2 {
+            assert_only_lost(&sample.survey(), &[3], &format!("block 3 said to be {lbn}"));
+            fs::remove_file(sample.index()).unwrap();
+        }
+    }
+}
+
+/// The same behind a damaged header, where any number that fits is believed.
+#[test]
+fn a_number_that_does_not_fit_is_not_believed() {
+    let sample = Sample::new(CODINGS[0]);
+    let offsets = sample.offsets();
+    for lbn in [0, 3, 1 << 50, u64::MAX] {
+        patch(&sample.data(), |bytes| {
+            bytes[offsets[3] as usize] ^= 1;
+            bytes[offsets[4] as usize + 16..offsets[4] as usize + 24].copy_from_slice(&u64::to_le_bytes(lbn));
+            seal_header(bytes, offsets[4]);
+        });
+        for _ in 0..2 {
+            assert_only_lost(&sample.survey(), &[3, 4], &format!("block 4 said to be {lbn}"));
+            fs::remove_file(sample.index()).unwrap();
+        }
+        patch(&sample.data(), |bytes| bytes[offsets[3] as usize] ^= 1);
+    }
+}
+
 #[test]
 fn records_of_an_earlier_life_are_refused() {
     for coding in CODINGS {
