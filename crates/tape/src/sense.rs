@@ -159,7 +159,8 @@ mod tests {
     /// Every row of the reference table "Sense to action", as it is written there.
     #[test]
     fn the_reference_table_is_covered() {
-        let rows: &[(&[(u8, u8, u8)], Action)] = &[
+        type Codes = &'static [(u8, u8, u8)];
+        let rows: &[(Codes, Action)] = &[
             (&[(0, 0, 1)], Action::TakeFilemark),
             (&[(0, 0, 2)], Action::WriteTrailer),
             (&[(0, 0, 7)], Action::StopData),

@@ -186,7 +186,7 @@ impl Records {
         self.end = end;
         self.torn = torn;
         self.ahead = None;
-        self.writeback = Writeback::new(end.offset);
+        self.writeback.cut(end.offset);
     }
 
     /// The place behind the last block that the index knows and the data file confirms.
@@ -215,16 +215,20 @@ impl Records {
     fn indexed_place(&mut self, lbn: u64) -> io::Result<Option<Place>> {
         let Some(entry) = self.index.get(lbn)? else { return Ok(None) };
         let place = Place { lbn, offset: entry.offset };
-        if entry.kind == EntryKind::Damaged || self.confirms(place)?.is_some() {
+        if entry.kind != EntryKind::Damaged && self.confirms(place)?.is_some() {
             return Ok(Some(place));
         }
-        // Either the record is damaged or the index is stale. It is the record if the block in front ends just there.
-        if lbn == 0 {
-            return Ok((entry.offset == RECORDS_AT).then_some(place));
+        // Either the record is damaged or the index is wrong. It is the record if what stands in front ends just there;
+        // the numbers of one damaged stretch share its offset.
+        for before in (0..lbn).rev() {
+            let Some(previous) = self.index.get(before)? else { return Ok(None) };
+            if previous.kind == EntryKind::Damaged && previous.offset == entry.offset {
+                continue;
+            }
+            let header = self.confirms(Place { lbn: before, offset: previous.offset })?;
+            return Ok(header.filter(|header| previous.offset + header.record_len() == entry.offset).map(|_| place));
         }
-        let Some(before) = self.index.get(lbn - 1)? else { return Ok(None) };
-        let header = self.confirms(Place { lbn: lbn - 1, offset: before.offset })?;
-        Ok(header.filter(|header| before.offset + header.record_len() == entry.offset).map(|_| place))
+        Ok((entry.offset == RECORDS_AT).then_some(place))
     }
 
     /// Walks the records from `from` on, gives each its index entry, and sets the end of data.

@@ -30,7 +30,10 @@ impl DataFile {
     pub(super) fn writable(self) -> Result<(LockedFile, Memory), DriveError> {
         match self.access {
             Access::ReadWrite => Ok((self.file, self.memory)),
-            Access::ReadOnly => Err(DriveError::WriteProtected { drive: self.name }),
+            Access::ReadOnly => {
+                let source = io::Error::from(io::ErrorKind::PermissionDenied);
+                Err(DriveError::Host { what: format!("{} may not be written", self.name), source })
+            }
         }
     }
 }
@@ -145,6 +148,6 @@ impl Volume {
     }
 
     fn remaining_behind(&self, place: Place) -> u64 {
-        self.memory.capacity_bytes.saturating_sub(place.offset - RECORDS_AT)
+        self.memory.capacity_bytes.saturating_sub(place.offset.saturating_sub(RECORDS_AT))
     }
 }

@@ -43,7 +43,7 @@ impl Sample {
     }
 
     pub(crate) fn blank(coding: Coding) -> Self {
-        let sample = Self { directory: tempfile::tempdir().unwrap(), coding };
+        let sample = Self { directory: tempfile::tempdir_in(memory_directory()).unwrap(), coding };
         let spec = CartridgeSpec {
             volser: "A00001".parse().unwrap(),
             capacity_bytes: 1 << 20,
@@ -119,6 +119,12 @@ impl Sample {
         assert_eq!(fs::metadata(self.data()).unwrap().len(), *offsets.last().unwrap());
         offsets
     }
+}
+
+/// A file system in memory where there is one: thousands of small changes need no disk here.
+fn memory_directory() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
 }
 
 /// The bytes of a block.
