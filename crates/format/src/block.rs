@@ -29,11 +29,6 @@ const CRC_AT: usize = 60;
 const FLAG_ZSTD: u8 = 1;
 const FLAG_LAST: u8 = 2;
 
-/// CRC32C (Castagnoli), the checksum of blocks, headers and files.
-pub fn crc32c(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
-}
-
 /// What a block holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockKind {

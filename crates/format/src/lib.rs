@@ -15,6 +15,7 @@
 
 mod block;
 mod checkpoint;
+mod checksum;
 mod cursor;
 mod entry;
 mod envelope;
@@ -23,10 +24,11 @@ mod ids;
 mod label;
 pub mod pax;
 
-pub use block::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, Compression, crc32c};
+pub use block::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, Compression};
 pub use checkpoint::{
     CatalogPart, Checkpoint, ExtentRecord, ObjectKind, ObjectRecord, ObjectState, PartRecord, SessionRecord,
 };
+pub use checksum::{crc32c, crc32c_append, crc32c_append_zeros, crc32c_combine};
 pub use entry::{EntryDecoder, EntryEncoder, EntryFlags, EntryKind, FileEntry};
 pub use envelope::{Algorithm, ENVELOPE_LEN, ENVELOPE_PREFIX_LEN, Envelope, MOUNT_SALT_LEN, TAG_LEN};
 pub use error::FormatError;

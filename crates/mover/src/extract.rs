@@ -1,0 +1,60 @@
+//! Restoring: pax streams in, files below one directory out.
+//!
+//! ```text
+//! stream --> MemberReader --> Extractor (one a thread) --> files, links, nodes   at once
+//!                                   |
+//!                                   '--> Target (shared) --> hard links, then directories, deepest first   at the end
+//! ```
+//! A stream is not trusted, whoever wrote it:
+//! - Nothing is written outside the target. Paths that could lead out are refused; what is left is opened beneath the
+//!   target's descriptor and never through a symbolic link, also one that the stream itself made a moment ago.
+//! - Nothing existing is opened for writing. A file is made exclusively, or under a temporary name that replaces the old
+//!   one in a rename, so that a name that is a link elsewhere is replaced and not followed.
+//! - Device nodes, setuid bits, capabilities and owners appear only where [`ExtractOptions`] says so.
+//! - Memory is bounded: what has to wait for the end waits in a nameless file once it passes a budget, and no length in
+//!   the stream is believed before it is checked.
+//!
+//! What concerns one path becomes a [`Problem`] and the rest goes on; what concerns the target (no room, input/output
+//! error) or the stream ends in an [`ExtractError`].
+//!
+//! ```
+//! use std::io::Write;
+//! use capstan_mover::extract::{Choice, ExtractOptions, Target};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut stream = tar::Builder::new(Vec::new());
+//! let mut header = tar::Header::new_ustar();
+//! header.set_size(5);
+//! header.set_mode(0o644);
+//! stream.append_data(&mut header, "a/b", &b"hello"[..])?;
+//!
+//! let directory = tempfile::tempdir()?;
+//! let target = Target::new(directory.path(), ExtractOptions::default())?;
+//! let bytes = stream.into_inner()?;
+//! target.extractor().extract(&mut &bytes[..], &mut |_| Choice::Take, &mut |_| ())?;
+//! let report = target.finish()?;
+//! assert_eq!((report.files, report.bytes), (1, 5));
+//! assert_eq!(std::fs::read(directory.path().join("a/b"))?, b"hello");
+//! # Ok(())
+//! # }
+//! ```
+
+mod acl;
+mod beneath;
+mod deferred;
+mod directories;
+mod extractor;
+mod journal;
+mod members;
+mod metadata;
+mod options;
+mod path;
+mod placement;
+mod report;
+mod target;
+
+pub use extractor::Extractor;
+pub use members::{Content, CopyError, MemberHead, MemberReader, Piece, StreamError};
+pub use options::{Choice, Devices, Durability, ExtractOptions, Overwrite, Owners};
+pub use report::{ExtractError, ExtractReport, MemberDone, Outcome, Problem, ProblemKind};
+pub use target::Target;

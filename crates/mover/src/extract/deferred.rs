@@ -1,0 +1,192 @@
+//! What waits for the end: hard links, then directory metadata.
+
+use std::os::fd::AsFd;
+
+use capstan_format::EntryKind;
+use capstan_format::pax::DecodedMember;
+use rustix::fs::{AtFlags, OFlags, fstat, linkat, statat};
+use rustix::io::Errno;
+
+use super::directories::{DirectoryCache, Missing};
+use super::journal::Journal;
+use super::metadata::{self, Handle, InheritedAcl, MadeAs};
+use super::path::split;
+use super::placement::{Placed, place};
+use super::report::{ExtractError, Failure, Outcome, ProblemKind, count};
+use super::target::Target;
+
+/// Makes the hard links of a journal.
+pub(super) fn make_links(target: &Target, mut links: Journal) -> Result<(), ExtractError> {
+    let mut directories = DirectoryCache::new();
+    while let Some(record) = target.journal_result(links.take())? {
+        let mut fields = Fields(&record);
+        let mut member = DecodedMember::new();
+        member.kind = EntryKind::HardLink;
+        (member.path, member.link) = (fields.bytes(), fields.bytes());
+        match make_link(target, &mut directories, &member) {
+            Ok(Outcome::Written) => count(&target.tally().hard_links, 1),
+            Ok(Outcome::Kept) => count(&target.tally().kept, 1),
+            Ok(_) => count(&target.tally().unchanged, 1),
+            Err(Failure::Member(kind, reason)) => target.tally().problem(&member.path, kind, reason),
+            Err(Failure::Fatal(error)) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn make_link(target: &Target, directories: &mut DirectoryCache, member: &DecodedMember) -> Result<Outcome, Failure> {
+    let failure = |errno| Failure::system(&member.path, "link it", 0, errno);
+    let missing_file = || {
+        let file = String::from_utf8_lossy(&member.link);
+        let reason =
+            format!("it is a hard link to {file}, which is not there. Restore that path together with this one");
+        Failure::Member(ProblemKind::LinkTarget, reason)
+    };
+    let (old_parent, old_name) = split(&member.link);
+    let old = match directories.get(target.root(), old_parent, Missing::Fail) {
+        Err(Errno::NOENT) => return Err(missing_file()),
+        opened => opened.map_err(failure)?,
+    };
+    let (parent, name) = split(&member.path);
+    let new = directories.get(target.root(), parent, Missing::Make).map_err(failure)?;
+    let inode = |directory, name: &[u8]| {
+        statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| (stat.st_dev, stat.st_ino))
+    };
+    let file = inode(old.fd(), old_name).map_err(|errno| match errno {
+        Errno::NOENT => missing_file(),
+        errno => failure(errno),
+    })?;
+    if inode(new.fd(), name) == Ok(file) {
+        return Ok(Outcome::Unchanged);
+    }
+    // Without AT_SYMLINK_FOLLOW a link to a symbolic link is one more name of that link, not of what it points to.
+    let link = |name: &[u8]| linkat(old.fd(), old_name, new.fd(), name, AtFlags::empty());
+    match place(target, new.fd(), name, &member.path, member, link)? {
+        Placed::New((), placement) => placement.commit().map(|()| Outcome::Written).map_err(failure),
+        Placed::Existing(outcome) => Ok(outcome),
+    }
+}
+
+/// Sets the metadata of the directories of a journal whose lanes are their depths.
+pub(super) fn set_directories(target: &Target, mut journal: Journal) -> Result<(), ExtractError> {
+    while let Some(record) = target.journal_result(journal.take())? {
+        let member = decode(&record);
+        match set_directory(target, &member) {
+            Ok(()) => count(&target.tally().directories, 1),
+            Err(Failure::Member(kind, reason)) => target.tally().problem(&member.path, kind, reason),
+            Err(Failure::Fatal(error)) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn set_directory(target: &Target, member: &DecodedMember) -> Result<(), Failure> {
+    let failure = |errno| Failure::system(&member.path, "open the directory to set its metadata", 0, errno);
+    let root = target.root();
+    let path = if member.path.is_empty() { b"." } else { &member.path[..] };
+    let opened = root.resolver.open(root.fd.as_fd(), path, OFlags::RDONLY | OFlags::DIRECTORY).map_err(failure)?;
+    let stat = fstat(&opened).map_err(failure)?;
+    let made_as = MadeAs { uid: stat.st_uid, gid: stat.st_gid, acl: InheritedAcl::Perhaps };
+    let mut problem = |reason| target.tally().problem(&member.path, ProblemKind::Metadata, reason);
+    metadata::apply(Handle::Directory(opened.as_fd()), member, made_as, target.options().owners, &mut problem);
+    Ok(())
+}
+
+/// A hard link's record.
+pub(super) fn encode_link(path: &[u8], link: &[u8]) -> Vec<u8> {
+    let mut record = Vec::with_capacity(path.len() + link.len() + 8);
+    put(&mut record, path);
+    put(&mut record, link);
+    record
+}
+
+/// A directory's record.
+pub(super) fn encode_directory(path: &[u8], member: &DecodedMember) -> Vec<u8> {
+    let mut record = Vec::with_capacity(path.len() + 64);
+    put(&mut record, path);
+    for number in [member.mode, member.uid, member.gid] {
+        record.extend_from_slice(&number.to_le_bytes());
+    }
+    record.extend_from_slice(&member.mtime_ns.to_le_bytes());
+    record.push(u8::from(member.atime_ns.is_some()));
+    record.extend_from_slice(&member.atime_ns.unwrap_or(0).to_le_bytes());
+    put(&mut record, &member.acl_access);
+    put(&mut record, &member.acl_default);
+    for (name, value) in &member.xattrs {
+        put(&mut record, name);
+        put(&mut record, value);
+    }
+    record
+}
+
+fn decode(record: &[u8]) -> DecodedMember {
+    let mut fields = Fields(record);
+    let mut member = DecodedMember::new();
+    member.kind = EntryKind::Directory;
+    member.path = fields.bytes();
+    member.mode = u32::from_le_bytes(fields.array());
+    member.uid = u32::from_le_bytes(fields.array());
+    member.gid = u32::from_le_bytes(fields.array());
+    member.mtime_ns = i64::from_le_bytes(fields.array());
+    let known = fields.array::<1>() == [1];
+    member.atime_ns = Some(i64::from_le_bytes(fields.array())).filter(|_| known);
+    member.acl_access = fields.bytes();
+    member.acl_default = fields.bytes();
+    while !fields.0.is_empty() {
+        let name = fields.bytes();
+        member.xattrs.push((name, fields.bytes()));
+    }
+    member
+}
+
+fn put(record: &mut Vec<u8>, bytes: &[u8]) {
+    // Bounded by the extended header that it came from, far below 4 GiB.
+    record.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    record.extend_from_slice(bytes);
+}
+
+/// Fields of a record; what is cut short reads as zeros and ends the record.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn array<const N: usize>(&mut self) -> [u8; N] {
+        match self.0.split_first_chunk::<N>() {
+            Some((array, rest)) => {
+                self.0 = rest;
+                *array
+            }
+            None => {
+                self.0 = &[];
+                [0; N]
+            }
+        }
+    }
+
+    fn bytes(&mut self) -> Vec<u8> {
+        let len = u32::from_le_bytes(self.array()) as usize;
+        let (bytes, rest) = self.0.split_at(len.min(self.0.len()));
+        self.0 = rest;
+        bytes.to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_comes_back() {
+        let mut member = DecodedMember::new();
+        member.kind = EntryKind::Directory;
+        member.path = b"a/b".to_vec();
+        (member.mode, member.uid, member.gid) = (0o2755, 7, u32::MAX - 1);
+        (member.mtime_ns, member.atime_ns) = (-1, Some(0));
+        member.xattrs = vec![(b"user.a".to_vec(), Vec::new()), (b"user.b".to_vec(), vec![0; 300])];
+        member.acl_default = b"user::rwx".to_vec();
+        let record = encode_directory(b"a/b", &member);
+        assert_eq!(decode(&record), member);
+        for len in 0..record.len() {
+            decode(&record[..len]);
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! One thread's side of a restore: members in, files out.
+
+use std::io::BufRead;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use capstan_format::pax::DecodedMember;
+use capstan_format::{EntryKind, crc32c_append, crc32c_append_zeros};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, fstat, ftruncate, makedev, mkdirat, mknodat, openat, statat, symlinkat, unlinkat,
+};
+use rustix::io::{Errno, pwrite};
+
+use super::directories::{Directory, DirectoryCache, Missing};
+use super::members::{Content, MemberHead, MemberReader, Piece};
+use super::metadata::{self, Handle, InheritedAcl, MadeAs};
+use super::options::{Choice, Devices, Overwrite};
+use super::path::{checked, split};
+use super::placement::{Names, Placed, UNFINISHED, folded, has_exactly, place};
+use super::report::{ExtractError, Failure, MemberDone, Outcome, ProblemKind, count};
+use super::target::Target;
+
+/// Writes members below a [`Target`]. One a thread; it keeps directories open between members and streams.
+#[derive(Debug)]
+pub struct Extractor<'t> {
+    target: &'t Target,
+    directories: DirectoryCache,
+}
+
+/// What came of one member.
+struct Done {
+    outcome: Outcome,
+    crc: Option<u32>,
+    bytes: u64,
+}
+
+impl Done {
+    fn without_content(outcome: Outcome) -> Self {
+        Self { outcome, crc: None, bytes: 0 }
+    }
+}
+
+type Stream<'s> = &'s mut dyn BufRead;
+
+impl<'t> Extractor<'t> {
+    pub(super) fn new(target: &'t Target) -> Self {
+        Self { target, directories: DirectoryCache::new() }
+    }
+
+    /// Writes the members of a stream: whole members one after another, up to the end of the bytes or of the archive.
+    /// `choose` is asked for each path, also for the paths that hard links name; `done` is told of each member.
+    ///
+    /// # Errors
+    /// [`ExtractError`]. What failed halfway was removed; members before it stay, and further streams may be extracted
+    /// after [`ExtractError::Stream`].
+    pub fn extract(
+        &mut self,
+        stream: &mut dyn BufRead,
+        choose: &mut dyn FnMut(&[u8]) -> Choice,
+        done: &mut dyn FnMut(&MemberDone<'_>),
+    ) -> Result<(), ExtractError> {
+        let mut reader = MemberReader::new(stream);
+        while let Some((head, mut content)) = reader.next()? {
+            let result = self.member(head, &mut content, choose)?;
+            self.count(head.header.kind, &result);
+            done(&MemberDone {
+                path: &head.header.path,
+                offset: head.offset,
+                crc: result.crc,
+                bytes: result.bytes,
+                outcome: result.outcome,
+            });
+        }
+        Ok(())
+    }
+
+    fn member(
+        &mut self,
+        head: &MemberHead,
+        content: &mut Content<'_, Stream<'_>>,
+        choose: &mut dyn FnMut(&[u8]) -> Choice,
+    ) -> Result<Done, ExtractError> {
+        let chosen = choose(&head.header.path);
+        let path = match &chosen {
+            Choice::Take => &head.header.path,
+            Choice::TakeAs(path) => path,
+            Choice::Skip => return Ok(Done::without_content(Outcome::NotWanted)),
+        };
+        match self.write(path, &head.header, content, choose) {
+            Ok(done) => Ok(done),
+            Err(Failure::Member(kind, reason)) => {
+                self.target.tally().problem(path, kind, reason);
+                Ok(Done::without_content(Outcome::Failed))
+            }
+            Err(Failure::Fatal(error)) => Err(error),
+        }
+    }
+
+    fn write(
+        &mut self,
+        path: &[u8],
+        member: &DecodedMember,
+        content: &mut Content<'_, Stream<'_>>,
+        choose: &mut dyn FnMut(&[u8]) -> Choice,
+    ) -> Result<Done, Failure> {
+        let path = inside(path)?;
+        match member.kind {
+            EntryKind::Directory => return self.directory(path, member),
+            EntryKind::HardLink => {
+                let chosen = choose(&member.link);
+                let link = if let Choice::TakeAs(link) = &chosen { link } else { &member.link };
+                let link = inside(link)?;
+                if path.is_empty() || link.is_empty() {
+                    return Err(not_the_target());
+                }
+                self.target.defer_link(path, link)?;
+                return Ok(Done::without_content(Outcome::Deferred));
+            }
+            _ => {}
+        }
+        let (parent, name) = split(path);
+        if name.is_empty() {
+            return Err(not_the_target());
+        }
+        let directory = self.directories.get(self.target.root(), parent, Missing::Make);
+        let directory = directory.map_err(|errno| Failure::system(path, "make its directory", member.size, errno))?;
+        let at = Place { target: self.target, directory: &directory, name, path };
+        match member.kind {
+            EntryKind::File => at.file(member, content),
+            EntryKind::Symlink => at.symlink(member),
+            EntryKind::Fifo => at.node(member, FileType::Fifo),
+            EntryKind::CharDevice => at.device(member, FileType::CharacterDevice),
+            EntryKind::BlockDevice => at.device(member, FileType::BlockDevice),
+            EntryKind::Directory | EntryKind::HardLink | EntryKind::Deleted => {
+                Ok(Done::without_content(Outcome::NotWanted))
+            }
+        }
+    }
+
+    fn directory(&mut self, path: &[u8], member: &DecodedMember) -> Result<Done, Failure> {
+        let target = self.target;
+        let overwrite = target.options().overwrite;
+        let failure = |errno| Failure::system(path, "make the directory", 0, errno);
+        let mut made = false;
+        if !path.is_empty() {
+            let (parent, name) = split(path);
+            let parent = self.directories.get(target.root(), parent, Missing::Make).map_err(failure)?;
+            made = match mkdirat(parent.fd(), name, Mode::RWXU) {
+                Ok(()) => true,
+                Err(Errno::EXIST) => {
+                    let stat = statat(parent.fd(), name, AtFlags::SYMLINK_NOFOLLOW).map_err(failure)?;
+                    if target.names() == Names::Folding && !has_exactly(parent.fd(), name) {
+                        return Err(folded());
+                    }
+                    let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+                    if !is_directory {
+                        if overwrite == Overwrite::Never {
+                            let reason = "something that is not a directory has this name. Remove it, restore to another \
+                                          directory, or with --overwrite always";
+                            return Err(Failure::Member(ProblemKind::InTheWay, reason.to_owned()));
+                        }
+                        unlinkat(parent.fd(), name, AtFlags::empty()).map_err(failure)?;
+                        mkdirat(parent.fd(), name, Mode::RWXU).map_err(failure)?;
+                    }
+                    !is_directory
+                }
+                Err(errno) => return Err(failure(errno)),
+            };
+        }
+        if !made && !target.root().claim(path) && overwrite == Overwrite::Never {
+            return Ok(Done::without_content(Outcome::Kept));
+        }
+        target.defer_directory(path, member)?;
+        Ok(Done::without_content(Outcome::Written))
+    }
+
+    fn count(&self, kind: EntryKind, done: &Done) {
+        let tally = self.target.tally();
+        match (done.outcome, kind) {
+            (Outcome::Kept, _) => count(&tally.kept, 1),
+            (Outcome::Unchanged, _) => count(&tally.unchanged, 1),
+            (Outcome::Written, EntryKind::File) => {
+                count(&tally.files, 1);
+                count(&tally.bytes, done.bytes);
+            }
+            (Outcome::Written, EntryKind::Symlink) => count(&tally.symlinks, 1),
+            (Outcome::Written, EntryKind::Fifo | EntryKind::CharDevice | EntryKind::BlockDevice) => {
+                count(&tally.nodes, 1);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn inside(path: &[u8]) -> Result<&[u8], Failure> {
+    checked(path).map_err(|refused| {
+        let reason = format!("{refused}; it was not restored. The stream is not one that Capstan wrote");
+        Failure::Member(ProblemKind::Refused, reason)
+    })
+}
+
+fn not_the_target() -> Failure {
+    Failure::Member(ProblemKind::Refused, "the target itself is a directory and stays one".to_owned())
+}
+
+/// Where one member goes.
+struct Place<'a> {
+    target: &'a Target,
+    directory: &'a Directory,
+    name: &'a [u8],
+    path: &'a [u8],
+}
+
+impl Place<'_> {
+    fn failure(&self, action: &'static str, missing_bytes: u64, errno: Errno) -> Failure {
+        Failure::system(self.path, action, missing_bytes, errno)
+    }
+
+    fn set_metadata(&self, handle: Handle<'_>, member: &DecodedMember, made_as: MadeAs) {
+        let mut problem = |reason| self.target.tally().problem(self.path, ProblemKind::Metadata, reason);
+        metadata::apply(handle, member, made_as, self.target.options().owners, &mut problem);
+    }
+
+    fn file(&self, member: &DecodedMember, content: &mut Content<'_, Stream<'_>>) -> Result<Done, Failure> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let make = |name: &[u8]| openat(self.directory.fd(), name, flags, UNFINISHED);
+        let (fd, placement) = match place(self.target, self.directory.fd(), self.name, self.path, member, make)? {
+            Placed::New(fd, placement) => (fd, placement),
+            Placed::Existing(outcome) => return Ok(Done::without_content(outcome)),
+        };
+        let (crc, bytes) = self.content(fd.as_fd(), member, content)?;
+        let made_as = self.directory.made_as(fd.as_fd()).map_err(|errno| self.failure("look at it", 0, errno))?;
+        self.set_metadata(Handle::File(fd.as_fd()), member, made_as);
+        placement.commit().map_err(|errno| self.failure("rename it", 0, errno))?;
+        Ok(Done { outcome: Outcome::Written, crc: Some(crc), bytes })
+    }
+
+    /// Writes the content, holes as holes; returns its checksum and the bytes written.
+    fn content(
+        &self,
+        fd: BorrowedFd<'_>,
+        member: &DecodedMember,
+        content: &mut Content<'_, Stream<'_>>,
+    ) -> Result<(u32, u64), Failure> {
+        let (mut crc, mut written, mut end_in_file) = (0, 0, 0);
+        while let Some(piece) = content.next_piece()? {
+            match piece {
+                Piece::Data { offset, bytes } => {
+                    let mut done = 0;
+                    while done < bytes.len() {
+                        match pwrite(fd, &bytes[done..], offset + done as u64) {
+                            Ok(len) => done += len,
+                            Err(Errno::INTR) => {}
+                            Err(errno) => {
+                                let missing = member.size.saturating_sub(offset + done as u64);
+                                return Err(self.failure("write it", missing, errno));
+                            }
+                        }
+                    }
+                    crc = crc32c_append(crc, bytes);
+                    written += bytes.len() as u64;
+                    end_in_file = offset + bytes.len() as u64;
+                }
+                Piece::Hole { len, .. } => crc = crc32c_append_zeros(crc, len),
+            }
+        }
+        if end_in_file < member.size {
+            ftruncate(fd, member.size).map_err(|errno| self.failure("set its length", 0, errno))?;
+        }
+        Ok((crc, written))
+    }
+
+    fn symlink(&self, member: &DecodedMember) -> Result<Done, Failure> {
+        if member.link.contains(&0) || member.link.is_empty() {
+            let reason = "the link points to an empty path or one with a NUL byte";
+            return Err(Failure::Member(ProblemKind::Refused, reason.to_owned()));
+        }
+        let make = |name: &[u8]| symlinkat(&member.link[..], self.directory.fd(), name);
+        self.without_content(member, make)
+    }
+
+    fn device(&self, member: &DecodedMember, kind: FileType) -> Result<Done, Failure> {
+        if self.target.options().devices == Devices::Refuse {
+            let (major, minor) = (member.device_major, member.device_minor);
+            let reason = format!("device node {major}:{minor} was not made. Restore with --devices if it is wanted");
+            return Err(Failure::Member(ProblemKind::Device, reason));
+        }
+        self.node(member, kind)
+    }
+
+    fn node(&self, member: &DecodedMember, kind: FileType) -> Result<Done, Failure> {
+        let device = makedev(member.device_major, member.device_minor);
+        let make = |name: &[u8]| mknodat(self.directory.fd(), name, kind, UNFINISHED, device);
+        self.without_content(member, make)
+    }
+
+    fn without_content(
+        &self,
+        member: &DecodedMember,
+        make: impl FnMut(&[u8]) -> Result<(), Errno>,
+    ) -> Result<Done, Failure> {
+        let placement = match place(self.target, self.directory.fd(), self.name, self.path, member, make)? {
+            Placed::New((), placement) => placement,
+            Placed::Existing(outcome) => return Ok(Done::without_content(outcome)),
+        };
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = openat(self.directory.fd(), placement.current(), flags, Mode::empty());
+        let fd = opened.map_err(|errno| self.failure("open it to set its metadata", 0, errno))?;
+        let stat = fstat(&fd).map_err(|errno| self.failure("look at it", 0, errno))?;
+        let made_as = MadeAs { uid: stat.st_uid, gid: stat.st_gid, acl: InheritedAcl::Perhaps };
+        let handle =
+            if member.kind == EntryKind::Symlink { Handle::Symlink(fd.as_fd()) } else { Handle::Node(fd.as_fd()) };
+        self.set_metadata(handle, member, made_as);
+        placement.commit().map_err(|errno| self.failure("rename it", 0, errno))?;
+        Ok(Done::without_content(Outcome::Written))
+    }
+}

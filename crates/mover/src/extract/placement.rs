@@ -1,0 +1,189 @@
+//! Giving a name to what is made, so that nothing half-made has a finished thing's name.
+//!
+//! Where the name is free, the thing is made under it, exclusively, and (a file) with mode 0200 until it is complete: one
+//! system call less than a temporary name, and a crash leaves a file that nobody can take for a whole one. Where something
+//! is to be replaced, the new thing is made under a temporary name and renamed over the old one, which stays whole until
+//! then and keeps its other hard links. Either way a failure on the way takes the unfinished thing away.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, readlinkat, renameat, statat, unlinkat};
+use rustix::io::Errno;
+
+use capstan_format::EntryKind;
+use capstan_format::pax::DecodedMember;
+
+use super::options::Overwrite;
+use super::report::{Failure, Outcome, ProblemKind};
+use super::target::Target;
+
+/// Mode of a file that is not complete.
+pub(super) const UNFINISHED: Mode = Mode::WUSR;
+
+/// How often a temporary name that is taken is drawn anew.
+const TRIES: usize = 8;
+
+/// Whether names that differ only by case are one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Names {
+    Exact,
+    Folding,
+}
+
+impl Names {
+    /// Finds out by making a file and looking it up in capitals.
+    pub(super) fn probe(directory: BorrowedFd<'_>, random: u64) -> Self {
+        let name = format!(".capstan-probe-{random:016x}");
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        if openat(directory, &name, flags, Mode::WUSR).is_err() {
+            return Self::Exact;
+        }
+        let folds = statat(directory, name.to_uppercase(), AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        let _ = unlinkat(directory, &name, AtFlags::empty());
+        if folds { Self::Folding } else { Self::Exact }
+    }
+}
+
+/// What became of a name.
+pub(super) enum Placed<'a, T> {
+    /// Something was made; [`Placement::commit`] gives it its name for good.
+    New(T, Placement<'a>),
+    /// What exists stays.
+    Existing(Outcome),
+}
+
+/// Something made and not committed yet; dropped, it is removed again.
+pub(super) struct Placement<'a> {
+    directory: BorrowedFd<'a>,
+    name: &'a [u8],
+    temporary: Option<String>,
+    committed: bool,
+}
+
+impl Placement<'_> {
+    /// The name that it has now.
+    pub(super) fn current(&self) -> &[u8] {
+        self.temporary.as_ref().map_or(self.name, |name| name.as_bytes())
+    }
+
+    /// Gives it its own name.
+    pub(super) fn commit(mut self) -> Result<(), Errno> {
+        if let Some(temporary) = &self.temporary {
+            renameat(self.directory, temporary, self.directory, self.name)?;
+        }
+        self.committed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Placement<'_> {
+    fn drop(&mut self) {
+        if !self.committed {
+            let _ = unlinkat(self.directory, self.current(), AtFlags::empty());
+        }
+    }
+}
+
+/// Makes something called `name` with `make`, which must fail with EEXIST where its name is taken.
+pub(super) fn place<'a, T>(
+    target: &Target,
+    directory: BorrowedFd<'a>,
+    name: &'a [u8],
+    path: &[u8],
+    member: &DecodedMember,
+    mut make: impl FnMut(&[u8]) -> Result<T, Errno>,
+) -> Result<Placed<'a, T>, Failure> {
+    let failure = |errno| Failure::system(path, "create it", member.size, errno);
+    match make(name) {
+        Ok(made) => {
+            return Ok(Placed::New(made, Placement { directory, name, temporary: None, committed: false }));
+        }
+        Err(Errno::EXIST) => {}
+        Err(errno) => return Err(failure(errno)),
+    }
+    match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(existing) => {
+            if let Some(outcome) = existing_stays(target, directory, name, member, &existing)? {
+                return Ok(Placed::Existing(outcome));
+            }
+        }
+        Err(Errno::NOENT) => {}
+        Err(errno) => return Err(failure(errno)),
+    }
+    let mut tries = 0;
+    loop {
+        let temporary = target.temporary_name();
+        match make(temporary.as_bytes()) {
+            Ok(made) => {
+                let placement = Placement { directory, name, temporary: Some(temporary), committed: false };
+                return Ok(Placed::New(made, placement));
+            }
+            Err(Errno::EXIST) if tries < TRIES => tries += 1,
+            Err(errno) => return Err(failure(errno)),
+        }
+    }
+}
+
+/// Whether what exists stays; `None` if it is to be replaced.
+fn existing_stays(
+    target: &Target,
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+    member: &DecodedMember,
+    existing: &Stat,
+) -> Result<Option<Outcome>, Failure> {
+    let kind = FileType::from_raw_mode(existing.st_mode);
+    if target.names() == Names::Folding && !has_exactly(directory, name) {
+        return Err(folded());
+    }
+    let overwrite = target.options().overwrite;
+    if kind == FileType::Directory {
+        if overwrite == Overwrite::Never {
+            return Ok(Some(Outcome::Kept));
+        }
+        let reason = "a directory of this name exists and is not replaced. Remove it, or restore to another directory";
+        return Err(Failure::Member(ProblemKind::InTheWay, reason.to_owned()));
+    }
+    let unfinished = kind == FileType::RegularFile
+        && existing.st_mode & 0o7777 == UNFINISHED.as_raw_mode()
+        && member.mode != UNFINISHED.as_raw_mode();
+    match overwrite {
+        Overwrite::Always => Ok(None),
+        Overwrite::Never if unfinished => {
+            let reason = "what exists looks like the unfinished rest of an earlier restore (mode 0200). Restore with \
+                          --overwrite changed";
+            Err(Failure::Member(ProblemKind::InTheWay, reason.to_owned()))
+        }
+        Overwrite::Never => Ok(Some(Outcome::Kept)),
+        Overwrite::Changed => {
+            let mtime_ns = i128::from(existing.st_mtime) * 1_000_000_000 + i128::from(existing.st_mtime_nsec);
+            let same = match (member.kind, kind) {
+                (EntryKind::File, FileType::RegularFile) => {
+                    !unfinished
+                        && existing.st_size.cast_unsigned() == member.size
+                        && mtime_ns == i128::from(member.mtime_ns)
+                }
+                (EntryKind::Symlink, FileType::Symlink) => {
+                    readlinkat(directory, name, Vec::new()).is_ok_and(|link| link.as_bytes() == member.link)
+                }
+                _ => false,
+            };
+            Ok(same.then_some(Outcome::Unchanged))
+        }
+    }
+}
+
+/// The failure of a member that would land in another one's place.
+pub(super) fn folded() -> Failure {
+    let reason = "something whose name differs only by case exists, and this file system takes the two for one. Restore to \
+                  a file system that tells case apart";
+    Failure::Member(ProblemKind::Refused, reason.to_owned())
+}
+
+/// Whether the directory lists exactly this name. Asked only where the file system folds case.
+pub(super) fn has_exactly(directory: BorrowedFd<'_>, name: &[u8]) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(listed) = openat(directory, c".", flags, Mode::empty()) else { return false };
+    let Ok(entries) = Dir::read_from(listed.as_fd()) else { return false };
+    entries.flatten().any(|entry| entry.file_name().to_bytes() == name)
+}

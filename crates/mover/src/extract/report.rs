@@ -1,0 +1,221 @@
+//! What came of each member, and of all together.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::io::Errno;
+use thiserror::Error;
+
+use super::members::StreamError;
+
+/// Most problems kept with path and reason; beyond that they are counted.
+const PROBLEMS_MAX: usize = 10_000;
+
+/// What came of a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is there, with its content.
+    Written,
+    /// Left for [`super::Target::finish`]: a hard link, which needs its file first.
+    Deferred,
+    /// Something of that name exists and was to be left alone.
+    Kept,
+    /// The file exists with the same size and modification time.
+    Unchanged,
+    /// The caller did not want it.
+    NotWanted,
+    /// It is not there; a [`Problem`] says why.
+    Failed,
+}
+
+/// A member that was dealt with.
+#[derive(Debug)]
+pub struct MemberDone<'a> {
+    /// Its path as the stream has it.
+    pub path: &'a [u8],
+    /// Where it begins in the stream.
+    pub offset: u64,
+    /// CRC32C of its content with holes as zeros; `None` where the content was passed over.
+    pub crc: Option<u32>,
+    /// Bytes of content written, holes not counted.
+    pub bytes: u64,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What kind of thing went wrong; the run went on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ProblemKind {
+    /// The stream names something that must not or cannot be written: a path out of the target, through a symbolic link,
+    /// or that is another file's on a file system that does not tell case apart.
+    Refused,
+    /// Something else of that name is there and stays.
+    InTheWay,
+    /// The file itself could not be made.
+    NotWritten,
+    /// It is there, but owner, mode, times, attributes or access control list are not all as they were.
+    Metadata,
+    /// A hard link's file is not there.
+    LinkTarget,
+    /// A device node, which was not asked for.
+    Device,
+}
+
+/// Something that was not restored as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The path below the target.
+    pub path: Vec<u8>,
+    /// What kind of problem.
+    pub kind: ProblemKind,
+    /// What happened and what to do about it.
+    pub reason: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", String::from_utf8_lossy(&self.path), self.reason)
+    }
+}
+
+/// How a restore ended.
+#[derive(Debug, Default)]
+pub struct ExtractReport {
+    /// Regular files written.
+    pub files: u64,
+    /// Directories made or given their metadata.
+    pub directories: u64,
+    /// Symbolic links made.
+    pub symlinks: u64,
+    /// Hard links made.
+    pub hard_links: u64,
+    /// Named pipes and devices made.
+    pub nodes: u64,
+    /// Bytes of content written, holes not counted.
+    pub bytes: u64,
+    /// Members left alone because something of that name exists.
+    pub kept: u64,
+    /// Files left alone because size and time are the same.
+    pub unchanged: u64,
+    /// What was not restored as it was, at most ten thousand.
+    pub problems: Vec<Problem>,
+    /// How many problems there were, listed or not.
+    pub problems_count: u64,
+}
+
+/// Why a restore stopped.
+#[derive(Debug, Error)]
+pub enum ExtractError {
+    /// The stream could not be read on; members before it are restored.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    /// No room is left in the target.
+    #[error(
+        "no room in the target for {}: {missing_bytes} more bytes are needed for this file. Make room, then restore again \
+         with --overwrite changed to go on",
+        String::from_utf8_lossy(path)
+    )]
+    Full {
+        /// The path that did not fit.
+        path: Vec<u8>,
+        /// Bytes of it that were not written.
+        missing_bytes: u64,
+        /// What the system said: no space, or quota exceeded.
+        source: io::Error,
+    },
+    /// The target itself fails.
+    #[error("the target fails at {}: cannot {action}", String::from_utf8_lossy(path))]
+    Target {
+        /// The path concerned.
+        path: Vec<u8>,
+        /// What was attempted.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// How one member failed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// This member only.
+    Member(ProblemKind, String),
+    /// The whole run.
+    Fatal(ExtractError),
+}
+
+impl From<StreamError> for Failure {
+    fn from(error: StreamError) -> Self {
+        Self::Fatal(error.into())
+    }
+}
+
+impl Failure {
+    /// Sorts an error of the system by whom it concerns: the file, or everything that is still to come.
+    pub(super) fn system(path: &[u8], action: &'static str, missing_bytes: u64, errno: Errno) -> Self {
+        let path = path.to_vec();
+        match errno {
+            Errno::NOSPC | Errno::DQUOT => {
+                Self::Fatal(ExtractError::Full { path, missing_bytes, source: errno.into() })
+            }
+            Errno::IO | Errno::ROFS | Errno::STALE | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NODEV => {
+                Self::Fatal(ExtractError::Target { path, action, source: errno.into() })
+            }
+            Errno::LOOP | Errno::NOTDIR | Errno::XDEV => {
+                let reason = "a symbolic link or a file stands where the path needs a directory; it is not followed. \
+                              Restore to an empty directory, or remove it";
+                Self::Member(ProblemKind::Refused, reason.to_owned())
+            }
+            errno => Self::Member(ProblemKind::NotWritten, format!("cannot {action}: {errno}")),
+        }
+    }
+}
+
+/// Counts of one run, shared by its threads.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) files: AtomicU64,
+    pub(super) directories: AtomicU64,
+    pub(super) symlinks: AtomicU64,
+    pub(super) hard_links: AtomicU64,
+    pub(super) nodes: AtomicU64,
+    pub(super) bytes: AtomicU64,
+    pub(super) kept: AtomicU64,
+    pub(super) unchanged: AtomicU64,
+    problems: Mutex<(Vec<Problem>, u64)>,
+}
+
+pub(super) fn count(counter: &AtomicU64, add: u64) {
+    counter.fetch_add(add, Ordering::Relaxed);
+}
+
+impl Tally {
+    pub(super) fn problem(&self, path: &[u8], kind: ProblemKind, reason: String) {
+        let mut guard = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        let (list, count) = &mut *guard;
+        *count += 1;
+        if list.len() < PROBLEMS_MAX {
+            // A hostile path may be long; what is kept of it is what a person can read.
+            let path = path[..path.len().min(4096)].to_vec();
+            list.push(Problem { path, kind, reason });
+        }
+    }
+
+    pub(super) fn report(self) -> ExtractReport {
+        let (problems, problems_count) = self.problems.into_inner().unwrap_or_else(PoisonError::into_inner);
+        ExtractReport {
+            files: self.files.into_inner(),
+            directories: self.directories.into_inner(),
+            symlinks: self.symlinks.into_inner(),
+            hard_links: self.hard_links.into_inner(),
+            nodes: self.nodes.into_inner(),
+            bytes: self.bytes.into_inner(),
+            kept: self.kept.into_inner(),
+            unchanged: self.unchanged.into_inner(),
+            problems,
+            problems_count,
+        }
+    }
+}

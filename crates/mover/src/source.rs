@@ -1,0 +1,57 @@
+//! Sources: what is read into an object's streams.
+//!
+//! A tree of directories and files ([`TreeSource`]). Sources write pax members into [`StreamSink`](crate::StreamSink)s, one
+//! thread for each connection, and know nothing of blocks or tapes; a read lands in the chunk that becomes a block.
+
+mod attributes;
+mod content;
+mod emit;
+mod exclude;
+mod filesystem;
+mod links;
+mod listing;
+mod metadata;
+mod owners;
+mod queue;
+mod report;
+mod tree;
+mod walker;
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::Stopped;
+
+pub use metadata::change_fingerprint;
+pub use report::{Problem, ProblemKind, Progress, Severity, SourceReport};
+pub use tree::{Mounts, TreeOptions, TreeSource};
+
+/// Why a source gave no complete object.
+#[derive(Debug, Error)]
+pub enum SourceError {
+    /// The other end stopped the run.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+    /// No path was given.
+    #[error("nothing to back up: name at least one file or directory")]
+    Nothing,
+    /// No connection was given.
+    #[error("nowhere to write to: a source needs at least one connection")]
+    NoConnection,
+    /// A path that cannot name members.
+    #[error("source {path:?} cannot be stored under that name: give it without '..' components")]
+    Path {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A pattern that is none.
+    #[error("exclude pattern {pattern:?} cannot be used: correct it or drop it")]
+    Exclude {
+        /// The pattern.
+        pattern: String,
+        /// What is wrong with it.
+        #[source]
+        reason: globset::Error,
+    },
+}
