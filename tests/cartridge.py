@@ -1,6 +1,6 @@
 """Virtual cartridges as files: their records, and how to write a changed one whose checksums hold.
 
-The layout is in docs/FORMAT-cartridge.md. It is written here a second time on purpose: to forge a block well, as a hand or a
+The layout is in docs/FORMAT.md. It is written here a second time on purpose: to forge a block well, as a hand or a
 broken controller might, takes no code of ours.
 """
 
@@ -49,7 +49,7 @@ class Cartridge:
             stored = content[at + HEADER.size:at + HEADER.size + length]
             expected = header_checksum(content[at:at + 32], at)
             if magic != MAGIC or number != len(self.records) or header_crc != expected or crc32c(stored) != data_crc:
-                raise ValueError(f"byte {at} is not as docs/FORMAT-cartridge.md says")
+                raise ValueError(f"byte {at} is not as docs/FORMAT.md says")
             self.life = life
             self.records.append(Record(kind, stored))
             at += HEADER.size + length

@@ -1,7 +1,7 @@
 //! Virtual cartridges: tapes that are files, and the drive that reads and writes them.
 //!
 //! One data file `NAME.tape` holds everything; `NAME.index` beside it only makes a LOCATE quick and is made again when it is
-//! missing or wrong. `docs/FORMAT-cartridge.md` has the layout in words.
+//! missing or wrong. `docs/FORMAT.md` has the layout in words.
 //! ```text
 //! 0          2048       4096
 //! | memory   | memory   | header block | header block | header | header block | ...
