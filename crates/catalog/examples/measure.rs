@@ -1,7 +1,7 @@
 //! Measures the catalog on a real tree: bytes a file version by column, rows a second, time of a directory listing.
 //!
 //! ```text
-//! cargo run --release -p capstan-catalog --example measure -- /usr [COPIES] [hash|time]
+//! cargo run --release -p capstan-catalog --example measure -- /usr [COPIES] [hash|time] [keep]
 //! ```
 //! The tree is walked and not read: in place of each file's CRC32C stands a hash of its path, which compresses as badly.
 //! The change fingerprint is a hash of 32 bits, or 24 bits of the change time and 8 of a hash (the default).
@@ -151,7 +151,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         worst.0 * 1e3,
         median.1 * 1e3
     );
-    fs::remove_dir_all(dir)?;
+    match arguments.get(3).map(String::as_str) {
+        Some("keep") => println!("the catalog stays in {}", dir.display()),
+        _ => fs::remove_dir_all(dir)?,
+    }
     Ok(())
 }
 

@@ -37,7 +37,7 @@ fn pools_and_volumes_are_kept_as_they_were_put() {
     catalog.put_volume(&Volume::blank(Volser::new("A00000").unwrap())).unwrap();
     drop(catalog);
     let mut catalog = Catalog::open(dir.path()).unwrap();
-    assert_eq!(catalog.pools().unwrap(), [pool.clone()]);
+    assert_eq!(catalog.pools().unwrap(), std::slice::from_ref(&pool));
     assert_eq!(catalog.volume(&volume.volser).unwrap(), Some(volume.clone()));
     assert_eq!(catalog.volumes().unwrap().len(), 2);
     assert!(matches!(catalog.remove_pool("vault"), Err(CatalogError::PoolInUse { volumes: 1, .. })));
