@@ -7,6 +7,6 @@ mod source;
 
 pub use sink::{Baseline, Metadata, Stopped, StreamSink, Verdict};
 pub use source::{
-    Mounts, Problem, ProblemKind, Progress, Severity, SourceError, SourceReport, TreeOptions, TreeSource,
-    change_fingerprint,
+    DeviceSource, Mounts, Problem, ProblemKind, Progress, Severity, SourceError, SourceReport, StreamSource,
+    TreeOptions, TreeSource, change_fingerprint,
 };
