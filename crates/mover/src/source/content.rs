@@ -13,6 +13,11 @@ use crate::{Stopped, StreamSink};
 /// than anyone makes on purpose does not fill the memory.
 pub(crate) const EXTENTS_MAX: usize = 65_536;
 
+/// What is passed over where reading fails: the sector size of today's disks.
+const FAILED_LEN: u64 = 4_096;
+/// Failures in one file after which the rest of it is given up. A dying disk may take seconds for each.
+const FAILURES_MAX: u32 = 256;
+
 /// How the reading of some content went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Read {
@@ -22,7 +27,7 @@ pub(crate) enum Read {
     More,
     /// The file ended early; zeros stand for the rest.
     Short,
-    /// Reading failed; zeros stand for the rest.
+    /// Reading failed somewhere; zeros stand for what could not be read.
     Failed(Errno),
 }
 
@@ -57,6 +62,7 @@ pub(crate) fn copy<S: StreamSink>(
     content: &mut Content,
     mut passed: impl FnMut(u64),
 ) -> Result<(), Stopped> {
+    let mut failures = 0;
     while len > 0 {
         let space = sink.space()?;
         let probe = u64::from(beyond == Beyond::Probe);
@@ -70,15 +76,25 @@ pub(crate) fn copy<S: StreamSink>(
             Err(Errno::INTR) => continue,
             Err(error) => {
                 content.read = Read::Failed(error);
-                break;
+                failures += 1;
+                if failures == FAILURES_MAX {
+                    break;
+                }
+                let skipped = len.min(FAILED_LEN - offset % FAILED_LEN);
+                zeros(sink, skipped)?;
+                content.crc = crc32c_append_zeros(content.crc, skipped);
+                offset += skipped;
+                len -= skipped;
+                continue;
             }
         };
-        let taken = if got as u64 > len {
-            content.read = Read::More;
-            len as usize
-        } else {
-            got
-        };
+        let mut taken = got;
+        if got as u64 > len {
+            taken = len as usize;
+            if content.read == Read::Whole {
+                content.read = Read::More;
+            }
+        }
         content.crc = crc32c_append(content.crc, &space[..taken]);
         content.pieces += 1;
         sink.advance(taken);

@@ -102,6 +102,9 @@ impl TreeSource {
             source: self,
             baseline,
             queue: Queue::new(self.roots.len(), descriptors / 2),
+            // Two batches of each connection are open at a time; all together take a quarter of what there is.
+            connections: sinks.len(),
+            files_max: descriptors / 8 / sinks.len().max(1),
             links: Links::default(),
             kept: Mutex::new(Vec::new()),
         };
@@ -112,16 +115,15 @@ impl TreeSource {
                 .iter_mut()
                 .map(|sink| scope.spawn(move || Walker::new(walk, sink, progress).run().map(|emitter| emitter.report)))
                 .collect();
-            let mut report = Walker::new(walk, last, progress).run().and_then(|emitter| walk.finish(emitter));
+            let last = Walker::new(walk, last, progress).run();
+            // The links are all known once all connections are done.
+            let mut parts = Vec::new();
             for other in others {
-                match (other.join(), &mut report) {
-                    (Ok(Ok(part)), Ok(report)) => report.merge(part),
-                    (Ok(Err(Stopped)), _) => report = Err(Stopped),
-                    (Ok(_), Err(Stopped)) => {}
-                    (Err(panic), _) => std::panic::resume_unwind(panic),
-                }
+                parts.push(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
             }
-            Ok(report?)
+            let mut report = walk.finish(last?)?;
+            parts.into_iter().for_each(|part| report.merge(part));
+            Ok(report)
         })
     }
 }
@@ -131,16 +133,16 @@ pub(crate) struct Walk<'a> {
     pub(crate) source: &'a TreeSource,
     pub(crate) baseline: Option<&'a dyn Baseline>,
     pub(crate) queue: Queue,
+    /// How many walk.
+    pub(crate) connections: usize,
+    /// Files that a batch may have.
+    pub(crate) files_max: usize,
     pub(crate) links: Links,
     /// Paths that could not be looked into: what the base has below them stays.
     kept: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Walk<'_> {
-    pub(crate) fn excluded(&self, path: &[u8], name: &[u8]) -> bool {
-        !self.source.excludes.is_empty() && self.source.excludes.matches(path, name)
-    }
-
     /// Notes that nothing at or below a path counts as deleted.
     pub(crate) fn keep_state_below(&self, path: &[u8]) {
         if self.baseline.is_some() {
@@ -172,7 +174,7 @@ fn is_below(path: &[u8], above: &[u8]) -> bool {
 }
 
 /// A source's path in the object: without slashes at its ends, without empty and `.` components.
-fn member_path(path: &Path) -> Result<Vec<u8>, SourceError> {
+pub(crate) fn member_path(path: &Path) -> Result<Vec<u8>, SourceError> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.is_empty() {
         return Err(SourceError::Path { path: path.to_owned() });

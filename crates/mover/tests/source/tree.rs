@@ -20,7 +20,7 @@ fn a_small_tree_comes_back_on_any_number_of_connections() {
     fs::hard_link(root.join("large"), root.join("a/link")).unwrap();
     symlink("../large", root.join("a/symlink")).unwrap();
     for connections in [1u16, 2, 5] {
-        let tree = TreeSource::new(&[root.clone()], &TreeOptions::default()).unwrap();
+        let tree = TreeSource::new(std::slice::from_ref(&root), &TreeOptions::default()).unwrap();
         let mut sinks: Vec<_> = (0..connections).map(|number| Collect::new(number, 65_536)).collect();
         let progress = Progress::new();
         let report = tree.run(&mut sinks, None, &progress).unwrap();
