@@ -1,12 +1,15 @@
 //! Restores and verifications: the plan, shown first, then the work.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
 use std::time::Instant;
 
 use capstan_catalog::{Object, ObjectStatus, StateEntry};
-use capstan_format::{EntryKind, FileEntry, ObjectId, Volser};
+use capstan_format::{EntryKind, FileEntry, ObjectId, ObjectKind, Volser, crc32c_append};
 use capstan_mover::extract::{CopyError, ExtractOptions, ExtractReport, MemberReader, Target as Directory};
 use capstan_mover::{
     Damage, FailedMember, ReadPlan, RestoreWatch, StreamsReport, Wanted, WantedMember, plan_reads, read_streams,
@@ -15,7 +18,7 @@ use capstan_mover::{
 
 use crate::DirectorError;
 use crate::desk::{Desk, ReadDesk};
-use crate::select::{Located, Place, is_lost, locate_streams};
+use crate::select::{Layout, Located, Place, is_lost, locate_streams};
 use crate::site::{Site, locked};
 
 /// Bytes a second that virtual volumes are taken to give, for the estimate.
@@ -43,6 +46,8 @@ pub struct RestorePlan {
     wanted: Wanted,
     reads: ReadPlan,
     entries: Vec<StateEntry>,
+    /// What was standard input: each is one file, whatever number of members it has in the stream.
+    streams: Vec<StateEntry>,
     /// Volumes in mount order.
     pub passes: Vec<PassRow>,
     /// Objects that are read, in the order they were asked for, each with the ones it stands on.
@@ -120,7 +125,18 @@ impl Site {
         }
         entries.sort_by(|a, b| (&a.entry.path, a.object).cmp(&(&b.entry.path, b.object)));
         entries.dedup_by(|a, b| a.object == b.object && a.entry == b.entry);
-        self.plan(entries, objects, interrupted, None)
+        let mut streams = Vec::new();
+        for object in &objects {
+            let kind = locked(&self.catalog).object(*object)?.map(|object| object.kind);
+            if kind == Some(ObjectKind::Stream) {
+                streams.extend(entries.extract_if(.., |entry| entry.object == *object));
+            }
+        }
+        let mut plan = self.plan(entries, objects, interrupted, None)?;
+        plan.bytes += streams.iter().map(|stream| stream.entry.size).sum::<u64>();
+        plan.members += streams.len() as u64;
+        plan.streams = streams;
+        Ok(plan)
     }
 
     fn plan(
@@ -138,11 +154,10 @@ impl Site {
         };
         let Located { wanted, absent } = located;
         let reads = plan_reads(&wanted);
-        let rows = reads.passes.iter().map(|pass| {
-            let blocks = pass.runs.iter().map(|run| u64::from(run.blocks)).sum();
-            let end = pass.runs.last().map_or(0, |run| run.lbn + u64::from(run.blocks));
-            let begin = pass.runs.first().map_or(0, |run| run.lbn);
-            PassRow { volser: wanted.volumes[pass.volume].volser.clone(), blocks, skipped: end - begin - blocks }
+        let rows = reads.passes.iter().map(|pass| PassRow {
+            volser: wanted.volumes[pass.volume].volser.clone(),
+            blocks: pass.blocks(),
+            skipped: pass.blocks_skipped(),
         });
         let passes: Vec<_> = rows.collect();
         let read_bytes = reads.passes.iter().flat_map(|pass| &pass.runs).map(|run| run.plain_len).sum();
@@ -157,6 +172,7 @@ impl Site {
             wanted,
             reads,
             entries,
+            streams: Vec::new(),
             passes,
             objects,
             absent,
@@ -183,8 +199,39 @@ impl Site {
             return Err(DirectorError::RestoreInterrupted);
         }
         report.extract = Some(target.finish().map_err(DirectorError::Extract)?);
+        for stream in &plan.streams {
+            self.restore_stream(stream, directory, &mut report)?;
+        }
         report.elapsed_ns = began.elapsed().as_nanos() as u64;
         Ok(report)
+    }
+
+    fn restore_stream(
+        &self,
+        stream: &StateEntry,
+        directory: &Path,
+        report: &mut RestoreReport,
+    ) -> Result<(), DirectorError> {
+        let name = Path::new(OsStr::from_bytes(&stream.entry.path));
+        if !name.components().all(|part| matches!(part, Component::Normal(_))) {
+            let reason = "its name leads out of the target".to_owned();
+            report.failed.push(FailedFile { path: stream.entry.path.clone(), reason });
+            return Ok(());
+        }
+        let path = directory.join(name);
+        let above = path.parent().unwrap_or(directory);
+        std::fs::create_dir_all(above).map_err(DirectorError::host("make", above))?;
+        // Never over a file that is there: a stream has no time of its own to compare.
+        let mut file = File::create_new(&path).map_err(DirectorError::host("make", &path))?;
+        let written = self.cat_file(stream.object, &stream.entry.path, &mut file);
+        if let Err(error) = written {
+            std::fs::remove_file(&path).map_err(DirectorError::host("remove", &path))?;
+            report.failed.push(FailedFile { path: stream.entry.path.clone(), reason: error.to_string() });
+            return Ok(());
+        }
+        report.members += 1;
+        report.bytes += stream.entry.size;
+        Ok(())
     }
 
     /// Reads back a copy of an object, every block and every file's checksum. All copies, one after the other, without `copy`.
@@ -262,7 +309,7 @@ impl Site {
         for part in parts.iter().filter(|part| part.valid_len > 0) {
             let member = WantedMember { offset: 0, len: part.valid_len, crc: 0 };
             let streams = BTreeMap::from([((object, part.connection), vec![member])]);
-            let located = locate_streams(&locked(&self.catalog), streams, &present, None)?;
+            let located = locate_streams(&locked(&self.catalog), streams, &present, None, Layout::Apart)?;
             self.copy_range(&located.wanted, &mut |bytes| {
                 std::io::copy(bytes, out).map(drop).map_err(|error| error.to_string())
             })?;
@@ -291,18 +338,30 @@ impl Site {
         let member = WantedMember { offset, len: member_len, crc };
         let streams = BTreeMap::from([((entry.object, connection), vec![member])]);
         let present = self.present()?;
-        let located = locate_streams(&locked(&self.catalog), streams, &present, None)?;
+        let located = locate_streams(&locked(&self.catalog), streams, &present, None, Layout::Joined)?;
+        let mut out = Checked { out, crc: 0 };
         self.copy_range(&located.wanted, &mut |bytes| {
             let mut reader = MemberReader::new(bytes);
-            match reader.next() {
-                Ok(Some((_, mut content))) => content.copy_to(out).map(drop).map_err(|error| match error {
-                    CopyError::Output(error) => error.to_string(),
-                    CopyError::Stream(error) => crate::backup::explain(&error),
-                }),
-                Ok(None) => Err("the stream holds no member where the catalog says one is".to_owned()),
-                Err(error) => Err(crate::backup::explain(&error)),
+            // A stream that was standard input is one file in several members.
+            let mut any = false;
+            loop {
+                match reader.next() {
+                    Ok(Some((_, mut content))) => content.copy_to(&mut out).map(drop).map_err(|error| match error {
+                        CopyError::Output(error) => error.to_string(),
+                        CopyError::Stream(error) => crate::backup::explain(&error),
+                    })?,
+                    Ok(None) if any => return Ok(()),
+                    Ok(None) => return Err("the stream holds no member where the catalog says one is".to_owned()),
+                    Err(error) => return Err(crate::backup::explain(&error)),
+                }
+                any = true;
             }
-        })
+        })?;
+        if out.crc != crc {
+            let reason = format!("its content has checksum {:08x}, the catalog says {crc:08x}", out.crc);
+            return Err(DirectorError::Output { reason });
+        }
+        Ok(())
     }
 
     /// Reads the one range of the one stream that is wanted and gives it to `copy`.
@@ -328,6 +387,24 @@ impl Site {
         });
         let outcome = outcome.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         outcome.map_err(|reason| DirectorError::Output { reason })
+    }
+}
+
+/// An output that computes the checksum of what passes.
+struct Checked<'o> {
+    out: &'o mut (dyn Write + Send),
+    crc: u32,
+}
+
+impl Write for Checked<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let len = self.out.write(bytes)?;
+        self.crc = crc32c_append(self.crc, &bytes[..len]);
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
     }
 }
 

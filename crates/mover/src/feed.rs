@@ -139,14 +139,13 @@ pub fn read_streams(
                         let end = (offset + u64::from(stream.chunk_len)).min(run.offset + run.plain_len);
                         let Ok(buffer) = pool.take() else { continue };
                         let read = match &mut reader {
-                            Ok(reader) => {
-                                read_piece(reader, lbn, stream, offset, buffer).map_err(|e| (chain(&e), Some(lbn)))
-                            }
+                            Ok(reader) => read_piece(reader, lbn, stream, (run.connection, run.base), offset, buffer)
+                                .map_err(|e| (chain(&e), Some(lbn))),
                             Err(reason) => Err((reason.clone(), None)),
                         };
                         report.blocks += 1;
                         let piece = read.unwrap_or_else(|(reason, lbn)| {
-                            let (object, connection) = (stream.object, stream.connection);
+                            let (object, connection) = (stream.object, run.connection);
                             let volser = place.volser.clone();
                             let damage = Damage { volser, lbn, object, connection, offset, reason };
                             other.recover(host, stream, offset..end, pass.volume, damage, &pool, &mut report)
@@ -193,19 +192,25 @@ fn read_piece(
     reader: &mut VolumeReader<'_>,
     lbn: u64,
     stream: &WantedStream,
+    (connection, base): (u16, u64),
     offset: u64,
     mut buffer: Buffer,
 ) -> Result<Piece, MoverError> {
     let header = reader.read_into(lbn, &mut buffer)?;
     let belongs = header.kind == BlockKind::Data
         && header.object == stream.object
-        && header.connection == stream.connection
-        && header.offset == offset
+        && header.connection == connection
+        && base + header.offset == offset
         && header.plain_len <= stream.chunk_len;
     if !belongs {
         let reason = format!(
-            "it belongs to object {}, connection {}, offset {}, not to object {}, connection {}, offset {offset}",
-            header.object, header.connection, header.offset, stream.object, stream.connection
+            "it belongs to object {}, connection {}, offset {}, not to object {}, connection {}, offset {}",
+            header.object,
+            header.connection,
+            header.offset,
+            stream.object,
+            connection,
+            offset - base
         );
         return Err(MoverError::Misplaced { volser: reader.volser().clone(), lbn, reason });
     }
@@ -252,7 +257,14 @@ impl OtherCopy<'_> {
             let index = (range.start - extent.offset) / u64::from(stream.chunk_len.max(1));
             let offset = extent.offset + index * u64::from(stream.chunk_len);
             let Ok(buffer) = pool.take() else { continue };
-            match read_piece(&mut reader, extent.first_lbn + index, stream, offset, buffer) {
+            match read_piece(
+                &mut reader,
+                extent.first_lbn + index,
+                stream,
+                (extent.connection, extent.base),
+                offset,
+                buffer,
+            ) {
                 Ok(piece) => {
                     report.recovered_count += 1;
                     if report.recovered.len() < DAMAGES_MAX {

@@ -28,6 +28,10 @@ pub struct ExtentPlace {
     pub volume: usize,
     /// Which copy of the object it belongs to, from 1.
     pub copy: u8,
+    /// The connection that its blocks name.
+    pub connection: u16,
+    /// Where that connection's stream begins in this one: 0, but for an object whose one member runs through all connections.
+    pub base: u64,
     /// Where it begins.
     pub first_lbn: u64,
     /// How many blocks.
@@ -54,7 +58,7 @@ pub struct WantedMember {
 pub struct WantedStream {
     /// The object.
     pub object: ObjectId,
-    /// The connection.
+    /// The connection, or the first of those that are joined.
     pub connection: u16,
     /// Payload bytes of every block of an extent but its last.
     pub chunk_len: u32,
@@ -78,6 +82,10 @@ pub struct Wanted {
 pub struct Run {
     /// Index of the stream.
     pub stream: usize,
+    /// The connection that its blocks name.
+    pub connection: u16,
+    /// Where that connection's stream begins in this one.
+    pub base: u64,
     /// First block.
     pub lbn: u64,
     /// How many.
@@ -106,6 +114,20 @@ pub struct ReadPlan {
     pub missing: Vec<(usize, Range<u64>)>,
 }
 
+impl Pass {
+    /// Blocks that are read.
+    pub fn blocks(&self) -> u64 {
+        self.runs.iter().map(|run| u64::from(run.blocks)).sum()
+    }
+
+    /// Blocks between the first and the last that are passed over.
+    pub fn blocks_skipped(&self) -> u64 {
+        let begin = self.runs.iter().map(|run| run.lbn).min().unwrap_or(0);
+        let end = self.runs.iter().map(|run| run.lbn + u64::from(run.blocks)).max().unwrap_or(0);
+        (end - begin).saturating_sub(self.blocks())
+    }
+}
+
 impl ReadPlan {
     /// Blocks that will be read.
     pub fn blocks(&self) -> u64 {
@@ -114,11 +136,7 @@ impl ReadPlan {
 
     /// Blocks between the first and the last of each pass that will be passed over.
     pub fn blocks_skipped(&self) -> u64 {
-        let spans = self.passes.iter().filter_map(|pass| {
-            let end = pass.runs.last().map(|run| run.lbn + u64::from(run.blocks))?;
-            Some(end - pass.runs.first()?.lbn)
-        });
-        spans.sum::<u64>() - self.blocks()
+        self.passes.iter().map(Pass::blocks_skipped).sum()
     }
 
     /// Times the tape goes elsewhere than on.
@@ -134,12 +152,14 @@ impl ReadPlan {
 /// Orders what is wanted: the lowest copy that has it, each volume once, in an order in which every stream comes front to back.
 pub fn plan_reads(wanted: &Wanted) -> ReadPlan {
     let mut missing = Vec::new();
+    let mut joined_runs: Vec<(usize, Run)> = Vec::new();
     let mut by_volume: BTreeMap<usize, Vec<Run>> = BTreeMap::new();
     // A volume's rank: how late in its streams it comes, so that spanned streams are read in order.
     let mut rank: BTreeMap<usize, (ObjectId, u64)> = BTreeMap::new();
     for (stream, wanted_stream) in wanted.streams.iter().enumerate() {
         let mut extents: Vec<_> = wanted_stream.extents.iter().collect();
         extents.sort_by_key(|extent| (extent.copy, extent.offset));
+        let joins = extents.iter().any(|extent| extent.base > 0);
         for range in merged(&wanted_stream.members) {
             let mut at = range.start;
             while at < range.end {
@@ -153,10 +173,14 @@ pub fn plan_reads(wanted: &Wanted) -> ReadPlan {
                 };
                 let end = range.end.min(extent.offset + extent.plain_len);
                 let run = clip(extent, stream, wanted_stream.chunk_len, at..end);
+                at = end;
+                if joins {
+                    joined_runs.push((extent.volume, run));
+                    continue;
+                }
                 let key = (wanted_stream.object, extent.offset);
                 rank.entry(extent.volume).and_modify(|old| *old = (*old).min(key)).or_insert(key);
                 by_volume.entry(extent.volume).or_default().push(run);
-                at = end;
             }
         }
     }
@@ -168,6 +192,15 @@ pub fn plan_reads(wanted: &Wanted) -> ReadPlan {
         })
         .collect();
     passes.sort_by_key(|pass| rank[&pass.volume]);
+    // A stream that joins several connections must come front to back, whatever its blocks' order on the tape: it goes last,
+    // by its own offsets, with a further mount wherever the next piece is on another volume.
+    joined_runs.sort_by_key(|(_, run)| (run.stream, run.offset));
+    for (volume, run) in joined_runs {
+        match passes.last_mut().filter(|pass| pass.volume == volume) {
+            Some(pass) => pass.runs.push(run),
+            None => passes.push(Pass { volume, runs: vec![run] }),
+        }
+    }
     ReadPlan { passes, missing }
 }
 
@@ -182,6 +215,8 @@ fn clip(extent: &ExtentPlace, stream: usize, chunk_len: u32, range: Range<u64>) 
         if last == last_block { extent.offset + extent.plain_len } else { extent.offset + (last + 1) * chunk_len };
     Run {
         stream,
+        connection: extent.connection,
+        base: extent.base,
         lbn: extent.first_lbn + first,
         blocks: (last - first + 1) as u32,
         offset,
@@ -209,7 +244,11 @@ fn joined(runs: Vec<Run>) -> Vec<Run> {
         if let Some(last) = out.last_mut() {
             let last_end = last.lbn + u64::from(last.blocks);
             let run_end = run.lbn + u64::from(run.blocks);
-            if last.stream == run.stream && run.lbn <= last_end && run.offset <= last.offset + last.plain_len {
+            if last.stream == run.stream
+                && last.connection == run.connection
+                && run.lbn <= last_end
+                && run.offset <= last.offset + last.plain_len
+            {
                 if run_end > last_end {
                     last.blocks = (run_end - last.lbn) as u32;
                     last.plain_len = run.offset + run.plain_len - last.offset;
@@ -237,13 +276,22 @@ mod tests {
     }
 
     fn extent(volume: usize, copy: u8, first_lbn: u64, blocks: u32, offset: u64) -> ExtentPlace {
-        ExtentPlace { volume, copy, first_lbn, blocks, offset, plain_len: u64::from(blocks) * 100 }
+        ExtentPlace {
+            volume,
+            copy,
+            connection: 0,
+            base: 0,
+            first_lbn,
+            blocks,
+            offset,
+            plain_len: u64::from(blocks) * 100,
+        }
     }
 
     #[test]
     fn one_file_reads_only_its_blocks() {
         let plan = plan_reads(&wanted(vec![member(250, 100)], vec![extent(0, 1, 10, 50, 0)]));
-        let run = Run { stream: 0, lbn: 12, blocks: 2, offset: 200, plain_len: 200 };
+        let run = Run { stream: 0, connection: 0, base: 0, lbn: 12, blocks: 2, offset: 200, plain_len: 200 };
         assert_eq!(plan.passes, [Pass { volume: 0, runs: vec![run] }]);
         assert_eq!((plan.blocks(), plan.blocks_skipped(), plan.locates()), (2, 0, 1));
     }

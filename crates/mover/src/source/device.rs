@@ -133,7 +133,7 @@ impl DeviceSource {
             user: owners.user(self.metadata.uid),
             group: owners.group(self.metadata.gid),
             size: self.metadata.size,
-            mtime_ns: self.metadata.mtime_ns,
+            mtime_ns: self.metadata.exact_mtime_ns(),
             link: b"",
             device: (0, 0),
             records: b"",

@@ -198,7 +198,7 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
             user: self.owners.user(metadata.uid),
             group: self.owners.group(metadata.gid),
             size: metadata.size,
-            mtime_ns: metadata.mtime_ns,
+            mtime_ns: metadata.exact_mtime_ns(),
             link,
             device: metadata.device_node,
             records,

@@ -28,6 +28,8 @@ pub(crate) struct FileMetadata {
     /// Size in bytes; 0 for everything but regular files.
     pub(crate) size: u64,
     pub(crate) mtime_ns: i64,
+    /// Seconds of the modification time, exact where `mtime_ns` is held at the end of its range.
+    mtime_seconds: i64,
     pub(crate) ctime_ns: i64,
     pub(crate) device: u64,
     pub(crate) inode: u64,
@@ -38,6 +40,14 @@ pub(crate) struct FileMetadata {
 }
 
 impl FileMetadata {
+    /// The modification time in the width of a pax header. Where the nanoseconds since 1970 do not fit 64 bits, whole seconds.
+    pub(crate) fn exact_mtime_ns(&self) -> i128 {
+        match self.mtime_ns {
+            i64::MIN | i64::MAX => i128::from(self.mtime_seconds) * 1_000_000_000,
+            fits => fits.into(),
+        }
+    }
+
     pub(crate) fn new(stat: &Stat) -> Self {
         let file_type = FileType::from_raw_mode(stat.st_mode);
         // Times beyond the years 1677 to 2262 are held at the ends of that range.
@@ -49,6 +59,7 @@ impl FileMetadata {
             uid: stat.st_uid,
             gid: stat.st_gid,
             size,
+            mtime_seconds: stat.st_mtime,
             mtime_ns: nanoseconds(stat.st_mtime, stat.st_mtime_nsec as i64),
             ctime_ns: nanoseconds(stat.st_ctime, stat.st_ctime_nsec as i64),
             device: stat.st_dev,

@@ -130,7 +130,7 @@ impl<'a, S: StreamSink> SegmentWriter<'a, S> {
             user: self.owners.user(entry.uid),
             group: self.owners.group(entry.gid),
             size: bytes.len() as u64,
-            mtime_ns: entry.mtime_ns,
+            mtime_ns: entry.mtime_ns.into(),
             link: b"",
             device: (0, 0),
             records: b"",
