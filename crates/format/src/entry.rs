@@ -219,18 +219,18 @@ impl<'a> EntryDecoder<'a> {
         let cursor = &mut self.cursor;
         let shared = usize::try_from(cursor.varint()?).unwrap_or(usize::MAX);
         if shared > self.path.len() {
-            return Err(cursor.field("shared path length", shared));
+            return Err(cursor.field("shared path length", &shared));
         }
         let rest = cursor.bytes(PATH_LEN_MAX)?;
         if shared + rest.len() > PATH_LEN_MAX {
-            return Err(cursor.field("path length", shared + rest.len()));
+            return Err(cursor.field("path length", &(shared + rest.len())));
         }
         self.path.truncate(shared);
         self.path.extend_from_slice(rest);
         let code = cursor.u8()?;
-        let kind = EntryKind::from_code(code).ok_or_else(|| cursor.field("kind", code))?;
+        let kind = EntryKind::from_code(code).ok_or_else(|| cursor.field("kind", &code))?;
         let flags = cursor.varint()?;
-        let flags = u8::try_from(flags).map(EntryFlags).map_err(|_| cursor.field("flags", flags))?;
+        let flags = u8::try_from(flags).map(EntryFlags).map_err(|_| cursor.field("flags", &flags))?;
         let mode = cursor.varint_u32()?;
         let uid = cursor.varint_u32()?;
         let gid = cursor.varint_u32()?;
@@ -239,7 +239,7 @@ impl<'a> EntryDecoder<'a> {
         let change = cursor.u32()?;
         let crc = cursor.u32()?;
         let connection = cursor.varint()?;
-        let connection = u16::try_from(connection).map_err(|_| cursor.field("connection", connection))?;
+        let connection = u16::try_from(connection).map_err(|_| cursor.field("connection", &connection))?;
         let offset = self.member_end.wrapping_add(cursor.varint_signed()?.cast_unsigned());
         let member_len = cursor.varint()?;
         let link = if kind == EntryKind::HardLink { cursor.bytes(PATH_LEN_MAX)?.to_vec() } else { Vec::new() };

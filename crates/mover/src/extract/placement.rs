@@ -161,7 +161,7 @@ fn existing_stays(
                 (EntryKind::File, FileType::RegularFile) => {
                     !unfinished
                         && existing.st_size.cast_unsigned() == member.size
-                        && mtime_ns == i128::from(member.mtime_ns)
+                        && mtime_ns == member.mtime_ns
                 }
                 (EntryKind::Symlink, FileType::Symlink) => {
                     readlinkat(directory, name, Vec::new()).is_ok_and(|link| link.as_bytes() == member.link)
