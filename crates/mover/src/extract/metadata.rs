@@ -74,11 +74,19 @@ pub(super) fn apply(
             notes.check(format_args!("attribute {}", name.escape_ascii()), handle.set_xattr(name, value));
         }
     }
+    let mut mode = if owned { member.mode } else { member.mode & !SET_ID_BITS };
     let symlink = matches!(handle, Handle::Symlink(_));
     for (name, text) in [(ACL_ACCESS, &member.acl_access), (ACL_DEFAULT, &member.acl_default)] {
         if !text.is_empty() && !symlink {
             match acl::encode(text) {
-                Ok(value) => notes.check(format_args!("the access control list"), handle.set_xattr(name, &value)),
+                Ok(list) => {
+                    let set = handle.set_xattr(name, &list.value);
+                    // With a mask the mode's group bits are the mask, and libarchive stores those of the group instead.
+                    if let (Ok(()), Some(mask), ACL_ACCESS) = (set, list.mask, name) {
+                        mode = mode & !0o070 | u32::from(mask) << 3;
+                    }
+                    notes.check(format_args!("the access control list"), set);
+                }
                 Err(reason) => (notes.0)(reason),
             }
         } else if made_as.acl == InheritedAcl::Perhaps {
@@ -87,7 +95,6 @@ pub(super) fn apply(
     }
     notes.check(format_args!("times"), handle.set_times(member));
     if !symlink {
-        let mode = if owned { member.mode } else { member.mode & !SET_ID_BITS };
         notes.check(format_args!("mode"), handle.chmod(mode));
     }
 }

@@ -80,16 +80,23 @@ fn set(key: &[u8], value: &[u8], member: &mut DecodedMember) -> Result<(), Forma
     Ok(())
 }
 
-/// GNU tar writes `=` and `%` inside an attribute's name as `%3D` and `%25`.
+/// Takes back `%XX`: GNU tar writes `=` and `%` of an attribute's name so, libarchive more.
 fn unescape(name: &[u8]) -> Vec<u8> {
+    let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
     let mut out = Vec::with_capacity(name.len());
     let mut rest = name;
     while let Some((&byte, tail)) = rest.split_first() {
-        (rest, _) = match rest {
-            [b'%', b'3', b'D' | b'd', tail @ ..] => (tail, out.push(b'=')),
-            [b'%', b'2', b'5', tail @ ..] => (tail, out.push(b'%')),
-            _ => (tail, out.push(byte)),
+        let escaped = match tail {
+            [high, low, ..] if byte == b'%' => digit(*high).zip(digit(*low)),
+            _ => None,
         };
+        if let Some((high, low)) = escaped {
+            out.push(high << 4 | low);
+            rest = &tail[2..];
+        } else {
+            out.push(byte);
+            rest = tail;
+        }
     }
     out
 }
