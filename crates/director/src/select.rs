@@ -1,5 +1,6 @@
 //! What of which object is wanted, and where it stands.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt;
 
@@ -199,10 +200,10 @@ pub(crate) fn locate_streams(
     let mut wanted = Wanted::default();
     for ((object, connection), mut members) in streams {
         members.sort_by_key(|member| member.offset);
-        if !objects.contains_key(&object) {
-            objects.insert(object, Laid::of(catalog, object, copy, layout)?);
-        }
-        let laid = &objects[&object];
+        let laid = match objects.entry(object) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(vacant) => vacant.insert(Laid::of(catalog, object, copy, layout)?),
+        };
         let mut extents = Vec::new();
         for extent in laid.extents.iter().filter(|extent| laid.joined || extent.record.connection == connection) {
             let base = laid.base(extent.record.connection);
