@@ -213,6 +213,7 @@ impl AppendHost {
 
     fn mount_next(&mut self) -> Result<InDriveForAppend, DirectorError> {
         loop {
+            let choosing = locked(&self.desk.choosing);
             let present = self.desk.present()?;
             let volumes = locked(&self.desk.catalog).volumes()?;
             let in_use = locked(&self.desk.in_use).clone();
@@ -243,6 +244,7 @@ impl AppendHost {
                     if self.shortfall == Shortfall::Fail {
                         return Err(error);
                     }
+                    drop(choosing);
                     (self.desk.events)(Event::Waiting { message: error.to_string() });
                     std::thread::sleep(WAIT_EVERY);
                 }

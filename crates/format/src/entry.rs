@@ -18,8 +18,9 @@
 //! ```
 //! A varint is LEB128; a signed varint is zigzag in a varint.
 //!
-//! The change fingerprint is 32 bits of a hash over change time and inode: together with the exact size and mtime it tells
-//! whether a file was touched, at a third of the bytes that both would cost in the catalog.
+//! The change fingerprint is the change time's seconds, their low 24 bits, above 8 bits of a hash over change time in
+//! nanoseconds and inode: together with the exact size and mtime it tells whether a file was touched, at a fraction of the
+//! bytes that both would cost in the catalog, because neighbours share their seconds.
 
 use crate::FormatError;
 use crate::cursor::{Cursor, put_bytes, put_varint, put_varint_signed};
@@ -120,7 +121,7 @@ pub struct FileEntry {
     pub size: u64,
     /// Modification time, nanoseconds since 1970.
     pub mtime_ns: i64,
-    /// 32 bits of a hash over change time and inode.
+    /// Fingerprint of change time and inode; see the module's page.
     pub change: u32,
     /// CRC32C of the content with holes read as zeros; 0 where there is none.
     pub crc: u32,

@@ -133,6 +133,7 @@ fn in_every_way(stream: &Stream, mut check: impl FnMut(Result<ExtractReport, Ext
 }
 
 /// The last member is refused, whatever the target holds.
+#[expect(clippy::needless_pass_by_value, reason = "each case is made in the call")]
 fn refused(stream: Stream) {
     in_every_way(&stream, |result, _, before, overwrite| {
         let report = result.unwrap();
@@ -141,12 +142,14 @@ fn refused(stream: Stream) {
     });
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "each case is made in the call")]
 fn harmless(stream: Stream) {
     in_every_way(&stream, |result, _, _, _| {
         result.unwrap();
     });
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "each case is made in the call")]
 fn stops(stream: Stream) {
     in_every_way(&stream, |result, target, before, _| {
         assert!(matches!(result, Err(ExtractError::Stream(_))), "{result:?}");
