@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 use std::time::Instant;
 
-use capstan_catalog::{Object, ObjectStatus, StateEntry};
+use capstan_catalog::{Extent, Object, ObjectStatus, StateEntry};
 use capstan_format::{EntryKind, FileEntry, ObjectId, ObjectKind, Volser, crc32c_append};
 use capstan_mover::extract::{CopyError, ExtractOptions, ExtractReport, MemberReader, Target as Directory};
 use capstan_mover::{
@@ -94,6 +94,8 @@ pub struct RestoreReport {
     pub lost: Vec<Damage>,
     /// Blocks that were damaged in one copy and came from another.
     pub recovered: Vec<Damage>,
+    /// Members that this copy lacks and another holds: it is a twin that ended before the other.
+    pub behind: u64,
     /// How long it took.
     pub elapsed_ns: u64,
 }
@@ -240,20 +242,30 @@ impl Site {
         object: &Object,
         watch: &RestoreWatch,
     ) -> Result<Vec<(u8, RestoreReport)>, DirectorError> {
-        let (entries, copies) = {
+        let (entries, copies, extents) = {
             let catalog = locked(&self.catalog);
             let index = catalog.index(object.id)?;
             let entries: Result<Vec<_>, _> =
                 index.iter().map(|entry| entry.map(|entry| StateEntry { object: object.id, entry })).collect();
-            (entries?, catalog.copies(object.id)?)
+            (entries?, catalog.copies(object.id)?, catalog.extents(object.id, None)?)
         };
         let mut reports = Vec::new();
-        for copy in copies {
+        for copy in &copies {
             let began = Instant::now();
             let open = object.status == ObjectStatus::Open;
             let load = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
             let (members, bytes) = (load(&watch.members), load(&watch.bytes));
-            let mut report = self.verify_entries(entries.clone(), object.id, open, Some(copy.copy), watch)?;
+            // What another copy holds and this one does not is no damage; what none holds is looked for here, and missed.
+            let held = |entry: &StateEntry, copy: u8| is_held(&extents, &entry.entry, copy);
+            let elsewhere = |entry: &&StateEntry| {
+                object.kind != ObjectKind::Device
+                    && !held(entry, copy.copy)
+                    && copies.iter().any(|other| held(entry, other.copy))
+            };
+            let own: Vec<_> = entries.iter().filter(|entry| !elsewhere(entry)).cloned().collect();
+            let behind = (entries.len() - own.len()) as u64;
+            let mut report = self.verify_entries(own, object.id, open, Some(copy.copy), watch)?;
+            report.behind = behind;
             report.elapsed_ns = began.elapsed().as_nanos() as u64;
             report.members -= members;
             report.bytes -= bytes;
@@ -298,6 +310,7 @@ impl Site {
             failed: named(plan, &streams.failed),
             lost: streams.read.lost,
             recovered: streams.read.recovered,
+            behind: 0,
             elapsed_ns: 0,
         })
     }
@@ -388,6 +401,25 @@ impl Site {
         let outcome = outcome.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         outcome.map_err(|reason| DirectorError::Output { reason })
     }
+}
+
+/// Whether a copy's extents hold the whole of a member.
+fn is_held(extents: &[Extent], entry: &FileEntry, copy: u8) -> bool {
+    let end = entry.offset + entry.member_len;
+    let mut at = entry.offset;
+    // Extents come by copy, connection and offset.
+    let first = extents.partition_point(|extent| {
+        let record = &extent.record;
+        (extent.copy, record.connection, record.offset + record.plain_len) <= (copy, entry.connection, at)
+    });
+    for extent in &extents[first..] {
+        let record = &extent.record;
+        if at >= end || (extent.copy, record.connection) != (copy, entry.connection) || record.offset > at {
+            break;
+        }
+        at = record.offset + record.plain_len;
+    }
+    at >= end
 }
 
 /// An output that computes the checksum of what passes.

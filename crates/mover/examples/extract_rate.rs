@@ -15,6 +15,9 @@ use capstan_mover::extract::{Choice, ExtractOptions, Target};
 
 type Failure = Box<dyn std::error::Error>;
 
+/// One way to write the files.
+type Way<'w> = &'w dyn Fn(&Path) -> Result<(), Failure>;
+
 fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
     let files: u64 = arguments.next().as_deref().unwrap_or("200000").parse()?;
@@ -23,7 +26,7 @@ fn main() -> Result<(), Failure> {
     let bytes: usize = streams.iter().map(Vec::len).sum();
     println!("{files} files of 4 to 16 KB, {} MB of stream, below {}", bytes >> 20, base.display());
 
-    let ways: [(&str, &dyn Fn(&Path) -> Result<(), Failure>); 3] = [
+    let ways: [(&str, Way<'_>); 3] = [
         ("tar x", &|to| tar(&streams, to)),
         ("capstan, 1 thread", &|to| capstan(&[&streams.concat()], to)),
         ("capstan, 2 threads", &|to| capstan(&[&streams[0], &streams[1]], to)),
@@ -103,7 +106,7 @@ fn stream(files: u64, half: u64) -> Vec<u8> {
     };
     for number in (0..files).filter(|number| number / 100 % 2 == half) {
         let directory = format!("d{:02}/d{:04}", number / 10_000, number / 100);
-        let mtime_ns = 1_700_000_000_123_456_789 + number as i64;
+        let mtime_ns = 1_700_000_000_123_456_789 + i128::from(number);
         if number % 100 == 0 {
             member(&directory, EntryKind::Directory, 0, mtime_ns, &mut out);
         }

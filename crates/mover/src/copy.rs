@@ -187,7 +187,7 @@ impl Copy {
     fn writer(&mut self) -> Result<&mut VolumeWriter, MoverError> {
         if self.writer.is_none() {
             let mounted = self.host.mount().map_err(MoverError::Host)?;
-            let mut writer = VolumeWriter::begin(mounted, self.task.record.clone())?;
+            let mut writer = VolumeWriter::begin(mounted, self.task.record.clone(), self.task.chunk_len)?;
             // A volume that a session goes on to must name the objects it holds.
             self.objects
                 .values()
@@ -245,7 +245,7 @@ impl Copy {
     fn checkpoint(&mut self, closed: bool) -> Result<(), MoverError> {
         let now_ns = self.host.now_ns();
         let Some(writer) = &mut self.writer else { return Ok(()) };
-        let commit = writer.checkpoint(&self.objects, self.task.chunk_len, closed, now_ns)?;
+        let commit = writer.checkpoint(&self.objects, closed, now_ns)?;
         self.host.committed(&commit).map_err(MoverError::Host)?;
         if self.task.first {
             let stored = self.task.meters.stored_bytes.load(Ordering::Relaxed);

@@ -118,13 +118,17 @@ pub fn read_streams(
             let _ = feed.send(Piece::Gap { range: range.clone(), damage: damage.into() });
         }
         let mut other = OtherCopy { wanted, open: None };
+        // A volume stays in its drive while the next pass is over it, too.
+        let mut mounted: Option<(usize, Result<Box<dyn Drive>, String>)> = None;
         for pass in &plan.passes {
             let place = &wanted.volumes[pass.volume];
-            let mounted = host.mount(place);
-            let mut source = match mounted {
-                Ok(drive) => Ok(drive),
-                Err(error) => Err(chain(error.as_ref())),
-            };
+            if mounted.as_ref().is_none_or(|(volume, _)| *volume != pass.volume) {
+                if let Some((volume, Ok(drive))) = mounted.take() {
+                    host.release(drive, &wanted.volumes[volume]);
+                }
+                mounted = Some((pass.volume, host.mount(place).map_err(|error| chain(error.as_ref()))));
+            }
+            let Some((_, source)) = &mut mounted else { continue };
             {
                 let mut reader =
                     source.as_mut().map(|drive| VolumeReader::new(drive.as_mut(), place.volser.clone(), place.volume));
@@ -164,9 +168,9 @@ pub fn read_streams(
                     }
                 }
             }
-            if let Ok(drive) = source {
-                host.release(drive, place);
-            }
+        }
+        if let Some((volume, Ok(drive))) = mounted {
+            host.release(drive, &wanted.volumes[volume]);
         }
         other.close(host);
     });
