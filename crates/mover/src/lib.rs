@@ -7,6 +7,6 @@ mod source;
 
 pub use sink::{Baseline, Metadata, Stopped, StreamSink, Verdict};
 pub use source::{
-    DeviceSource, Mounts, Problem, ProblemKind, Progress, Severity, SourceError, SourceReport, StreamSource,
+    DeviceSource, Mounts, Problem, ProblemKind, Progress, Severity, SourceError, SourceReport, StreamSource, Totals,
     TreeOptions, TreeSource, change_fingerprint,
 };

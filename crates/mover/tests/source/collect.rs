@@ -124,7 +124,7 @@ pub(crate) fn check_entries(sinks: &[Collect]) {
                 let expected = if entry.kind == EntryKind::File { entry.size } else { 0 };
                 assert_eq!((content.len() as u64, crc32c(&content)), (expected, entry.crc), "{name}");
             }
-            let link = file.link_name_bytes().map(|link| link.into_owned()).unwrap_or_default();
+            let link = file.link_name_bytes().map(std::borrow::Cow::into_owned).unwrap_or_default();
             if entry.kind == EntryKind::HardLink {
                 assert_eq!(link, entry.link, "{name}");
             }

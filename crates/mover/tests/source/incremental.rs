@@ -128,7 +128,7 @@ fn what_cannot_be_looked_into_keeps_its_state() {
     fs::write(root.join("closed-not"), "x").unwrap();
     let state = State::default();
     step(&root, &state);
-    fs::set_permissions(root.join("closed"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(root.join("closed"), fs::Permissions::from_mode(0o0)).unwrap();
     fs::remove_file(root.join("closed-not")).unwrap();
     let (found, state) = std::thread::spawn({
         let root = root.clone();

@@ -198,7 +198,7 @@ fn what_may_not_be_read_is_reported_and_the_rest_is_stored() {
     fs::write(root.join("closed/inner"), "inner").unwrap();
     fs::write(root.join("open"), "open").unwrap();
     for name in ["secret", "closed"] {
-        fs::set_permissions(root.join(name), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(root.join(name), fs::Permissions::from_mode(0o0)).unwrap();
     }
     // Root reads everything unless it lays that down; a thread may do so for itself and for those that it starts.
     let (sinks, report) = std::thread::spawn(move || {
