@@ -32,7 +32,7 @@ pub use restore::{FailedMember, RestoreWatch, StreamsReport, restore_streams, ve
 pub use session::{Session, SessionOptions, SessionOutcome};
 pub use sink::{Baseline, Metadata, Stopped, StreamSink, Verdict};
 pub use source::{
-    DeviceSource, Mounts, Problem, ProblemKind, Progress, Severity, SourceError, SourceReport, StreamSource,
+    DeviceSource, Mounts, Problem, ProblemKind, Progress, Severity, SourceError, SourceReport, StreamSource, Totals,
     TreeOptions, TreeSource, change_fingerprint,
 };
 pub use volume::{FIRST_SESSION_LBN, FoundCheckpoint, VolumeReader, read_label, write_label};

@@ -7,6 +7,7 @@
 mod attributes;
 mod batch;
 mod content;
+mod count;
 mod device;
 mod emit;
 mod exclude;
@@ -29,6 +30,7 @@ use thiserror::Error;
 
 use crate::Stopped;
 
+pub use count::Totals;
 pub use device::DeviceSource;
 pub use metadata::change_fingerprint;
 pub use report::{Problem, ProblemKind, Progress, Severity, SourceReport};

@@ -8,22 +8,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use capstan_format::{EntryFlags, EntryKind};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, fstatfs, openat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
 use super::attributes::{AttributeReader, AttributesOf};
 use super::batch::{BATCH_BYTES, Batch, COLD_FILES, State, Temperature, WARM_FILES};
 use super::emit::Emitter;
-use super::filesystem::is_pseudo;
 use super::listing::{Lister, Rest};
 use super::metadata::FileMetadata;
 use super::queue::{Directory, Parent, Work};
 use super::report::{ProblemKind, Progress};
-use super::tree::{Mounts, Walk};
+use super::tree::{DIRECTORY_FLAGS, Descent, Walk};
 use crate::{Stopped, StreamSink, Verdict};
-
-/// How directories are opened.
-const DIRECTORY_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// One connection's walk.
 pub(crate) struct Walker<'a, S> {
@@ -151,7 +147,7 @@ impl<'a, S: StreamSink> Walker<'a, S> {
     fn child(&mut self, parent: &Parent, name: &[u8]) {
         let parent = match parent {
             Parent::Open(directory) => Arc::clone(directory),
-            Parent::Closed(source, path) => match self.reopen(*source, path) {
+            Parent::Closed(source, path) => match self.walk.source.reopen(&self.walk.queue, *source, path) {
                 Ok(directory) => directory,
                 Err(error) => return self.unlisted(path, error),
             },
@@ -163,18 +159,6 @@ impl<'a, S: StreamSink> Walker<'a, S> {
         } else {
             self.directory(item, parent.source, Some(parent.device));
         }
-    }
-
-    /// Opens a directory that was closed to save descriptors, by single steps from its source.
-    fn reopen(&self, source: usize, path: &[u8]) -> Result<Arc<Directory>, Errno> {
-        let root = &self.walk.source.roots[source];
-        let mut fd = openat(CWD, &*root.name, DIRECTORY_FLAGS, Mode::empty())?;
-        let below = if root.path == b"." { path } else { path.get(root.path.len()..).unwrap_or_default() };
-        for name in below.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
-            fd = openat(&fd, name, DIRECTORY_FLAGS, Mode::empty())?;
-        }
-        let device = fstat(&fd)?.st_dev;
-        Ok(self.walk.queue.directory(fd, path.to_vec(), device, source))
     }
 
     /// What a name is of which its directory does not say it.
@@ -216,13 +200,10 @@ impl<'a, S: StreamSink> Walker<'a, S> {
             self.emitter.tally.directory();
             State::Done
         };
-        if above.is_some_and(|above| above != metadata.device) {
-            if self.walk.source.mounts == Mounts::Stay {
-                return;
-            }
-            if fstatfs(&fd).is_ok_and(|stat| is_pseudo(&stat)) {
-                return self.emitter.problem(&path, ProblemKind::PseudoFilesystem);
-            }
+        match self.walk.source.descend(fd.as_fd(), metadata.device, above) {
+            Descent::Enter => {}
+            Descent::Stay => return,
+            Descent::Pseudo => return self.emitter.problem(&path, ProblemKind::PseudoFilesystem),
         }
         self.list(&self.walk.queue.directory(fd, path, metadata.device, source));
     }

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod collect;
+mod encode;
+
 mod image;
 mod incremental;
 mod metadata;

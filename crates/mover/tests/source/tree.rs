@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use capstan_format::{EntryKind, FileEntry};
-use capstan_mover::{Mounts, ProblemKind, Progress, Severity, SourceError, Stopped, TreeOptions, TreeSource};
+use capstan_mover::{Mounts, ProblemKind, Progress, Severity, SourceError, Stopped, Totals, TreeOptions, TreeSource};
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 
 use crate::collect::{
@@ -179,6 +179,32 @@ fn excluded_paths_are_left_out_with_what_is_below_them() {
     let (sinks, _) = read_with(&[source.path()], &options, 2);
     let expected = ["", "/keep", "/keep/b.c", "/keep/cache", "/keep/cache/y"];
     assert_eq!(names(&sinks, source.path()), expected.iter().map(|&name| name.to_owned()).collect());
+}
+
+#[test]
+fn counting_finds_what_the_walk_passes() {
+    let source = tempfile::tempdir().unwrap();
+    for number in 0..60 {
+        let directory = source.path().join(format!("d{}/e{number}", number % 7));
+        fs::create_dir_all(&directory).unwrap();
+        for file in 0..number * 3 {
+            fs::write(directory.join(format!("f{file}.{}", file % 3)), "x").unwrap();
+        }
+        symlink("x", directory.join("s")).unwrap();
+    }
+    for excludes in [vec![], vec!["*.1".to_owned(), "e5*".to_owned()]] {
+        let options = TreeOptions { excludes, ..TreeOptions::default() };
+        let tree = TreeSource::new(&[source.path().to_owned()], &options).unwrap();
+        let totals = Totals::new();
+        tree.count(&totals);
+        let (_, report) = read_with(&[source.path()], &options, 2);
+        assert!(totals.is_complete());
+        assert_eq!((totals.files(), totals.directories()), (report.files, report.directories));
+    }
+    let totals = Totals::new();
+    totals.stop();
+    TreeSource::new(&[source.path().to_owned()], &TreeOptions::default()).unwrap().count(&totals);
+    assert!(!totals.is_complete());
 }
 
 #[test]
