@@ -1,2 +1,71 @@
-//! Work on the project itself.
-fn main() {}
+//! Work on the project itself: `cargo xtask tidy`, `test`, `demo`, `data-set`, `bench`.
+//!
+//! `./x` is the door for people: it installs what is missing and calls this. No room of the product depends on this crate,
+//! and it depends on none of them: whatever it drives, it drives by its command line.
+
+mod amount;
+mod bench;
+mod data_set;
+mod demo;
+mod suite;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Work on the project itself")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Checks that dependencies follow the architecture, and that sources keep our habits
+    Tidy,
+    /// Format, clippy and tidy
+    Lint,
+    /// Lint, every test of the workspace, and the end-to-end tests in tests/
+    Test,
+    /// Does the main job on real trees, and shows it
+    Demo(demo::Arguments),
+    /// Makes a seeded data set
+    DataSet(data_set::Arguments),
+    /// Measures capstan and its peers in turn, and writes docs/PERFORMANCE.md
+    Bench(bench::Arguments),
+    /// Reads a tree and drops it: the floor that bench measures against
+    #[command(hide = true)]
+    BareRead(bench::reader::Arguments),
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().task) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<ExitCode> {
+    match task {
+        Task::Tidy => tidy::run(&root()?),
+        Task::Lint => suite::lint(&root()?),
+        Task::Test => suite::test(&root()?),
+        Task::Demo(arguments) => demo::run(&root()?, &arguments),
+        Task::DataSet(arguments) => data_set::run(&arguments),
+        Task::Bench(arguments) => bench::run(&root()?, &arguments),
+        Task::BareRead(arguments) => bench::reader::run(&arguments),
+    }
+}
+
+/// The top of the work tree.
+fn root() -> Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the work tree")?;
+    Ok(root.to_owned())
+}

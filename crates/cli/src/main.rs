@@ -1,2 +1,81 @@
-//! The `capstan` command.
-fn main() {}
+//! The `capstan` command: doors only. What it does is in the director.
+
+mod args;
+mod failure;
+mod list;
+mod progress;
+mod secrets;
+mod table;
+mod units;
+mod work;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Cli, Command};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    restore_sigpipe();
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("capstan: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+/// `capstan ls ... | head` ends quietly, as other programs do.
+fn restore_sigpipe() {
+    // Rust programs ignore SIGPIPE, so that every write to a closed pipe would be an error to report.
+    rustix_sigpipe::default();
+}
+
+mod rustix_sigpipe {
+    //! The one signal whose default is wanted back.
+
+    #[allow(unsafe_code, reason = "setting a signal's disposition has no safe wrapper")]
+    pub(crate) fn default() {
+        // SAFETY: called before any thread is started, with a constant disposition.
+        unsafe {
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<ExitCode, Failure> {
+    match &cli.command {
+        Command::Completions { shell } => {
+            clap_complete::generate(*shell, &mut Cli::command(), "capstan", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Man => {
+            let page = clap_mangen::Man::new(Cli::command());
+            page.render(&mut std::io::stdout()).map_err(Failure::output)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Init(init) => work::init(cli, init),
+        Command::Backup(backup) => work::backup(cli, backup),
+        Command::Restore(restore) => work::restore(cli, restore),
+        Command::Cat(cat) => work::cat(cli, cat),
+        Command::Verify(verify) => work::verify(cli, verify),
+        Command::Copy(copy) => work::copy(cli, copy),
+        Command::Rebuild(rebuild) => work::rebuild(cli, rebuild),
+        Command::Expire(expire) => work::expire(cli, expire),
+        Command::Erase(erase) => work::erase(cli, erase),
+        Command::Label(label) => work::label(cli, label),
+        Command::Keys(keys) => work::keys(cli, keys),
+        Command::Objects(objects) => list::objects(cli, objects),
+        Command::Ls(ls) => list::ls(cli, ls),
+        Command::Find(find) => list::find(cli, find),
+        Command::Versions(versions) => list::versions(cli, versions),
+        Command::Show(show) => list::show(cli, show),
+        Command::Volumes(volumes) => list::volumes(cli, volumes),
+        Command::Drives => list::drives(cli),
+        Command::Pools(pools) => list::pools(cli, pools),
+        Command::Status => list::status(cli),
+    }
+}

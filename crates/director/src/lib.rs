@@ -1,1 +1,46 @@
 //! Decides: pools, mounts, plans, and the loop that runs them.
+//!
+//! [`Site`] is one state directory; everything a person can ask of it is a method of it. What to do is decided by pure functions
+//! of what the catalog holds (which volume a pool writes to next, in which order blocks are read); the rest carries it out.
+
+mod admin;
+mod append;
+mod backup;
+mod baseline;
+mod config;
+mod copy;
+mod desk;
+mod error;
+mod events;
+mod keys;
+mod null;
+mod pools;
+mod rebuild;
+mod repair;
+mod restore;
+mod select;
+mod site;
+mod verify;
+
+pub use admin::{DriveRow, Loss};
+pub use append::Shortfall;
+pub use backup::{BackupReport, BackupRequest, BackupWatch, Level, SourceOutcome, Target};
+pub use config::{Config, DataConfig, LibraryConfig};
+pub use copy::CopyReport;
+pub use error::DirectorError;
+pub use events::{Event, Events};
+pub use keys::DestroyedKey;
+pub use pools::{Candidate, Choice, Fill, Refill, Shortage, choose_volume};
+pub use rebuild::{RebuildReport, rebuild};
+pub use repair::{MissingRange, missing_ranges};
+pub use restore::{FailedFile, PassRow, RestorePlan, RestoreReport};
+pub use select::{Place, index_path, path_pattern};
+pub use site::{Clock, DEFAULT_POOL, InitOptions, Site, WriterLock};
+
+// The words of lower rooms that this room's methods speak in, so that a door needs no other room.
+pub use capstan_catalog::{Object, ObjectFilter, ObjectStatus, Pool, Volume, VolumeState};
+pub use capstan_format::{Algorithm, EntryKind, FileEntry, ObjectId, Volser};
+pub use capstan_keys::{ImportOutcome, KeyRecord, Unlock, create_key_file};
+pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};
+pub use capstan_mover::{Damage, Mounts, RestoreWatch, Severity, TreeOptions};
+pub use zeroize::Zeroizing;

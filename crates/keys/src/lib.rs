@@ -1,1 +1,64 @@
-//! Volume keys: lifecycle, envelopes, the sealed local store.
+//! Volume keys: the rules of their life, their envelopes, and the sealed store of one machine.
+//!
+//! Each life of each volume has a key of its own. The volume carries the key's *tag*, which tells nothing of the key; the
+//! store finds the key by it. In the store a key lies wrapped:
+//! ```text
+//! passphrase --Argon2id--+                                +--AES key wrap--> key of A00001
+//!                        +--AES key wrap--> root key --HKDF--AES key wrap--> key of A00002
+//! key file ----HKDF------+      (slots)              |    +--AES key wrap--> ...
+//!                                                    +--> MAC of each record, MAC of all of them together
+//! ```
+//! A key is never given out for writing before it has been read back from the disk, and a volume that was written can
+//! be read as long as one slot's secret and one copy of the store, or one export and its passphrase, are left.
+//! `docs/KEYS.md` tells the operator what to keep, what destroying means, and what this does not protect against.
+//!
+//! Limits and rules: at most 8 slots; every operation reads the whole store, which is meant for up to some ten thousand
+//! keys; [`SealedStore`] does its own locking between processes and is used by one thread at a time. Nothing here reads
+//! a clock; times are arguments, in nanoseconds since 1970.
+//!
+//! ```
+//! use capstan_format::{Algorithm, Volser};
+//! use capstan_keys::{Argon2Cost, SealedStore, Unlock};
+//!
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("keys.sealed");
+//! # let now_ns = 1_790_000_000_000_000_000;
+//! # let cost = Argon2Cost { memory_kib: 64, iterations: 1, lanes: 1 };
+//! let unlock = Unlock::passphrase(String::from("correct horse battery staple").into());
+//! let mut store = SealedStore::create(&path, &unlock, cost)?;
+//!
+//! let volser = Volser::new("A00001")?;
+//! let key = store.key_for_new_volume(&volser, Algorithm::Aes256Gcm, now_ns)?;
+//! // Load `key` into the drive, write the label, flush; then:
+//! store.activate(&volser, &key.tag(), now_ns)?;
+//!
+//! // Later, for a volume that carries this tag:
+//! let again = SealedStore::open(&path, &unlock)?.key_by_tag(&volser, &key.tag())?;
+//! assert_eq!(again.expose(), key.expose());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod contents;
+mod database;
+mod envelope;
+mod error;
+mod export;
+mod fields;
+mod header;
+mod key_file;
+mod lifecycle;
+mod record;
+mod root;
+mod secret;
+mod store;
+mod unlock;
+
+pub use error::KeyError;
+pub use export::KeyExport;
+pub use header::{SlotRecord, StoreHeader};
+pub use key_file::create_key_file;
+pub use lifecycle::{ForbiddenTransition, KeyEvent, KeyState};
+pub use record::KeyRecord;
+pub use secret::VolumeKey;
+pub use store::{Destruction, ExportSelection, ImportOutcome, ImportedKey, SealedStore};
+pub use unlock::{Argon2Cost, SlotKind, Unlock};

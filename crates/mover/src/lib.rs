@@ -2,7 +2,38 @@
 //!
 //! The mover never sees the catalog: it reports what it wrote and where, and whoever runs it records that.
 
+mod block;
+mod connection;
+mod copy;
+mod error;
 pub mod extract;
+mod feed;
+mod interleave;
+mod meters;
+mod pack;
+mod pool;
+mod read;
+mod restore;
+mod session;
 mod sink;
+mod source;
+mod volume;
+mod writer;
 
+pub use connection::Connection;
+pub use copy::{CheckpointBounds, CopyHost, HostError, VolumeEnd};
+pub use error::MoverError;
+pub use feed::{Damage, RangeBytes, ReadHost, ReadReport, StreamReader, read_streams};
+pub use interleave::ExtentBounds;
+pub use meters::{Bottleneck, Meters};
+pub use pack::PackOptions;
+pub use read::{ExtentPlace, Pass, ReadPlan, Run, VolumePlace, Wanted, WantedMember, WantedStream, plan_reads};
+pub use restore::{FailedMember, RestoreWatch, StreamsReport, restore_streams, verify_streams};
+pub use session::{Session, SessionOptions, SessionOutcome};
 pub use sink::{Baseline, Metadata, Stopped, StreamSink, Verdict};
+pub use source::{
+    DeviceSource, Mounts, Problem, ProblemKind, Progress, Severity, SourceError, SourceReport, StreamSource,
+    TreeOptions, TreeSource, change_fingerprint,
+};
+pub use volume::{FIRST_SESSION_LBN, FoundCheckpoint, VolumeReader, read_label, write_label};
+pub use writer::{Commit, Mounted};

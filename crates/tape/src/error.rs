@@ -118,6 +118,23 @@ pub enum DriveError {
         /// Which rule.
         reason: &'static str,
     },
+    /// Caller: a key for a drive that does not encrypt (5/20/00).
+    #[error("drive {drive} has no key slot: use an encrypting drive, or a plain volume")]
+    NoKeySlot {
+        /// The drive.
+        drive: String,
+    },
+    /// Medium: the beginning of tape was met before the last filemark asked for (0/00/04); the drive stands there.
+    #[error("the beginning of tape was met: there are not that many filemarks in front")]
+    BeginningOfMedium,
+    /// Host: someone else uses the cartridge or the drive.
+    #[error("{what} is in use by {holder}: wait until it is done, or end it")]
+    InUse {
+        /// The cartridge or drive.
+        what: String,
+        /// The process that holds it.
+        holder: String,
+    },
     /// Medium: the end of data could not be found (8/14/03): read-only recovery.
     #[error("the end of data is lost: {reason}")]
     EndOfDataLost {

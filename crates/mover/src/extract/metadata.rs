@@ -112,7 +112,10 @@ impl Notes<'_> {
 
 /// Access and modification time as the kernel takes them; an unknown access time is left.
 pub(super) fn timestamps(member: &DecodedMember) -> Timestamps {
-    let timespec = |ns: i64| Timespec { tv_sec: ns.div_euclid(1_000_000_000), tv_nsec: ns.rem_euclid(1_000_000_000) };
+    let timespec = |ns: i128| Timespec {
+        tv_sec: i64::try_from(ns.div_euclid(1_000_000_000)).unwrap_or(i64::MAX),
+        tv_nsec: ns.rem_euclid(1_000_000_000) as i64,
+    };
     let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
     Timestamps { last_access: member.atime_ns.map_or(omitted, timespec), last_modification: timespec(member.mtime_ns) }
 }

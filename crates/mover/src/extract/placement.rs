@@ -143,9 +143,7 @@ fn existing_stays(
             let mtime_ns = i128::from(existing.st_mtime) * 1_000_000_000 + i128::from(existing.st_mtime_nsec);
             let same = match (member.kind, kind) {
                 (EntryKind::File, FileType::RegularFile) => {
-                    !unfinished
-                        && existing.st_size.cast_unsigned() == member.size
-                        && mtime_ns == i128::from(member.mtime_ns)
+                    !unfinished && existing.st_size.cast_unsigned() == member.size && mtime_ns == member.mtime_ns
                 }
                 (EntryKind::Symlink, FileType::Symlink) => {
                     readlinkat(directory, name, Vec::new()).is_ok_and(|link| link.as_bytes() == member.link)

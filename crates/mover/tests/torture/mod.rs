@@ -76,7 +76,7 @@ pub fn plant(root: &Path) {
         fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).unwrap();
     }
     file("mode zero", b"0");
-    fs::set_permissions(root.join("mode zero"), fs::Permissions::from_mode(0o000)).unwrap();
+    fs::set_permissions(root.join("mode zero"), fs::Permissions::from_mode(0o0)).unwrap();
     for (name, mode) in [("sticky", 0o1777), ("setgid directory", 0o2775), ("locked", 0o555)] {
         fs::create_dir(root.join(name)).unwrap();
         file(&format!("{name}/inside"), b"inside");

@@ -125,7 +125,7 @@ fn decimal_u32(field: &'static str, value: &[u8]) -> Result<u32, FormatError> {
 }
 
 /// `-?SECONDS(.FRACTION)?` in nanoseconds; digits beyond the ninth are cut off.
-fn seconds(field: &'static str, value: &[u8]) -> Result<i64, FormatError> {
+fn seconds(field: &'static str, value: &[u8]) -> Result<i128, FormatError> {
     let (sign, text) = match value.strip_prefix(b"-") {
         Some(text) => (-1, text),
         None => (1, value),
@@ -138,10 +138,9 @@ fn seconds(field: &'static str, value: &[u8]) -> Result<i64, FormatError> {
     let whole = decimal(field, whole)?;
     let mut nanoseconds = 0;
     for place in 0..9 {
-        nanoseconds = nanoseconds * 10 + fraction.get(place).map_or(0, |digit| i64::from(digit - b'0'));
+        nanoseconds = nanoseconds * 10 + fraction.get(place).map_or(0, |digit| i128::from(digit - b'0'));
     }
-    let whole = i64::try_from(whole).unwrap_or(i64::MAX);
-    Ok(whole.saturating_mul(1_000_000_000).saturating_add(nanoseconds).saturating_mul(sign))
+    Ok((i128::from(whole) * 1_000_000_000 + nanoseconds) * sign)
 }
 
 fn wrong(field: &'static str, value: &[u8]) -> FormatError {

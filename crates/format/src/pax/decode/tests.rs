@@ -1,3 +1,5 @@
+//! What the decoder makes of headers, whole and broken.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use proptest::prelude::*;

@@ -1,0 +1,57 @@
+//! Opening the catalog.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
+use crate::CatalogError;
+use crate::schema::migrate;
+
+/// How long a writer waits for another one.
+const BUSY_WAIT: Duration = Duration::from_secs(30);
+
+/// The catalog in a directory: `catalog.db`, and `index/` with one file for each complete object.
+///
+/// Any number of processes may have it open. Reading never waits; a method that takes `&mut self` writes, in one
+/// transaction, and waits for another writer up to half a minute.
+pub struct Catalog {
+    pub(crate) db: Connection,
+    dir: PathBuf,
+}
+
+impl Catalog {
+    /// Opens the catalog of a directory; makes what is missing and brings an older one to the newest schema.
+    pub fn open(dir: &Path) -> Result<Self, CatalogError> {
+        let index = dir.join("index");
+        fs::create_dir_all(&index).map_err(|source| CatalogError::io("create", &index, source))?;
+        let mut db = Connection::open(dir.join("catalog.db"))?;
+        db.busy_timeout(BUSY_WAIT)?;
+        db.pragma_update(None, "journal_mode", "WAL")?;
+        // A checkpoint that was recorded has been reported as protected: it must survive a loss of power.
+        db.pragma_update(None, "synchronous", "FULL")?;
+        db.set_prepared_statement_cache_capacity(64);
+        migrate(&mut db)?;
+        Ok(Self { db, dir: dir.to_owned() })
+    }
+
+    /// The directory it was opened in.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn index_dir(&self) -> PathBuf {
+        self.dir.join("index")
+    }
+
+    /// A transaction that holds the write lock from its start.
+    pub(crate) fn write(&mut self) -> Result<Transaction<'_>, CatalogError> {
+        Ok(self.db.transaction_with_behavior(TransactionBehavior::Immediate)?)
+    }
+}
+
+/// A number that SQLite can keep: up to 2^63 - 1.
+pub(crate) fn number(what: &'static str, value: u64) -> Result<i64, CatalogError> {
+    i64::try_from(value).map_err(|_| CatalogError::TooLarge { what, value })
+}

@@ -1,0 +1,182 @@
+//! What can go wrong with the catalog, each with what to do next.
+
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
+
+use capstan_format::{FormatError, ObjectId, Volser};
+use thiserror::Error;
+
+/// Why the catalog did not do what it was asked.
+#[derive(Debug, Error)]
+pub enum CatalogError {
+    /// Host: the file system below the catalog is full.
+    #[error("the disk below the catalog is full ({what}): free space and run again; what was recorded is safe")]
+    DiskFull {
+        /// What was being done.
+        what: String,
+    },
+    /// Host: a system call failed.
+    #[error("{what}")]
+    Io {
+        /// What was done to what.
+        what: String,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// Host: another process held the catalog's write lock for too long.
+    #[error("the catalog is locked by another process: wait for it to end, then run again")]
+    Busy,
+    /// Host: a file of the catalog is damaged or gone.
+    #[error("{what} is damaged: {reason}. The volumes hold everything it held: run `capstan rebuild`")]
+    Corrupt {
+        /// The file.
+        what: String,
+        /// What was found.
+        reason: String,
+    },
+    /// Caller: the catalog was written by a later program.
+    #[error("the catalog has schema version {found}, this program knows up to {supported}: use a newer Capstan")]
+    Newer {
+        /// Version found.
+        found: i64,
+        /// Highest version known.
+        supported: i64,
+    },
+    /// Host: SQLite refused; none of the cases above.
+    #[error("the catalog's database failed")]
+    Database {
+        /// The cause.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// Caller: a number that the catalog cannot keep.
+    #[error("{what} is {value}, above what the catalog can keep")]
+    TooLarge {
+        /// What the number counts.
+        what: &'static str,
+        /// The number.
+        value: u64,
+    },
+    /// Caller: no such pool.
+    #[error("there is no pool {0}: create it, or choose one that `capstan pools` lists")]
+    UnknownPool(String),
+    /// Caller: the pool still has volumes.
+    #[error("pool {pool} still holds {volumes} volumes: erase or move them first")]
+    PoolInUse {
+        /// The pool.
+        pool: String,
+        /// Volumes in it.
+        volumes: u64,
+    },
+    /// Caller: no such volume.
+    #[error("volume {0} is not in the catalog: label it, or run `capstan rebuild` if it holds data")]
+    UnknownVolume(Volser),
+    /// Medium: the volume was labelled anew since the catalog last saw it, or two cartridges share a barcode.
+    #[error(
+        "volume {volser} has volume id {found}, the catalog knows it as {recorded}: it was labelled elsewhere, \
+             or two cartridges carry one barcode"
+    )]
+    OtherLife {
+        /// The volume.
+        volser: Volser,
+        /// The id in the catalog.
+        recorded: String,
+        /// The id that was given.
+        found: String,
+    },
+    /// Caller: no such object.
+    #[error("object {0} is not in the catalog: `capstan objects` lists those that are")]
+    UnknownObject(ObjectId),
+    /// Caller: the object was expired; its index is gone.
+    #[error(
+        "object {0} has expired: its data can be found again only by `capstan rebuild`, if the volume still holds it"
+    )]
+    Expired(ObjectId),
+    /// Caller: an index is sealed only when its object is complete.
+    #[error("object {0} is still open: run its backup again to complete it")]
+    NotComplete(ObjectId),
+    /// Caller: incrementals stand on the object.
+    #[error("object {object} is the base of {} living object(s), first {}: expire those first",
+            dependents.len(), dependents.first().map(ToString::to_string).unwrap_or_default())]
+    BaseOfLiving {
+        /// The object.
+        object: ObjectId,
+        /// Living objects whose base it is.
+        dependents: Vec<ObjectId>,
+    },
+    /// Medium: an object of the chain below an incremental is missing, expired, or names itself.
+    #[error(
+        "object {object} stands on object {base}, which {reason}: restore an earlier full object, or rebuild \
+             from the volume that holds the base"
+    )]
+    ChainBroken {
+        /// The object whose base it is.
+        object: ObjectId,
+        /// The base.
+        base: ObjectId,
+        /// Why it is of no use.
+        reason: &'static str,
+    },
+    /// Medium: a checkpoint's catalog part contradicts itself.
+    #[error("the catalog part of volume {volser} at block {lbn} cannot be used: {reason}")]
+    PartRefused {
+        /// The volume.
+        volser: Volser,
+        /// The checkpoint's logical block number.
+        lbn: u64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Medium: entries in a catalog part cannot be decoded.
+    #[error("the catalog part of volume {volser} at block {lbn} cannot be decoded")]
+    PartDamaged {
+        /// The volume.
+        volser: Volser,
+        /// The checkpoint's logical block number.
+        lbn: u64,
+        /// The cause.
+        #[source]
+        source: FormatError,
+    },
+}
+
+impl CatalogError {
+    /// An error of a system call, with the full disk named as such.
+    pub(crate) fn io(what: &str, path: &Path, source: io::Error) -> Self {
+        let what = format!("{what} {}", path.display());
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { what },
+            _ => Self::Io { what: format!("cannot {what}"), source },
+        }
+    }
+
+    /// A damaged file.
+    pub(crate) fn corrupt(what: impl Display, reason: impl Display) -> Self {
+        Self::Corrupt { what: format!("{what}"), reason: format!("{reason}") }
+    }
+}
+
+impl From<rusqlite::Error> for CatalogError {
+    fn from(source: rusqlite::Error) -> Self {
+        use rusqlite::Error::{
+            FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnName, InvalidColumnType, Utf8Error,
+        };
+        use rusqlite::ErrorCode;
+        let corrupt = |source: &rusqlite::Error| Self::corrupt("the catalog's database", source);
+        match source.sqlite_error_code() {
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => corrupt(&source),
+            Some(ErrorCode::DiskFull) => Self::DiskFull { what: "write the catalog's database".to_owned() },
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy,
+            _ => match source {
+                FromSqlConversionFailure(..)
+                | IntegralValueOutOfRange(..)
+                | InvalidColumnType(..)
+                | InvalidColumnName(..)
+                | Utf8Error(..) => corrupt(&source),
+                source => Self::Database { source },
+            },
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The file index of one object: what it holds, by path.
+
+mod columns;
+mod file;
+mod group;
+#[cfg(test)]
+mod tests;
+mod text;
+mod write;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use capstan_format::{FileEntry, ObjectId};
+
+pub(crate) use columns::Effort;
+pub(crate) use file::{Fingerprint, IndexFile};
+use group::Group;
+pub(crate) use write::IndexWriter;
+
+use crate::CatalogError;
+use crate::order::KeyRange;
+
+/// Says of a path whether it is wanted: a glob, a regular expression.
+pub type Wanted<'f> = dyn Fn(&[u8]) -> bool + Sync + 'f;
+
+/// The entries of one object, one for each path, ordered by directory and then by name.
+///
+/// Cheap to clone and free of the catalog it came from: it may be read from several threads, and goes on to show what
+/// it showed when it was opened.
+#[derive(Clone)]
+pub struct Index {
+    object: ObjectId,
+    file: Arc<IndexFile>,
+}
+
+impl Index {
+    pub(crate) fn new(object: ObjectId, file: IndexFile) -> Self {
+        Self { object, file: Arc::new(file) }
+    }
+
+    /// The object.
+    pub fn object(&self) -> ObjectId {
+        self.object
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> u64 {
+        self.file.rows()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of the entries on disk.
+    pub fn stored_len(&self) -> u64 {
+        self.file.len()
+    }
+
+    /// The entry of a path.
+    pub fn get(&self, path: &[u8]) -> Result<Option<FileEntry>, CatalogError> {
+        self.scan([KeyRange::path(path)], None).next().transpose()
+    }
+
+    /// What stands directly in a directory; in the empty directory stands what has no slash in its path.
+    pub fn children(&self, dir: &[u8]) -> Entries<'static> {
+        self.scan([KeyRange::children(dir)], None)
+    }
+
+    /// A path and all below it; everything for `.` and for the empty path.
+    pub fn subtree(&self, path: &[u8]) -> Entries<'static> {
+        self.scan(KeyRange::subtree(path), None)
+    }
+
+    /// Every entry.
+    pub fn iter(&self) -> Entries<'static> {
+        self.scan([KeyRange::all()], None)
+    }
+
+    /// The entries whose whole path is wanted. Paths that are not cost no more than the comparison.
+    pub fn find<'f>(&self, wanted: &'f Wanted<'f>) -> Entries<'f> {
+        self.scan([KeyRange::all()], Some(wanted))
+    }
+
+    fn scan<'f>(&self, ranges: impl IntoIterator<Item = KeyRange>, wanted: Option<&'f Wanted<'f>>) -> Entries<'f> {
+        Entries {
+            file: Arc::clone(&self.file),
+            ranges: ranges.into_iter().collect(),
+            groups: 0..0,
+            rows: 0..0,
+            group: None,
+            wanted,
+            path: Vec::new(),
+        }
+    }
+}
+
+/// Entries in the order of the index; ends at the first error.
+pub struct Entries<'f> {
+    file: Arc<IndexFile>,
+    /// The range being read stands first; it goes when its last row group is done.
+    ranges: VecDeque<KeyRange>,
+    groups: Range<usize>,
+    rows: Range<usize>,
+    group: Option<Arc<Group>>,
+    wanted: Option<&'f Wanted<'f>>,
+    path: Vec<u8>,
+}
+
+impl Entries<'_> {
+    fn entry(&mut self) -> Result<Option<FileEntry>, CatalogError> {
+        loop {
+            if let Some(group) = &self.group {
+                for row in self.rows.by_ref() {
+                    if let Some(wanted) = self.wanted {
+                        group.path_into(row, &mut self.path);
+                        if !wanted(&self.path) {
+                            continue;
+                        }
+                    }
+                    return group.entry(row).map(Some);
+                }
+            }
+            if !self.next_group()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Goes on to the next row group of the range, or of the next range that has one.
+    fn next_group(&mut self) -> Result<bool, CatalogError> {
+        while self.groups.is_empty() {
+            if self.group.take().is_some() {
+                self.ranges.pop_front();
+            }
+            let Some(range) = self.ranges.front() else { return Ok(false) };
+            self.groups = self.file.groups_of(range);
+            if self.groups.is_empty() {
+                self.ranges.pop_front();
+            }
+        }
+        let (Some(number), Some(range)) = (self.groups.next(), self.ranges.front()) else { return Ok(false) };
+        let group = self.file.group(number)?;
+        let to = range.to.as_ref().map_or(group.rows(), |to| group.lower_bound(to));
+        self.rows = group.lower_bound(&range.from)..to;
+        self.group = Some(group);
+        Ok(true)
+    }
+}
+
+impl Iterator for Entries<'_> {
+    type Item = Result<FileEntry, CatalogError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let entry = self.entry().transpose();
+        if matches!(entry, Some(Err(_))) {
+            self.ranges.clear();
+            self.groups = 0..0;
+            self.rows = 0..0;
+            self.group = None;
+        }
+        entry
+    }
+}

@@ -1,0 +1,279 @@
+//! Objects: what was backed up, how far it came, where its copies are.
+
+use capstan_format::{ExtentRecord, ObjectId, ObjectKind, SessionId, Volser};
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, named_params, params};
+
+use crate::CatalogError;
+use crate::catalog::Catalog;
+use crate::counts::Counts;
+use crate::pool::impossible;
+use crate::volume::volser;
+
+/// How far an object has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ObjectStatus {
+    /// A run writes it, or was interrupted; the next run of the source goes on with it. The catalog does not know which:
+    /// whoever holds the lock on running does.
+    Open,
+    /// All of it is protected.
+    Complete,
+    /// It was given up: its index and extents are gone.
+    Expired,
+}
+
+/// A backup image of one source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// Its id.
+    pub id: ObjectId,
+    /// What it images: an absolute path, or the name of a stream.
+    pub source: Vec<u8>,
+    /// The machine the source is on.
+    pub client: String,
+    /// The policy that asked for it.
+    pub policy: String,
+    /// Tree, device or stream.
+    pub kind: ObjectKind,
+    /// How far it has come.
+    pub status: ObjectStatus,
+    /// The object whose state this one continues, for an incremental.
+    pub base: Option<ObjectId>,
+    /// Payload bytes of every block but a connection's last.
+    pub chunk_len: u32,
+    /// When it was begun, nanoseconds since 1970.
+    pub started_ns: i64,
+    /// When it ended; 0 while it is open.
+    pub ended_ns: i64,
+    /// When it may be forgotten; 0 for never.
+    pub expires_ns: i64,
+    /// What it holds; `None` until its index is sealed.
+    pub counts: Option<Counts>,
+}
+
+/// Which objects are wanted; the default is all that are not expired.
+#[derive(Debug, Clone, Default)]
+pub struct ObjectFilter {
+    /// Only of this source.
+    pub source: Option<Vec<u8>>,
+    /// Only of this client.
+    pub client: Option<String>,
+    /// Only of this policy.
+    pub policy: Option<String>,
+    /// Only with this status; without it, all but expired ones.
+    pub status: Option<ObjectStatus>,
+    /// Only those begun at this time or before.
+    pub started_by_ns: Option<i64>,
+}
+
+/// One copy of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectCopy {
+    /// Its number, from 1.
+    pub copy: u8,
+    /// The volumes that hold it, in the order they were written.
+    pub volumes: Vec<Volser>,
+}
+
+/// Consecutive blocks of one connection of an object, and which copy and volume they belong to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extent {
+    /// The copy.
+    pub copy: u8,
+    /// The volume.
+    pub volser: Volser,
+    /// The session that wrote it.
+    pub session: SessionId,
+    /// The blocks.
+    pub record: ExtentRecord,
+}
+
+const OBJECT: &str = "SELECT object, source, client, policy, kind, complete, base, chunk_len, started_ns, ended_ns,
+    expires_ns, expired_ns, entries, files, bytes, deleted, changed, problems FROM objects";
+
+impl Catalog {
+    /// An object, whatever its status.
+    pub fn object(&self, object: ObjectId) -> Result<Option<Object>, CatalogError> {
+        find(&self.db, object)
+    }
+
+    /// Objects, the latest first.
+    pub fn objects(&self, filter: &ObjectFilter) -> Result<Vec<Object>, CatalogError> {
+        self.select(filter, i64::MAX)
+    }
+
+    /// The latest object of a filter.
+    pub fn latest(&self, filter: &ObjectFilter) -> Result<Option<Object>, CatalogError> {
+        Ok(self.select(filter, 1)?.pop())
+    }
+
+    fn select(&self, filter: &ObjectFilter, limit: i64) -> Result<Vec<Object>, CatalogError> {
+        let status = filter.status.map(|status| status as u8);
+        let mut statement = self.db.prepare_cached(&format!(
+            "{OBJECT} WHERE (:source IS NULL OR source = :source) AND (:client IS NULL OR client = :client)
+             AND (:policy IS NULL OR policy = :policy) AND (:started IS NULL OR started_ns <= :started)
+             AND CASE WHEN :status IS NULL THEN expired_ns IS NULL
+                      WHEN :status = 2 THEN expired_ns IS NOT NULL
+                      ELSE expired_ns IS NULL AND complete = :status END
+             ORDER BY started_ns DESC, object DESC LIMIT :limit"
+        ))?;
+        let parameters = named_params! {
+            ":source": filter.source, ":client": filter.client, ":policy": filter.policy,
+            ":started": filter.started_by_ns, ":status": status, ":limit": limit,
+        };
+        Ok(statement.query_map(parameters, object_row)?.collect::<Result<_, _>>()?)
+    }
+
+    /// Living objects that stand directly on an object.
+    pub fn dependents(&self, object: ObjectId) -> Result<Vec<ObjectId>, CatalogError> {
+        dependents(&self.db, object)
+    }
+
+    /// The copies of an object that are on some volume, each with its volumes in the order they were written.
+    pub fn copies(&self, object: ObjectId) -> Result<Vec<ObjectCopy>, CatalogError> {
+        let mut statement = self.db.prepare_cached(
+            "SELECT copy, volser FROM copies JOIN volumes USING (volume) WHERE object = ?1 ORDER BY copy, first_ns, volser",
+        )?;
+        let mut copies: Vec<ObjectCopy> = Vec::new();
+        let mut rows = statement.query([object.0])?;
+        while let Some(row) = rows.next()? {
+            let (copy, volser) = (row.get(0)?, volser(1, &row.get::<_, String>(1)?)?);
+            match copies.last_mut().filter(|last| last.copy == copy) {
+                Some(last) => last.volumes.push(volser),
+                None => copies.push(ObjectCopy { copy, volumes: vec![volser] }),
+            }
+        }
+        Ok(copies)
+    }
+
+    /// Objects that have data on a volume, the latest first.
+    pub fn objects_on(&self, volser: &Volser) -> Result<Vec<Object>, CatalogError> {
+        let mut statement = self.db.prepare_cached(&format!(
+            "{OBJECT} WHERE object IN (SELECT object FROM copies JOIN volumes USING (volume) WHERE volser = ?1)
+             ORDER BY started_ns DESC, object DESC"
+        ))?;
+        Ok(statement.query_map([volser.as_str()], object_row)?.collect::<Result<_, _>>()?)
+    }
+
+    /// How much of each connection's stream is whole, by connection.
+    pub fn parts(&self, object: ObjectId) -> Result<Vec<capstan_format::PartRecord>, CatalogError> {
+        let query = "SELECT connection, valid_len FROM parts WHERE object = ?1 ORDER BY connection";
+        let mut statement = self.db.prepare_cached(query)?;
+        let part =
+            |row: &Row<'_>| Ok(capstan_format::PartRecord { object, connection: row.get(0)?, valid_len: row.get(1)? });
+        Ok(statement.query_map([object.0], part)?.collect::<Result<_, _>>()?)
+    }
+
+    /// The extents of an object, of all copies or of one, by copy, connection and offset.
+    pub fn extents(&self, object: ObjectId, copy: Option<u8>) -> Result<Vec<Extent>, CatalogError> {
+        self.select_extents(
+            "object = ?1 AND (?2 IS NULL OR copy = ?2) ORDER BY copy, connection, start, first_sequence, volume",
+            params![object.0, copy],
+        )
+    }
+
+    /// The extents that hold bytes `from` up to `to` of a connection's stream, by copy and offset.
+    pub fn extents_of_range(
+        &self,
+        object: ObjectId,
+        connection: u16,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<Extent>, CatalogError> {
+        let bound = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        self.select_extents(
+            "object = ?1 AND connection = ?2 AND start < ?4 AND start + plain_len > ?3
+             ORDER BY copy, start, first_sequence, volume",
+            params![object.0, connection, bound(from), bound(to)],
+        )
+    }
+
+    /// The extents on a volume, in the order of the tape.
+    pub fn extents_on(&self, volser: &Volser) -> Result<Vec<Extent>, CatalogError> {
+        self.select_extents("volser = ?1 ORDER BY first_lbn", params![volser.as_str()])
+    }
+
+    fn select_extents(&self, condition: &str, parameters: &[&dyn ToSql]) -> Result<Vec<Extent>, CatalogError> {
+        let mut statement = self.db.prepare_cached(&format!(
+            "SELECT copy, volser, session, connection, first_sequence, first_lbn, blocks, start, plain_len, stored_len, object
+             FROM extents JOIN copies USING (object, volume) JOIN volumes USING (volume) WHERE {condition}"
+        ))?;
+        Ok(statement.query_map(parameters, extent_row)?.collect::<Result<_, _>>()?)
+    }
+}
+
+fn extent_row(row: &Row<'_>) -> rusqlite::Result<Extent> {
+    Ok(Extent {
+        copy: row.get(0)?,
+        volser: volser(1, &row.get::<_, String>(1)?)?,
+        session: SessionId(row.get::<_, i64>(2)?.cast_unsigned()),
+        record: ExtentRecord {
+            object: ObjectId(row.get(10)?),
+            connection: row.get(3)?,
+            first_sequence: row.get(4)?,
+            first_lbn: row.get(5)?,
+            blocks: row.get(6)?,
+            offset: row.get(7)?,
+            plain_len: row.get(8)?,
+            stored_len: row.get(9)?,
+        },
+    })
+}
+
+pub(crate) fn find(db: &Connection, object: ObjectId) -> Result<Option<Object>, CatalogError> {
+    let mut statement = db.prepare_cached(&format!("{OBJECT} WHERE object = ?1"))?;
+    Ok(statement.query_row([object.0], object_row).optional()?)
+}
+
+pub(crate) fn dependents(db: &Connection, object: ObjectId) -> Result<Vec<ObjectId>, CatalogError> {
+    let query = "SELECT object FROM objects WHERE base = ?1 AND expired_ns IS NULL ORDER BY object";
+    let mut statement = db.prepare_cached(query)?;
+    Ok(statement.query_map([object.0], |row| row.get(0).map(ObjectId))?.collect::<Result<_, _>>()?)
+}
+
+/// The number that a kind has in the database.
+pub(crate) fn kind_code(kind: ObjectKind) -> u8 {
+    match kind {
+        ObjectKind::Tree => 1,
+        ObjectKind::Device => 2,
+        ObjectKind::Stream => 3,
+    }
+}
+
+fn object_row(row: &Row<'_>) -> rusqlite::Result<Object> {
+    let kind = match row.get::<_, u8>(4)? {
+        1 => ObjectKind::Tree,
+        2 => ObjectKind::Device,
+        3 => ObjectKind::Stream,
+        other => return Err(impossible(4, "an object's kind", other)),
+    };
+    let status = match (row.get::<_, bool>(5)?, row.get::<_, Option<i64>>(11)?) {
+        (_, Some(_)) => ObjectStatus::Expired,
+        (true, None) => ObjectStatus::Complete,
+        (false, None) => ObjectStatus::Open,
+    };
+    let counts = match row.get::<_, Option<u64>>(12)? {
+        Some(entries) => Some(Counts {
+            entries,
+            files: row.get(13)?,
+            bytes: row.get(14)?,
+            deleted: row.get(15)?,
+            changed: row.get(16)?,
+            problems: row.get(17)?,
+        }),
+        None => None,
+    };
+    Ok(Object {
+        id: ObjectId(row.get(0)?),
+        source: row.get(1)?,
+        client: row.get(2)?,
+        policy: row.get(3)?,
+        kind,
+        status,
+        base: row.get::<_, Option<_>>(6)?.map(ObjectId),
+        chunk_len: row.get(7)?,
+        started_ns: row.get(8)?,
+        ended_ns: row.get(9)?,
+        expires_ns: row.get(10)?,
+        counts,
+    })
+}

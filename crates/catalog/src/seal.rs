@@ -1,0 +1,245 @@
+//! From pending pieces to an index: sealed when its object is complete, or for a reader while it is not.
+//!
+//! Commit order: the new file is written, synced and renamed to a name of its own (the generation is part of it); then one
+//! transaction makes the object's row name it and deletes the pieces. A crash in between leaves a file that nothing names
+//! and that the next sealing replaces. The file's bytes depend on the entries only: not on the order they came in, nor
+//! on how often, nor on how they were cut into runs.
+
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use capstan_format::{EntryDecoder, ObjectId};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::catalog::{Catalog, number};
+use crate::index::{Effort, Fingerprint, Index, IndexFile, IndexWriter};
+use crate::object::{ObjectStatus, find};
+use crate::scratch::scratch_file;
+use crate::sort::{EntrySource, Sorter};
+use crate::{CatalogError, Counts};
+
+/// Longest run of entries that is believed.
+const RUN_LEN_MAX: u64 = 1 << 32;
+
+impl Catalog {
+    /// Writes the index file of a complete object and deletes its pending pieces. Does nothing if there are none.
+    ///
+    /// Where pieces came after the index was sealed (a late copy, a volume found again), they are merged into it.
+    pub fn seal_index(&mut self, object: ObjectId) -> Result<Counts, CatalogError> {
+        let record = find(&self.db, object)?.ok_or(CatalogError::UnknownObject(object))?;
+        match record.status {
+            ObjectStatus::Complete => {}
+            ObjectStatus::Open => return Err(CatalogError::NotComplete(object)),
+            ObjectStatus::Expired => return Err(CatalogError::Expired(object)),
+        }
+        let sealed = sealed(&self.db, object)?;
+        let pieces = pieces(&self.db, object)?;
+        if let (Some(counts), true) = (record.counts, pieces.is_empty()) {
+            return Ok(counts);
+        }
+        let dir = self.index_dir();
+        let before = sealed.as_ref().map_or(0, |sealed| sealed.generation);
+        let path = index_path(&dir, object, before + 1);
+        let (counts, fingerprint) = self.write_index(object, sealed.as_ref(), &pieces, &path)?;
+        let transaction = self.write()?;
+        for piece in &pieces {
+            transaction.prepare_cached("DELETE FROM pieces WHERE piece = ?1")?.execute([piece])?;
+        }
+        transaction.execute(
+            "UPDATE objects SET generation = ?2, index_len = ?3, index_crcs = ?4, entries = ?5, files = ?6, bytes = ?7,
+             deleted = ?8, changed = ?9, problems = ?10 WHERE object = ?1",
+            params![
+                object.0,
+                before + 1,
+                number("the length of an index", fingerprint.len)?,
+                fingerprint.crcs.iter().flat_map(|crc| crc.to_le_bytes()).collect::<Vec<u8>>(),
+                number("a count", counts.entries)?,
+                number("a count", counts.files)?,
+                i64::try_from(counts.bytes).unwrap_or(i64::MAX),
+                number("a count", counts.deleted)?,
+                number("a count", counts.changed)?,
+                number("a count", counts.problems)?,
+            ],
+        )?;
+        transaction.commit()?;
+        remove_generations(&dir, object, before)?;
+        Ok(counts)
+    }
+
+    /// Complete objects with pending pieces: those that [`Catalog::seal_index`] has work for, the oldest first.
+    pub fn unsealed(&self) -> Result<Vec<ObjectId>, CatalogError> {
+        let mut statement = self.db.prepare_cached(
+            "SELECT object FROM objects WHERE complete AND expired_ns IS NULL
+             AND (generation = 0 OR object IN (SELECT object FROM pieces)) ORDER BY started_ns, object",
+        )?;
+        Ok(statement.query_map([], |row| row.get(0).map(ObjectId))?.collect::<Result<_, _>>()?)
+    }
+
+    /// The index of an object. Where it has pending pieces, they are sorted into a file that lives as long as the reader.
+    pub fn index(&self, object: ObjectId) -> Result<Index, CatalogError> {
+        loop {
+            // One snapshot of the database, so that no entry is missed or seen twice while another process seals.
+            let snapshot = self.db.unchecked_transaction()?;
+            let record = find(&snapshot, object)?.ok_or(CatalogError::UnknownObject(object))?;
+            if record.status == ObjectStatus::Expired {
+                return Err(CatalogError::Expired(object));
+            }
+            let known = sealed(&snapshot, object)?;
+            let opened = self.open_index(object, known.as_ref());
+            drop(snapshot);
+            if opened.is_ok() || sealed(&self.db, object)? == known {
+                return opened;
+            }
+            // Another process sealed or expired it meanwhile, so the file that was named before may be gone.
+        }
+    }
+
+    fn open_index(&self, object: ObjectId, sealed: Option<&Sealed>) -> Result<Index, CatalogError> {
+        let (dir, pieces) = (self.index_dir(), pieces(&self.db, object)?);
+        if let (Some(sealed), true) = (sealed, pieces.is_empty()) {
+            return sealed.open(&dir, object);
+        }
+        let (file, what) = (scratch_file(&dir)?, format!("the pending index of object {object}"));
+        let copy = file.try_clone().map_err(|source| CatalogError::io("write", &dir, source))?;
+        self.merge(object, sealed, &pieces, copy, &what, Effort::Passing)?;
+        let fingerprint = IndexFile::fingerprint(&file, &what)?;
+        Ok(Index::new(object, IndexFile::open(file, &what, &fingerprint)?))
+    }
+
+    /// Writes the file, syncs it and gives it its name.
+    fn write_index(
+        &self,
+        object: ObjectId,
+        sealed: Option<&Sealed>,
+        pieces: &[i64],
+        path: &Path,
+    ) -> Result<(Counts, Fingerprint), CatalogError> {
+        let dir = self.index_dir();
+        let unnamed = unnamed_path(&dir, object);
+        let failed = |what: &'static str| {
+            let unnamed = unnamed.clone();
+            move |source| CatalogError::io(what, &unnamed, source)
+        };
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&unnamed);
+        let file = file.map_err(failed("create"))?;
+        let copy = file.try_clone().map_err(failed("write"))?;
+        let what = unnamed.display().to_string();
+        let counts = self.merge(object, sealed, pieces, copy, &what, Effort::Kept)?;
+        let fingerprint = IndexFile::fingerprint(&file, &what)?;
+        file.sync_all().map_err(failed("sync"))?;
+        fs::rename(&unnamed, path).map_err(failed("rename"))?;
+        let synced = File::open(&dir).and_then(|dir| dir.sync_all());
+        synced.map_err(|source| CatalogError::io("sync", &dir, source))?;
+        Ok((counts, fingerprint))
+    }
+
+    /// Merges the sealed index, if there is one, and pieces into a file.
+    fn merge(
+        &self,
+        object: ObjectId,
+        sealed: Option<&Sealed>,
+        pieces: &[i64],
+        file: File,
+        what: &str,
+        effort: Effort,
+    ) -> Result<Counts, CatalogError> {
+        let dir = self.index_dir();
+        let mut sorter = Sorter::new(&dir);
+        for &piece in pieces {
+            let Some(run) = read_piece(&self.db, piece)? else { continue };
+            for entry in EntryDecoder::new(&run) {
+                sorter.push(entry.map_err(damaged_piece)?)?;
+            }
+        }
+        let sealed = sealed.map(|sealed| sealed.open(&dir, object)).transpose()?;
+        let sorted = sorter.finish(sealed.map(|index| Box::new(index.iter()) as EntrySource<'_>))?;
+        let mut writer = IndexWriter::new(file, what.to_owned(), object, effort)?;
+        for entry in sorted {
+            writer.push(&entry?)?;
+        }
+        writer.finish()
+    }
+}
+
+/// An index file as the database knows it.
+#[derive(PartialEq, Eq)]
+struct Sealed {
+    generation: u64,
+    fingerprint: Fingerprint,
+}
+
+impl Sealed {
+    fn open(&self, dir: &Path, object: ObjectId) -> Result<Index, CatalogError> {
+        let path = index_path(dir, object, self.generation);
+        let what = path.display().to_string();
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(CatalogError::corrupt(what, "it is gone"));
+            }
+            Err(source) => return Err(CatalogError::io("open", &path, source)),
+        };
+        Ok(Index::new(object, IndexFile::open(file, &what, &self.fingerprint)?))
+    }
+}
+
+fn sealed(db: &Connection, object: ObjectId) -> Result<Option<Sealed>, CatalogError> {
+    let query = "SELECT generation, index_len, index_crcs FROM objects WHERE object = ?1 AND index_len IS NOT NULL";
+    let mut statement = db.prepare_cached(query)?;
+    let sealed = statement.query_row([object.0], |row| {
+        let crcs = row.get_ref(2)?.as_blob()?;
+        let crcs = crcs.chunks_exact(4).map(|crc| u32::from_le_bytes([crc[0], crc[1], crc[2], crc[3]])).collect();
+        Ok(Sealed { generation: row.get(0)?, fingerprint: Fingerprint { len: row.get(1)?, crcs } })
+    });
+    Ok(sealed.optional()?)
+}
+
+fn pieces(db: &Connection, object: ObjectId) -> Result<Vec<i64>, CatalogError> {
+    let mut statement = db.prepare_cached("SELECT piece FROM pieces WHERE object = ?1 ORDER BY piece")?;
+    Ok(statement.query_map([object.0], |row| row.get(0))?.collect::<Result<_, _>>()?)
+}
+
+/// The packed entries of a piece; `None` if another process sealed it meanwhile.
+fn read_piece(db: &Connection, piece: i64) -> Result<Option<Vec<u8>>, CatalogError> {
+    let mut statement = db.prepare_cached("SELECT raw_len, crc, stored FROM pieces WHERE piece = ?1")?;
+    let mut rows = statement.query([piece])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let raw_len: u64 = row.get(0)?;
+    let stored = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
+    if raw_len > RUN_LEN_MAX {
+        return Err(damaged_piece("a run of entries is impossibly long"));
+    }
+    let run = zstd::bulk::decompress(stored, raw_len as usize).map_err(damaged_piece)?;
+    if capstan_format::crc32c(&run) != row.get::<_, u32>(1)? {
+        return Err(damaged_piece("the checksum of a run of entries is wrong"));
+    }
+    Ok(Some(run))
+}
+
+fn damaged_piece(reason: impl std::fmt::Display) -> CatalogError {
+    CatalogError::corrupt("the catalog's database", reason)
+}
+
+fn index_path(dir: &Path, object: ObjectId, generation: u64) -> PathBuf {
+    dir.join(format!("{object}.{generation}.parquet"))
+}
+
+/// Removes the files of the generations up to one, and what a killed sealing left. A file that is gone is no error: an
+/// earlier try may have removed it.
+pub(crate) fn remove_generations(dir: &Path, object: ObjectId, last: u64) -> Result<(), CatalogError> {
+    let generations = (1..=last).map(|generation| index_path(dir, object, generation));
+    for path in generations.chain([unnamed_path(dir, object)]) {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(CatalogError::io("remove", &path, error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Where an index is written before it gets its name.
+fn unnamed_path(dir: &Path, object: ObjectId) -> PathBuf {
+    dir.join(format!("{object}.new"))
+}

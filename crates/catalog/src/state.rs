@@ -1,0 +1,169 @@
+//! The state of a source at a point in time: an incremental merged with the objects that it stands on.
+
+use std::cmp::Ordering;
+
+use capstan_format::{EntryKind, FileEntry, ObjectId};
+
+use crate::CatalogError;
+use crate::catalog::Catalog;
+use crate::index::{Entries, Index, Wanted};
+use crate::object::{ObjectStatus, find};
+use crate::order::compare_paths;
+
+/// Longest chain of incrementals that is followed.
+const CHAIN_LEN_MAX: usize = 4096;
+
+/// The merged view of an object and its bases: of each path the latest entry, and none where the latest says deleted.
+#[derive(Clone)]
+pub struct State {
+    /// The latest object first.
+    chain: Vec<Index>,
+}
+
+/// An entry of a state, and the object that holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateEntry {
+    /// The object whose payload holds the member.
+    pub object: ObjectId,
+    /// The entry.
+    pub entry: FileEntry,
+}
+
+impl Catalog {
+    /// An object and those that it stands on, the latest first; each must be there and not expired, and each base complete.
+    pub fn chain(&self, object: ObjectId) -> Result<Vec<ObjectId>, CatalogError> {
+        let mut record = find(&self.db, object)?.ok_or(CatalogError::UnknownObject(object))?;
+        if record.status == ObjectStatus::Expired {
+            return Err(CatalogError::Expired(object));
+        }
+        let mut chain = vec![object];
+        while let Some(base) = record.base {
+            let broken = |reason| Err(CatalogError::ChainBroken { object: record.id, base, reason });
+            if chain.contains(&base) || chain.len() == CHAIN_LEN_MAX {
+                return broken("leads back to itself");
+            }
+            record = match find(&self.db, base)? {
+                None => return broken("is not in the catalog"),
+                Some(found) => match found.status {
+                    ObjectStatus::Complete => found,
+                    ObjectStatus::Open => return broken("was never completed"),
+                    ObjectStatus::Expired => return broken("has expired"),
+                },
+            };
+            chain.push(base);
+        }
+        Ok(chain)
+    }
+
+    /// The state that an object and its bases describe.
+    pub fn state(&self, object: ObjectId) -> Result<State, CatalogError> {
+        let chain = self.chain(object)?.into_iter().map(|object| self.index(object)).collect::<Result<_, _>>()?;
+        Ok(State { chain })
+    }
+}
+
+impl State {
+    /// The indexes that are merged, the latest first.
+    pub fn chain(&self) -> &[Index] {
+        &self.chain
+    }
+
+    /// The entry of a path.
+    pub fn get(&self, path: &[u8]) -> Result<Option<StateEntry>, CatalogError> {
+        for index in &self.chain {
+            if let Some(entry) = index.get(path)? {
+                let there = entry.kind != EntryKind::Deleted;
+                return Ok(there.then_some(StateEntry { object: index.object(), entry }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What stands directly in a directory; in the empty directory stands what has no slash in its path.
+    pub fn children(&self, dir: &[u8]) -> StateEntries<'static> {
+        StateEntries::new(self.chain.iter().map(|index| (index.object(), index.children(dir))))
+    }
+
+    /// A path and all below it; everything for `.` and for the empty path.
+    pub fn subtree(&self, path: &[u8]) -> StateEntries<'static> {
+        StateEntries::new(self.chain.iter().map(|index| (index.object(), index.subtree(path))))
+    }
+
+    /// Every entry.
+    pub fn iter(&self) -> StateEntries<'static> {
+        StateEntries::new(self.chain.iter().map(|index| (index.object(), index.iter())))
+    }
+
+    /// The entries whose whole path is wanted.
+    pub fn find<'f>(&self, wanted: &'f Wanted<'f>) -> StateEntries<'f> {
+        StateEntries::new(self.chain.iter().map(|index| (index.object(), index.find(wanted))))
+    }
+}
+
+/// Entries of a state, in the order of an index; ends at the first error.
+pub struct StateEntries<'f> {
+    /// The latest object first; each with its next entry, once it was asked for.
+    sources: Vec<Source<'f>>,
+    failed: bool,
+}
+
+struct Source<'f> {
+    object: ObjectId,
+    entries: Entries<'f>,
+    head: Option<FileEntry>,
+    begun: bool,
+}
+
+impl<'f> StateEntries<'f> {
+    fn new(sources: impl Iterator<Item = (ObjectId, Entries<'f>)>) -> Self {
+        let source = |(object, entries)| Source { object, entries, head: None, begun: false };
+        Self { sources: sources.map(source).collect(), failed: false }
+    }
+
+    fn entry(&mut self) -> Result<Option<StateEntry>, CatalogError> {
+        loop {
+            let mut first: Option<usize> = None;
+            let mut same = Vec::new();
+            for at in 0..self.sources.len() {
+                let source = &mut self.sources[at];
+                if !source.begun {
+                    source.begun = true;
+                    source.head = source.entries.next().transpose()?;
+                }
+                let Some(head) = &self.sources[at].head else { continue };
+                let against = first.and_then(|first| self.sources[first].head.as_ref());
+                match against.map_or(Ordering::Less, |against| compare_paths(&head.path, &against.path)) {
+                    Ordering::Less => {
+                        first = Some(at);
+                        same.clear();
+                    }
+                    Ordering::Equal => same.push(at),
+                    Ordering::Greater => {}
+                }
+            }
+            let Some(first) = first else { return Ok(None) };
+            for at in same {
+                self.sources[at].head = self.sources[at].entries.next().transpose()?;
+            }
+            let source = &mut self.sources[first];
+            let following = source.entries.next().transpose()?;
+            let Some(entry) = std::mem::replace(&mut source.head, following) else { return Ok(None) };
+            if entry.kind != EntryKind::Deleted {
+                return Ok(Some(StateEntry { object: source.object, entry }));
+            }
+        }
+    }
+}
+
+impl Iterator for StateEntries<'_> {
+    type Item = Result<StateEntry, CatalogError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let entry = self.entry();
+        self.failed = entry.is_err();
+        entry.transpose()
+    }
+}

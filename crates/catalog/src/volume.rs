@@ -1,0 +1,268 @@
+//! Volumes: which cartridges there are, what state each is in, and what became of its earlier lives.
+
+use capstan_format::{Algorithm, KeyTag, ObjectId, Volser, VolumeId};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::CatalogError;
+use crate::catalog::{Catalog, number};
+use crate::pool::{algorithm, impossible};
+
+/// What may be done with a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum VolumeState {
+    /// Never labelled, or erased.
+    Blank,
+    /// Labelled, and free to be labelled anew for any pool that scratch feeds.
+    Scratch,
+    /// Labelled, with room.
+    Filling,
+    /// No room left.
+    Full,
+    /// An error was seen on it: it is read, and not written, until an operator clears it.
+    Suspect,
+    /// It is read, and never written again.
+    Retired,
+}
+
+impl VolumeState {
+    const ALL: [Self; 6] = [Self::Blank, Self::Scratch, Self::Filling, Self::Full, Self::Suspect, Self::Retired];
+
+    fn code(self) -> u8 {
+        Self::ALL.iter().position(|&state| state == self).map_or(0, |at| at as u8)
+    }
+}
+
+/// The key that a volume is encrypted with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VolumeKey {
+    /// The key's public name.
+    pub tag: KeyTag,
+    /// The cipher.
+    pub algorithm: Algorithm,
+}
+
+/// A cartridge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    /// Its barcode.
+    pub volser: Volser,
+    /// Its pool; `None` while it belongs to scratch.
+    pub pool: Option<String>,
+    /// This life; `None` while it is blank.
+    pub id: Option<VolumeId>,
+    /// What may be done with it.
+    pub state: VolumeState,
+    /// Its key; `None` where it is plain.
+    pub key: Option<VolumeKey>,
+    /// Bytes that it is thought to hold.
+    pub capacity: Option<u64>,
+    /// Bytes on it, block headers included. [`Catalog::record_checkpoint`] adds to it.
+    pub written: u64,
+    /// End of data at the last flush that is recorded. [`Catalog::record_checkpoint`] moves it on.
+    pub end_of_data_lbn: u64,
+    /// The last checkpoint, 0 if there is none. [`Catalog::record_checkpoint`] moves it on.
+    pub checkpoint_lbn: u64,
+    /// When this life began.
+    pub labelled_ns: Option<i64>,
+    /// When it was last written. [`Catalog::record_checkpoint`] moves it on.
+    pub written_ns: Option<i64>,
+    /// When it was last read.
+    pub read_ns: Option<i64>,
+    /// How many times it was mounted.
+    pub mounts: u64,
+    /// How many errors were seen on it.
+    pub errors: u64,
+    /// How many lives it had before this one.
+    pub recycled: u32,
+}
+
+impl Volume {
+    /// A volume that was never used.
+    pub fn blank(volser: Volser) -> Self {
+        Self {
+            volser,
+            pool: None,
+            id: None,
+            state: VolumeState::Blank,
+            key: None,
+            capacity: None,
+            written: 0,
+            end_of_data_lbn: 0,
+            checkpoint_lbn: 0,
+            labelled_ns: None,
+            written_ns: None,
+            read_ns: None,
+            mounts: 0,
+            errors: 0,
+            recycled: 0,
+        }
+    }
+}
+
+/// An object that lost a copy, or part of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostCopy {
+    /// The object.
+    pub object: ObjectId,
+    /// The copy.
+    pub copy: u8,
+    /// Other copies of it that are still on some volume.
+    pub copies_left: u32,
+}
+
+impl Catalog {
+    /// Adds a volume, or changes the one of that barcode. Its life cannot be changed so: see [`Catalog::relabelled`].
+    pub fn put_volume(&mut self, volume: &Volume) -> Result<(), CatalogError> {
+        let transaction = self.write()?;
+        if let Some(recorded) = find(&transaction, &volume.volser)?
+            && recorded.id.is_some()
+        {
+            same_life(&recorded, volume)?;
+        }
+        upsert(&transaction, volume)?;
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// Changes what `change` changes of a volume, and gives it as it is then.
+    pub fn update_volume(&mut self, volser: &Volser, change: impl FnOnce(&mut Volume)) -> Result<Volume, CatalogError> {
+        let transaction = self.write()?;
+        let recorded = find(&transaction, volser)?.ok_or_else(|| CatalogError::UnknownVolume(volser.clone()))?;
+        let mut volume = recorded.clone();
+        change(&mut volume);
+        same_life(&recorded, &volume)?;
+        upsert(&transaction, &volume)?;
+        transaction.commit()?;
+        Ok(volume)
+    }
+
+    /// The volume of a barcode.
+    pub fn volume(&self, volser: &Volser) -> Result<Option<Volume>, CatalogError> {
+        find(&self.db, volser)
+    }
+
+    /// All volumes, by barcode.
+    pub fn volumes(&self) -> Result<Vec<Volume>, CatalogError> {
+        let mut statement = self.db.prepare_cached("SELECT * FROM volumes ORDER BY volser")?;
+        Ok(statement.query_map([], volume)?.collect::<Result<_, _>>()?)
+    }
+
+    /// Forgets the life that a volume had, with its sessions and extents, and records it as it is now: labelled anew, or
+    /// erased. Says which objects lost a copy by that; what has no copy left can only be expired.
+    pub fn relabelled(&mut self, now: &Volume) -> Result<Vec<LostCopy>, CatalogError> {
+        let transaction = self.write()?;
+        let before = find(&transaction, &now.volser)?.and_then(|volume| volume.id);
+        let mut lost = Vec::new();
+        if let Some(before) = before.filter(|&before| now.id != Some(before)) {
+            lost = lose_copies(&transaction, before)?;
+        }
+        upsert(&transaction, now)?;
+        transaction.commit()?;
+        Ok(lost)
+    }
+
+    /// Forgets a volume altogether: it is lost or destroyed. Says which objects lost a copy by that.
+    pub fn remove_volume(&mut self, volser: &Volser) -> Result<Vec<LostCopy>, CatalogError> {
+        let transaction = self.write()?;
+        let volume = find(&transaction, volser)?.ok_or_else(|| CatalogError::UnknownVolume(volser.clone()))?;
+        let lost = volume.id.map_or(Ok(Vec::new()), |id| lose_copies(&transaction, id))?;
+        transaction.execute("DELETE FROM volumes WHERE volser = ?1", [volser.as_str()])?;
+        transaction.commit()?;
+        Ok(lost)
+    }
+}
+
+/// Deletes all that stood on a life of a volume.
+fn lose_copies(db: &Connection, life: VolumeId) -> Result<Vec<LostCopy>, CatalogError> {
+    let life = life.0.cast_signed();
+    let mut statement = db.prepare(
+        "SELECT object, copy,
+                (SELECT count(DISTINCT copy) FROM copies AS others
+                 WHERE others.object = copies.object AND others.copy <> copies.copy)
+         FROM copies WHERE volume = ?1 ORDER BY object",
+    )?;
+    let lost =
+        |row: &Row<'_>| Ok(LostCopy { object: ObjectId(row.get(0)?), copy: row.get(1)?, copies_left: row.get(2)? });
+    let lost = statement.query_map([life], lost)?.collect::<Result<_, _>>()?;
+    for table in ["extents", "copies", "checkpoints", "sessions"] {
+        db.execute(&format!("DELETE FROM {table} WHERE volume = ?1"), [life])?;
+    }
+    Ok(lost)
+}
+
+pub(crate) fn find(db: &Connection, volser: &Volser) -> Result<Option<Volume>, CatalogError> {
+    let mut statement = db.prepare_cached("SELECT * FROM volumes WHERE volser = ?1")?;
+    Ok(statement.query_row([volser.as_str()], volume).optional()?)
+}
+
+fn same_life(recorded: &Volume, now: &Volume) -> Result<(), CatalogError> {
+    if recorded.id == now.id {
+        return Ok(());
+    }
+    Err(CatalogError::OtherLife { volser: now.volser.clone(), recorded: life(recorded.id), found: life(now.id) })
+}
+
+/// A life in words.
+pub(crate) fn life(id: Option<VolumeId>) -> String {
+    id.map_or_else(|| "none (blank)".to_owned(), |id| id.to_string())
+}
+
+pub(crate) fn upsert(db: &Connection, volume: &Volume) -> Result<(), CatalogError> {
+    if let Some(pool) = &volume.pool
+        && !db.prepare_cached("SELECT 1 FROM pools WHERE name = ?1")?.exists([pool])?
+    {
+        return Err(CatalogError::UnknownPool(pool.clone()));
+    }
+    db.prepare_cached("DELETE FROM volumes WHERE volser = ?1")?.execute([volume.volser.as_str()])?;
+    db.prepare_cached(
+        "INSERT INTO volumes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+    )?
+    .execute(params![
+        volume.volser.as_str(),
+        volume.pool,
+        volume.id.map(|id| id.0.cast_signed()),
+        volume.state.code(),
+        volume.key.map(|key| key.tag.0),
+        volume.key.map(|key| key.algorithm.code()),
+        volume.capacity.map(|capacity| number("the capacity", capacity)).transpose()?,
+        number("bytes written", volume.written)?,
+        number("the end of data", volume.end_of_data_lbn)?,
+        number("the last checkpoint", volume.checkpoint_lbn)?,
+        volume.labelled_ns,
+        volume.written_ns,
+        volume.read_ns,
+        number("the mount count", volume.mounts)?,
+        number("the error count", volume.errors)?,
+        volume.recycled,
+    ])?;
+    Ok(())
+}
+
+fn volume(row: &Row<'_>) -> rusqlite::Result<Volume> {
+    let code: u8 = row.get(3)?;
+    let key = match (row.get(4)?, row.get::<_, Option<u8>>(5)?) {
+        (Some(tag), Some(code)) => Some(VolumeKey { tag: KeyTag(tag), algorithm: algorithm(5, code)? }),
+        _ => None,
+    };
+    Ok(Volume {
+        volser: volser(0, &row.get::<_, String>(0)?)?,
+        pool: row.get(1)?,
+        id: row.get::<_, Option<i64>>(2)?.map(|id| VolumeId(id.cast_unsigned())),
+        state: *VolumeState::ALL.get(usize::from(code)).ok_or_else(|| impossible(3, "a volume's state", code))?,
+        key,
+        capacity: row.get(6)?,
+        written: row.get(7)?,
+        end_of_data_lbn: row.get(8)?,
+        checkpoint_lbn: row.get(9)?,
+        labelled_ns: row.get(10)?,
+        written_ns: row.get(11)?,
+        read_ns: row.get(12)?,
+        mounts: row.get(13)?,
+        errors: row.get(14)?,
+        recycled: row.get(15)?,
+    })
+}
+
+pub(crate) fn volser(at: usize, text: &str) -> rusqlite::Result<Volser> {
+    Volser::new(text).map_err(|_| impossible(at, "a volser", text))
+}

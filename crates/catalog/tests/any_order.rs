@@ -1,0 +1,222 @@
+//! The catalog against a model: random runs with twins, kills and incrementals, recorded in any order.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod tape;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use capstan_catalog::{Catalog, CatalogError, ObjectFilter, ObjectStatus, Recorded};
+use capstan_format::{EntryKind, FileEntry, ObjectId, ObjectRecord, ObjectState};
+use tape::{Random, Tape, Written, catalog, object, object_id, part};
+
+/// Entries by directory and name, as an index orders them.
+type Entries = BTreeMap<(Vec<u8>, Vec<u8>), FileEntry>;
+
+fn key(path: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        Some(at) => (path[..at].to_vec(), path[at + 1..].to_vec()),
+        None => (Vec::new(), path.to_vec()),
+    }
+}
+
+/// A source's history: objects, each the base of the next, and the checkpoints of both copies.
+struct History {
+    objects: Vec<(ObjectId, Entries)>,
+    /// Checkpoints as the run recorded them, both copies in turn.
+    live: Vec<Written>,
+    tapes: [Tape; 2],
+}
+
+/// Writes `count` objects. Each is written by one run or, after a kill, by two with further connections; the copies are
+/// cut at different places.
+fn history(random: &mut Random, count: u64) -> History {
+    let mut tapes = [Tape::new("A00001L9", 11), Tape::new("B00001L9", 22)];
+    let (mut objects, mut live) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        let (id, base) = (object_id(number), number.checked_sub(1).map(object_id));
+        let mut model = Entries::new();
+        let attempts = 1 + random.below(2);
+        for attempt in 0..attempts {
+            let mut runs: BTreeMap<u16, Vec<FileEntry>> = BTreeMap::new();
+            for _ in 0..random.below(25) {
+                let connection = (attempt * 2 + random.below(2)) as u16;
+                let run = runs.entry(connection).or_default();
+                let offset = run.last().map_or(0, |entry| entry.offset + entry.member_len);
+                let entry = FileEntry { member_len: 1024 * (1 + random.below(3)), ..random.entry(connection, offset) };
+                let best = model.entry(key(&entry.path)).or_insert_with(|| entry.clone());
+                if (entry.connection, entry.offset) > (best.connection, best.offset) {
+                    *best = entry.clone();
+                }
+                run.push(entry);
+            }
+            for (copy, tape) in tapes.iter_mut().enumerate() {
+                let open = ObjectRecord { copy: copy as u8 + 1, ..object(id, base, ObjectState::Open) };
+                for run in runs.values() {
+                    let mut rest = run.as_slice();
+                    while !rest.is_empty() {
+                        let (now, later) = rest.split_at(1 + random.below(rest.len() as u64) as usize);
+                        live.push(tape.write(part(&open, now)));
+                        rest = later;
+                    }
+                }
+                if attempt + 1 == attempts {
+                    let complete = ObjectRecord { copy: copy as u8 + 1, ..object(id, base, ObjectState::Complete) };
+                    live.push(tape.write(part(&complete, &[])));
+                }
+            }
+        }
+        objects.push((id, model));
+    }
+    History { objects, live, tapes }
+}
+
+fn dump(catalog: &Catalog) -> Vec<String> {
+    let mut out = Vec::new();
+    catalog.dump(&mut out).unwrap();
+    String::from_utf8(out).unwrap().lines().map(str::to_owned).collect()
+}
+
+fn seal_all(catalog: &mut Catalog) {
+    for object in catalog.unsealed().unwrap() {
+        catalog.seal_index(object).unwrap();
+    }
+    assert!(catalog.unsealed().unwrap().is_empty());
+}
+
+/// The bytes of an object's index, whatever its generation.
+fn index_bytes(dir: &Path, object: ObjectId) -> Vec<u8> {
+    let files = std::fs::read_dir(dir.join("index")).unwrap().map(|file| file.unwrap().path());
+    let name = object.to_string();
+    let mut files = files.filter(|file| file.file_name().unwrap().to_string_lossy().starts_with(&name));
+    let file = files.next().unwrap();
+    assert_eq!(files.next(), None, "one generation stays");
+    std::fs::read(file).unwrap()
+}
+
+/// The state of an object: the chain up to it, later wins, deleted is gone.
+fn state(objects: &[(ObjectId, Entries)]) -> BTreeMap<(Vec<u8>, Vec<u8>), (ObjectId, FileEntry)> {
+    let mut state = BTreeMap::new();
+    for (object, entries) in objects {
+        for (key, entry) in entries {
+            state.insert(key.clone(), (*object, entry.clone()));
+        }
+    }
+    state.retain(|_, (_, entry)| entry.kind != EntryKind::Deleted);
+    state
+}
+
+fn check(catalog: &Catalog, history: &History, random: &mut Random) {
+    for (at, (object, entries)) in history.objects.iter().enumerate() {
+        let index = catalog.index(*object).unwrap();
+        let listed: Vec<_> = index.iter().map(Result::unwrap).collect();
+        assert_eq!(listed, entries.values().cloned().collect::<Vec<_>>());
+        let merged = catalog.state(*object).unwrap();
+        let expected = state(&history.objects[..=at]);
+        let listed: Vec<_> = merged.iter().map(|entry| entry.unwrap()).map(|it| (it.object, it.entry)).collect();
+        assert_eq!(listed, expected.values().cloned().collect::<Vec<_>>());
+        for _ in 0..10 {
+            let path = random.path();
+            let found = merged.get(&path).unwrap().map(|it| (it.object, it.entry));
+            assert_eq!(found.as_ref(), expected.get(&key(&path)));
+            let children: Vec<_> = merged.children(&path).map(|it| it.unwrap().entry.path).collect();
+            let expected_children: Vec<_> = expected
+                .iter()
+                .filter(|((dir, _), _)| *dir == path)
+                .map(|(_, (_, entry))| entry.path.clone())
+                .collect();
+            assert_eq!(children, expected_children);
+            let versions: Vec<_> =
+                catalog.versions(&path).unwrap().into_iter().map(|it| (it.object.id, it.entry)).collect();
+            let all = history.objects.iter().rev();
+            let expected_versions: Vec<_> =
+                all.filter_map(|(id, entries)| Some((*id, entries.get(&key(&path))?.clone()))).collect();
+            assert_eq!(versions, expected_versions);
+        }
+    }
+}
+
+#[test]
+fn any_order_any_number_of_times_gives_the_same_catalog() {
+    let mut random = Random::seeded("any_order_any_number_of_times_gives_the_same_catalog");
+    for _ in 0..12 {
+        let objects = 1 + random.below(4);
+        let history = history(&mut random, objects);
+        let tapes: Vec<&Tape> = history.tapes.iter().collect();
+
+        let live_dir = tempfile::tempdir().unwrap();
+        let mut live = catalog(live_dir.path(), &tapes);
+        for written in &history.live {
+            assert_eq!(written.record(&mut live).unwrap(), Recorded::New);
+            // The first copy may be complete and sealed while the second still comes.
+            if random.chance(8) {
+                seal_all(&mut live);
+            }
+        }
+        check(&live, &history, &mut random);
+        seal_all(&mut live);
+        check(&live, &history, &mut random);
+
+        // A rebuild: backwards on each volume, volumes in any order, some of it twice; here shuffled altogether.
+        let rebuilt_dir = tempfile::tempdir().unwrap();
+        let mut rebuilt = catalog(rebuilt_dir.path(), &tapes);
+        let mut order = history.live.clone();
+        order.extend(history.live.iter().filter(|_| random.chance(3)).cloned());
+        random.shuffle(&mut order);
+        let mut new = 0;
+        for written in &order {
+            new += usize::from(written.record(&mut rebuilt).unwrap() == Recorded::New);
+        }
+        assert_eq!(new, history.live.len());
+        seal_all(&mut rebuilt);
+        check(&rebuilt, &history, &mut random);
+        assert_eq!(dump(&rebuilt), dump(&live));
+        for (object, _) in &history.objects {
+            assert_eq!(index_bytes(rebuilt_dir.path(), *object), index_bytes(live_dir.path(), *object));
+        }
+
+        // What is recorded again changes nothing, and a catalog opened anew is the same.
+        for written in &order {
+            assert_eq!(written.record(&mut rebuilt).unwrap(), Recorded::Known);
+        }
+        drop(rebuilt);
+        assert_eq!(dump(&Catalog::open(rebuilt_dir.path()).unwrap()), dump(&live));
+    }
+}
+
+#[test]
+fn objects_expire_from_the_end_of_the_chain() {
+    let mut random = Random::seeded("objects_expire_from_the_end_of_the_chain");
+    let history = history(&mut random, 3);
+    let dir = tempfile::tempdir().unwrap();
+    let mut catalog = catalog(dir.path(), &history.tapes.iter().collect::<Vec<_>>());
+    for written in &history.live {
+        written.record(&mut catalog).unwrap();
+    }
+    seal_all(&mut catalog);
+    let ids: Vec<ObjectId> = history.objects.iter().map(|(id, _)| *id).collect();
+    match catalog.expire(ids[0], 9) {
+        Err(CatalogError::BaseOfLiving { dependents, .. }) => assert_eq!(dependents, [ids[1]]),
+        other => panic!("{other:?}"),
+    }
+    catalog.expire(ids[2], 9).unwrap();
+    catalog.expire(ids[2], 9).unwrap();
+    assert!(matches!(catalog.index(ids[2]), Err(CatalogError::Expired(_))));
+    assert!(matches!(catalog.state(ids[2]), Err(CatalogError::Expired(_))));
+    assert!(catalog.extents(ids[2], None).unwrap().is_empty());
+    assert_eq!(catalog.object(ids[2]).unwrap().unwrap().status, ObjectStatus::Expired);
+    assert_eq!(catalog.objects(&ObjectFilter::default()).unwrap().len(), 2);
+    let expired = ObjectFilter { status: Some(ObjectStatus::Expired), ..ObjectFilter::default() };
+    assert_eq!(catalog.latest(&expired).unwrap().unwrap().id, ids[2]);
+    catalog.expire(ids[1], 9).unwrap();
+    catalog.expire(ids[0], 9).unwrap();
+    assert_eq!(std::fs::read_dir(dir.path().join("index")).unwrap().count(), 0, "the files are gone");
+    // A copy that comes late does not bring an expired object back.
+    let mut tape = Tape::new("C00001L9", 33);
+    catalog.put_volume(&tape.volume()).unwrap();
+    let late = ObjectRecord { copy: 3, ..object(ids[0], None, ObjectState::Complete) };
+    let entries = [tape::file("a", 0, 0)];
+    assert_eq!(tape.write(part(&late, &entries)).record(&mut catalog).unwrap(), Recorded::New);
+    assert!(catalog.extents(ids[0], None).unwrap().is_empty());
+    assert!(catalog.unsealed().unwrap().is_empty());
+}

@@ -1,0 +1,162 @@
+//! Volumes and pools, their lives, and what is refused.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod tape;
+
+use capstan_catalog::{
+    Catalog, CatalogError, JobEnd, JobOutcome, LostCopy, Pool, ScratchFeed, Volume, VolumeKey, VolumeState,
+};
+use capstan_format::{
+    Algorithm, CatalogPart, ExtentRecord, KeyTag, ObjectRecord, ObjectState, PartRecord, Volser, VolumeId,
+};
+use tape::{Tape, catalog, file, object, object_id, part};
+
+#[test]
+fn pools_and_volumes_are_kept_as_they_were_put() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut catalog = Catalog::open(dir.path()).unwrap();
+    let pool = Pool {
+        name: "vault".to_owned(),
+        encryption: Some(Algorithm::Aes256Ccm),
+        retention_ns: Some(86_400_000_000_000),
+        feed: ScratchFeed::Denied,
+    };
+    let volume = Volume {
+        pool: Some("vault".to_owned()),
+        id: Some(VolumeId(u64::MAX)),
+        state: VolumeState::Suspect,
+        key: Some(VolumeKey { tag: KeyTag([9; 16]), algorithm: Algorithm::Aes256Ccm }),
+        capacity: Some(1 << 40),
+        read_ns: Some(-5),
+        mounts: 3,
+        errors: 1,
+        recycled: 2,
+        ..Volume::blank(Volser::new("A00001L9").unwrap())
+    };
+    assert!(matches!(catalog.put_volume(&volume), Err(CatalogError::UnknownPool(name)) if name == "vault"));
+    catalog.put_pool(&pool).unwrap();
+    catalog.put_volume(&volume).unwrap();
+    catalog.put_volume(&Volume::blank(Volser::new("A00000").unwrap())).unwrap();
+    drop(catalog);
+    let mut catalog = Catalog::open(dir.path()).unwrap();
+    assert_eq!(catalog.pools().unwrap(), std::slice::from_ref(&pool));
+    assert_eq!(catalog.volume(&volume.volser).unwrap(), Some(volume.clone()));
+    assert_eq!(catalog.volumes().unwrap().len(), 2);
+    assert!(matches!(catalog.remove_pool("vault"), Err(CatalogError::PoolInUse { volumes: 1, .. })));
+    assert!(matches!(catalog.remove_pool("none"), Err(CatalogError::UnknownPool(_))));
+    let changed = catalog.update_volume(&volume.volser, |volume| volume.mounts += 1).unwrap();
+    assert_eq!(changed, Volume { mounts: 4, ..volume.clone() });
+    let other_life = catalog.update_volume(&volume.volser, |volume| volume.id = Some(VolumeId(1)));
+    assert!(matches!(other_life, Err(CatalogError::OtherLife { .. })));
+    assert!(catalog.remove_volume(&volume.volser).unwrap().is_empty());
+    catalog.remove_pool("vault").unwrap();
+    assert!(catalog.update_volume(&volume.volser, |_| ()).is_err());
+}
+
+#[test]
+fn a_volume_labelled_anew_loses_its_copies_and_says_whose() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut first, mut second) = (Tape::new("A00001", 11), Tape::new("B00001", 22));
+    let mut catalog = catalog(dir.path(), &[&first, &second]);
+    let (twin, single) = (object_id(1), object_id(2));
+    let entries = [file("a", 0, 0), file("b", 0, 1024)];
+    for (tape, copy) in [(&mut first, 1), (&mut second, 2)] {
+        let record = ObjectRecord { copy, ..object(twin, None, ObjectState::Complete) };
+        tape.write(part(&record, &entries)).record(&mut catalog).unwrap();
+    }
+    let record = object(single, None, ObjectState::Complete);
+    first.write(part(&record, &entries)).record(&mut catalog).unwrap();
+    assert_eq!(catalog.copies(twin).unwrap().len(), 2);
+    assert_eq!(catalog.objects_on(&first.volser).unwrap().len(), 2);
+    assert_eq!(catalog.extents_on(&first.volser).unwrap().len(), 2);
+
+    let before = catalog.volume(&first.volser).unwrap().unwrap();
+    assert_eq!(before.written, 2 * (2048 + 64));
+    let now = Volume { id: Some(VolumeId(33)), recycled: 1, ..Volume::blank(first.volser.clone()) };
+    let lost = catalog.relabelled(&now).unwrap();
+    let expected =
+        [LostCopy { object: twin, copy: 1, copies_left: 1 }, LostCopy { object: single, copy: 1, copies_left: 0 }];
+    assert_eq!(lost, expected);
+    assert!(catalog.relabelled(&now).unwrap().is_empty());
+    assert!(catalog.extents(single, None).unwrap().is_empty());
+    assert_eq!(catalog.extents(twin, None).unwrap().len(), 1);
+    assert_eq!(catalog.copies(twin).unwrap()[0].copy, 2);
+
+    // A checkpoint of the old life belongs to no volume that there is.
+    let stale = first.write(part(&record, &entries)).record(&mut catalog);
+    assert!(matches!(stale, Err(CatalogError::OtherLife { .. })));
+}
+
+#[test]
+fn the_volumes_of_a_copy_stand_in_the_order_they_were_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut first, mut second) = (Tape::new("Z00001", 11), Tape::new("A00001", 22));
+    let mut catalog = catalog(dir.path(), &[&first, &second]);
+    let id = object_id(1);
+    let open = object(id, None, ObjectState::Open);
+    let early = first.write(part(&open, &[file("a", 0, 0)]));
+    second.lbn = first.lbn;
+    let next = second.write(part(&open, &[file("b", 0, 1024)]));
+    first.lbn = second.lbn;
+    let late = first.write(part(&open, &[file("c", 1, 0)]));
+    for written in [next, early, late] {
+        written.record(&mut catalog).unwrap();
+    }
+    assert_eq!(catalog.copies(id).unwrap()[0].volumes, [first.volser, second.volser]);
+}
+
+#[test]
+fn a_part_that_contradicts_itself_is_refused_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tape = Tape::new("A00001", 11);
+    let mut catalog = catalog(dir.path(), &[&tape]);
+    let known = object(object_id(1), None, ObjectState::Open);
+    let good = part(&known, &[file("a", 0, 0)]);
+    let stranger = PartRecord { object: object_id(9), connection: 0, valid_len: 1 };
+    let mut refused = vec![
+        CatalogPart { parts: vec![stranger], ..good.clone() },
+        CatalogPart { parts: vec![PartRecord { valid_len: u64::MAX, ..good.parts[0] }], ..good.clone() },
+        CatalogPart { entries: vec![(object_id(1), vec![1, 2, 3])], ..good.clone() },
+        CatalogPart { entries: vec![(object_id(9), tape::run(&[file("a", 0, 0)]))], ..good.clone() },
+    ];
+    let far = ExtentRecord { offset: i64::MAX as u64, ..good.extents[0] };
+    refused.push(CatalogPart { extents: vec![far], ..good.clone() });
+    for path in ["", "/a", "a/", "a\0b"] {
+        refused.push(part(&known, &[file(path, 0, 0)]));
+    }
+    for part in refused {
+        let error = tape.write(part.clone()).record(&mut catalog).unwrap_err();
+        let expected = matches!(
+            error,
+            CatalogError::PartRefused { .. } | CatalogError::PartDamaged { .. } | CatalogError::TooLarge { .. }
+        );
+        assert!(expected, "{error:?}");
+        assert_eq!(catalog.object(object_id(1)).unwrap(), None, "nothing of it stays");
+    }
+    tape.write(good).record(&mut catalog).unwrap();
+    let other_copy = ObjectRecord { copy: 2, ..known };
+    assert!(tape.write(part(&other_copy, &[])).record(&mut catalog).is_err());
+    let unknown = Tape::new("Z00001", 5).write(CatalogPart::default()).record(&mut catalog);
+    assert!(matches!(unknown, Err(CatalogError::UnknownVolume(_))));
+}
+
+#[test]
+fn jobs_are_listed_latest_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut catalog = Catalog::open(dir.path()).unwrap();
+    let first = catalog.begin_job("backup", "/usr", 1).unwrap();
+    let second = catalog.begin_job("restore", "/home", 2).unwrap();
+    let end = JobEnd {
+        ended_ns: 3,
+        outcome: JobOutcome::Warned,
+        files: 4,
+        bytes: 5,
+        stored: 6,
+        message: "1 file vanished".to_owned(),
+    };
+    catalog.end_job(first, &end).unwrap();
+    let jobs = catalog.jobs(10).unwrap();
+    assert_eq!(jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [second, first]);
+    assert_eq!((jobs[0].end.clone(), jobs[1].end.clone()), (None, Some(end)));
+    assert_eq!(catalog.jobs(1).unwrap().len(), 1);
+}

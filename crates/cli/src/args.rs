@@ -1,0 +1,423 @@
+//! The command line: one definition for parsing, help, completions and the man page.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+/// Exit codes, shown by `--help` and in the man page.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    failed; the message says what to do
+  2    the command line is wrong
+  3    done, but some files could not be read, or some data could not be given back: they are listed
+  4    keys: wrong passphrase, missing or destroyed key, tampered key store
+  5    no volume to write to
+  6    another capstan is writing in this state directory
+  130  stopped by Ctrl-C; what was reported as protected stays, and the next run goes on from there";
+
+/// Tape backup that keeps the drive streaming, encrypts every volume with its own key, and finds one file among billions.
+#[derive(Debug, Parser)]
+#[command(name = "capstan", version, about, after_help = EXIT_CODES, max_term_width = 110, propagate_version = true)]
+pub(crate) struct Cli {
+    /// State directory: catalog, virtual library, sealed key store [default: $XDG_STATE_HOME/capstan]
+    #[arg(long, global = true, env = "CAPSTAN_STATE", value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+
+    /// File that unlocks the key store instead of the passphrase
+    #[arg(long, global = true, env = "CAPSTAN_KEY_FILE", value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+
+    /// Print JSON: one value for lists, one event a line for work
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Print nothing but errors and results
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a state directory: catalog, virtual library, sealed key store
+    #[command(
+        after_help = "Example:\n  capstan init --volume-size 100G\n\nThe passphrase is asked for, or taken from CAPSTAN_PASSPHRASE; --key-file makes a key file instead."
+    )]
+    Init(Init),
+    /// Back up files, directories, a block device, or standard input
+    #[command(
+        after_help = "Examples:\n  capstan backup /home /etc --connections 4 --copies 2\n  capstan backup /home --incremental\n  pg_dump shop | capstan backup --stdin shop.sql"
+    )]
+    Backup(Backup),
+    /// List objects (backup images)
+    #[command(after_help = "Example:\n  capstan objects --source /home")]
+    Objects(Objects),
+    /// List a directory of an object
+    #[command(after_help = "Example:\n  capstan ls /home:/home/ada/letters\n  capstan ls 7f3a90c1:/etc")]
+    Ls(Ls),
+    /// Find paths by pattern in all objects
+    #[command(after_help = "Example:\n  capstan find '*.tex'")]
+    Find(Find),
+    /// List the versions of one path
+    #[command(after_help = "Example:\n  capstan versions /etc/fstab")]
+    Versions(Versions),
+    /// Show everything about one object or volume
+    #[command(after_help = "Example:\n  capstan show 7f3a90c1")]
+    Show(Show),
+    /// Write files back
+    #[command(
+        after_help = "Examples:\n  capstan restore /home --to /tmp/back\n  capstan restore /home:/home/ada/thesis.tex --to /tmp/back --at 2026-11-01\n  capstan restore 7f3a90c1 --to /tmp/back --dry-run"
+    )]
+    Restore(Restore),
+    /// Write an object as a pax stream, or one file, to standard output
+    #[command(after_help = "Examples:\n  capstan cat /etc | tar tvf -\n  capstan cat /etc:/etc/fstab")]
+    Cat(Cat),
+    /// Read back every block and every file's checksum
+    #[command(after_help = "Examples:\n  capstan verify /home --against-source\n  capstan verify A00001")]
+    Verify(Verify),
+    /// Copy an object to another pool, demultiplexed
+    #[command(after_help = "Example:\n  capstan copy /home --to-pool vault")]
+    Copy(Copy),
+    /// Make the catalog anew from the volumes alone
+    #[command(after_help = "Example:\n  capstan rebuild")]
+    Rebuild(Rebuild),
+    /// Forget objects whose retention has ended, or the ones named
+    #[command(after_help = "Example:\n  capstan expire\n  capstan expire 7f3a90c1")]
+    Expire(Expire),
+    /// Make a volume blank: all that is on it is gone
+    #[command(after_help = "Example:\n  capstan erase A00001 --yes")]
+    Erase(Erase),
+    /// Label volumes for a pool, making virtual cartridges where they do not exist
+    #[command(after_help = "Example:\n  capstan label A00001 A00002 --pool daily")]
+    Label(Label),
+    /// List volumes
+    #[command(after_help = "Example:\n  capstan volumes --pool daily")]
+    Volumes(Volumes),
+    /// List drives
+    #[command(after_help = "Example:\n  capstan drives")]
+    Drives,
+    /// List, make or change pools
+    #[command(
+        after_help = "Examples:\n  capstan pools\n  capstan pools add vault --encrypt ccm --retention 10y\n  capstan pools add scratchpad --plain"
+    )]
+    Pools(Pools),
+    /// What is protected, what is in use, what needs attention
+    #[command(after_help = "Example:\n  capstan status")]
+    Status,
+    /// List, export, import or destroy keys
+    #[command(
+        after_help = "Examples:\n  capstan keys list\n  capstan keys export /media/stick/capstan.keys\n  capstan keys destroy A00001 --yes"
+    )]
+    Keys(Keys),
+    /// Print shell completions
+    #[command(after_help = "Example:\n  capstan completions bash > /etc/bash_completion.d/capstan")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the man page
+    #[command(after_help = "Example:\n  capstan man > /usr/local/share/man/man1/capstan.1")]
+    Man,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Init {
+    /// Capacity of a new virtual cartridge: 500M, 100G, 12T
+    #[arg(long, default_value = "100G", value_parser = crate::units::parse_bytes)]
+    pub(crate) volume_size: u64,
+    /// Most cartridges the library makes by itself; 0 makes none
+    #[arg(long, default_value_t = 1000)]
+    pub(crate) volumes_max: u32,
+    /// How many virtual drives
+    #[arg(long, default_value_t = 4)]
+    pub(crate) drives: u32,
+    /// Where the virtual library lies [default: in the state directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) library: Option<PathBuf>,
+    /// Cipher of the default pool
+    #[arg(long, value_enum, default_value_t = Cipher::Gcm)]
+    pub(crate) encrypt: Cipher,
+}
+
+/// A pool's cipher.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Cipher {
+    /// AES-256-GCM
+    Gcm,
+    /// AES-256-CCM
+    Ccm,
+    /// No encryption
+    None,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Backup {
+    /// Files, directories, or block devices
+    #[arg(required_unless_present = "stdin", value_name = "SOURCE")]
+    pub(crate) sources: Vec<PathBuf>,
+    /// Pool to write to
+    #[arg(long, default_value = "default")]
+    pub(crate) pool: String,
+    /// Name of the policy that asks for this backup, for the records
+    #[arg(long, default_value = "manual")]
+    pub(crate) policy: String,
+    /// Streams that read at the same time [default: one a core, at most 8]
+    #[arg(long, short = 'j', value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) connections: Option<u16>,
+    /// Copies written at once, each to volumes of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]
+    pub(crate) copies: u8,
+    /// Only what changed since the last object of the same source
+    #[arg(long, conflicts_with = "full")]
+    pub(crate) incremental: bool,
+    /// Everything (the default)
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Leave out paths that match; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) exclude: Vec<String>,
+    /// Stay on the source's file system
+    #[arg(long, short = 'x')]
+    pub(crate) one_file_system: bool,
+    /// Back up standard input under this name
+    #[arg(long, value_name = "NAME", conflicts_with = "sources")]
+    pub(crate) stdin: Option<String>,
+    /// Where blocks go
+    #[arg(long, value_enum, default_value_t = Device::Virtual)]
+    pub(crate) device: Device,
+    /// Do not count files first; progress then has no percentage
+    #[arg(long)]
+    pub(crate) no_tree_walk: bool,
+    /// zstd level, 0 for none [default: from capstan.toml]
+    #[arg(long, value_parser = clap::value_parser!(i32).range(0..=19))]
+    pub(crate) compression: Option<i32>,
+    /// Wait for a volume when the pool has none, instead of failing
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
+/// Where a backup's blocks go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Device {
+    /// The virtual library
+    Virtual,
+    /// Nowhere: measures the source and the data path
+    Null,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Objects {
+    /// Only objects of this source
+    #[arg(long)]
+    pub(crate) source: Option<PathBuf>,
+    /// Expired ones too
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    /// OBJECT[:PATH], where OBJECT is an id, its beginning or end, or a source path for its latest object
+    #[arg(value_name = "OBJECT[:PATH]")]
+    pub(crate) place: String,
+    /// The whole tree below
+    #[arg(long, short = 'R')]
+    pub(crate) recursive: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Find {
+    /// Glob on the path, or on the file's name if it has no slash
+    #[arg(value_name = "GLOB")]
+    pub(crate) glob: String,
+    /// Only in this object
+    #[arg(long)]
+    pub(crate) object: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Versions {
+    /// The path
+    pub(crate) path: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// An object or a volume
+    pub(crate) what: String,
+}
+
+/// When a file that exists is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Overwrite {
+    /// Never: it is reported
+    Never,
+    /// If its size or modification time differs
+    Changed,
+    /// Always
+    Always,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// OBJECT[:PATH], several for one pass
+    #[arg(required = true, value_name = "OBJECT[:PATH]")]
+    pub(crate) places: Vec<String>,
+    /// Directory to write below
+    #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
+    pub(crate) to: Option<PathBuf>,
+    /// The state at this time instead of the latest: 2026-11-01, 2026-11-01T12:00, or an age such as 3d
+    #[arg(long, value_name = "TIME")]
+    pub(crate) at: Option<String>,
+    /// Show the plan and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// What to do with files that exist
+    #[arg(long, value_enum, default_value_t = Overwrite::Never)]
+    pub(crate) overwrite: Overwrite,
+    /// Make device nodes too
+    #[arg(long)]
+    pub(crate) devices: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Cat {
+    /// OBJECT for the whole pax stream, OBJECT:PATH for one file's content
+    #[arg(value_name = "OBJECT[:PATH]")]
+    pub(crate) place: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// Objects or volumes
+    #[arg(required = true, value_name = "OBJECT|VOLUME")]
+    pub(crate) what: Vec<String>,
+    /// Compare with the files as they are now, too
+    #[arg(long)]
+    pub(crate) against_source: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Copy {
+    /// The object
+    pub(crate) object: String,
+    /// Pool to write the copy to
+    #[arg(long, value_name = "POOL")]
+    pub(crate) to_pool: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Rebuild {
+    /// Keep the old catalog's files beside the new one (the default), or drop them
+    #[arg(long)]
+    pub(crate) discard_old: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Expire {
+    /// Objects to forget now, whatever their retention
+    #[arg(value_name = "OBJECT")]
+    pub(crate) objects: Vec<String>,
+    /// Only say what would be forgotten
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Erase {
+    /// The volume
+    pub(crate) volume: String,
+    /// Do it although objects on it would lose their last copy
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Label {
+    /// Barcodes: 1 to 8 characters A-Z 0-9
+    #[arg(required = true, value_name = "VOLUME")]
+    pub(crate) volumes: Vec<String>,
+    /// The pool; `scratch` feeds all pools
+    #[arg(long, default_value = "scratch")]
+    pub(crate) pool: String,
+    /// Capacity of a new cartridge [default: from capstan.toml]
+    #[arg(long, value_parser = crate::units::parse_bytes)]
+    pub(crate) size: Option<u64>,
+    /// Label although there are objects on it: they are gone
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Volumes {
+    /// Only volumes of this pool
+    #[arg(long)]
+    pub(crate) pool: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Pools {
+    #[command(subcommand)]
+    pub(crate) action: Option<PoolAction>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PoolAction {
+    /// Make a pool
+    Add(PoolAdd),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PoolAdd {
+    /// Its name
+    pub(crate) name: String,
+    /// Cipher of its volumes
+    #[arg(long, value_enum, default_value_t = Cipher::Gcm)]
+    pub(crate) encrypt: Cipher,
+    /// Same as --encrypt none
+    #[arg(long, conflicts_with = "encrypt")]
+    pub(crate) plain: bool,
+    /// How long its objects are kept: 30d, 12w, 10y; for ever if not given
+    #[arg(long)]
+    pub(crate) retention: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Keys {
+    #[command(subcommand)]
+    pub(crate) action: KeyAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyAction {
+    /// List keys: never the keys themselves
+    List,
+    /// Write keys to a sealed file; a passphrase for it is asked for, or taken from CAPSTAN_EXPORT_PASSPHRASE
+    Export {
+        /// The file to make
+        file: PathBuf,
+        /// Only keys of these volumes
+        #[arg(long, value_name = "VOLUME")]
+        volume: Vec<String>,
+    },
+    /// Take keys from a sealed file
+    Import {
+        /// The file
+        file: PathBuf,
+    },
+    /// Destroy the keys of a volume: the data on it is gone for good
+    Destroy {
+        /// The volume, or a key's tag
+        what: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+}

@@ -1,0 +1,69 @@
+//! Failures and the exit codes they end with.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use capstan_director::DirectorError;
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The director could not do it.
+    Director(DirectorError),
+    /// The command line, beyond what clap sees.
+    Usage(String),
+    /// Something else.
+    Other(String),
+}
+
+/// Done, with something to look at.
+pub(crate) const DONE_WITH_PROBLEMS: u8 = 3;
+
+impl Failure {
+    #[expect(clippy::needless_pass_by_value, reason = "map_err gives its error away")]
+    pub(crate) fn output(error: std::io::Error) -> Self {
+        Self::Other(format!("cannot write the output: {error}"))
+    }
+
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Usage(_) => 2,
+            Self::Other(_) => 1,
+            Self::Director(error) => match error {
+                DirectorError::Keys(_) | DirectorError::KeysLocked => 4,
+                DirectorError::NoVolume { .. } => 5,
+                DirectorError::Busy { .. } => 6,
+                DirectorError::Interrupted | DirectorError::RestoreInterrupted => 130,
+                _ => 1,
+            },
+        })
+    }
+}
+
+impl From<DirectorError> for Failure {
+    fn from(error: DirectorError) -> Self {
+        Self::Director(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(text) | Self::Other(text) => f.write_str(text),
+            Self::Director(error) => {
+                write!(f, "{error}")?;
+                let mut said = error.to_string();
+                let mut cause = std::error::Error::source(error);
+                while let Some(error) = cause {
+                    let more = error.to_string();
+                    if !said.contains(&more) {
+                        write!(f, "\n  because: {more}")?;
+                        said.push_str(&more);
+                    }
+                    cause = error.source();
+                }
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Live progress on a terminal, events as JSON lines, and notices that stay readable in a log.
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use capstan_director::{Event, Events};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::args::Cli;
+use crate::table::path_text;
+use crate::units;
+
+/// How often the line is drawn anew.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// Shows what goes on.
+#[derive(Clone)]
+pub(crate) struct Display {
+    json: bool,
+    quiet: bool,
+    bar: Arc<Mutex<Option<ProgressBar>>>,
+}
+
+impl Display {
+    pub(crate) fn new(cli: &Cli) -> Self {
+        Self { json: cli.json, quiet: cli.quiet, bar: Arc::default() }
+    }
+
+    /// A sink for the director's events.
+    pub(crate) fn events(&self) -> Events {
+        let display = self.clone();
+        Arc::new(move |event| display.event(&event))
+    }
+
+    /// A line for people, above the progress line.
+    pub(crate) fn say(&self, line: &str) {
+        if self.quiet || self.json {
+            return;
+        }
+        let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*bar {
+            Some(bar) => bar.suspend(|| eprintln!("{line}")),
+            None => eprintln!("{line}"),
+        }
+    }
+
+    /// A warning: shown even when quiet.
+    pub(crate) fn warn(&self, line: &str) {
+        let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*bar {
+            Some(bar) => bar.suspend(|| eprintln!("capstan: {line}")),
+            None => eprintln!("capstan: {line}"),
+        }
+    }
+
+    fn event(&self, event: &Event) {
+        if self.json {
+            println!("{}", event_json(event));
+        }
+        match event {
+            Event::Created { volser } => self.say(&format!("new cartridge {volser}")),
+            Event::Labelled { volser, pool, recycled: 0 } => self.say(&format!("labelled {volser} for pool {pool}")),
+            Event::Labelled { volser, pool, recycled } => {
+                self.say(&format!(
+                    "relabelled {volser} for pool {pool}: what it held before is gone (life {recycled})"
+                ));
+            }
+            Event::Full { volser } => self.say(&format!("volume {volser} is full; going on with the next")),
+            Event::Begun { object, source, resumed } => {
+                let how = if *resumed { "going on with" } else { "begun" };
+                self.say(&format!("{}: {how} object {object}", path_text(source)));
+            }
+            Event::CopyFailed { copy, reason } => self.warn(&format!("copy {copy} failed: {reason}")),
+            Event::Waiting { message } => self.warn(message),
+            Event::Notice { message } => self.warn(message),
+            Event::Mounted { .. } | Event::Checkpoint { .. } => {}
+        }
+    }
+
+    /// Draws a line while `work` runs; `line` makes it, with the share done if it is known.
+    pub(crate) fn during<T>(
+        &self,
+        line: &(dyn Fn(Duration) -> (String, Option<f64>) + Sync),
+        work: impl FnOnce() -> T,
+    ) -> T {
+        if self.quiet || self.json || !std::io::stderr().is_terminal() {
+            return work();
+        }
+        let bar = ProgressBar::new(1000);
+        let style = ProgressStyle::with_template("{spinner} {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        *self.bar.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
+        let done = AtomicBool::new(false);
+        let result = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let began = Instant::now();
+                while !done.load(Ordering::Relaxed) {
+                    let (text, share) = line(began.elapsed());
+                    let share = share.map(|share| format!("{:5.1} %  ", share * 100.0)).unwrap_or_default();
+                    bar.set_message(format!("{share}{text}"));
+                    bar.tick();
+                    std::thread::park_timeout(EVERY);
+                }
+            });
+            let result = work();
+            done.store(true, Ordering::Relaxed);
+            result
+        });
+        bar.finish_and_clear();
+        *self.bar.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        result
+    }
+}
+
+/// `1.2 GiB at 340 MiB/s`.
+pub(crate) fn rate(bytes: u64, elapsed: Duration) -> String {
+    let per_second = bytes as f64 / elapsed.as_secs_f64().max(0.001);
+    format!("{}/s", units::bytes(per_second as u64))
+}
+
+fn event_json(event: &Event) -> serde_json::Value {
+    match event {
+        Event::Mounted { volser, drive } => json!({"event": "mounted", "volume": volser.as_str(), "drive": drive}),
+        Event::Labelled { volser, pool, recycled } => {
+            json!({"event": "labelled", "volume": volser.as_str(), "pool": pool, "recycled": recycled})
+        }
+        Event::Created { volser } => json!({"event": "created", "volume": volser.as_str()}),
+        Event::Full { volser } => json!({"event": "full", "volume": volser.as_str()}),
+        Event::Begun { object, source, resumed } => {
+            json!({"event": "begun", "object": object.to_string(), "source": path_text(source), "resumed": resumed})
+        }
+        Event::Checkpoint { objects, copy, volser, bytes } => {
+            let objects: Vec<_> = objects.iter().map(ToString::to_string).collect();
+            json!({"event": "checkpoint", "objects": objects, "copy": copy, "volume": volser.as_str(), "bytes": bytes})
+        }
+        Event::CopyFailed { copy, reason } => json!({"event": "copy-failed", "copy": copy, "reason": reason}),
+        Event::Waiting { message } => json!({"event": "waiting", "message": message}),
+        Event::Notice { message } => json!({"event": "notice", "message": message}),
+    }
+}
+
+/// Turns Ctrl-C into a flag; a second Ctrl-C ends the process at once.
+pub(crate) fn stop_on_interrupt(stop: &Arc<AtomicBool>) {
+    // Without the handler Ctrl-C still ends the process: that is safe, only less tidy.
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(stop));
+        let _ = signal_hook::flag::register(signal, Arc::clone(stop));
+    }
+}

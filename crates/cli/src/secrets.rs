@@ -1,0 +1,109 @@
+//! Where passphrases come from: the environment, a key file, or the terminal; never the command line.
+
+use std::path::{Path, PathBuf};
+
+use capstan_director::{Events, Site, Unlock, Zeroizing};
+
+use crate::args::Cli;
+use crate::failure::Failure;
+
+/// The passphrase of the key store.
+const PASSPHRASE: &str = "CAPSTAN_PASSPHRASE";
+
+/// Whether a command can go on without keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// It reads or writes blocks.
+    Keys,
+    /// It asks the catalog.
+    Nothing,
+}
+
+pub(crate) fn state_dir(cli: &Cli) -> Result<PathBuf, Failure> {
+    if let Some(dir) = &cli.state {
+        return Ok(dir.clone());
+    }
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if let Some(state) = absolute("XDG_STATE_HOME") {
+        return Ok(state.join("capstan"));
+    }
+    let home = absolute("HOME").ok_or_else(|| Failure::Usage("give --state: there is no HOME".to_owned()))?;
+    Ok(home.join(".local/state/capstan"))
+}
+
+fn from_environment(name: &str) -> Option<Zeroizing<String>> {
+    std::env::var(name).ok().filter(|text| !text.is_empty()).map(Zeroizing::new)
+}
+
+fn ask(prompt: &str) -> Result<Zeroizing<String>, Failure> {
+    let text = rpassword::prompt_password(prompt);
+    text.map(Zeroizing::new).map_err(|_| Failure::Director(capstan_director::DirectorError::KeysLocked))
+}
+
+fn ask_twice(what: &str) -> Result<Zeroizing<String>, Failure> {
+    let first = ask(&format!("{what}: "))?;
+    if first.is_empty() {
+        return Err(Failure::Usage("an empty passphrase protects nothing: choose several words".to_owned()));
+    }
+    if *first != *ask(&format!("{what}, again: "))? {
+        return Err(Failure::Usage("the two differ: nothing was done".to_owned()));
+    }
+    Ok(first)
+}
+
+/// What unlocks an existing key store.
+pub(crate) fn unlock(cli: &Cli) -> Result<Unlock, Failure> {
+    if let Some(file) = &cli.key_file {
+        return key_file(file);
+    }
+    let passphrase = match from_environment(PASSPHRASE) {
+        Some(passphrase) => passphrase,
+        None => ask("Passphrase: ")?,
+    };
+    Ok(Unlock::passphrase(passphrase))
+}
+
+fn key_file(file: &Path) -> Result<Unlock, Failure> {
+    Unlock::key_file(file).map_err(|error| Failure::Director(error.into()))
+}
+
+/// What will unlock a new key store; a key file is made if it does not exist.
+pub(crate) fn new_unlock(cli: &Cli) -> Result<Unlock, Failure> {
+    if let Some(file) = &cli.key_file {
+        if !file.exists() {
+            capstan_director::create_key_file(file).map_err(|error| Failure::Director(error.into()))?;
+        }
+        return key_file(file);
+    }
+    let passphrase = match from_environment(PASSPHRASE) {
+        Some(passphrase) => passphrase,
+        None => ask_twice("New passphrase")?,
+    };
+    Ok(Unlock::passphrase(passphrase))
+}
+
+/// The passphrase of an export.
+pub(crate) fn export_passphrase(new: bool) -> Result<Zeroizing<String>, Failure> {
+    match from_environment("CAPSTAN_EXPORT_PASSPHRASE") {
+        Some(passphrase) => Ok(passphrase),
+        None if new => ask_twice("Passphrase for the export"),
+        None => ask("Passphrase of the export: "),
+    }
+}
+
+/// Opens the state directory.
+pub(crate) fn open(cli: &Cli, need: Need, events: Events) -> Result<Site, Failure> {
+    let dir = state_dir(cli)?;
+    // Before a passphrase is asked for, it is looked whether there is anything to unlock.
+    if !dir.join("capstan.toml").exists() {
+        return Err(capstan_director::DirectorError::NotInitialised { path: dir }.into());
+    }
+    let unlock = if need == Need::Keys { Some(unlock(cli)?) } else { None };
+    Ok(Site::open(&dir, unlock.as_ref(), now_ns, events)?)
+}
+
+/// The clock of this process.
+pub(crate) fn now_ns() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.ok().and_then(|since| i64::try_from(since.as_nanos()).ok()).unwrap_or_default()
+}

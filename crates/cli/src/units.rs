@@ -1,0 +1,149 @@
+//! Numbers as people write and read them: bytes, durations, times.
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{Span, Timestamp};
+
+/// `500M`, `100G`, `1.5TiB`, `4096`: powers of 1024 whether or not an `i` is written.
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is not a size: write 500M, 100G or 12T");
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let power = match unit.to_ascii_uppercase().trim_end_matches('B').trim_end_matches('I') {
+        "" => 0,
+        "K" => 1,
+        "M" => 2,
+        "G" => 3,
+        "T" => 4,
+        "P" => 5,
+        _ => return Err(wrong()),
+    };
+    let bytes = number * 1024f64.powi(power);
+    if bytes.is_finite() && (0.0..=1e18).contains(&bytes) { Ok(bytes as u64) } else { Err(wrong()) }
+}
+
+/// `1.3 GiB`, with three digits that count.
+pub(crate) fn bytes(value: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut scaled = value as f64;
+    let mut unit = 0;
+    while scaled >= 1000.0 && unit + 1 < UNITS.len() {
+        scaled /= 1024.0;
+        unit += 1;
+    }
+    match (unit, scaled) {
+        (0, _) => format!("{value} B"),
+        (_, small) if small < 10.0 => format!("{small:.2} {}", UNITS[unit]),
+        (_, middle) if middle < 100.0 => format!("{middle:.1} {}", UNITS[unit]),
+        (_, large) => format!("{large:.0} {}", UNITS[unit]),
+    }
+}
+
+/// `12,345,678`.
+pub(crate) fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `0.42 s`, `3 min 12 s`, `2 h 05 min`.
+pub(crate) fn duration(seconds: f64) -> String {
+    if seconds < 10.0 {
+        return format!("{seconds:.2} s");
+    }
+    let whole = seconds.round() as u64;
+    match whole {
+        0..60 => format!("{whole} s"),
+        60..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
+        _ => format!("{} h {:02} min", whole / 3600, whole % 3600 / 60),
+    }
+}
+
+/// Local time to the second; `-` for zero, which stands for never.
+pub(crate) fn time(ns: i64) -> String {
+    if ns == 0 {
+        return "-".to_owned();
+    }
+    match Timestamp::from_nanosecond(i128::from(ns)) {
+        Ok(time) => time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        Err(_) => ns.to_string(),
+    }
+}
+
+/// A duration such as `30d`, `12w` or `10y`, in nanoseconds; a year is 365.25 days.
+pub(crate) fn parse_age(text: &str) -> Result<i64, String> {
+    let wrong = || format!("{text:?} is not a duration: write 12h, 30d, 12w or 10y");
+    let (number, unit) = text.split_at(text.len() - text.chars().last().map_or(0, char::len_utf8));
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let seconds = match unit {
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        "w" => 7.0 * 86_400.0,
+        "y" => 365.25 * 86_400.0,
+        _ => return Err(wrong()),
+    };
+    let ns = number * seconds * 1e9;
+    if ns.is_finite() && (0.0..9e18).contains(&ns) { Ok(ns as i64) } else { Err(wrong()) }
+}
+
+/// A point in time: an age (`3d` ago), a date, a local date and time, or RFC 3339. A date alone is the end of that day.
+pub(crate) fn parse_time(text: &str, now_ns: i64) -> Result<i64, String> {
+    let wrong = || format!("{text:?} is not a time: write 2026-11-01, 2026-11-01T12:00 or an age such as 3d");
+    if let Ok(age) = parse_age(text) {
+        return Ok(now_ns - age);
+    }
+    let at = if let Ok(exact) = text.parse::<Timestamp>() {
+        exact
+    } else if let Ok(date) = text.parse::<jiff::civil::Date>() {
+        let end = date.to_zoned(TimeZone::system()).and_then(|start| start.checked_add(Span::new().days(1)));
+        end.map_err(|_| wrong())?.timestamp()
+    } else {
+        let local: DateTime = text.replace(' ', "T").parse().map_err(|_| wrong())?;
+        local.to_zoned(TimeZone::system()).map_err(|_| wrong())?.timestamp()
+    };
+    i64::try_from(at.as_nanosecond()).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_round_trip() {
+        assert_eq!(parse_bytes("100G"), Ok(100 << 30));
+        assert_eq!(parse_bytes("1.5KiB"), Ok(1536));
+        assert_eq!(parse_bytes("7"), Ok(7));
+        assert!(parse_bytes("ten").is_err() && parse_bytes("1X").is_err() && parse_bytes("").is_err());
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(1536), "1.50 KiB");
+        assert_eq!(bytes(100 << 30), "100 GiB");
+    }
+
+    #[test]
+    fn counts_and_durations_read_well() {
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(count(999), "999");
+        assert_eq!(duration(0.419), "0.42 s");
+        assert_eq!(duration(192.4), "3 min 12 s");
+        assert_eq!(duration(7500.0), "2 h 05 min");
+    }
+
+    #[test]
+    fn times_are_ages_dates_or_both() {
+        let now = 1_800_000_000_000_000_000;
+        assert_eq!(parse_time("1d", now), Ok(now - 86_400_000_000_000));
+        assert_eq!(parse_time("2026-11-01T12:00:00Z", now), Ok(1_793_534_400_000_000_000));
+        assert!(parse_time("yesterday", now).is_err());
+        assert!(parse_time("2026-11-01", now).is_ok() && parse_time("2026-11-01 12:00", now).is_ok());
+        assert!(parse_age("").is_err() && parse_age("d").is_err() && parse_age("1é").is_err());
+    }
+}

@@ -1,0 +1,227 @@
+//! `init` and `backup`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use capstan_director::{
+    BackupReport, BackupRequest, BackupWatch, Config, InitOptions, Level, Mounts, Severity, Shortfall, Site, Target,
+    TreeOptions,
+};
+use serde_json::json;
+
+use crate::args::{self, Cli, Device};
+use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::list::cipher;
+use crate::progress::{Display, rate, stop_on_interrupt};
+use crate::secrets::{Need, new_unlock, open, state_dir};
+use crate::table::{Table, path_text};
+use crate::units;
+
+/// Most connections that are taken without being asked for.
+const CONNECTIONS_MAX: usize = 8;
+/// Problems that are listed one by one.
+const PROBLEMS_SHOWN: usize = 20;
+
+pub(crate) fn init(cli: &Cli, args: &args::Init) -> Result<ExitCode, Failure> {
+    let dir = state_dir(cli)?;
+    let mut config = Config::default();
+    config.library.volume_mib = (args.volume_size >> 20).max(1);
+    config.library.volumes_max = args.volumes_max;
+    config.library.drives = args.drives;
+    if let Some(library) = &args.library {
+        config.library.path = absolute(library)?;
+    }
+    let unlock = new_unlock(cli)?;
+    Site::init(&dir, &InitOptions { config, encryption: cipher(args.encrypt) }, &unlock)?;
+    if cli.json {
+        println!("{}", json!({"event": "initialised", "state": dir}));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let secret = match &cli.key_file {
+        Some(file) => format!("the key file {}", file.display()),
+        None => "the passphrase".to_owned(),
+    };
+    println!("Capstan's state is in {}.", dir.display());
+    println!();
+    println!("KEEP SAFE, somewhere else than on this machine:");
+    println!("  1. {secret}: without it the keys cannot be opened;");
+    println!("  2. a copy of the keys, after each volume that is labelled: capstan keys export FILE.");
+    println!("Whoever loses both loses every encrypted volume for good. Nobody can help then.");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    let text = |error: std::io::Error| Failure::Usage(format!("{}: {error}", path.display()));
+    // Kept as it was named, links and all, but without `.` and relative parts.
+    std::path::absolute(path).map_err(text)
+}
+
+fn request(args: &args::Backup) -> Result<BackupRequest, Failure> {
+    let sources: Result<Vec<_>, _> = args.sources.iter().map(|source| normalised(source)).collect();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let connections = args.connections.unwrap_or_else(|| cores.min(CONNECTIONS_MAX) as u16);
+    Ok(BackupRequest {
+        sources: sources?,
+        stream: args.stdin.clone(),
+        pool: args.pool.clone(),
+        policy: args.policy.clone(),
+        connections,
+        copies: args.copies,
+        level: if args.incremental { Level::Incremental } else { Level::Full },
+        tree: TreeOptions {
+            excludes: args.exclude.clone(),
+            mounts: if args.one_file_system { Mounts::Stay } else { Mounts::Cross },
+        },
+        target: if args.device == Device::Null { Target::Null } else { Target::Pool },
+        compression: args.compression,
+        count_first: !args.no_tree_walk,
+        shortfall: if args.wait { Shortfall::Wait } else { Shortfall::Fail },
+    })
+}
+
+/// An absolute path without `..`, so that the same source has the same name whatever the working directory.
+fn normalised(source: &Path) -> Result<PathBuf, Failure> {
+    let path = absolute(source)?;
+    if !path.components().any(|part| part == std::path::Component::ParentDir) {
+        return Ok(path.components().collect());
+    }
+    std::fs::canonicalize(&path).map_err(|error| Failure::Usage(format!("{}: {error}", source.display())))
+}
+
+pub(crate) fn backup(cli: &Cli, args: &args::Backup) -> Result<ExitCode, Failure> {
+    let request = request(args)?;
+    let display = Display::new(cli);
+    let need = if request.target == Target::Null { Need::Nothing } else { Need::Keys };
+    let site = open(cli, need, display.events())?;
+    let watch = BackupWatch::default();
+    stop_on_interrupt(&watch.stop);
+    let line = |elapsed: Duration| {
+        let (files, bytes) = (watch.progress.files(), watch.progress.bytes());
+        let total = watch.files_total.load(Ordering::Relaxed);
+        let share = (total > 0).then(|| (files as f64 / total as f64).min(1.0));
+        let flushed = watch.meters.get().map_or(0, |meters| meters.flushed_bytes.load(Ordering::Relaxed));
+        let safe = if flushed > 0 { format!(", {} on volumes", units::bytes(flushed)) } else { String::new() };
+        let text = format!(
+            "{} files, {} at {}{safe}  {}",
+            units::count(files),
+            units::bytes(bytes),
+            rate(bytes, elapsed),
+            shortened(&path_text(&watch.progress.current()))
+        );
+        (text, share)
+    };
+    let report = display.during(&line, || site.backup(&request, &watch))?;
+    Ok(show(cli, &display, &report))
+}
+
+fn shortened(path: &str) -> String {
+    const LEN: usize = 40;
+    let count = path.chars().count();
+    if count <= LEN { path.to_owned() } else { format!("…{}", path.chars().skip(count - LEN).collect::<String>()) }
+}
+
+fn show(cli: &Cli, display: &Display, report: &BackupReport) -> ExitCode {
+    let elapsed = Duration::from_nanos(report.elapsed_ns);
+    let mut losses = 0;
+    let mut failed = 0;
+    for source in &report.sources {
+        match &source.report {
+            Ok(read) => {
+                losses += read.count(Severity::Loss);
+                for problem in read.problems.iter().take(PROBLEMS_SHOWN) {
+                    if problem.kind.severity() >= Severity::Unsteady {
+                        display.warn(&problem.to_string());
+                    }
+                }
+                let hidden = read.problems.len().saturating_sub(PROBLEMS_SHOWN);
+                if hidden > 0 {
+                    display.warn(&format!("and {hidden} more: `capstan ls -R` shows them by their flags"));
+                }
+            }
+            Err(reason) => {
+                failed += 1;
+                display.warn(&format!("{}: {reason}", path_text(&source.source)));
+            }
+        }
+    }
+    if cli.json {
+        println!("{}", report_json(report));
+    } else if !cli.quiet {
+        print_table(report, elapsed);
+    }
+    let copies_failed = !report.failed_copies.is_empty();
+    if failed > 0 {
+        ExitCode::FAILURE
+    } else if losses > 0 || copies_failed {
+        ExitCode::from(DONE_WITH_PROBLEMS)
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+fn print_table(report: &BackupReport, elapsed: Duration) {
+    let mut table =
+        Table::new(&["object", "level", ">files", ">directories", ">unchanged", ">deleted", ">size", "source"]);
+    for source in &report.sources {
+        let id = source.object.to_string();
+        let read = source.report.clone().unwrap_or_default();
+        table.row(vec![
+            id[id.len() - 8..].to_owned(),
+            if source.base.is_some() { "incr" } else { "full" }.to_owned(),
+            units::count(read.files),
+            units::count(read.directories),
+            units::count(read.unchanged),
+            units::count(read.deleted),
+            units::bytes(read.bytes),
+            path_text(&source.source),
+        ]);
+    }
+    // A summary that cannot be printed is no reason to call a backup failed.
+    let _ = table.print(&mut std::io::stdout().lock());
+    let ratio = report.plain_bytes as f64 / report.stored_bytes.max(1) as f64;
+    println!(
+        "{} in {} ({}), {} written, ratio {ratio:.2}, bottleneck: {}",
+        units::bytes(report.plain_bytes),
+        units::duration(elapsed.as_secs_f64()),
+        rate(report.plain_bytes, elapsed),
+        units::bytes(report.stored_bytes),
+        report.bottleneck.name()
+    );
+}
+
+fn report_json(report: &BackupReport) -> serde_json::Value {
+    let sources: Vec<_> = report
+        .sources
+        .iter()
+        .map(|source| {
+            let read = source.report.clone().unwrap_or_default();
+            json!({
+                "object": source.object.to_string(),
+                "source": path_text(&source.source),
+                "resumed": source.resumed,
+                "base": source.base.map(|base| base.to_string()),
+                "files": read.files,
+                "directories": read.directories,
+                "bytes": read.bytes,
+                "unchanged": read.unchanged,
+                "deleted": read.deleted,
+                "losses": read.count(Severity::Loss),
+                "unsteady": read.count(Severity::Unsteady),
+                "error": source.report.as_ref().err(),
+            })
+        })
+        .collect();
+    let failed: Vec<_> =
+        report.failed_copies.iter().map(|(copy, reason)| json!({"copy": copy, "reason": reason})).collect();
+    json!({
+        "event": "finished",
+        "sources": sources,
+        "plain_bytes": report.plain_bytes,
+        "stored_bytes": report.stored_bytes,
+        "elapsed_ns": report.elapsed_ns,
+        "bottleneck": report.bottleneck.name(),
+        "failed_copies": failed,
+    })
+}

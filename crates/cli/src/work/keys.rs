@@ -1,0 +1,126 @@
+//! `keys`.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use capstan_director::{DestroyedKey, DirectorError, ImportOutcome, KeyRecord, Volser};
+use serde_json::json;
+
+use super::media::confirm;
+use crate::args::{self, Cli, KeyAction};
+use crate::failure::Failure;
+use crate::secrets::{Need, export_passphrase, now_ns, open};
+use crate::table::Table;
+use crate::units;
+
+/// Longest export that is read.
+const EXPORT_LEN_MAX: u64 = 1 << 30;
+
+pub(crate) fn keys(cli: &Cli, args: &args::Keys) -> Result<ExitCode, Failure> {
+    match &args.action {
+        KeyAction::List => list(cli),
+        KeyAction::Export { file, volume } => export(cli, file, volume),
+        KeyAction::Import { file } => import(cli, file),
+        KeyAction::Destroy { what, yes } => destroy(cli, what, *yes),
+    }
+}
+
+fn director(error: impl Into<DirectorError>) -> Failure {
+    Failure::Director(error.into())
+}
+
+fn list(cli: &Cli) -> Result<ExitCode, Failure> {
+    let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
+    let keys = site.keys()?.list().map_err(director)?;
+    if cli.json {
+        let rows: Vec<_> = keys
+            .iter()
+            .map(|key| {
+                json!({
+                    "tag": key.tag.to_string(), "volume": key.volser.as_str(), "algorithm": key.algorithm.name(),
+                    "state": key.state.to_string(), "created_ns": key.created_ns, "destroyed_ns": key.destroyed_ns,
+                })
+            })
+            .collect();
+        println!("{:#}", serde_json::Value::Array(rows));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["tag", "volume", "cipher", "state", "created", "destroyed"]);
+    for key in &keys {
+        table.row(vec![
+            key.tag.to_string(),
+            key.volser.to_string(),
+            key.algorithm.name().to_owned(),
+            key.state.to_string(),
+            units::time(key.created_ns),
+            units::time(key.destroyed_ns.unwrap_or_default()),
+        ]);
+    }
+    table.print(&mut std::io::stdout().lock()).map_err(Failure::output)?;
+    if keys.iter().any(|key| key.destroyed_ns.is_some()) {
+        eprintln!("What was encrypted with a destroyed key is gone for good.");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn export(cli: &Cli, file: &Path, volumes: &[String]) -> Result<ExitCode, Failure> {
+    let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
+    let passphrase = export_passphrase(true)?;
+    let bytes = site.export_keys(volumes, &passphrase)?;
+    let failed = |error: std::io::Error| Failure::Other(format!("cannot write {}: {error}", file.display()));
+    // A file that is there may be the only copy of older keys.
+    let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed)?;
+    out.write_all(&bytes).and_then(|()| out.sync_all()).map_err(failed)?;
+    println!("{}: {} sealed; keep it where the volumes are not", file.display(), units::bytes(bytes.len() as u64));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn import(cli: &Cli, file: &Path) -> Result<ExitCode, Failure> {
+    let failed = |error: std::io::Error| Failure::Other(format!("cannot read {}: {error}", file.display()));
+    if std::fs::metadata(file).map_err(failed)?.len() > EXPORT_LEN_MAX {
+        return Err(Failure::Usage(format!("{} is too long to be an export of keys", file.display())));
+    }
+    let bytes = std::fs::read(file).map_err(failed)?;
+    let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
+    let passphrase = export_passphrase(false)?;
+    let imported = site.keys()?.import(&bytes, &passphrase, now_ns()).map_err(director)?;
+    for key in &imported {
+        let what = match key.outcome {
+            ImportOutcome::Added(state) => format!("added as {state}"),
+            ImportOutcome::AlreadyPresent => "was here already".to_owned(),
+            ImportOutcome::StaysDestroyed { destroyed_ns } => {
+                format!("was destroyed here on {} and stays so", units::time(destroyed_ns))
+            }
+        };
+        println!("{}  {}  {what}", key.tag, key.volser);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn destroy(cli: &Cli, what: &str, yes: bool) -> Result<ExitCode, Failure> {
+    let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
+    let keys = site.keys()?.list().map_err(director)?;
+    let volser = Volser::new(what).ok();
+    let meant = |key: &&KeyRecord| volser.as_ref() == Some(&key.volser) || key.tag.to_string() == what;
+    let meant: Vec<_> = keys.iter().filter(meant).filter(|key| key.destroyed_ns.is_none()).collect();
+    if meant.is_empty() {
+        return Err(Failure::Usage(format!("there is no key of {what} that could be destroyed: `capstan keys list`")));
+    }
+    for key in &meant {
+        let question = format!(
+            "Key {} will be destroyed: the data on volume {} that it encrypted is gone for good.",
+            key.tag, key.volser
+        );
+        confirm(&question, yes)?;
+    }
+    for key in meant {
+        let DestroyedKey { volser, tag } = site.destroy_key(&key.tag)?;
+        println!("key {tag} is destroyed: the data on volume {volser} that it encrypted is gone for good");
+    }
+    println!("Exports and copies of the key store that still hold it bring it back: destroy them too.");
+    Ok(ExitCode::SUCCESS)
+}

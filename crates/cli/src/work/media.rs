@@ -1,0 +1,155 @@
+//! `copy`, `rebuild`, `expire`, `erase`, `label`.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use capstan_director::{Loss, RestoreWatch, Volser};
+use serde_json::json;
+
+use crate::args::{self, Cli};
+use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::list::short;
+use crate::progress::{Display, rate, stop_on_interrupt};
+use crate::secrets::{Need, now_ns, open, state_dir, unlock};
+use crate::table::path_text;
+use crate::units;
+
+fn volser(text: &str) -> Result<Volser, Failure> {
+    let wrong = |_| Failure::Usage(format!("{text:?} is no barcode: use 1 to 8 of A-Z and 0-9"));
+    Volser::new(text).map_err(wrong)
+}
+
+/// Asks before something is gone for good; `--yes` answers.
+pub(crate) fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
+    if yes {
+        return Ok(());
+    }
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::Usage(format!("{question}\nNobody can be asked here: say --yes if that is meant")));
+    }
+    eprint!("{question} Type yes to go on: ");
+    let _ = std::io::stderr().flush();
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).map_err(Failure::output)?;
+    if answer.trim() == "yes" { Ok(()) } else { Err(Failure::Other("nothing was done".to_owned())) }
+}
+
+pub(crate) fn copy(cli: &Cli, args: &args::Copy) -> Result<ExitCode, Failure> {
+    let display = Display::new(cli);
+    let site = open(cli, Need::Keys, display.events())?;
+    let object = site.find_object(&args.object, None)?;
+    let watch = Arc::new(RestoreWatch::default());
+    stop_on_interrupt(&watch.stop);
+    let line = |elapsed: Duration| {
+        let bytes = watch.bytes.load(std::sync::atomic::Ordering::Relaxed);
+        (format!("{} at {}", units::bytes(bytes), rate(bytes, elapsed)), None)
+    };
+    let report = display.during(&line, || site.copy_object(&object, &args.to_pool, &watch))?;
+    if cli.json {
+        println!(
+            "{}",
+            json!({"event": "copied", "object": object.id.to_string(), "copy": report.copy, "blocks": report.blocks,
+                   "bytes": report.bytes, "lost_blocks": report.lost.len(), "elapsed_ns": report.elapsed_ns})
+        );
+    } else {
+        let elapsed = Duration::from_nanos(report.elapsed_ns);
+        println!(
+            "object {}: copy {} written to pool {}: {} blocks, {} in {} ({})",
+            short(&object),
+            report.copy,
+            args.to_pool,
+            units::count(report.blocks),
+            units::bytes(report.bytes),
+            units::duration(elapsed.as_secs_f64()),
+            rate(report.bytes, elapsed)
+        );
+    }
+    for damage in &report.lost {
+        display.warn(&format!("lost: {damage}"));
+    }
+    Ok(if report.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
+}
+
+pub(crate) fn rebuild(cli: &Cli, args: &args::Rebuild) -> Result<ExitCode, Failure> {
+    let display = Display::new(cli);
+    let dir = state_dir(cli)?;
+    let unlock = unlock(cli)?;
+    let report = capstan_director::rebuild(&dir, Some(&unlock), now_ns, display.events(), args.discard_old)?;
+    for (volser, reason) in &report.problems {
+        display.warn(&format!("{volser}: {reason}"));
+    }
+    if cli.json {
+        let problems: Vec<_> = report
+            .problems
+            .iter()
+            .map(|(volser, reason)| json!({"volume": volser.as_str(), "reason": reason}))
+            .collect();
+        println!(
+            "{}",
+            json!({"event": "rebuilt", "volumes": report.volumes, "blank": report.blank, "checkpoints": report.checkpoints,
+                   "complete": report.complete, "interrupted": report.open, "problems": problems, "old": report.old})
+        );
+    } else {
+        println!(
+            "{} volumes read ({} blank), {} checkpoints: {} complete objects, {} interrupted",
+            report.volumes, report.blank, report.checkpoints, report.complete, report.open
+        );
+        if let Some(old) = &report.old {
+            println!("the old catalog is kept in {}", old.display());
+        }
+    }
+    Ok(if report.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
+}
+
+pub(crate) fn expire(cli: &Cli, args: &args::Expire) -> Result<ExitCode, Failure> {
+    let display = Display::new(cli);
+    let site = open(cli, Need::Nothing, display.events())?;
+    let objects = if args.objects.is_empty() {
+        site.expirable()?
+    } else {
+        let found: Result<Vec<_>, _> = args.objects.iter().map(|object| site.find_object(object, None)).collect();
+        found?
+    };
+    for object in &objects {
+        let what = format!("{} of {}, {}", short(object), path_text(&object.source), units::time(object.started_ns));
+        display.say(&format!("{} {what}", if args.dry_run { "would forget" } else { "forgetting" }));
+    }
+    let mut freed = Vec::new();
+    if !args.dry_run {
+        let ids: Vec<_> = objects.iter().map(|object| object.id).collect();
+        freed = site.expire(&ids)?;
+    }
+    if cli.json {
+        println!(
+            "{}",
+            json!({"event": "expired", "objects": objects.iter().map(|object| object.id.to_string()).collect::<Vec<_>>(),
+                   "freed": freed.iter().map(Volser::as_str).collect::<Vec<_>>(), "dry_run": args.dry_run})
+        );
+    } else {
+        println!("{} objects, {} volumes back to scratch", objects.len(), freed.len());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn erase(cli: &Cli, args: &args::Erase) -> Result<ExitCode, Failure> {
+    let display = Display::new(cli);
+    let site = open(cli, Need::Nothing, display.events())?;
+    let volume = volser(&args.volume)?;
+    confirm(&format!("All that is on volume {volume} will be gone."), args.yes)?;
+    let lost = site.erase(&volume, if args.force { Loss::Accept } else { Loss::Refuse })?;
+    println!("volume {volume} is blank; {} objects lost a copy", lost.len());
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn label(cli: &Cli, args: &args::Label) -> Result<ExitCode, Failure> {
+    let display = Display::new(cli);
+    let site = open(cli, Need::Keys, display.events())?;
+    let pool = (args.pool != "scratch").then_some(args.pool.as_str());
+    for text in &args.volumes {
+        let loss = if args.force { Loss::Accept } else { Loss::Refuse };
+        site.label(&volser(text)?, pool, args.size, loss)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,285 @@
+//! `restore`, `cat` and `verify`.
+
+use std::io::{BufWriter, IsTerminal, stdout};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use capstan_director::{
+    Devices, ExtractOptions, Object, Overwrite, Place, RestorePlan, RestoreReport, RestoreWatch, Site, Volser,
+};
+use serde_json::json;
+
+use crate::args::{self, Cli};
+use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::list::{short, split_place};
+use crate::progress::{Display, rate, stop_on_interrupt};
+use crate::secrets::{Need, now_ns, open};
+use crate::table::path_text;
+use crate::units;
+
+/// Files that are listed one by one.
+const FILES_SHOWN: usize = 50;
+
+fn places(site: &Site, texts: &[String], at: Option<&str>) -> Result<Vec<Place>, Failure> {
+    let at_ns = at.map(|text| units::parse_time(text, now_ns())).transpose().map_err(Failure::Usage)?;
+    let mut places: Vec<Place> = Vec::new();
+    for text in texts {
+        let (object, path) = split_place(site, text, at_ns)?;
+        match places.iter_mut().find(|place| place.object == object.id) {
+            // The whole of an object holds each of its paths.
+            Some(place) if place.paths.is_empty() => {}
+            Some(place) => match path {
+                Some(path) => place.paths.push(path),
+                None => place.paths.clear(),
+            },
+            None => places.push(Place { object: object.id, paths: path.into_iter().collect() }),
+        }
+    }
+    Ok(places)
+}
+
+pub(crate) fn restore(cli: &Cli, args: &args::Restore) -> Result<ExitCode, Failure> {
+    let display = Display::new(cli);
+    let need = if args.dry_run { Need::Nothing } else { Need::Keys };
+    let site = open(cli, need, display.events())?;
+    let places = places(&site, &args.places, args.at.as_deref())?;
+    let plan = site.plan_restore(&places)?;
+    show_plan(cli, &plan);
+    let Some(directory) = args.to.as_ref().filter(|_| !args.dry_run) else { return Ok(ExitCode::SUCCESS) };
+    let options = ExtractOptions {
+        overwrite: match args.overwrite {
+            args::Overwrite::Never => Overwrite::Never,
+            args::Overwrite::Changed => Overwrite::Changed,
+            args::Overwrite::Always => Overwrite::Always,
+        },
+        devices: if args.devices { Devices::Create } else { Devices::Refuse },
+        ..ExtractOptions::default()
+    };
+    let watch = Arc::new(RestoreWatch::default());
+    stop_on_interrupt(&watch.stop);
+    let total = plan.bytes;
+    let line = |elapsed: Duration| progress_line(&watch, total, elapsed);
+    let report = display.during(&line, || site.restore(&plan, directory, &options, &watch))?;
+    Ok(show_restore(cli, &display, &report, directory))
+}
+
+fn progress_line(watch: &RestoreWatch, total: u64, elapsed: Duration) -> (String, Option<f64>) {
+    let (members, bytes) = (watch.members.load(Ordering::Relaxed), watch.bytes.load(Ordering::Relaxed));
+    let share = (total > 0).then(|| (bytes as f64 / total as f64).min(1.0));
+    (format!("{} paths, {} at {}", units::count(members), units::bytes(bytes), rate(bytes, elapsed)), share)
+}
+
+fn show_plan(cli: &Cli, plan: &RestorePlan) {
+    if cli.json {
+        let passes: Vec<_> = plan
+            .passes
+            .iter()
+            .map(|pass| json!({"volume": pass.volser.as_str(), "blocks": pass.blocks, "blocks_skipped": pass.skipped}))
+            .collect();
+        println!(
+            "{}",
+            json!({
+                "event": "plan",
+                "passes": passes,
+                "members": plan.members,
+                "bytes": plan.bytes,
+                "read_bytes": plan.read_bytes,
+                "absent": plan.absent.iter().map(Volser::as_str).collect::<Vec<_>>(),
+                "estimate_ns": plan.estimate_ns,
+            })
+        );
+        return;
+    }
+    if cli.quiet {
+        return;
+    }
+    eprintln!("{} paths, {} of files", units::count(plan.members), units::bytes(plan.bytes));
+    for (number, pass) in plan.passes.iter().enumerate() {
+        eprintln!(
+            "  mount {}: volume {}, read {} blocks, pass over {}",
+            number + 1,
+            pass.volser,
+            units::count(pass.blocks),
+            units::count(pass.skipped)
+        );
+    }
+    let estimate = units::duration(plan.estimate_ns as f64 / 1e9);
+    eprintln!("  {} to read, about {estimate}", units::bytes(plan.read_bytes));
+    for volser in &plan.absent {
+        eprintln!("capstan: volume {volser} holds part of this and is not in the library");
+    }
+    if plan.interrupted {
+        eprintln!("capstan: an object was interrupted and never finished: what it has is restored");
+    }
+    for path in plan.lost.iter().take(FILES_SHOWN) {
+        eprintln!("capstan: {}: could not be read when it was backed up; nothing of it is stored", path_text(path));
+    }
+}
+
+fn show_failures(display: &Display, report: &RestoreReport) {
+    for file in report.failed.iter().take(FILES_SHOWN) {
+        display.warn(&format!("{}: {}", path_text(&file.path), file.reason));
+    }
+    if report.failed.len() > FILES_SHOWN {
+        display.warn(&format!("and {} more files", report.failed.len() - FILES_SHOWN));
+    }
+    for damage in report.lost.iter().take(FILES_SHOWN) {
+        display.warn(&format!("lost: {damage}"));
+    }
+    if let Some(first) = report.recovered.first() {
+        let count = report.recovered.len();
+        display.warn(&format!("{count} damaged blocks came from another copy, the first: {first}"));
+    }
+}
+
+fn failures_json(report: &RestoreReport) -> serde_json::Value {
+    let files: Vec<_> =
+        report.failed.iter().map(|file| json!({"path": path_text(&file.path), "reason": file.reason})).collect();
+    let damage = |damage: &capstan_director::Damage| json!({"volume": damage.volser.as_str(), "lbn": damage.lbn, "reason": damage.to_string()});
+    json!({
+        "failed": files,
+        "lost_blocks": report.lost.iter().map(damage).collect::<Vec<_>>(),
+        "recovered_blocks": report.recovered.iter().map(damage).collect::<Vec<_>>(),
+        "members": report.members,
+        "bytes": report.bytes,
+        "blocks": report.blocks,
+        "elapsed_ns": report.elapsed_ns,
+    })
+}
+
+fn show_restore(cli: &Cli, display: &Display, report: &RestoreReport, directory: &Path) -> ExitCode {
+    show_failures(display, report);
+    let problems = report.extract.as_ref().map(|extract| extract.problems.as_slice()).unwrap_or_default();
+    for problem in problems.iter().take(FILES_SHOWN) {
+        display.warn(&problem.to_string());
+    }
+    if problems.len() > FILES_SHOWN {
+        display.warn(&format!("and {} more problems", problems.len() - FILES_SHOWN));
+    }
+    if cli.json {
+        let mut value = failures_json(report);
+        value["event"] = json!("finished");
+        value["problems"] = problems
+            .iter()
+            .map(|problem| json!({"path": path_text(&problem.path), "reason": problem.reason}))
+            .collect();
+        println!("{value}");
+    } else if !cli.quiet {
+        let elapsed = Duration::from_nanos(report.elapsed_ns);
+        println!(
+            "{} paths, {} restored to {} in {} ({}), {} blocks read",
+            units::count(report.members),
+            units::bytes(report.bytes),
+            directory.display(),
+            units::duration(elapsed.as_secs_f64()),
+            rate(report.bytes, elapsed),
+            units::count(report.blocks)
+        );
+    }
+    if report.is_whole() && problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) }
+}
+
+pub(crate) fn cat(cli: &Cli, args: &args::Cat) -> Result<ExitCode, Failure> {
+    let display = Display::new(cli);
+    let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
+    let (object, path) = split_place(&site, &args.place, None)?;
+    let mut out = BufWriter::with_capacity(1 << 20, stdout());
+    match path {
+        Some(path) => site.cat_file(object.id, &path, &mut out)?,
+        None if stdout().is_terminal() => {
+            let advice = "a pax stream is no text: pipe it, as in `capstan cat OBJECT | tar tvf -`";
+            return Err(Failure::Usage(advice.to_owned()));
+        }
+        None => site.cat_object(object.id, &mut out)?,
+    }
+    drop(display);
+    std::io::Write::flush(&mut out).map_err(Failure::output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn verify(cli: &Cli, args: &args::Verify) -> Result<ExitCode, Failure> {
+    let display = Display::new(cli);
+    let site = open(cli, Need::Keys, display.events())?;
+    let mut whole = true;
+    for what in &args.what {
+        let volume = Volser::new(what).ok().filter(|volser| site.catalog().volume(volser).is_ok_and(|v| v.is_some()));
+        if let Some(volser) = volume {
+            let watch = Arc::new(RestoreWatch::default());
+            stop_on_interrupt(&watch.stop);
+            let line = |elapsed: Duration| progress_line(&watch, 0, elapsed);
+            let report = display.during(&line, || site.verify_volume(&volser, &watch))?;
+            whole &= report.is_whole();
+            show_failures(&display, &report);
+            show_verified(cli, &format!("volume {volser}"), &report);
+            continue;
+        }
+        let object = site.find_object(what, None)?;
+        whole &= verify_object(cli, &display, &site, &object)?;
+        if args.against_source {
+            whole &= against_source(cli, &display, &site, &object)?;
+        }
+    }
+    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
+}
+
+fn verify_object(cli: &Cli, display: &Display, site: &Site, object: &Object) -> Result<bool, Failure> {
+    let watch = Arc::new(RestoreWatch::default());
+    stop_on_interrupt(&watch.stop);
+    let line = |elapsed: Duration| progress_line(&watch, 0, elapsed);
+    let reports = display.during(&line, || site.verify_object(object, &watch))?;
+    let mut whole = true;
+    for (copy, report) in &reports {
+        whole &= report.is_whole();
+        show_failures(display, report);
+        show_verified(cli, &format!("object {}, copy {copy}", short(object)), report);
+    }
+    if reports.is_empty() {
+        display.warn(&format!("object {} is on no volume any more: its data is gone", short(object)));
+    }
+    Ok(whole && !reports.is_empty())
+}
+
+fn show_verified(cli: &Cli, what: &str, report: &RestoreReport) {
+    if cli.json {
+        let mut value = failures_json(report);
+        value["event"] = json!("verified");
+        value["what"] = json!(what);
+        println!("{value}");
+        return;
+    }
+    let elapsed = Duration::from_nanos(report.elapsed_ns);
+    let verdict = if report.is_whole() { "good" } else { "DAMAGED" };
+    println!(
+        "{what}: {verdict}: {} blocks, {} paths, {} in {} ({})",
+        units::count(report.blocks),
+        units::count(report.members),
+        units::bytes(report.bytes),
+        units::duration(elapsed.as_secs_f64()),
+        rate(report.bytes, elapsed)
+    );
+}
+
+fn against_source(cli: &Cli, display: &Display, site: &Site, object: &Object) -> Result<bool, Failure> {
+    let differences = site.compare_with_source(object)?;
+    for difference in differences.iter().take(FILES_SHOWN) {
+        display.warn(&format!("/{}: {}", path_text(&difference.path), difference.reason));
+    }
+    if differences.len() > FILES_SHOWN {
+        display.warn(&format!("and {} more differences", differences.len() - FILES_SHOWN));
+    }
+    if cli.json {
+        let rows: Vec<_> = differences
+            .iter()
+            .map(|difference| json!({"path": path_text(&difference.path), "reason": difference.reason}))
+            .collect();
+        println!("{}", json!({"event": "compared", "differences": rows}));
+    } else if differences.is_empty() {
+        println!("object {}: the source is as it was backed up", short(object));
+    } else {
+        println!("object {}: {} paths of the source differ", short(object), units::count(differences.len() as u64));
+    }
+    Ok(differences.is_empty())
+}

@@ -1,0 +1,206 @@
+//! Volumes, pools, retention: what an operator does between backups.
+
+use capstan_catalog::{LostCopy, Object, ObjectFilter, ObjectStatus, Pool, ScratchFeed, Volume, VolumeState};
+use capstan_format::{Algorithm, BLOCK_HEADER_LEN, ObjectId, Volser};
+use capstan_tape::{Changer, ElementAddress, EncryptionState};
+
+use crate::append::{create_cartridge, label_volume};
+use crate::desk::{Desk, is_drive};
+use crate::site::{Site, locked};
+use crate::{DirectorError, Event};
+
+/// What becomes of objects on a volume that is written over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// They keep the volume from being written over.
+    Refuse,
+    /// They are lost with it.
+    Accept,
+}
+
+/// A drive and what is in it.
+#[derive(Debug, Clone)]
+pub struct DriveRow {
+    /// Its number.
+    pub number: u32,
+    /// The volume in it.
+    pub volser: Option<Volser>,
+}
+
+impl Site {
+    /// Labels a volume for a pool, or for scratch; makes the cartridge if the library has none of that name.
+    pub fn label(
+        &self,
+        volser: &Volser,
+        pool: Option<&str>,
+        capacity_bytes: Option<u64>,
+        loss: Loss,
+    ) -> Result<Vec<LostCopy>, DirectorError> {
+        let _lock = self.writer_lock()?;
+        let desk = Desk::new(self);
+        let pool = match pool {
+            None => None,
+            Some(name) => {
+                let found = locked(&self.catalog).pool(name)?;
+                Some(found.ok_or_else(|| DirectorError::UnknownPool { pool: name.to_owned() })?)
+            }
+        };
+        if !desk.present()?.contains(volser) {
+            create_cartridge(&desk, volser, capacity_bytes.unwrap_or(self.config.library.volume_mib << 20))?;
+        }
+        let lost = self.would_lose(volser, loss)?;
+        let mut volume = desk.mount(volser)?;
+        let known = locked(&self.catalog).volume(volser)?.is_some();
+        let foreign = !known && volume.medium.encryption != EncryptionState::Blank;
+        let block_len_max = (BLOCK_HEADER_LEN + self.config.chunk_len()) as u32;
+        let labelled = if foreign && loss == Loss::Refuse {
+            Err(DirectorError::VolumeHoldsData { volser: volser.clone(), objects: 0 })
+        } else {
+            label_volume(&desk, &mut volume, pool.as_ref(), block_len_max).map(drop)
+        };
+        desk.dismount(volume.drive, volume.number, volser)?;
+        labelled?;
+        Ok(lost)
+    }
+
+    /// Makes a volume blank.
+    pub fn erase(&self, volser: &Volser, loss: Loss) -> Result<Vec<LostCopy>, DirectorError> {
+        let _lock = self.writer_lock()?;
+        let desk = Desk::new(self);
+        let known = desk.volume(volser)?;
+        self.would_lose(volser, loss)?;
+        let mut volume = desk.mount(volser)?;
+        // The catalog forgets before the medium does: what it lists can always be read.
+        let row = Volume {
+            pool: None,
+            id: None,
+            state: VolumeState::Blank,
+            key: None,
+            written: 0,
+            end_of_data_lbn: 0,
+            checkpoint_lbn: 0,
+            labelled_ns: None,
+            recycled: known.recycled + 1,
+            ..known
+        };
+        let lost = locked(&self.catalog).relabelled(&row)?;
+        let erased = volume.drive.erase().map_err(DirectorError::from);
+        desk.dismount(volume.drive, volume.number, volser)?;
+        erased?;
+        Ok(lost)
+    }
+
+    /// Objects that would lose their last copy with a volume.
+    fn would_lose(&self, volser: &Volser, loss: Loss) -> Result<Vec<LostCopy>, DirectorError> {
+        let catalog = locked(&self.catalog);
+        if catalog.volume(volser)?.is_none() {
+            return Ok(Vec::new());
+        }
+        let mut last = 0;
+        for object in catalog.objects_on(volser)? {
+            if object.status == ObjectStatus::Expired {
+                continue;
+            }
+            let copies = catalog.copies(object.id)?;
+            let elsewhere = copies.iter().any(|copy| !copy.volumes.contains(volser));
+            last += usize::from(!elsewhere);
+        }
+        if last > 0 && loss == Loss::Refuse {
+            return Err(DirectorError::VolumeHoldsData { volser: volser.clone(), objects: last });
+        }
+        Ok(Vec::new())
+    }
+
+    /// Makes a pool.
+    pub fn add_pool(
+        &self,
+        name: &str,
+        encryption: Option<Algorithm>,
+        retention_ns: Option<u64>,
+    ) -> Result<(), DirectorError> {
+        let fits = (1..=63).contains(&name.len())
+            && name.starts_with(|c: char| c.is_ascii_lowercase())
+            && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte));
+        if !fits || name == "scratch" {
+            return Err(DirectorError::PoolName { name: name.to_owned() });
+        }
+        let _lock = self.writer_lock()?;
+        let mut catalog = locked(&self.catalog);
+        if let Some(there) = catalog.pool(name)?
+            && there.encryption != encryption
+        {
+            let words = |encryption: Option<Algorithm>| encryption.map_or("plain", Algorithm::name);
+            let (is, wanted) = (words(there.encryption), words(encryption));
+            return Err(DirectorError::PoolDiffers { pool: name.to_owned(), is, wanted });
+        }
+        let pool = Pool { name: name.to_owned(), encryption, retention_ns, feed: ScratchFeed::Allowed };
+        Ok(catalog.put_pool(&pool)?)
+    }
+
+    /// The library's drives.
+    pub fn drives(&self) -> Result<Vec<DriveRow>, DirectorError> {
+        let elements = locked(&self.library).inventory().map_err(DirectorError::Changer)?;
+        let rows = elements.into_iter().filter(|element| is_drive(element.address)).map(|element| DriveRow {
+            number: match element.address {
+                ElementAddress::Drive(number) | ElementAddress::Slot(number) | ElementAddress::ImportExport(number) => {
+                    number
+                }
+            },
+            volser: element.volser,
+        });
+        Ok(rows.collect())
+    }
+
+    /// Barcodes of the cartridges in the library.
+    pub fn present(&self) -> Result<Vec<Volser>, DirectorError> {
+        Desk::new(self).present()
+    }
+
+    /// Objects that may be forgotten now: their retention has ended and nothing living stands on them.
+    pub fn expirable(&self) -> Result<Vec<Object>, DirectorError> {
+        let now_ns = self.now_ns();
+        let catalog = locked(&self.catalog);
+        let mut expirable: Vec<Object> = Vec::new();
+        // The latest first: an incremental is judged before its base.
+        for object in catalog.objects(&ObjectFilter::default())? {
+            let ended = object.expires_ns != 0 && object.expires_ns <= now_ns;
+            if ended && stands_alone(&catalog.dependents(object.id)?, &expirable) {
+                expirable.push(object);
+            }
+        }
+        Ok(expirable)
+    }
+
+    /// Forgets objects, in the order given. Volumes that hold nothing any more go back to scratch.
+    pub fn expire(&self, objects: &[ObjectId]) -> Result<Vec<Volser>, DirectorError> {
+        let _lock = self.writer_lock()?;
+        let mut catalog = locked(&self.catalog);
+        let now_ns = self.now_ns();
+        for object in objects {
+            catalog.expire(*object, now_ns)?;
+        }
+        let mut freed = Vec::new();
+        for volume in catalog.volumes()? {
+            let used = matches!(volume.state, VolumeState::Filling | VolumeState::Full) && volume.checkpoint_lbn > 0;
+            let living =
+                catalog.objects_on(&volume.volser)?.iter().any(|object| object.status != ObjectStatus::Expired);
+            if used && !living {
+                catalog.update_volume(&volume.volser, |volume| {
+                    volume.state = VolumeState::Scratch;
+                    volume.pool = None;
+                })?;
+                let message = format!(
+                    "volume {} holds nothing that is kept any more: it is scratch now, and the next pool that needs a volume labels it anew",
+                    volume.volser
+                );
+                (self.events)(Event::Notice { message });
+                freed.push(volume.volser);
+            }
+        }
+        Ok(freed)
+    }
+}
+
+fn stands_alone(dependents: &[ObjectId], expirable: &[Object]) -> bool {
+    dependents.iter().all(|dependent| expirable.iter().any(|object| object.id == *dependent))
+}

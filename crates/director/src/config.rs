@@ -1,0 +1,118 @@
+//! The settings file of a state directory, `capstan.toml`.
+//!
+//! Every setting has a default; the file that `init` writes names them all, so that a person sees what can be changed.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::DirectorError;
+
+/// What `capstan.toml` says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The virtual library.
+    pub library: LibraryConfig,
+    /// The data path.
+    pub data: DataConfig,
+}
+
+/// The virtual library.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LibraryConfig {
+    /// Where the cartridges lie; relative to the state directory.
+    pub path: PathBuf,
+    /// How many drives it has: two copies at once need two.
+    pub drives: u32,
+    /// Capacity of a new cartridge, in MiB.
+    pub volume_mib: u64,
+    /// Most cartridges it makes by itself when a pool needs one; 0 makes none.
+    pub volumes_max: u32,
+}
+
+/// The data path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DataConfig {
+    /// Payload of a block, in KiB.
+    pub block_kib: u32,
+    /// Memory of the block pool, in MiB.
+    pub buffer_mib: u64,
+    /// zstd level; 0 stores blocks as they are read.
+    pub compression_level: i32,
+    /// A stream that was interrupted is taken up again once it has this many MiB.
+    pub extent_worthwhile_mib: u64,
+    /// After this many MiB another stream has its turn.
+    pub extent_longest_mib: u64,
+    /// A checkpoint after this many MiB ...
+    pub checkpoint_mib: u64,
+    /// ... or this many seconds.
+    pub checkpoint_seconds: u64,
+}
+
+impl Default for LibraryConfig {
+    fn default() -> Self {
+        Self { path: PathBuf::from("library"), drives: 4, volume_mib: 100 * 1024, volumes_max: 1000 }
+    }
+}
+
+impl Default for DataConfig {
+    fn default() -> Self {
+        Self {
+            block_kib: 512,
+            buffer_mib: 128,
+            compression_level: 1,
+            extent_worthwhile_mib: 4,
+            extent_longest_mib: 256,
+            checkpoint_mib: 4096,
+            checkpoint_seconds: 60,
+        }
+    }
+}
+
+impl Config {
+    /// Reads and checks the file.
+    pub fn read(path: &Path) -> Result<Self, DirectorError> {
+        let wrong = |reason: String| DirectorError::Config { path: path.to_owned(), reason };
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let config: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        config.check().map_err(|reason| wrong(reason.to_owned()))?;
+        Ok(config)
+    }
+
+    /// The file's text.
+    pub fn to_text(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        let DataConfig { block_kib, buffer_mib, checkpoint_seconds, checkpoint_mib, compression_level, .. } = self.data;
+        if !(4..=2000).contains(&block_kib) {
+            return Err("data.block_kib must be between 4 and 2000");
+        }
+        if buffer_mib == 0 || buffer_mib > 1 << 20 {
+            return Err("data.buffer_mib must be between 1 and 1048576");
+        }
+        if checkpoint_mib == 0 || checkpoint_seconds == 0 {
+            return Err("data.checkpoint_mib and data.checkpoint_seconds must be above 0");
+        }
+        if !(0..=19).contains(&compression_level) {
+            return Err("data.compression_level must be between 0 and 19");
+        }
+        if self.library.drives == 0 || self.library.volume_mib == 0 {
+            return Err("library.drives and library.volume_mib must be above 0");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn chunk_len(&self) -> usize {
+        self.data.block_kib as usize * 1024
+    }
+
+    pub(crate) fn checkpoint_every(&self) -> Duration {
+        Duration::from_secs(self.data.checkpoint_seconds)
+    }
+}

@@ -1,0 +1,200 @@
+//! The mount desk: brings volumes and drives together, loads keys, checks labels.
+
+use std::sync::{Arc, Mutex};
+
+use capstan_catalog::{Catalog, Volume, VolumeState};
+use capstan_format::{KeyTag, Volser, VolumeHeader, VolumeId};
+use capstan_keys::SealedStore;
+use capstan_mover::{HostError, ReadHost, VolumePlace, read_label};
+use capstan_tape::{
+    Changer, ChangerError, Drive, DriveKey, ElementAddress, EncryptionState, KeySlotKind, Medium, VirtualLibrary,
+};
+
+use crate::site::{Clock, Site, locked};
+use crate::{DirectorError, Event, Events};
+
+/// A volume in a drive.
+pub(crate) struct InDrive {
+    pub(crate) drive: Box<dyn Drive>,
+    pub(crate) number: u32,
+    pub(crate) volser: Volser,
+    pub(crate) medium: Medium,
+}
+
+/// Shared by everything in one process that mounts.
+#[derive(Clone)]
+pub(crate) struct Desk {
+    pub(crate) catalog: Arc<Mutex<Catalog>>,
+    pub(crate) keys: Option<Arc<Mutex<SealedStore>>>,
+    pub(crate) library: Arc<Mutex<VirtualLibrary>>,
+    pub(crate) clock: Clock,
+    pub(crate) events: Events,
+    /// Held from the choice of a volume to its mount and label, so that two copies never choose the same.
+    pub(crate) choosing: Arc<Mutex<()>>,
+    /// Volumes that are in a drive of this process.
+    pub(crate) in_use: Arc<Mutex<Vec<Volser>>>,
+}
+
+impl Desk {
+    pub(crate) fn new(site: &Site) -> Self {
+        Self {
+            catalog: Arc::clone(&site.catalog),
+            keys: site.keys.clone(),
+            library: Arc::clone(&site.library),
+            clock: site.clock,
+            events: Arc::clone(&site.events),
+            choosing: Arc::default(),
+            in_use: Arc::default(),
+        }
+    }
+
+    pub(crate) fn now_ns(&self) -> i64 {
+        (self.clock)()
+    }
+
+    /// Barcodes in the library.
+    pub(crate) fn present(&self) -> Result<Vec<Volser>, DirectorError> {
+        let elements = locked(&self.library).inventory().map_err(DirectorError::Changer)?;
+        Ok(elements.into_iter().filter_map(|element| element.volser).collect())
+    }
+
+    /// Brings a volume into a free drive and makes it ready.
+    pub(crate) fn mount(&self, volser: &Volser) -> Result<InDrive, DirectorError> {
+        let mut library = locked(&self.library);
+        let drives = library.drives();
+        let mut busy = ChangerError::UnknownDrive { drive: 0, drives };
+        for number in 0..drives {
+            let drive = match library.drive(number, KeySlotKind::Fitted) {
+                Ok(drive) => drive,
+                Err(error @ ChangerError::InUse { .. }) => {
+                    busy = error;
+                    continue;
+                }
+                Err(error) => return Err(DirectorError::Changer(error)),
+            };
+            match library.load(volser, number) {
+                Ok(()) => {}
+                Err(ChangerError::DriveFull { .. }) => {
+                    // Left by a process that was killed: nobody uses this drive any more.
+                    library.unload(number).map_err(DirectorError::Changer)?;
+                    library.load(volser, number).map_err(DirectorError::Changer)?;
+                }
+                Err(error) => return Err(DirectorError::Changer(error)),
+            }
+            drop(library);
+            let mut drive: Box<dyn Drive> = Box::new(drive);
+            let medium = match drive.load() {
+                Ok(medium) => medium,
+                Err(error) => {
+                    // The cartridge goes back; that it could not be loaded is the error to report.
+                    let _ = locked(&self.library).unload(number);
+                    return Err(DirectorError::Volume { volser: volser.clone(), source: error });
+                }
+            };
+            locked(&self.in_use).push(volser.clone());
+            (self.events)(Event::Mounted { volser: volser.clone(), drive: drive.identity().name });
+            return Ok(InDrive { drive, number, volser: volser.clone(), medium });
+        }
+        Err(DirectorError::Changer(busy))
+    }
+
+    /// Unloads the drive and brings the volume back to its slot.
+    pub(crate) fn dismount(
+        &self,
+        mut drive: Box<dyn Drive>,
+        number: u32,
+        volser: &Volser,
+    ) -> Result<(), DirectorError> {
+        let unloaded = drive.unload();
+        let back = locked(&self.library).unload(number);
+        locked(&self.in_use).retain(|other| other != volser);
+        unloaded.map_err(|source| DirectorError::Volume { volser: volser.clone(), source })?;
+        back.map_err(DirectorError::Changer)
+    }
+
+    /// The key of a tag, ready for the drive's key slot.
+    pub(crate) fn drive_key(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, DirectorError> {
+        let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
+        let key = locked(keys).key_by_tag(volser, tag)?;
+        Ok(DriveKey { tag: *tag, algorithm: key.algorithm(), key: *key.expose() })
+    }
+
+    /// Loads the key that the medium names, if it names one, and reads the label.
+    pub(crate) fn open_label(&self, volume: &mut InDrive) -> Result<VolumeHeader, DirectorError> {
+        if let EncryptionState::Encrypted { tag, .. } = volume.medium.encryption {
+            let key = self.drive_key(&volume.volser, &tag)?;
+            volume.drive.set_key(Some(key))?;
+        }
+        Ok(read_label(volume.drive.as_mut(), &volume.volser)?)
+    }
+
+    /// Mounts a volume that must be the life that the catalog knows.
+    pub(crate) fn mount_known(&self, volser: &Volser, life: VolumeId) -> Result<InDrive, DirectorError> {
+        let mut volume = self.mount(volser)?;
+        let checked = self.open_label(&mut volume).and_then(|header| {
+            if header.volume == life {
+                return Ok(());
+            }
+            let (volser, expected, found) = (volser.clone(), life, header.volume);
+            Err(capstan_mover::MoverError::OtherVolume { volser, expected, found }.into())
+        });
+        if let Err(error) = checked {
+            // What is wrong with the volume matters more than that it could not be unloaded.
+            let _ = self.dismount(volume.drive, volume.number, volser);
+            return Err(error);
+        }
+        Ok(volume)
+    }
+
+    /// Notes that a volume is not what it should be; it is read, and not written, until an operator clears it.
+    pub(crate) fn suspect(&self, volser: &Volser) -> Result<(), DirectorError> {
+        locked(&self.catalog).update_volume(volser, |volume| {
+            volume.state = VolumeState::Suspect;
+            volume.errors += 1;
+        })?;
+        Ok(())
+    }
+
+    pub(crate) fn volume(&self, volser: &Volser) -> Result<Volume, DirectorError> {
+        let found = locked(&self.catalog).volume(volser)?;
+        found.ok_or_else(|| DirectorError::UnknownVolume { volser: volser.to_string() })
+    }
+}
+
+/// Mounts volumes for a read plan.
+pub(crate) struct ReadDesk {
+    desk: Desk,
+    numbers: Vec<(Volser, u32)>,
+}
+
+impl ReadDesk {
+    pub(crate) fn new(desk: Desk) -> Self {
+        Self { desk, numbers: Vec::new() }
+    }
+}
+
+impl ReadHost for ReadDesk {
+    fn mount(&mut self, place: &VolumePlace) -> Result<Box<dyn Drive>, HostError> {
+        let volume = self.desk.mount_known(&place.volser, place.volume)?;
+        let now_ns = self.desk.now_ns();
+        locked(&self.desk.catalog).update_volume(&place.volser, |known| {
+            known.mounts += 1;
+            known.read_ns = Some(now_ns);
+        })?;
+        self.numbers.push((place.volser.clone(), volume.number));
+        Ok(volume.drive)
+    }
+
+    fn release(&mut self, drive: Box<dyn Drive>, place: &VolumePlace) {
+        let Some(at) = self.numbers.iter().position(|(volser, _)| *volser == place.volser) else { return };
+        let (volser, number) = self.numbers.swap_remove(at);
+        if let Err(error) = self.desk.dismount(drive, number, &volser) {
+            (self.desk.events)(Event::Notice { message: format!("volume {volser} could not be put back: {error}") });
+        }
+    }
+}
+
+/// Whether an element is a place to keep a cartridge.
+pub(crate) fn is_drive(address: ElementAddress) -> bool {
+    matches!(address, ElementAddress::Drive(_))
+}

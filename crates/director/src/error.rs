@@ -1,0 +1,245 @@
+//! What the director can't do, each with what to do next.
+
+use std::path::PathBuf;
+
+use capstan_catalog::CatalogError;
+use capstan_format::Volser;
+use capstan_keys::KeyError;
+use capstan_mover::MoverError;
+use capstan_mover::extract::ExtractError;
+use capstan_tape::{ChangerError, DriveError};
+use thiserror::Error;
+
+use crate::pools::Shortage;
+
+/// Why a request was not carried out.
+#[derive(Debug, Error)]
+pub enum DirectorError {
+    /// Operator: no state directory there.
+    #[error("{} holds no Capstan state: run `capstan init` first, or name another directory with --state", path.display())]
+    NotInitialised {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// Operator: there is one already.
+    #[error("{} holds a Capstan state already: it is left as it is", path.display())]
+    AlreadyInitialised {
+        /// Where.
+        path: PathBuf,
+    },
+    /// Operator: the settings cannot be used.
+    #[error("{} cannot be used: {reason}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Operator: another process writes here.
+    #[error("another capstan (process {holder}) is writing in this state directory: wait until it has ended")]
+    Busy {
+        /// Its process id, as it left it.
+        holder: String,
+    },
+    /// Operator: no such object.
+    #[error("no object matches {wanted:?}: `capstan objects` lists them")]
+    UnknownObject {
+        /// What was asked for.
+        wanted: String,
+    },
+    /// Operator: several objects.
+    #[error("{wanted:?} matches {count} objects: write more of the id")]
+    AmbiguousObject {
+        /// What was asked for.
+        wanted: String,
+        /// How many match.
+        count: usize,
+    },
+    /// Operator: no such path.
+    #[error("object {object} of {source_name} has no path {path:?}: `capstan ls` lists what it has")]
+    UnknownPath {
+        /// The object.
+        object: String,
+        /// Its source.
+        source_name: String,
+        /// What was asked for.
+        path: String,
+    },
+    /// Operator: no such volume.
+    #[error("there is no volume {volser}: `capstan volumes` lists them")]
+    UnknownVolume {
+        /// What was asked for.
+        volser: String,
+    },
+    /// Operator: no such pool.
+    #[error("there is no pool {pool:?}: `capstan pools` lists them, `capstan pools add` makes one")]
+    UnknownPool {
+        /// What was asked for.
+        pool: String,
+    },
+    /// Operator: a name that cannot be one.
+    #[error("{name:?} cannot be a pool's name: use 1 to 63 of a-z 0-9 - _ and begin with a letter")]
+    PoolName {
+        /// What was asked for.
+        name: String,
+    },
+    /// Operator: the pool is not what was meant.
+    #[error("pool {pool:?} exists and is {is}, not {wanted}: choose another name")]
+    PoolDiffers {
+        /// The pool.
+        pool: String,
+        /// How it encrypts.
+        is: &'static str,
+        /// How it was to.
+        wanted: &'static str,
+    },
+    /// Operator: the pool has run out.
+    #[error("pool {pool} has no volume to write to ({}): {}", shortage_text(shortage), shortage_advice(pool, shortage))]
+    NoVolume {
+        /// The pool.
+        pool: String,
+        /// What there is instead.
+        shortage: Shortage,
+    },
+    /// Operator: there is data on it.
+    #[error(
+        "volume {volser} holds {objects} objects of which it may be the last copy: they would be gone for good. Use --force if that is meant"
+    )]
+    VolumeHoldsData {
+        /// The volume.
+        volser: Volser,
+        /// How many objects.
+        objects: usize,
+    },
+    /// Medium: the volume is not what the catalog knows.
+    #[error(
+        "volume {volser} is not as the catalog knows it: {reason}. It is set aside as suspect; nothing was written to it"
+    )]
+    VolumeDiffers {
+        /// The volume.
+        volser: Volser,
+        /// How.
+        reason: String,
+    },
+    /// Operator: keys are needed and were not unlocked.
+    #[error("this needs the key store: give its passphrase (CAPSTAN_PASSPHRASE, or type it) or --key-file")]
+    KeysLocked,
+    /// Source: it cannot be read at all.
+    #[error("source {} cannot be read", path.display())]
+    Source {
+        /// The source.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Operator: the source is what it would be written to.
+    #[error("source {} holds the virtual library itself: exclude it, or move the library", path.display())]
+    SourceHoldsLibrary {
+        /// The source.
+        path: PathBuf,
+    },
+    /// Operator: nothing to stand on.
+    #[error("there is no complete object of {} to stand on: run a full backup first", path)]
+    NoBase {
+        /// The source.
+        path: String,
+    },
+    /// Operator: a pattern that is none.
+    #[error("{glob:?} is not a pattern: {reason}")]
+    Glob {
+        /// The pattern.
+        glob: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Every copy failed; what was flushed before stays.
+    #[error("no copy could be finished; what was reported as protected stays, and the next backup goes on from there")]
+    CopiesFailed(#[source] MoverError),
+    /// Operator: Ctrl-C.
+    #[error("stopped; what was reported as protected stays, and the next backup goes on from there")]
+    Interrupted,
+    /// Operator: Ctrl-C in a restore.
+    #[error("stopped; files that were being written are removed, those that were finished stay")]
+    RestoreInterrupted,
+    /// Operator: two copies in one pool could share a volume.
+    #[error("object {object} has a copy in pool {pool} already: copy it to another pool")]
+    CopyInPool {
+        /// The object.
+        object: String,
+        /// The pool.
+        pool: String,
+    },
+    /// Operator: only files have content.
+    #[error("{path} is not a file with content")]
+    NotAFile {
+        /// The path.
+        path: String,
+    },
+    /// Medium or output: content could not be given out.
+    #[error("cannot give out the content: {reason}")]
+    Output {
+        /// Why.
+        reason: String,
+    },
+    /// The target of a restore.
+    #[error(transparent)]
+    Extract(ExtractError),
+    /// The catalog.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// The keys.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
+    /// The mover.
+    #[error(transparent)]
+    Mover(#[from] MoverError),
+    /// The drive.
+    #[error(transparent)]
+    Drive(#[from] DriveError),
+    /// The drive, with a volume in it.
+    #[error("volume {volser}: {source}")]
+    Volume {
+        /// The volume.
+        volser: Volser,
+        /// What the drive said.
+        #[source]
+        source: DriveError,
+    },
+    /// The library's robot.
+    #[error(transparent)]
+    Changer(ChangerError),
+    /// The host.
+    #[error("cannot {what} {}", path.display())]
+    Host {
+        /// What was done.
+        what: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+fn shortage_text(shortage: &Shortage) -> String {
+    format!(
+        "{} full, {} not to be written, {} not in the library, {} in use",
+        shortage.full, shortage.barred, shortage.absent, shortage.in_use
+    )
+}
+
+fn shortage_advice(pool: &str, shortage: &Shortage) -> String {
+    if shortage.absent > 0 {
+        format!("insert one of the pool's volumes, or add one with `capstan label NEW --pool {pool}`")
+    } else {
+        format!("add one with `capstan label NEW --pool {pool}`, or expire objects so that a volume can be recycled")
+    }
+}
+
+impl DirectorError {
+    pub(crate) fn host(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Host { what, path, source }
+    }
+}

@@ -1,0 +1,76 @@
+//! What happens while the director works, for whoever shows it.
+
+use std::sync::Arc;
+
+use capstan_format::{ObjectId, Volser};
+
+/// Something an operator may want to see.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// A volume is in a drive.
+    Mounted {
+        /// The volume.
+        volser: Volser,
+        /// The drive.
+        drive: String,
+    },
+    /// A volume was labelled, and what it held before is gone.
+    Labelled {
+        /// The volume.
+        volser: Volser,
+        /// Its pool.
+        pool: String,
+        /// How many lives it had before.
+        recycled: u32,
+    },
+    /// A virtual cartridge was made.
+    Created {
+        /// The volume.
+        volser: Volser,
+    },
+    /// A volume is full and the session goes on with another.
+    Full {
+        /// The volume.
+        volser: Volser,
+    },
+    /// An object was begun, or taken up again where an earlier run was interrupted.
+    Begun {
+        /// The object.
+        object: ObjectId,
+        /// Its source.
+        source: Vec<u8>,
+        /// Whether an earlier run had begun it.
+        resumed: bool,
+    },
+    /// Everything of the session up to here is flushed and in the catalog, on this copy.
+    Checkpoint {
+        /// Objects it holds something of.
+        objects: Vec<ObjectId>,
+        /// Which copy.
+        copy: u8,
+        /// The volume.
+        volser: Volser,
+        /// Bytes of the session on this volume.
+        bytes: u64,
+    },
+    /// A copy failed; others go on.
+    CopyFailed {
+        /// Which copy.
+        copy: u8,
+        /// Why.
+        reason: String,
+    },
+    /// A pool has no volume; somebody is waited for.
+    Waiting {
+        /// What to do.
+        message: String,
+    },
+    /// Something that is no failure.
+    Notice {
+        /// What.
+        message: String,
+    },
+}
+
+/// Where events go; called from any thread.
+pub type Events = Arc<dyn Fn(Event) + Send + Sync>;

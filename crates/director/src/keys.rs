@@ -1,0 +1,48 @@
+//! What is done with keys beyond mounting.
+
+use capstan_format::{KeyTag, Volser};
+use capstan_keys::{Argon2Cost, Destruction, ExportSelection};
+use zeroize::Zeroizing;
+
+use crate::DirectorError;
+use crate::site::Site;
+
+/// A key that is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DestroyedKey {
+    /// Its volume.
+    pub volser: Volser,
+    /// Its public name.
+    pub tag: KeyTag,
+}
+
+impl Site {
+    /// Keys in a sealed file: all, or those of some volumes.
+    pub fn export_keys(&self, volumes: &[String], passphrase: &Zeroizing<String>) -> Result<Vec<u8>, DirectorError> {
+        let keys = self.keys()?;
+        let selection = if volumes.is_empty() {
+            ExportSelection::All
+        } else {
+            let mut tags = Vec::new();
+            for volume in volumes {
+                let of_volume =
+                    keys.list()?.into_iter().filter(|key| key.volser.as_str() == volume && key.destroyed_ns.is_none());
+                let before = tags.len();
+                tags.extend(of_volume.map(|key| key.tag));
+                if tags.len() == before {
+                    return Err(DirectorError::UnknownVolume { volser: volume.clone() });
+                }
+            }
+            ExportSelection::Keys(tags)
+        };
+        Ok(keys.export(&selection, passphrase, Argon2Cost::default())?)
+    }
+
+    /// Destroys a key. What it encrypted is gone for good.
+    pub fn destroy_key(&self, tag: &KeyTag) -> Result<DestroyedKey, DirectorError> {
+        let now_ns = self.now_ns();
+        let (Destruction::Destroyed(record) | Destruction::AlreadyDestroyed(record)) =
+            self.keys()?.destroy(tag, now_ns)?;
+        Ok(DestroyedKey { volser: record.volser, tag: record.tag })
+    }
+}

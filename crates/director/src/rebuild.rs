@@ -1,0 +1,183 @@
+//! The catalog, made anew from the volumes alone.
+//!
+//! Each volume is read from its end: the last checkpoint, then the one before it, and so on to the label; nothing but catalog
+//! parts is read. Where a checkpoint is damaged the one before it is found by its filemark, and what the damaged one held
+//! comes from the volume's twin. Recording does not depend on the order, so volumes are taken as they come.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use capstan_catalog::{Catalog, CheckpointSeen, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
+use capstan_format::Volser;
+use capstan_keys::Unlock;
+use capstan_mover::{FIRST_SESSION_LBN, VolumeReader};
+use capstan_tape::EncryptionState;
+
+use crate::append::session_record;
+use crate::backup::explain;
+use crate::desk::{Desk, InDrive};
+use crate::site::{Clock, Site, locked};
+use crate::{DirectorError, Events};
+
+/// What a rebuild found.
+#[derive(Debug, Default)]
+pub struct RebuildReport {
+    /// Volumes that were read.
+    pub volumes: u64,
+    /// Blank volumes.
+    pub blank: u64,
+    /// Checkpoints that were recorded.
+    pub checkpoints: u64,
+    /// Objects that are complete.
+    pub complete: u64,
+    /// Objects that a run left open.
+    pub open: u64,
+    /// What could not be read, and why.
+    pub problems: Vec<(Volser, String)>,
+    /// Where the old catalog lies now, if there was one.
+    pub old: Option<PathBuf>,
+}
+
+/// Makes the catalog of a state directory anew. The old one stays beside it unless `discard_old`.
+pub fn rebuild(
+    dir: &Path,
+    unlock: Option<&Unlock>,
+    clock: Clock,
+    events: Events,
+    discard_old: bool,
+) -> Result<RebuildReport, DirectorError> {
+    let staged = dir.join("catalog.new");
+    if staged.exists() {
+        std::fs::remove_dir_all(&staged).map_err(DirectorError::host("remove", &staged))?;
+    }
+    let site = Site::open_with_catalog(dir, &staged, unlock, clock, events)?;
+    let _lock = site.writer_lock()?;
+    let mut report = RebuildReport::default();
+    let desk = Desk::new(&site);
+    for volser in desk.present()? {
+        match read_volume(&desk, &volser, &mut report) {
+            Ok(()) => {}
+            // Without keys nothing can be read: that is no matter of one volume.
+            Err(error @ DirectorError::KeysLocked) => return Err(error),
+            Err(error) => report.problems.push((volser, explain(&error))),
+        }
+    }
+    site.seal_complete()?;
+    let objects = locked(&site.catalog).objects(&capstan_catalog::ObjectFilter::default())?;
+    for object in objects {
+        match object.status {
+            capstan_catalog::ObjectStatus::Complete => report.complete += 1,
+            _ => report.open += 1,
+        }
+    }
+    let now_ns = site.now_ns();
+    // The database must be closed before its directory is moved.
+    drop(desk);
+    drop(site);
+    let place = dir.join("catalog");
+    if place.exists() {
+        let old = dir.join(format!("catalog.old-{now_ns}"));
+        std::fs::rename(&place, &old).map_err(DirectorError::host("move aside", &place))?;
+        report.old = Some(old);
+    }
+    std::fs::rename(&staged, &place).map_err(DirectorError::host("put in place", &place))?;
+    if let (true, Some(old)) = (discard_old, report.old.take_if(|_| discard_old)) {
+        std::fs::remove_dir_all(&old).map_err(DirectorError::host("remove", &old))?;
+    }
+    Ok(report)
+}
+
+fn read_volume(desk: &Desk, volser: &Volser, report: &mut RebuildReport) -> Result<(), DirectorError> {
+    let mut volume = desk.mount(volser)?;
+    let outcome = record_volume(desk, &mut volume, report);
+    desk.dismount(volume.drive, volume.number, volser)?;
+    outcome
+}
+
+fn record_volume(desk: &Desk, volume: &mut InDrive, report: &mut RebuildReport) -> Result<(), DirectorError> {
+    let volser = volume.volser.clone();
+    let capacity = Some(volume.medium.capacity_bytes);
+    let key = match volume.medium.encryption {
+        EncryptionState::Blank => {
+            locked(&desk.catalog).put_volume(&Volume { capacity, ..Volume::blank(volser) })?;
+            report.blank += 1;
+            return Ok(());
+        }
+        EncryptionState::Plain => None,
+        EncryptionState::Encrypted { algorithm, tag } => Some(VolumeKey { tag, algorithm }),
+    };
+    let header = desk.open_label(volume)?;
+    let pool = (!header.pool.is_empty()).then(|| header.pool.clone());
+    if let Some(name) = &pool {
+        let mut catalog = locked(&desk.catalog);
+        if catalog.pool(name)?.is_none() {
+            let encryption = key.map(|key| key.algorithm);
+            let pool = Pool { name: name.clone(), encryption, retention_ns: None, feed: ScratchFeed::Allowed };
+            catalog.put_pool(&pool)?;
+        }
+    }
+    locked(&desk.catalog).put_volume(&Volume {
+        state: if pool.is_some() { VolumeState::Filling } else { VolumeState::Scratch },
+        pool,
+        id: Some(header.volume),
+        key,
+        capacity,
+        end_of_data_lbn: FIRST_SESSION_LBN,
+        labelled_ns: Some(header.labelled_ns),
+        recycled: header.recycled,
+        ..Volume::blank(volser.clone())
+    })?;
+    report.volumes += 1;
+    let mut reader = VolumeReader::new(volume.drive.as_mut(), volser.clone(), header.volume);
+    let mut at = reader.last_checkpoint_lbn()?;
+    while let Some(lbn) = at {
+        let found = match reader.checkpoint(lbn) {
+            Ok(found) => found,
+            Err(error) => {
+                report.problems.push((volser.clone(), explain(&error)));
+                at = reader.checkpoint_lbn_before(lbn)?;
+                continue;
+            }
+        };
+        let record = session_record(&mut reader, &found).unwrap_or_else(|error| {
+            report.problems.push((volser.clone(), explain(&error)));
+            None
+        });
+        match reader.catalog_part(&found) {
+            Ok(part) => {
+                let seen = CheckpointSeen {
+                    volser: &volser,
+                    volume: header.volume,
+                    session: found.session,
+                    session_record: record.as_ref(),
+                    lbn,
+                    checkpoint: &found.checkpoint,
+                    part: &part,
+                };
+                locked(&desk.catalog).record_checkpoint(&seen)?;
+                report.checkpoints += 1;
+            }
+            Err(error) => report.problems.push((volser.clone(), explain(&error))),
+        }
+        at = (found.checkpoint.previous_lbn > 0).then_some(found.checkpoint.previous_lbn);
+    }
+    volume.drive.space_to_end_of_data()?;
+    if volume.drive.position()?.early_warning {
+        locked(&desk.catalog).update_volume(&volser, |volume| volume.state = VolumeState::Full)?;
+    }
+    Ok(())
+}
+
+impl Site {
+    /// Opens a state directory with an empty catalog in `catalog_dir`.
+    fn open_with_catalog(
+        dir: &Path,
+        catalog_dir: &Path,
+        unlock: Option<&Unlock>,
+        clock: Clock,
+        events: Events,
+    ) -> Result<Self, DirectorError> {
+        let catalog = Arc::new(Mutex::new(Catalog::open(catalog_dir)?));
+        Self::assemble(dir, catalog, unlock, clock, events)
+    }
+}

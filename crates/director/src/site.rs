@@ -1,0 +1,179 @@
+//! A state directory: catalog, virtual library, sealed key store, settings.
+//!
+//! ```text
+//! capstan.toml     settings
+//! catalog/         what is on which volume
+//! library/         virtual cartridges (or wherever the settings say)
+//! keys.db          sealed key store
+//! writer.lock      held by the process that writes
+//! ```
+//! Any number of processes may read at the same time; one writes. Locking order: writer lock, then library, keys, catalog; no
+//! lock of the last three is held while another process or a person is waited for.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use capstan_catalog::{Catalog, Pool, ScratchFeed};
+use capstan_format::Algorithm;
+use capstan_keys::{Argon2Cost, SealedStore, Unlock};
+use capstan_tape::VirtualLibrary;
+use rustix::fs::{FlockOperation, flock};
+
+use crate::config::Config;
+use crate::{DirectorError, Events};
+
+/// Name of the pool that `init` makes.
+pub const DEFAULT_POOL: &str = "default";
+
+/// The time, nanoseconds since 1970.
+pub type Clock = fn() -> i64;
+
+/// An open state directory.
+pub struct Site {
+    dir: PathBuf,
+    pub(crate) config: Config,
+    pub(crate) catalog: Arc<Mutex<Catalog>>,
+    pub(crate) keys: Option<Arc<Mutex<SealedStore>>>,
+    pub(crate) library: Arc<Mutex<VirtualLibrary>>,
+    pub(crate) clock: Clock,
+    pub(crate) events: Events,
+    pub(crate) client: String,
+}
+
+/// Held while a process writes; let go when dropped.
+pub struct WriterLock {
+    _file: File,
+}
+
+/// What `init` is told.
+pub struct InitOptions {
+    /// Settings.
+    pub config: Config,
+    /// Cipher of the default pool.
+    pub encryption: Option<Algorithm>,
+}
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A thread that panicked leaves a catalog or library as it was after the last whole transaction.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Site {
+    /// Makes a state directory; whatever exists already is left as it is.
+    pub fn init(dir: &Path, options: &InitOptions, unlock: &Unlock) -> Result<(), DirectorError> {
+        let config_path = dir.join("capstan.toml");
+        if config_path.exists() {
+            return Err(DirectorError::AlreadyInitialised { path: dir.to_owned() });
+        }
+        std::fs::create_dir_all(dir).map_err(DirectorError::host("make", dir))?;
+        restrict(dir)?;
+        let store = dir.join("keys.db");
+        if !store.exists() {
+            SealedStore::create(&store, unlock, Argon2Cost::default())?;
+        }
+        let mut catalog = Catalog::open(&dir.join("catalog"))?;
+        let pool = Pool {
+            name: DEFAULT_POOL.to_owned(),
+            encryption: options.encryption,
+            retention_ns: None,
+            feed: ScratchFeed::Allowed,
+        };
+        catalog.put_pool(&pool)?;
+        let library = &options.config.library;
+        VirtualLibrary::open(dir.join(&library.path), library.drives).map_err(DirectorError::Changer)?;
+        // Last, because its presence says that the directory is whole.
+        let staged = dir.join("capstan.toml.new");
+        std::fs::write(&staged, options.config.to_text()).map_err(DirectorError::host("write", &staged))?;
+        std::fs::rename(&staged, &config_path).map_err(DirectorError::host("write", &config_path))
+    }
+
+    /// Opens a state directory. Without `unlock` everything works that needs no key.
+    pub fn open(dir: &Path, unlock: Option<&Unlock>, clock: Clock, events: Events) -> Result<Self, DirectorError> {
+        if !dir.join("capstan.toml").exists() {
+            return Err(DirectorError::NotInitialised { path: dir.to_owned() });
+        }
+        let catalog = Arc::new(Mutex::new(Catalog::open(&dir.join("catalog"))?));
+        Self::assemble(dir, catalog, unlock, clock, events)
+    }
+
+    pub(crate) fn assemble(
+        dir: &Path,
+        catalog: Arc<Mutex<Catalog>>,
+        unlock: Option<&Unlock>,
+        clock: Clock,
+        events: Events,
+    ) -> Result<Self, DirectorError> {
+        let config_path = dir.join("capstan.toml");
+        if !config_path.exists() {
+            return Err(DirectorError::NotInitialised { path: dir.to_owned() });
+        }
+        let config = Config::read(&config_path)?;
+        let library = VirtualLibrary::open(dir.join(&config.library.path), config.library.drives);
+        let library = library.map_err(DirectorError::Changer)?;
+        let keys = match unlock {
+            Some(unlock) => Some(Arc::new(Mutex::new(SealedStore::open(&dir.join("keys.db"), unlock)?))),
+            None => None,
+        };
+        let client = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let library = Arc::new(Mutex::new(library));
+        Ok(Self { dir: dir.to_owned(), config, catalog, keys, library, clock, events, client })
+    }
+
+    /// The state directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Where the virtual cartridges lie.
+    pub fn library_dir(&self) -> PathBuf {
+        self.dir.join(&self.config.library.path)
+    }
+
+    /// The catalog, for questions.
+    pub fn catalog(&self) -> MutexGuard<'_, Catalog> {
+        locked(&self.catalog)
+    }
+
+    /// The key store, if it was unlocked.
+    pub fn keys(&self) -> Result<MutexGuard<'_, SealedStore>, DirectorError> {
+        self.keys.as_deref().map(locked).ok_or(DirectorError::KeysLocked)
+    }
+
+    pub(crate) fn now_ns(&self) -> i64 {
+        (self.clock)()
+    }
+
+    /// Takes the writer's place, or says who has it.
+    pub fn writer_lock(&self) -> Result<WriterLock, DirectorError> {
+        let path = self.dir.join("writer.lock");
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(&path).map_err(DirectorError::host("open", &path))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut holder = String::new();
+                // The number is a courtesy; without it the message still says what to do.
+                let _ = file.read_to_string(&mut holder);
+                return Err(DirectorError::Busy { holder: holder.trim().to_owned() });
+            }
+            Err(error) => return Err(DirectorError::host("lock", &path)(error.into())),
+        }
+        let note = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+        note.map_err(DirectorError::host("write", &path))?;
+        Ok(WriterLock { _file: file })
+    }
+}
+
+fn restrict(dir: &Path) -> Result<(), DirectorError> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(dir, mode).map_err(DirectorError::host("restrict", dir))
+}

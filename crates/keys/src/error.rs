@@ -1,0 +1,243 @@
+//! What can go wrong with keys, each with what to do next.
+
+use std::path::{Path, PathBuf};
+
+use capstan_format::{KeyTag, Volser};
+use thiserror::Error;
+
+use crate::KeyState;
+
+/// Why the key store did not do what it was asked.
+///
+/// Wrong secret, missing key, destroyed key and altered store are four different errors, because the operator does four
+/// different things: type again, import an export, give the data up, restore the store.
+#[derive(Debug, Error)]
+pub enum KeyError {
+    /// Operator: no slot of the store opens with this passphrase.
+    #[error(
+        "the passphrase does not open the key store {}: type it again, with the right keyboard layout, or use another \
+         of its secrets; without one of them its keys cannot be had",
+        store.display()
+    )]
+    WrongPassphrase {
+        /// The store.
+        store: PathBuf,
+    },
+    /// Operator: no slot of the store opens with this key file.
+    #[error(
+        "the key file does not open the key store {}: it belongs to another store, or was replaced; give the one that \
+         was made for this store, or its passphrase",
+        store.display()
+    )]
+    WrongKeyFile {
+        /// The store.
+        store: PathBuf,
+    },
+    /// Operator: the store has no slot of this kind.
+    #[error("the key store {} does not open with a {offered}, only with a {needed}: give that", store.display())]
+    NoSuchSlot {
+        /// The store.
+        store: PathBuf,
+        /// What was offered: `passphrase`, `key file`.
+        offered: &'static str,
+        /// What would open it.
+        needed: &'static str,
+    },
+    /// Host or operator: the store never had this key, or lost it.
+    #[error(
+        "{} is not in the key store {}: import an export that holds it (`capstan keys import`), or use the key store \
+         of the machine that wrote the volume", key_of_volume(tag, volser.as_ref()), store.display()
+    )]
+    KeyMissing {
+        /// The store.
+        store: PathBuf,
+        /// The key.
+        tag: KeyTag,
+        /// The volume that carries its tag, where one is concerned.
+        volser: Option<Volser>,
+    },
+    /// Operator: the key was destroyed on purpose.
+    #[error(
+        "key {tag} of volume {volser} was destroyed on {}: the data on volume {volser} that was encrypted with it is \
+         gone for good. Read another copy, or label the volume anew and use it again", date(*destroyed_ns)
+    )]
+    KeyDestroyed {
+        /// The key.
+        tag: KeyTag,
+        /// The volume it was issued for.
+        volser: Volser,
+        /// When, in nanoseconds since 1970.
+        destroyed_ns: i64,
+    },
+    /// Caller: the key does not encrypt in the state it is in.
+    #[error(
+        "key {tag} of volume {volser} is {state}: it reads and does not write. Go on with another volume, or label \
+         {volser} anew from the beginning of tape, which gives it a new key"
+    )]
+    KeyRetired {
+        /// The key.
+        tag: KeyTag,
+        /// The volume it was issued for.
+        volser: Volser,
+        /// The state it is in.
+        state: KeyState,
+    },
+    /// Medium or operator: the volume carries the tag of another volume's key.
+    #[error(
+        "volume {volser} carries the tag of key {tag}, which was issued for volume {owner}: check the barcode, or \
+         label {volser} anew before writing to it"
+    )]
+    KeyOfOtherVolume {
+        /// The key.
+        tag: KeyTag,
+        /// The volume that was to be written.
+        volser: Volser,
+        /// The volume the key belongs to.
+        owner: Volser,
+    },
+    /// Medium or attacker: the store is not as this program left it.
+    #[error(
+        "the key store {} was altered: {what}. It is not used any further. Put a good copy of the file in its place, or \
+         create a new store and import an export", store.display()
+    )]
+    Tampered {
+        /// The store.
+        store: PathBuf,
+        /// Which part of it, and how that shows.
+        what: String,
+    },
+    /// Operator: written by a later program.
+    #[error("{what} has version {found}, this program reads {supported}: use a newer Capstan")]
+    Version {
+        /// What was read.
+        what: String,
+        /// The version found.
+        found: u32,
+        /// The highest version that is understood.
+        supported: u32,
+    },
+    /// Operator: there is no store.
+    #[error("there is no key store at {}: run `capstan init`, or name the right state directory", store.display())]
+    StoreMissing {
+        /// Where it was looked for.
+        store: PathBuf,
+    },
+    /// Operator: something is there already, and a file that holds keys is never overwritten.
+    #[error("{} exists already and is left as it is: use it, or choose another path", path.display())]
+    AlreadyExists {
+        /// What exists.
+        path: PathBuf,
+    },
+    /// Host: another process holds the store for longer than we wait.
+    #[error(
+        "the key store {} is in use by another process: wait until that has ended, then repeat the command",
+        store.display()
+    )]
+    Locked {
+        /// The store.
+        store: PathBuf,
+    },
+    /// Host: no room.
+    #[error("no room on the disk of the key store {}: nothing is lost. Free some and repeat", store.display())]
+    DiskFull {
+        /// The store.
+        store: PathBuf,
+    },
+    /// Host: the system refused.
+    #[error("{what} failed: repair the cause below and repeat the command")]
+    Host {
+        /// What was done to what.
+        what: String,
+        /// The cause.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Operator: the key file is no key file of ours, or others can read it.
+    #[error("the key file {} cannot be used: {reason}", path.display())]
+    KeyFile {
+        /// The file.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// Operator: an empty passphrase protects nothing.
+    #[error("the passphrase is empty: choose one of several words, and keep it where the machine is not")]
+    EmptyPassphrase,
+    /// Caller: Argon2 parameters outside the limits.
+    #[error("the Argon2 parameters cannot be used: {reason}")]
+    Argon2 {
+        /// Which limit.
+        reason: String,
+    },
+    /// Operator: the only slot of a store stays.
+    #[error("slot {slot} is the only one of the key store {}: add another before removing it", store.display())]
+    LastSlot {
+        /// The store.
+        store: PathBuf,
+        /// The slot.
+        slot: u8,
+    },
+    /// Operator: no such slot.
+    #[error("the key store {} has no slot {slot}: list its slots and name one of them", store.display())]
+    SlotMissing {
+        /// The store.
+        store: PathBuf,
+        /// The slot that was asked for.
+        slot: u8,
+    },
+    /// Operator: all slots are taken.
+    #[error("all {slots} slots of the key store {} are taken: remove one first", store.display())]
+    SlotsFull {
+        /// The store.
+        store: PathBuf,
+        /// How many there are.
+        slots: usize,
+    },
+    /// Host: the change is made, but its old bytes may still lie in the file.
+    #[error(
+        "{what} and will not be used again, but the old bytes could not yet be cleared out of {}: repeat the command \
+         when the cause below is repaired", store.display()
+    )]
+    NotCleared {
+        /// What was changed.
+        what: String,
+        /// The store.
+        store: PathBuf,
+        /// Why the file could not be rewritten.
+        #[source]
+        source: Box<KeyError>,
+    },
+    /// Operator: the passphrase does not open the export.
+    #[error("the passphrase does not open the key export: type the one that was given when the export was made")]
+    WrongExportPassphrase,
+    /// Medium: an export that is not as it was written.
+    #[error("the key export is damaged: {what}. Nothing was imported. Use another copy of it")]
+    ExportDamaged {
+        /// What was found.
+        what: String,
+    },
+}
+
+impl KeyError {
+    pub(crate) fn host(what: impl Into<String>, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Host { what: what.into(), source: source.into() }
+    }
+
+    pub(crate) fn tampered(store: &Path, what: impl Into<String>) -> Self {
+        Self::Tampered { store: store.to_owned(), what: what.into() }
+    }
+}
+
+fn key_of_volume(tag: &KeyTag, volser: Option<&Volser>) -> String {
+    match volser {
+        Some(volser) => format!("key {tag} of volume {volser}"),
+        None => format!("key {tag}"),
+    }
+}
+
+fn date(ns: i64) -> String {
+    match jiff::Timestamp::from_nanosecond(ns.into()) {
+        Ok(time) => format!("{time:.0}"),
+        Err(_) => format!("{ns} ns since 1970"),
+    }
+}

@@ -1,0 +1,155 @@
+//! A key export: keys that leave the store, sealed under a passphrase of their own.
+//!
+//! ```text
+//!  0 22  "capstan key export v1\n"
+//! 22 12  Argon2id memory in KiB, iterations, lanes
+//! 34 16  salt, random
+//! 50 40  the export key, random, wrapped under Argon2id of the passphrase
+//! 90  4  number of keys
+//! 94     each key: a record as in `record.rs`, its key wrapped under HKDF(export key, "capstan key export wrap v1")
+//! .. 32  HMAC-SHA-256 of all before, under HKDF(export key, "capstan key export mac v1")
+//! ..  4  CRC32C of all before
+//! ```
+//! HKDF-SHA-256 without a salt: the export key is random and used once. As with the store, the checksum has no key, so
+//! that a damaged export is told from a wrong passphrase; the MAC tells an altered one.
+
+use std::collections::HashSet;
+
+use aws_lc_rs::hmac;
+use capstan_format::FormatError;
+use zeroize::Zeroizing;
+
+use crate::envelope::{WrappedKey, derive, unwrap, wrap};
+use crate::fields::{Fields, checked, put_checksum};
+use crate::record::StoredKey;
+use crate::secret::{Secret, VolumeKey, random};
+use crate::unlock::{Argon2Cost, SALT_LEN, passphrase_key};
+use crate::{KeyError, KeyRecord, KeyState};
+
+const NAME: &[u8] = b"capstan key export v";
+const VERSION: u32 = 1;
+const WHAT: &str = "key export";
+const MAC_LEN: usize = 32;
+
+/// A key and what is known of it.
+pub(crate) struct ExportedKey {
+    pub(crate) record: KeyRecord,
+    pub(crate) key: VolumeKey,
+}
+
+/// A decoded export, not yet opened.
+///
+/// Public for those who feed [`KeyExport::decode`] with hostile bytes; it holds nothing secret.
+#[derive(Debug)]
+pub struct KeyExport<'a> {
+    cost: Argon2Cost,
+    salt: [u8; SALT_LEN],
+    wrapped: WrappedKey,
+    keys: Vec<StoredKey>,
+    signed: &'a [u8],
+    mac: &'a [u8],
+}
+
+impl<'a> KeyExport<'a> {
+    /// Decodes an export: pure, bounded by the bytes given, and for any bytes at all.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, FormatError> {
+        let version = bytes.strip_prefix(NAME).ok_or(FormatError::Magic { what: WHAT })?;
+        let body = checked(WHAT, bytes)?;
+        let digits = version.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        let version = str::from_utf8(digits).ok().filter(|digits| digits.len() <= 9).and_then(|text| text.parse().ok());
+        match version {
+            Some(VERSION) if digits == b"1" => {}
+            Some(found) => return Err(FormatError::Version { what: WHAT, found, supported: VERSION }),
+            None => return Err(FormatError::Magic { what: WHAT }),
+        }
+
+        let mut fields = Fields::new(WHAT, body);
+        fields.take(NAME.len() + digits.len() + 1)?;
+        let cost = Argon2Cost { memory_kib: fields.u32()?, iterations: fields.u32()?, lanes: fields.u32()? };
+        cost.check().map_err(|error| fields.field("Argon2 parameters", &error))?;
+        let (salt, wrapped, count) = (fields.array()?, fields.array()?, fields.u32()?);
+        // Grows with what is there: the count is believed only as far as records follow.
+        let mut keys = Vec::new();
+        let mut tags = HashSet::new();
+        for _ in 0..count {
+            let key = StoredKey::decode(&mut fields)?;
+            if matches!(key.record.state, KeyState::Generated | KeyState::Destroyed) {
+                return Err(fields.field("state of an exported key", &key.record.state));
+            }
+            if !tags.insert(key.record.tag) {
+                return Err(fields.field("key that is there twice", &key.record.tag));
+            }
+            keys.push(key);
+        }
+        let mac = fields.take(MAC_LEN)?;
+        fields.end()?;
+        Ok(Self { cost, salt, wrapped, keys, signed: &body[..body.len() - MAC_LEN], mac })
+    }
+
+    /// Opens the export: checks the MAC, unwraps every key and checks it against its tag.
+    pub(crate) fn open(self, passphrase: &Zeroizing<String>) -> Result<Vec<ExportedKey>, KeyError> {
+        let damaged = |what: String| KeyError::ExportDamaged { what };
+        let opening = passphrase_key(passphrase, self.cost, &self.salt)?;
+        let export_key = unwrap(&opening, &self.wrapped).ok_or(KeyError::WrongExportPassphrase)?;
+        let keys = ExportKeys::new(&export_key)?;
+        hmac::verify(&keys.mac, self.signed, self.mac)
+            .map_err(|_| damaged("its seal does not match, so somebody altered it".to_owned()))?;
+        let open_one = |StoredKey { record, wrapped }| {
+            let key = wrapped
+                .and_then(|wrapped| unwrap(&keys.wrapping, &wrapped))
+                .map(|secret| VolumeKey::new(secret, record.algorithm))
+                .filter(|key| key.tag() == record.tag);
+            match key {
+                Some(key) => Ok(ExportedKey { record, key }),
+                None => Err(damaged(format!("key {} of volume {} is not what it says", record.tag, record.volser))),
+            }
+        };
+        self.keys.into_iter().map(open_one).collect()
+    }
+}
+
+/// Seals keys into an export.
+pub(crate) fn encode_export(
+    keys: &[ExportedKey],
+    passphrase: &Zeroizing<String>,
+    cost: Argon2Cost,
+) -> Result<Vec<u8>, KeyError> {
+    let mut salt = [0; SALT_LEN];
+    random(&mut salt)?;
+    let export_key = Secret::random()?;
+    let derived = ExportKeys::new(&export_key)?;
+    let count = u32::try_from(keys.len()).map_err(|error| KeyError::host("counting the keys to export", error))?;
+
+    let mut bytes = NAME.to_vec();
+    bytes.extend_from_slice(format!("{VERSION}\n").as_bytes());
+    for parameter in [cost.memory_kib, cost.iterations, cost.lanes] {
+        bytes.extend_from_slice(&parameter.to_le_bytes());
+    }
+    bytes.extend_from_slice(&salt);
+    bytes.extend_from_slice(&wrap(&passphrase_key(passphrase, cost, &salt)?, export_key.expose())?);
+    bytes.extend_from_slice(&count.to_le_bytes());
+    for ExportedKey { record, key } in keys {
+        let wrapped = Some(wrap(&derived.wrapping, key.expose())?);
+        StoredKey { record: record.clone(), wrapped }.encode(&mut bytes);
+    }
+    let mac = hmac::sign(&derived.mac, &bytes);
+    bytes.extend_from_slice(mac.as_ref());
+    put_checksum(&mut bytes);
+    Ok(bytes)
+}
+
+struct ExportKeys {
+    wrapping: Secret,
+    mac: hmac::Key,
+}
+
+impl ExportKeys {
+    fn new(export_key: &Secret) -> Result<Self, KeyError> {
+        let key = |purpose| derive(export_key.expose(), &[], purpose);
+        let mac = hmac::Key::new(hmac::HMAC_SHA256, key("capstan key export mac v1")?.expose());
+        Ok(Self { wrapping: key("capstan key export wrap v1")?, mac })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! The record of one key: what everybody may know of it, and the wrapped key beside it.
+//!
+//! One encoding serves the MAC of a record in the store and the record in an export:
+//! ```text
+//!  0 16  tag
+//! 16  1  algorithm: 1 AES-256-GCM, 2 AES-256-CCM
+//! 17  1  state: 1 generated .. 7 destroyed
+//! 18  1  length of the barcode, 1 to 8
+//! 19  n  barcode
+//! ..  8  created, in nanoseconds since 1970
+//! ..     activated, retired, destroyed, imported: each a byte 0, or a byte 1 and 8 bytes of time
+//! ..     the wrapped key: a byte 0 if it is destroyed, or a byte 1 and 40 bytes
+//! ```
+
+use capstan_format::{Algorithm, FormatError, KeyTag, Volser};
+
+use crate::KeyState;
+use crate::envelope::WrappedKey;
+use crate::fields::{Fields, put_optional_i64};
+
+/// What is known of a key. Nothing in it is secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRecord {
+    /// The key's public name, which its volume carries.
+    pub tag: KeyTag,
+    /// The volume it was issued for.
+    pub volser: Volser,
+    /// The cipher it is for.
+    pub algorithm: Algorithm,
+    /// Where it stands in its life.
+    pub state: KeyState,
+    /// When it was drawn, in nanoseconds since 1970, as all times here.
+    pub created_ns: i64,
+    /// When the first block encrypted with it was reported to stand on the volume.
+    pub activated_ns: Option<i64>,
+    /// When it stopped encrypting.
+    pub retired_ns: Option<i64>,
+    /// When it was destroyed.
+    pub destroyed_ns: Option<i64>,
+    /// When it came from an export of another store, if it did.
+    pub imported_ns: Option<i64>,
+}
+
+/// A record with its wrapped key, which is gone when and only when the key is destroyed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StoredKey {
+    pub(crate) record: KeyRecord,
+    pub(crate) wrapped: Option<WrappedKey>,
+}
+
+impl StoredKey {
+    pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
+        let KeyRecord { tag, volser, algorithm, state, .. } = &self.record;
+        bytes.extend_from_slice(&tag.0);
+        bytes.extend_from_slice(&[algorithm.code(), state.code(), volser.as_str().len() as u8]);
+        bytes.extend_from_slice(volser.as_str().as_bytes());
+        bytes.extend_from_slice(&self.record.created_ns.to_le_bytes());
+        let KeyRecord { activated_ns, retired_ns, destroyed_ns, imported_ns, .. } = self.record;
+        for time in [activated_ns, retired_ns, destroyed_ns, imported_ns] {
+            put_optional_i64(bytes, time);
+        }
+        bytes.push(u8::from(self.wrapped.is_some()));
+        bytes.extend_from_slice(self.wrapped.as_ref().map_or(&[], |wrapped| wrapped));
+    }
+
+    pub(crate) fn decode(fields: &mut Fields<'_>) -> Result<Self, FormatError> {
+        let tag = KeyTag(fields.array()?);
+        let code = fields.u8()?;
+        let algorithm = Algorithm::from_code(code).ok_or_else(|| fields.field("algorithm", &code))?;
+        let code = fields.u8()?;
+        let state = KeyState::from_code(code).ok_or_else(|| fields.field("state", &code))?;
+        let len = usize::from(fields.u8()?);
+        let text = str::from_utf8(fields.take(len)?).map_err(|_| fields.field("barcode", &"not UTF-8"))?;
+        let volser = Volser::new(text)?;
+        let record = KeyRecord {
+            tag,
+            volser,
+            algorithm,
+            state,
+            created_ns: fields.i64()?,
+            activated_ns: fields.optional_i64("time of activation")?,
+            retired_ns: fields.optional_i64("time of retirement")?,
+            destroyed_ns: fields.optional_i64("time of destruction")?,
+            imported_ns: fields.optional_i64("time of import")?,
+        };
+        let wrapped = match fields.u8()? {
+            0 => None,
+            1 => Some(fields.array()?),
+            other => return Err(fields.field("presence of the wrapped key", &other)),
+        };
+        let key = Self { record, wrapped };
+        match key.contradiction() {
+            Some(contradiction) => Err(fields.field("state", &contradiction)),
+            None => Ok(key),
+        }
+    }
+
+    /// What in the record cannot be true together with the rest of it.
+    pub(crate) fn contradiction(&self) -> Option<&'static str> {
+        let destroyed = self.record.state == KeyState::Destroyed;
+        if self.wrapped.is_some() == destroyed {
+            return Some("a destroyed key that is there, or a key that is not there and not destroyed");
+        }
+        if self.record.destroyed_ns.is_some() != destroyed {
+            return Some("a time of destruction without destruction, or the reverse");
+        }
+        None
+    }
+}

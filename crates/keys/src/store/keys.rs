@@ -1,0 +1,185 @@
+//! Keys of volumes: issued, activated, looked up, destroyed.
+
+use capstan_format::{Algorithm, KeyTag, Volser};
+
+use super::{SealedStore, find};
+use crate::contents::Contents;
+use crate::envelope::wrap;
+use crate::lifecycle::KeyEvent;
+use crate::record::StoredKey;
+use crate::secret::VolumeKey;
+use crate::{KeyError, KeyRecord, KeyState};
+
+/// What destroying a key came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Destruction {
+    /// It is gone now.
+    Destroyed(KeyRecord),
+    /// It was gone before, as the record says; what may have been left of it in the file is cleared.
+    AlreadyDestroyed(KeyRecord),
+}
+
+impl SealedStore {
+    /// Every key the store ever had, in the order in which it came to know them.
+    pub fn list(&self) -> Result<Vec<KeyRecord>, KeyError> {
+        Ok(self.read()?.0.rows.into_iter().map(|row| row.key.record).collect())
+    }
+
+    /// A new key for a volume that is about to be written from the beginning of tape. It was never used before and never
+    /// comes from here again.
+    ///
+    /// When this returns, the key is on disk, was read back from the file through another connection, unwrapped, and
+    /// compared with its tag. It is `ready`: the volume's older key stays in force until [`SealedStore::activate`] says
+    /// that the volume was begun anew, so that a label that fails costs nothing.
+    pub fn key_for_new_volume(
+        &mut self,
+        volser: &Volser,
+        algorithm: Algorithm,
+        now_ns: i64,
+    ) -> Result<VolumeKey, KeyError> {
+        let key = VolumeKey::random(algorithm)?;
+        let record = KeyRecord {
+            tag: key.tag(),
+            volser: volser.clone(),
+            algorithm,
+            state: KeyState::Generated,
+            created_ns: now_ns,
+            activated_ns: None,
+            retired_ns: None,
+            destroyed_ns: None,
+            imported_ns: None,
+        };
+        self.change(|contents, keys| {
+            let wrapped = Some(wrap(&keys.wrapping, key.expose())?);
+            contents.push(StoredKey { record, wrapped });
+            Ok(())
+        })?;
+        self.prove_stored(&[key.tag()])?;
+        let path = self.database.path().to_owned();
+        self.change(|contents, _| {
+            let place = find(&path, contents, &key.tag(), Some(volser))?;
+            advance(&mut contents.rows[place].key, KeyEvent::Stored, now_ns)
+        })?;
+        Ok(key)
+    }
+
+    /// Reports that the first block encrypted with a key stands on its volume, flushed. From here on that key fills the
+    /// volume; the volume's older keys only read. Gives the tags of those that this has retired.
+    pub fn activate(&mut self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
+        let path = self.database.path().to_owned();
+        self.change(|contents, _| {
+            let place = find(&path, contents, tag, Some(volser))?;
+            check_owner(&contents.rows[place].key.record, volser)?;
+            activate(contents, place, now_ns)
+        })
+    }
+
+    /// The key to append to a volume with: the one whose tag the volume carries.
+    ///
+    /// A key that is still `ready` is activated by this: the volume proves that it was begun with it, and that only the
+    /// report was lost. Errors: [`KeyError::KeyRetired`], [`KeyError::KeyOfOtherVolume`], and those of
+    /// [`SealedStore::key_by_tag`].
+    pub fn key_for_append(&mut self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<VolumeKey, KeyError> {
+        let path = self.database.path().to_owned();
+        let stored = self.change(|contents, _| {
+            let place = find(&path, contents, tag, Some(volser))?;
+            check_owner(&contents.rows[place].key.record, volser)?;
+            activate(contents, place, now_ns)?;
+            Ok(contents.rows[place].key.clone())
+        })?;
+        let keys = self.root.store_keys(&self.store_id)?;
+        self.unwrap_key(&stored, &keys)
+    }
+
+    /// The key to read a volume with: the one whose tag the volume carries. `volser` is that volume, for the error.
+    ///
+    /// Errors: [`KeyError::KeyMissing`], [`KeyError::KeyDestroyed`], [`KeyError::Tampered`].
+    pub fn key_by_tag(&self, volser: &Volser, tag: &KeyTag) -> Result<VolumeKey, KeyError> {
+        let (contents, keys) = self.read()?;
+        let place = find(self.database.path(), &contents, tag, Some(volser))?;
+        self.unwrap_key(&contents.rows[place].key, &keys)
+    }
+
+    /// Destroys a key: its wrapped bytes are overwritten and cleared out of the file, its record stays. The data that was
+    /// encrypted with it is gone for good, unless an export or a copy of the store elsewhere still holds the key.
+    ///
+    /// Errors: [`KeyError::NotCleared`] if the key is destroyed and the file could not be rewritten; repeat it then.
+    pub fn destroy(&mut self, tag: &KeyTag, now_ns: i64) -> Result<Destruction, KeyError> {
+        let path = self.database.path().to_owned();
+        let destruction = self.change(|contents, _| {
+            let place = find(&path, contents, tag, None)?;
+            let stored = &mut contents.rows[place].key;
+            if stored.record.state == KeyState::Destroyed {
+                return Ok(Destruction::AlreadyDestroyed(stored.record.clone()));
+            }
+            advance(stored, KeyEvent::Destroyed, now_ns)?;
+            Ok(Destruction::Destroyed(stored.record.clone()))
+        })?;
+        self.clear_old_bytes(|| format!("key {tag} is destroyed"))?;
+        Ok(destruction)
+    }
+
+    /// Reads keys back from the file, not from this connection's cache, and takes them out of their envelopes.
+    pub(super) fn prove_stored(&self, tags: &[KeyTag]) -> Result<(), KeyError> {
+        let keys = self.root.store_keys(&self.store_id)?;
+        let path = self.database.path();
+        let contents = self.database.reopen()?.read()?;
+        contents.verify(&keys).map_err(|what| KeyError::tampered(path, what))?;
+        tags.iter().try_for_each(|tag| {
+            let place = find(path, &contents, tag, None)?;
+            self.unwrap_key(&contents.rows[place].key, &keys).map(drop)
+        })
+    }
+}
+
+fn check_owner(record: &KeyRecord, volser: &Volser) -> Result<(), KeyError> {
+    if record.volser == *volser {
+        return Ok(());
+    }
+    Err(KeyError::KeyOfOtherVolume { tag: record.tag, volser: volser.clone(), owner: record.volser.clone() })
+}
+
+/// Activates the key at a place and supersedes the one that its volume was filled with.
+fn activate(contents: &mut Contents, place: usize, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
+    advance(&mut contents.rows[place].key, KeyEvent::Activated, now_ns)?;
+    let KeyRecord { tag, volser, .. } = contents.rows[place].key.record.clone();
+    let mut retired = Vec::new();
+    for row in &mut contents.rows {
+        if row.key.record.tag != tag && row.key.record.volser == volser {
+            let before = row.key.record.state;
+            advance(&mut row.key, KeyEvent::Superseded, now_ns)?;
+            if row.key.record.state != before {
+                retired.push(row.key.record.tag);
+            }
+        }
+    }
+    Ok(retired)
+}
+
+/// Takes a key through one event of its life, with the time of it.
+pub(super) fn advance(stored: &mut StoredKey, event: KeyEvent, now_ns: i64) -> Result<(), KeyError> {
+    let record = &mut stored.record;
+    let next = record.state.after(event).map_err(|forbidden| match (forbidden.state, record.destroyed_ns) {
+        (KeyState::Destroyed, Some(destroyed_ns)) => {
+            KeyError::KeyDestroyed { tag: record.tag, volser: record.volser.clone(), destroyed_ns }
+        }
+        (state, _) => KeyError::KeyRetired { tag: record.tag, volser: record.volser.clone(), state },
+    })?;
+    if next == record.state {
+        return Ok(());
+    }
+    record.state = next;
+    match next {
+        KeyState::Generated | KeyState::Ready => {}
+        KeyState::ProtectAndProcess => record.activated_ns = Some(now_ns),
+        KeyState::ProcessOnly | KeyState::Deactivated | KeyState::Compromised => {
+            record.retired_ns.get_or_insert(now_ns);
+        }
+        KeyState::Destroyed => {
+            record.retired_ns.get_or_insert(now_ns);
+            record.destroyed_ns = Some(now_ns);
+            stored.wrapped = None;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! Keys that go from one store to another, or to a safe place and back.
+
+use capstan_format::{FormatError, KeyTag, Volser};
+use zeroize::Zeroizing;
+
+use super::keys::advance;
+use super::{SealedStore, find, is_protecting};
+use crate::envelope::wrap;
+use crate::export::{ExportedKey, KeyExport, encode_export};
+use crate::lifecycle::KeyEvent;
+use crate::record::StoredKey;
+use crate::{Argon2Cost, KeyError, KeyRecord, KeyState};
+
+/// Which keys to export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExportSelection {
+    /// All that can be: neither destroyed, nor drawn and never given out.
+    All,
+    /// These. Each must be there and not be destroyed.
+    Keys(Vec<KeyTag>),
+}
+
+/// What became of one key of an export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportedKey {
+    /// The key.
+    pub tag: KeyTag,
+    /// Its volume.
+    pub volser: Volser,
+    /// What was done.
+    pub outcome: ImportOutcome,
+}
+
+/// What an import did with a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImportOutcome {
+    /// The store has it now, in this state.
+    Added(KeyState),
+    /// The store had it, and keeps its own record.
+    AlreadyPresent,
+    /// It was destroyed here, and stays so. Whoever wants it back all the same imports it into a new store.
+    StaysDestroyed {
+        /// When it was destroyed.
+        destroyed_ns: i64,
+    },
+}
+
+impl SealedStore {
+    /// Seals keys into an export that its own passphrase opens and that needs nothing else.
+    pub fn export(
+        &self,
+        selection: &ExportSelection,
+        passphrase: &Zeroizing<String>,
+        cost: Argon2Cost,
+    ) -> Result<Vec<u8>, KeyError> {
+        let (contents, keys) = self.read()?;
+        let places = match selection {
+            ExportSelection::All => {
+                let can_be = |state| !matches!(state, KeyState::Generated | KeyState::Destroyed);
+                let rows = contents.rows.iter().enumerate();
+                rows.filter(|(_, row)| can_be(row.key.record.state)).map(|(place, _)| place).collect()
+            }
+            ExportSelection::Keys(tags) => {
+                let mut places = Vec::with_capacity(tags.len());
+                for tag in tags {
+                    places.push(find(self.database.path(), &contents, tag, None)?);
+                }
+                places.sort_unstable();
+                places.dedup();
+                places
+            }
+        };
+        let exported = places.into_iter().map(|place| {
+            let stored = &contents.rows[place].key;
+            Ok(ExportedKey { record: stored.record.clone(), key: self.unwrap_key(stored, &keys)? })
+        });
+        encode_export(&exported.collect::<Result<Vec<_>, KeyError>>()?, passphrase, cost)
+    }
+
+    /// Takes the keys of an export in, all in one transaction, and reads them back; says what became of each.
+    ///
+    /// It may be repeated. A key that this store has keeps its record; one that was destroyed here stays destroyed. A key
+    /// that was filling its volume goes on doing so, unless this store fills that volume with another.
+    ///
+    /// Errors: [`KeyError::WrongExportPassphrase`], [`KeyError::ExportDamaged`].
+    pub fn import(
+        &mut self,
+        export: &[u8],
+        passphrase: &Zeroizing<String>,
+        now_ns: i64,
+    ) -> Result<Vec<ImportedKey>, KeyError> {
+        let decoded = KeyExport::decode(export).map_err(|error| match error {
+            FormatError::Version { found, supported, .. } => {
+                KeyError::Version { what: "the key export".to_owned(), found, supported }
+            }
+            other => KeyError::ExportDamaged { what: other.to_string() },
+        })?;
+        let exported = decoded.open(passphrase)?;
+        let imported = self.change(|contents, keys| {
+            let mut imported = Vec::with_capacity(exported.len());
+            for ExportedKey { record, key } in exported {
+                let (tag, volser) = (record.tag, record.volser.clone());
+                let known = contents.rows.iter().find(|row| row.key.record.tag == tag).map(|row| &row.key.record);
+                let outcome = match known {
+                    Some(KeyRecord { destroyed_ns: Some(destroyed_ns), .. }) => {
+                        ImportOutcome::StaysDestroyed { destroyed_ns: *destroyed_ns }
+                    }
+                    Some(_) => ImportOutcome::AlreadyPresent,
+                    None => {
+                        let wrapped = Some(wrap(&keys.wrapping, key.expose())?);
+                        let record = KeyRecord { imported_ns: Some(now_ns), ..record };
+                        let mut stored = StoredKey { record, wrapped };
+                        if contents.rows.iter().any(|row| is_protecting(&row.key, &volser)) {
+                            advance(&mut stored, KeyEvent::Superseded, now_ns)?;
+                        }
+                        let state = stored.record.state;
+                        contents.push(stored);
+                        ImportOutcome::Added(state)
+                    }
+                };
+                imported.push(ImportedKey { tag, volser, outcome });
+            }
+            Ok(imported)
+        })?;
+        let added = imported.iter().filter(|key| matches!(key.outcome, ImportOutcome::Added(_)));
+        self.prove_stored(&added.map(|key| key.tag).collect::<Vec<_>>())?;
+        Ok(imported)
+    }
+}

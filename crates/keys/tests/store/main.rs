@@ -1,0 +1,73 @@
+//! The sealed store as its callers see it.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod damage;
+mod destroy;
+mod golden;
+mod lives;
+mod processes;
+mod slots;
+mod transfer;
+mod unlocking;
+
+use std::path::{Path, PathBuf};
+
+use capstan_format::{Algorithm, KeyTag, Volser};
+use capstan_keys::{Argon2Cost, KeyError, SealedStore, Unlock};
+use tempfile::TempDir;
+use zeroize::Zeroizing;
+
+/// Argon2 parameters that cost next to nothing: the tests here are not about guessing.
+const CHEAP: Argon2Cost = Argon2Cost { memory_kib: 8, iterations: 1, lanes: 1 };
+/// 2026-09-21T14:13:20Z, in nanoseconds.
+const NOW_NS: i64 = 1_790_000_000_000_000_000;
+const GCM: Algorithm = Algorithm::Aes256Gcm;
+
+fn text(passphrase: &str) -> Zeroizing<String> {
+    Zeroizing::new(passphrase.to_owned())
+}
+
+fn passphrase(passphrase: &str) -> Unlock {
+    Unlock::passphrase(text(passphrase))
+}
+
+fn volser(name: &str) -> Volser {
+    Volser::new(name).unwrap()
+}
+
+/// A store with the passphrase `secret`, in a directory of its own.
+fn new_store() -> (TempDir, PathBuf, SealedStore) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("keys.sealed");
+    let store = SealedStore::create(&path, &passphrase("secret"), CHEAP).unwrap();
+    (directory, path, store)
+}
+
+fn reopen(path: &Path) -> SealedStore {
+    SealedStore::open(path, &passphrase("secret")).unwrap()
+}
+
+/// Issues a key and activates it, as a volume that is written does; gives its tag and its bytes.
+fn fill(store: &mut SealedStore, name: &str) -> (KeyTag, [u8; 32]) {
+    let key = store.key_for_new_volume(&volser(name), GCM, NOW_NS).unwrap();
+    store.activate(&volser(name), &key.tag(), NOW_NS + 1).unwrap();
+    (key.tag(), *key.expose())
+}
+
+#[track_caller]
+fn refused<T>(result: Result<T, KeyError>) -> KeyError {
+    match result {
+        Ok(_) => panic!("it was not refused"),
+        Err(error) => error,
+    }
+}
+
+/// The store file and everything SQLite puts beside it.
+fn files_of(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let directory = std::fs::read_dir(path.parent().unwrap()).unwrap();
+    directory.map(|entry| entry.unwrap().path()).map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
+}
+
+fn contains(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|window| window == needle)
+}

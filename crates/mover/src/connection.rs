@@ -1,0 +1,153 @@
+//! A connection: one source's stream, cut into chunks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use capstan_format::{BLOCK_HEADER_LEN, FileEntry, ObjectId};
+
+use crate::block::{Chunk, ChunkPlace};
+use crate::pack::Packer;
+use crate::pool::{BlockPool, Buffer};
+use crate::{Stopped, StreamSink};
+
+/// The sink that a source writes one connection's stream to.
+///
+/// Dropping it without [`Connection::finish`] leaves the object open: what was handed on stays, the rest is not reported.
+pub struct Connection {
+    stream: u64,
+    object: ObjectId,
+    number: u16,
+    first_sequence: u32,
+    pool: BlockPool,
+    packer: Packer,
+    stop: Arc<AtomicBool>,
+    buffer: Option<Buffer>,
+    filled: usize,
+    sequence: u32,
+    /// Offset of the current chunk.
+    offset: u64,
+    valid_len: u64,
+    entries: Vec<FileEntry>,
+}
+
+/// What ends with a chunk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Edge {
+    /// Nothing.
+    None,
+    /// A run of chunks; other blocks of the connection may stand elsewhere.
+    Run,
+    /// The connection.
+    Connection,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        stream: u64,
+        object: ObjectId,
+        number: u16,
+        pool: BlockPool,
+        packer: Packer,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            stream,
+            object,
+            number,
+            first_sequence: 0,
+            pool,
+            packer,
+            stop,
+            buffer: None,
+            filled: 0,
+            sequence: 0,
+            offset: 0,
+            valid_len: 0,
+            entries: Vec::new(),
+        }
+    }
+
+    /// Goes on with a stream where earlier blocks of it end, for a copy that lacks what comes then.
+    pub(crate) fn starting_at(mut self, sequence: u32, offset: u64) -> Self {
+        self.first_sequence = sequence;
+        self.sequence = sequence;
+        self.offset = offset;
+        self
+    }
+
+    /// Hands on what is left; more of the stream may stand on the volumes already.
+    pub fn finish_range(mut self) -> Result<(), Stopped> {
+        self.hand_on(Edge::Run)
+    }
+
+    /// Hands on what is left as the connection's last block. A connection always has one, even if it is empty.
+    pub fn finish(mut self) -> Result<(), Stopped> {
+        self.hand_on(Edge::Connection)
+    }
+
+    /// Hands on a chunk that is not full, so that a slow source's data does not wait for a checkpoint.
+    pub fn flush(&mut self) -> Result<(), Stopped> {
+        if self.filled > 0 || !self.entries.is_empty() { self.hand_on(Edge::None) } else { Ok(()) }
+    }
+
+    fn hand_on(&mut self, edge: Edge) -> Result<(), Stopped> {
+        if edge == Edge::Connection {
+            // A member that goes on in the next connection is reported there: this stream is whole all the same.
+            self.valid_len = self.position();
+        }
+        let buffer = match self.buffer.take() {
+            Some(buffer) => buffer,
+            None => self.pool.take()?,
+        };
+        let place = ChunkPlace {
+            stream: self.stream,
+            first_sequence: self.first_sequence,
+            closes: edge != Edge::None,
+            object: self.object,
+            connection: self.number,
+            sequence: self.sequence,
+            offset: self.offset,
+            plain_len: self.filled as u32,
+            last: edge == Edge::Connection,
+            valid_len: self.valid_len,
+        };
+        self.sequence = self.sequence.checked_add(1).expect("a connection has fewer than 2^32 blocks");
+        self.offset += self.filled as u64;
+        self.filled = 0;
+        self.packer.hand_on(Chunk { place, buffer, entries: std::mem::take(&mut self.entries) })
+    }
+}
+
+impl StreamSink for Connection {
+    fn space(&mut self) -> Result<&mut [u8], Stopped> {
+        if self.filled == self.pool.chunk_len() {
+            self.hand_on(Edge::None)?;
+        }
+        if self.buffer.is_none() {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Stopped);
+            }
+            self.buffer = Some(self.pool.take()?);
+        }
+        let buffer = self.buffer.as_mut().ok_or(Stopped)?;
+        Ok(&mut buffer[BLOCK_HEADER_LEN + self.filled..])
+    }
+
+    fn advance(&mut self, len: usize) {
+        self.filled += len;
+        assert!(self.filled <= self.pool.chunk_len(), "a source took more of a chunk than there was");
+    }
+
+    fn position(&self) -> u64 {
+        self.offset + self.filled as u64
+    }
+
+    fn connection(&self) -> u16 {
+        self.number
+    }
+
+    fn member(&mut self, entry: FileEntry) {
+        self.valid_len = self.position();
+        self.entries.push(entry);
+    }
+}

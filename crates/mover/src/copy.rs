@@ -1,0 +1,258 @@
+//! One copy of a session: a thread with its own queue, drive after drive until the session ends.
+//!
+//! Twin copies are written independently: each has its queue, its volumes, its checkpoints. A copy that fails is reported and
+//! the others go on; what it lacks is found in the catalog and copied later.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use capstan_format::{ObjectId, ObjectRecord, ObjectState, SessionRecord, Volser};
+use capstan_tape::Drive;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+
+use crate::MoverError;
+use crate::block::Block;
+use crate::meters::Meters;
+use crate::volume::FIRST_SESSION_LBN;
+use crate::writer::{Commit, Mounted, Taken, VolumeWriter};
+
+/// When a checkpoint is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckpointBounds {
+    /// After this many bytes on the volume.
+    pub bytes: u64,
+    /// After this long, if anything was written.
+    pub every: Duration,
+    /// After this many bytes of file entries, so that a checkpoint fits behind early warning.
+    pub entry_bytes: usize,
+}
+
+/// How a volume was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VolumeEnd {
+    /// Its last session is closed and there is room.
+    Closed,
+    /// Its last session is closed at early warning.
+    Full,
+    /// Writing failed; it is readable up to its last checkpoint.
+    Failed,
+}
+
+/// Why whoever runs the mover could not do its part.
+pub type HostError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a copy asks of whoever runs the mover. Called from the copy's thread; a call may take as long as an operator takes.
+pub trait CopyHost: Send {
+    /// Mounts the next volume to append to.
+    fn mount(&mut self) -> Result<Mounted, HostError>;
+
+    /// Records what a flush has made safe. Only after this returns may anything of it be reported as protected.
+    fn committed(&mut self, commit: &Commit) -> Result<(), HostError>;
+
+    /// Takes the drive back.
+    fn release(&mut self, drive: Box<dyn Drive>, volser: &Volser, end: VolumeEnd);
+
+    /// The time, nanoseconds since 1970.
+    fn now_ns(&self) -> i64;
+}
+
+pub(crate) enum Command {
+    Block(Arc<Block>),
+    Object(ObjectRecord),
+    /// All blocks of the object were sent.
+    ObjectEnd {
+        object: ObjectId,
+        ended_ns: i64,
+    },
+    Close,
+}
+
+pub(crate) struct CopyThread {
+    pub(crate) queue: Sender<Command>,
+    handle: JoinHandle<Result<(), MoverError>>,
+}
+
+/// What a copy is started with.
+pub(crate) struct CopyTask {
+    /// Its number, from 1.
+    pub(crate) number: u8,
+    /// Whether it is the one that the session's counters tell of.
+    pub(crate) first: bool,
+    pub(crate) record: SessionRecord,
+    pub(crate) bounds: CheckpointBounds,
+    pub(crate) chunk_len: usize,
+    pub(crate) queue_blocks: usize,
+    pub(crate) meters: Arc<Meters>,
+}
+
+impl CopyThread {
+    pub(crate) fn start(task: CopyTask, host: Box<dyn CopyHost>) -> Result<Self, MoverError> {
+        let (queue, commands) = bounded(task.queue_blocks.max(1));
+        let number = task.number;
+        let copy = Copy {
+            task,
+            host,
+            objects: HashMap::new(),
+            writer: None,
+            checkpointed: Instant::now(),
+            busy: Duration::ZERO,
+            idle: Duration::ZERO,
+        };
+        let thread = std::thread::Builder::new().name(format!("copy-{number}"));
+        let handle = thread.spawn(move || copy.run(&commands)).map_err(MoverError::Thread)?;
+        Ok(Self { queue, handle })
+    }
+
+    pub(crate) fn join(self) -> Result<(), MoverError> {
+        drop(self.queue);
+        self.handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+struct Copy {
+    task: CopyTask,
+    host: Box<dyn CopyHost>,
+    objects: HashMap<ObjectId, ObjectRecord>,
+    writer: Option<VolumeWriter>,
+    checkpointed: Instant,
+    busy: Duration,
+    idle: Duration,
+}
+
+impl Copy {
+    fn run(mut self, commands: &Receiver<Command>) -> Result<(), MoverError> {
+        let outcome = self.serve(commands);
+        if let Some(writer) = self.writer.take() {
+            let volser = writer.volser().clone();
+            let end = if outcome.is_ok() { VolumeEnd::Closed } else { VolumeEnd::Failed };
+            self.host.release(writer.into_drive(), &volser, end);
+        }
+        outcome
+    }
+
+    fn serve(&mut self, commands: &Receiver<Command>) -> Result<(), MoverError> {
+        loop {
+            let waiting = Instant::now();
+            let command = match commands.recv_timeout(self.task.bounds.every) {
+                Ok(command) => Some(command),
+                Err(RecvTimeoutError::Timeout) => None,
+                // The session was dropped rather than finished: what is flushed stays, the rest was never reported.
+                Err(RecvTimeoutError::Disconnected) => return Err(MoverError::Stopped),
+            };
+            self.idle += waiting.elapsed();
+            let working = Instant::now();
+            let done = match command {
+                Some(command) => self.apply(command)?,
+                None => false,
+            };
+            self.checkpoint_if_due()?;
+            self.busy += working.elapsed();
+            self.task.meters.drive_busy_ns.fetch_max(self.busy.as_nanos() as u64, Ordering::Relaxed);
+            self.task.meters.drive_idle_ns.fetch_max(self.idle.as_nanos() as u64, Ordering::Relaxed);
+            if done {
+                return Ok(());
+            }
+        }
+    }
+
+    fn apply(&mut self, command: Command) -> Result<bool, MoverError> {
+        match command {
+            Command::Block(block) => self.write(block)?,
+            Command::Object(mut record) => {
+                record.copy = self.task.number;
+                let object = record.object;
+                self.objects.insert(object, record);
+                self.writer()?.touch(object);
+            }
+            Command::ObjectEnd { object, ended_ns } => {
+                if let Some(record) = self.objects.get_mut(&object) {
+                    record.state = ObjectState::Complete;
+                    record.ended_ns = ended_ns;
+                }
+                self.writer()?.touch(object);
+            }
+            Command::Close => {
+                if self.writer.is_some() {
+                    self.checkpoint(true)?;
+                }
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn writer(&mut self) -> Result<&mut VolumeWriter, MoverError> {
+        if self.writer.is_none() {
+            let mounted = self.host.mount().map_err(MoverError::Host)?;
+            let mut writer = VolumeWriter::begin(mounted, self.task.record.clone())?;
+            // A volume that a session goes on to must name the objects it holds.
+            self.objects
+                .values()
+                .filter(|record| record.state == ObjectState::Open)
+                .for_each(|record| writer.touch(record.object));
+            self.checkpointed = Instant::now();
+            self.writer = Some(writer);
+        }
+        self.writer.as_mut().ok_or(MoverError::Stopped)
+    }
+
+    fn write(&mut self, block: Arc<Block>) -> Result<(), MoverError> {
+        let len = block.len() as u64;
+        if let Taken::NoRoom(block) = self.writer()?.write(block)? {
+            // Early warning was not seen: the session is closed if there is room for that, and the block goes on.
+            self.next_volume()?;
+            if let Taken::NoRoom(_) = self.writer()?.write(block)? {
+                let volser = self.writer()?.volser().clone();
+                let reason = "it has no room for a single block: give the pool larger volumes".to_owned();
+                return Err(MoverError::Misplaced { volser, lbn: FIRST_SESSION_LBN, reason });
+            }
+        }
+        if self.task.first {
+            self.task.meters.stored_bytes.fetch_add(len, Ordering::Relaxed);
+        }
+        if self.writer.as_ref().is_some_and(VolumeWriter::is_full) {
+            self.next_volume()?;
+        }
+        Ok(())
+    }
+
+    fn next_volume(&mut self) -> Result<(), MoverError> {
+        self.checkpoint(true)?;
+        if let Some(writer) = self.writer.take() {
+            let volser = writer.volser().clone();
+            self.host.release(writer.into_drive(), &volser, VolumeEnd::Full);
+        }
+        Ok(())
+    }
+
+    fn checkpoint_if_due(&mut self) -> Result<(), MoverError> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        let due = writer.bytes_since() >= self.task.bounds.bytes
+            || writer.entry_bytes() >= self.task.bounds.entry_bytes
+            || self.checkpointed.elapsed() >= self.task.bounds.every && writer.has_news();
+        if due {
+            self.checkpoint(false)?;
+            if self.writer.as_ref().is_some_and(VolumeWriter::is_full) {
+                self.next_volume()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&mut self, closed: bool) -> Result<(), MoverError> {
+        let now_ns = self.host.now_ns();
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        let commit = writer.checkpoint(&self.objects, self.task.chunk_len, closed, now_ns)?;
+        self.host.committed(&commit).map_err(MoverError::Host)?;
+        if self.task.first {
+            let stored = self.task.meters.stored_bytes.load(Ordering::Relaxed);
+            self.task.meters.flushed_bytes.store(stored, Ordering::Relaxed);
+        }
+        self.objects.retain(|_, record| record.state == ObjectState::Open);
+        self.checkpointed = Instant::now();
+        Ok(())
+    }
+}

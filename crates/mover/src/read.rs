@@ -1,0 +1,319 @@
+//! Reading back: which blocks, in which order, and the streams that come of them.
+//!
+//! A [`ReadPlan`] lists passes, one a volume, each a list of runs in tape order; it is made by a pure function of what is
+//! wanted and where it stands, and is shown before it is executed. Executing it reads each volume once, front to back, and
+//! feeds every stream's blocks to a thread of that stream, whatever the order they were interleaved in.
+//!
+//! A block that cannot be read from the copy that was planned is read from another copy at once; if there is none, the
+//! members that it holds fail, and every other member goes on.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use capstan_format::{ObjectId, Volser, VolumeId};
+
+/// A volume as the catalog knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumePlace {
+    /// Its barcode.
+    pub volser: Volser,
+    /// The life that the blocks were written in.
+    pub volume: VolumeId,
+}
+
+/// An extent of one stream on one volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExtentPlace {
+    /// Index of the volume in [`Wanted::volumes`].
+    pub volume: usize,
+    /// Which copy of the object it belongs to, from 1.
+    pub copy: u8,
+    /// The connection that its blocks name.
+    pub connection: u16,
+    /// Where that connection's stream begins in this one: 0, but for an object whose one member runs through all connections.
+    pub base: u64,
+    /// Where it begins.
+    pub first_lbn: u64,
+    /// How many blocks.
+    pub blocks: u32,
+    /// Offset of its first block in the stream.
+    pub offset: u64,
+    /// Bytes of the stream in it.
+    pub plain_len: u64,
+}
+
+/// One whole member that is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WantedMember {
+    /// Where it begins in the stream.
+    pub offset: u64,
+    /// Bytes in the stream, headers and padding included.
+    pub len: u64,
+    /// CRC32C of its content, for members that have content.
+    pub crc: u32,
+}
+
+/// One stream of which something is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedStream {
+    /// The object.
+    pub object: ObjectId,
+    /// The connection, or the first of those that are joined.
+    pub connection: u16,
+    /// Payload bytes of every block of an extent but its last.
+    pub chunk_len: u32,
+    /// What is wanted, by offset, without overlap.
+    pub members: Vec<WantedMember>,
+    /// Where it stands, all copies.
+    pub extents: Vec<ExtentPlace>,
+}
+
+/// What is wanted and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wanted {
+    /// Volumes that can be mounted.
+    pub volumes: Vec<VolumePlace>,
+    /// Streams.
+    pub streams: Vec<WantedStream>,
+}
+
+/// Consecutive blocks of one stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// Index of the stream.
+    pub stream: usize,
+    /// The connection that its blocks name.
+    pub connection: u16,
+    /// Where that connection's stream begins in this one.
+    pub base: u64,
+    /// First block.
+    pub lbn: u64,
+    /// How many.
+    pub blocks: u32,
+    /// Offset of the first block in the stream.
+    pub offset: u64,
+    /// Bytes of the stream in the run.
+    pub plain_len: u64,
+}
+
+/// One mount of one volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pass {
+    /// Index of the volume.
+    pub volume: usize,
+    /// What is read from it, in tape order.
+    pub runs: Vec<Run>,
+}
+
+/// What will be read, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReadPlan {
+    /// Volumes in mount order.
+    pub passes: Vec<Pass>,
+    /// Ranges of streams that no copy holds.
+    pub missing: Vec<(usize, Range<u64>)>,
+}
+
+impl Pass {
+    /// Blocks that are read.
+    pub fn blocks(&self) -> u64 {
+        self.runs.iter().map(|run| u64::from(run.blocks)).sum()
+    }
+
+    /// Blocks between the first and the last that are passed over.
+    pub fn blocks_skipped(&self) -> u64 {
+        let begin = self.runs.iter().map(|run| run.lbn).min().unwrap_or(0);
+        let end = self.runs.iter().map(|run| run.lbn + u64::from(run.blocks)).max().unwrap_or(0);
+        (end - begin).saturating_sub(self.blocks())
+    }
+}
+
+impl ReadPlan {
+    /// Blocks that will be read.
+    pub fn blocks(&self) -> u64 {
+        self.passes.iter().flat_map(|pass| &pass.runs).map(|run| u64::from(run.blocks)).sum()
+    }
+
+    /// Blocks between the first and the last of each pass that will be passed over.
+    pub fn blocks_skipped(&self) -> u64 {
+        self.passes.iter().map(Pass::blocks_skipped).sum()
+    }
+
+    /// Times the tape goes elsewhere than on.
+    pub fn locates(&self) -> u64 {
+        let jumps = self.passes.iter().map(|pass| {
+            let pairs = pass.runs.iter().zip(pass.runs.iter().skip(1));
+            1 + pairs.filter(|(a, b)| a.lbn + u64::from(a.blocks) != b.lbn).count() as u64
+        });
+        jumps.sum()
+    }
+}
+
+/// Orders what is wanted: the lowest copy that has it, each volume once, in an order in which every stream comes front to back.
+pub fn plan_reads(wanted: &Wanted) -> ReadPlan {
+    let mut missing = Vec::new();
+    let mut joined_runs: Vec<(usize, Run)> = Vec::new();
+    let mut by_volume: BTreeMap<usize, Vec<Run>> = BTreeMap::new();
+    // A volume's rank: how late in its streams it comes, so that spanned streams are read in order.
+    let mut rank: BTreeMap<usize, (ObjectId, u64)> = BTreeMap::new();
+    for (stream, wanted_stream) in wanted.streams.iter().enumerate() {
+        let mut extents: Vec<_> = wanted_stream.extents.iter().collect();
+        extents.sort_by_key(|extent| (extent.copy, extent.offset));
+        let joins = extents.iter().any(|extent| extent.base > 0);
+        for range in merged(&wanted_stream.members) {
+            let mut at = range.start;
+            while at < range.end {
+                let covers = |extent: &&&ExtentPlace| extent.offset <= at && at < extent.offset + extent.plain_len;
+                let Some(extent) = extents.iter().find(covers) else {
+                    let next = extents.iter().map(|extent| extent.offset).filter(|&offset| offset > at).min();
+                    let end = next.unwrap_or(range.end).min(range.end);
+                    missing.push((stream, at..end));
+                    at = end;
+                    continue;
+                };
+                let end = range.end.min(extent.offset + extent.plain_len);
+                let run = clip(extent, stream, wanted_stream.chunk_len, at..end);
+                at = end;
+                if joins {
+                    joined_runs.push((extent.volume, run));
+                    continue;
+                }
+                let key = (wanted_stream.object, extent.offset);
+                rank.entry(extent.volume).and_modify(|old| *old = (*old).min(key)).or_insert(key);
+                by_volume.entry(extent.volume).or_default().push(run);
+            }
+        }
+    }
+    let mut passes: Vec<_> = by_volume
+        .into_iter()
+        .map(|(volume, mut runs)| {
+            runs.sort_by_key(|run| run.lbn);
+            Pass { volume, runs: joined(runs) }
+        })
+        .collect();
+    passes.sort_by_key(|pass| rank[&pass.volume]);
+    // A stream that joins several connections must come front to back, whatever its blocks' order on the tape: it goes last,
+    // by its own offsets, with a further mount wherever the next piece is on another volume.
+    joined_runs.sort_by_key(|(_, run)| (run.stream, run.offset));
+    for (volume, run) in joined_runs {
+        match passes.last_mut().filter(|pass| pass.volume == volume) {
+            Some(pass) => pass.runs.push(run),
+            None => passes.push(Pass { volume, runs: vec![run] }),
+        }
+    }
+    ReadPlan { passes, missing }
+}
+
+/// The blocks of an extent that hold a range of its stream.
+fn clip(extent: &ExtentPlace, stream: usize, chunk_len: u32, range: Range<u64>) -> Run {
+    let chunk_len = u64::from(chunk_len.max(1));
+    let last_block = u64::from(extent.blocks.max(1)) - 1;
+    let first = ((range.start - extent.offset) / chunk_len).min(last_block);
+    let last = ((range.end - 1 - extent.offset) / chunk_len).min(last_block);
+    let offset = extent.offset + first * chunk_len;
+    let end =
+        if last == last_block { extent.offset + extent.plain_len } else { extent.offset + (last + 1) * chunk_len };
+    Run {
+        stream,
+        connection: extent.connection,
+        base: extent.base,
+        lbn: extent.first_lbn + first,
+        blocks: (last - first + 1) as u32,
+        offset,
+        plain_len: end.saturating_sub(offset),
+    }
+}
+
+/// Members to ranges: neighbours become one.
+fn merged(members: &[WantedMember]) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for member in members.iter().filter(|member| member.len > 0) {
+        let end = member.offset + member.len;
+        match ranges.last_mut() {
+            Some(last) if last.end >= member.offset => last.end = last.end.max(end),
+            _ => ranges.push(member.offset..end),
+        }
+    }
+    ranges
+}
+
+/// Runs that overlap (two ranges in one block) or follow each other become one.
+fn joined(runs: Vec<Run>) -> Vec<Run> {
+    let mut out: Vec<Run> = Vec::new();
+    for run in runs {
+        if let Some(last) = out.last_mut() {
+            let last_end = last.lbn + u64::from(last.blocks);
+            let run_end = run.lbn + u64::from(run.blocks);
+            if last.stream == run.stream
+                && last.connection == run.connection
+                && run.lbn <= last_end
+                && run.offset <= last.offset + last.plain_len
+            {
+                if run_end > last_end {
+                    last.blocks = (run_end - last.lbn) as u32;
+                    last.plain_len = run.offset + run.plain_len - last.offset;
+                }
+                continue;
+            }
+        }
+        out.push(run);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(offset: u64, len: u64) -> WantedMember {
+        WantedMember { offset, len, crc: 0 }
+    }
+
+    fn wanted(members: Vec<WantedMember>, extents: Vec<ExtentPlace>) -> Wanted {
+        let volume = |name: &str| VolumePlace { volser: Volser::new(name).expect("a volser"), volume: VolumeId(1) };
+        let stream = WantedStream { object: ObjectId([1; 16]), connection: 0, chunk_len: 100, members, extents };
+        Wanted { volumes: vec![volume("A"), volume("B")], streams: vec![stream] }
+    }
+
+    fn extent(volume: usize, copy: u8, first_lbn: u64, blocks: u32, offset: u64) -> ExtentPlace {
+        ExtentPlace {
+            volume,
+            copy,
+            connection: 0,
+            base: 0,
+            first_lbn,
+            blocks,
+            offset,
+            plain_len: u64::from(blocks) * 100,
+        }
+    }
+
+    #[test]
+    fn one_file_reads_only_its_blocks() {
+        let plan = plan_reads(&wanted(vec![member(250, 100)], vec![extent(0, 1, 10, 50, 0)]));
+        let run = Run { stream: 0, connection: 0, base: 0, lbn: 12, blocks: 2, offset: 200, plain_len: 200 };
+        assert_eq!(plan.passes, [Pass { volume: 0, runs: vec![run] }]);
+        assert_eq!((plan.blocks(), plan.blocks_skipped(), plan.locates()), (2, 0, 1));
+    }
+
+    #[test]
+    fn two_files_in_one_block_read_it_once() {
+        let plan = plan_reads(&wanted(vec![member(10, 20), member(60, 20)], vec![extent(0, 1, 10, 50, 0)]));
+        assert_eq!(plan.blocks(), 1);
+    }
+
+    #[test]
+    fn a_spanned_stream_mounts_its_volumes_in_order() {
+        let extents = vec![extent(1, 1, 3, 5, 0), extent(0, 1, 3, 5, 500)];
+        let plan = plan_reads(&wanted(vec![member(0, 1000)], extents));
+        assert_eq!(plan.passes.iter().map(|pass| pass.volume).collect::<Vec<_>>(), [1, 0]);
+    }
+
+    #[test]
+    fn what_one_copy_lacks_comes_from_the_other() {
+        let extents = vec![extent(0, 1, 3, 2, 0), extent(1, 2, 3, 5, 0)];
+        let plan = plan_reads(&wanted(vec![member(0, 600)], extents));
+        assert_eq!(plan.passes.len(), 2);
+        assert_eq!(plan.missing, [(0, 500..600)]);
+    }
+}

@@ -1,0 +1,227 @@
+//! What becomes of streams that are read back: files in a target directory, or a verdict on every checksum.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use capstan_format::{crc32c_append, crc32c_append_zeros};
+
+use crate::extract::{Choice, ExtractError, MemberReader, Outcome, Piece, StreamError, Target};
+use crate::feed::{ReadHost, ReadReport, StreamReader, read_streams};
+use crate::read::{ReadPlan, Wanted, WantedMember};
+
+/// Live counters of a restore or a verification, and the switch that stops it.
+#[derive(Debug, Default)]
+pub struct RestoreWatch {
+    /// Members done.
+    pub members: AtomicU64,
+    /// Bytes of their content.
+    pub bytes: AtomicU64,
+    /// Set it to stop at the next member.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// A member that could not be given back as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedMember {
+    /// Index of its stream.
+    pub stream: usize,
+    /// Where it begins in the stream.
+    pub offset: u64,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// How streams were given back.
+#[derive(Debug)]
+pub struct StreamsReport {
+    /// What reading met.
+    pub read: ReadReport,
+    /// Members that failed, by stream and offset.
+    pub failed: Vec<FailedMember>,
+    /// What ended the work before its end: a full disk, for one.
+    pub fatal: Option<ExtractError>,
+}
+
+/// Shared by the threads of one run.
+#[derive(Default)]
+struct Verdicts {
+    failed: Mutex<BTreeMap<(usize, u64), String>>,
+    fatal: Mutex<Option<ExtractError>>,
+}
+
+impl Verdicts {
+    fn fail(&self, stream: usize, offset: u64, reason: String) {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.entry((stream, offset)).or_insert(reason);
+    }
+
+    fn into_report(self, read: ReadReport) -> StreamsReport {
+        let failed = self.failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let failed = failed.into_iter().map(|((stream, offset), reason)| FailedMember { stream, offset, reason });
+        let fatal = self.fatal.into_inner().unwrap_or_else(PoisonError::into_inner);
+        StreamsReport { read, failed: failed.collect(), fatal }
+    }
+}
+
+/// Writes what is wanted below a target. Links and directories' metadata are left to [`Target::finish`].
+pub fn restore_streams(
+    wanted: &Wanted,
+    plan: &ReadPlan,
+    host: &mut dyn ReadHost,
+    target: &Target,
+    watch: &RestoreWatch,
+) -> StreamsReport {
+    let verdicts = Verdicts::default();
+    let consume = |stream: usize, reader: &mut StreamReader<'_>| {
+        let mut extractor = target.extractor();
+        each_range(reader, watch, |reader, range, members| {
+            let begin = range.start;
+            let mut at = 0;
+            let mut done = |done: &crate::extract::MemberDone<'_>| {
+                watch.members.fetch_add(1, Ordering::Relaxed);
+                watch.bytes.fetch_add(done.bytes, Ordering::Relaxed);
+                while members.get(at).is_some_and(|member| member.offset < begin + done.offset) {
+                    at += 1;
+                }
+                let written = done.outcome == Outcome::Written;
+                if let (true, Some(crc), Some(member)) = (written, done.crc, members.get(at))
+                    && crc != member.crc
+                {
+                    verdicts.fail(stream, member.offset, checksum_words(member.crc, crc));
+                }
+            };
+            let extracted = extractor.extract(&mut reader.range(range), &mut |_| Choice::Take, &mut done);
+            match extracted {
+                Ok(()) => Step::Done,
+                Err(ExtractError::Stream(error)) => broken(&verdicts, stream, begin, members, &error),
+                Err(fatal) => {
+                    watch.stop.store(true, Ordering::Relaxed);
+                    let mut first = verdicts.fatal.lock().unwrap_or_else(PoisonError::into_inner);
+                    first.get_or_insert(fatal);
+                    Step::Stop
+                }
+            }
+        });
+    };
+    let read = read_streams(wanted, plan, host, &watch.stop, &consume);
+    verdicts.into_report(read)
+}
+
+/// Reads what is wanted and compares every file's checksum.
+pub fn verify_streams(
+    wanted: &Wanted,
+    plan: &ReadPlan,
+    host: &mut dyn ReadHost,
+    watch: &RestoreWatch,
+) -> StreamsReport {
+    let verdicts = Verdicts::default();
+    let consume = |stream: usize, reader: &mut StreamReader<'_>| {
+        each_range(reader, watch, |reader, range, members| {
+            let begin = range.start;
+            let checked = check_members(&mut reader.range(range), begin, members, watch, &mut |offset, reason| {
+                verdicts.fail(stream, offset, reason);
+            });
+            match checked {
+                Ok(()) => Step::Done,
+                Err(error) => broken(&verdicts, stream, begin, members, &error),
+            }
+        });
+    };
+    let read = read_streams(wanted, plan, host, &watch.stop, &consume);
+    verdicts.into_report(read)
+}
+
+fn check_members(
+    bytes: &mut dyn std::io::BufRead,
+    begin: u64,
+    members: &[WantedMember],
+    watch: &RestoreWatch,
+    fail: &mut dyn FnMut(u64, String),
+) -> Result<(), StreamError> {
+    let mut reader = MemberReader::new(bytes);
+    // One wanted member may be several in the stream: standard input is cut into segments.
+    let mut open: Option<(&WantedMember, u32)> = None;
+    let mut left = members.iter().peekable();
+    while let Some((head, mut content)) = reader.next()? {
+        let offset = begin + head.offset;
+        while let Some(member) = left.next_if(|member| member.offset <= offset) {
+            settle(open.replace((member, 0)), fail);
+            if member.offset != offset {
+                fail(member.offset, "no member begins here".to_owned());
+            }
+        }
+        let Some((_, crc)) = &mut open else { continue };
+        let mut len = 0;
+        while let Some(piece) = content.next_piece()? {
+            match piece {
+                Piece::Data { bytes, .. } => {
+                    *crc = crc32c_append(*crc, bytes);
+                    len += bytes.len() as u64;
+                }
+                Piece::Hole { len: hole, .. } => *crc = crc32c_append_zeros(*crc, hole),
+            }
+        }
+        watch.members.fetch_add(1, Ordering::Relaxed);
+        watch.bytes.fetch_add(len, Ordering::Relaxed);
+    }
+    settle(open, fail);
+    Ok(())
+}
+
+/// Compares the checksum of a member that has ended.
+fn settle(ended: Option<(&WantedMember, u32)>, fail: &mut dyn FnMut(u64, String)) {
+    if let Some((member, crc)) = ended.filter(|(member, crc)| member.crc != *crc) {
+        fail(member.offset, checksum_words(member.crc, crc));
+    }
+}
+
+fn checksum_words(expected: u32, found: u32) -> String {
+    format!("its content has checksum {found:08x}, the catalog says {expected:08x}")
+}
+
+enum Step {
+    Done,
+    /// Go on behind this member, counted in the range.
+    SkipTo(usize),
+    Stop,
+}
+
+/// Calls `run` with each run of neighbouring members; where one is broken, again with what lies behind it.
+fn each_range(
+    reader: &mut StreamReader<'_>,
+    watch: &RestoreWatch,
+    mut run: impl FnMut(&mut StreamReader<'_>, Range<u64>, &[WantedMember]) -> Step,
+) {
+    let members = reader.members();
+    let mut first = 0;
+    while first < members.len() && !watch.stop.load(Ordering::Relaxed) {
+        let mut end = members[first].offset + members[first].len;
+        let mut last = first + 1;
+        while members.get(last).is_some_and(|member| member.offset == end) {
+            end += members[last].len;
+            last += 1;
+        }
+        match run(reader, members[first].offset..end, &members[first..last]) {
+            Step::Done => first = last,
+            Step::SkipTo(next) => first += next,
+            Step::Stop => return,
+        }
+    }
+}
+
+/// The member in which a stream broke fails; those behind it are tried again.
+fn broken(verdicts: &Verdicts, stream: usize, begin: u64, members: &[WantedMember], error: &StreamError) -> Step {
+    let (StreamError::Read { offset, .. } | StreamError::Malformed { offset, .. } | StreamError::Truncated { offset }) =
+        error;
+    let at = begin + offset;
+    let hit = members.partition_point(|member| member.offset + member.len <= at).min(members.len() - 1);
+    verdicts.fail(stream, members[hit].offset, explain(error));
+    Step::SkipTo(hit + 1)
+}
+
+fn explain(error: &StreamError) -> String {
+    let source = std::error::Error::source(error);
+    source.map_or_else(|| error.to_string(), ToString::to_string)
+}

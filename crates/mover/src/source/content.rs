@@ -1,0 +1,165 @@
+//! Content of a file, read into the stream.
+
+use std::os::fd::BorrowedFd;
+
+use capstan_format::pax::{DataExtent, padding};
+use capstan_format::{crc32c_append, crc32c_append_zeros};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::{Errno, pread};
+
+use crate::{Stopped, StreamSink};
+
+/// Data extents of a file that are kept; behind the last of them holes are stored as zeros, so that a file with more holes
+/// than anyone makes on purpose does not fill the memory.
+pub(crate) const EXTENTS_MAX: usize = 65_536;
+
+/// What is passed over where reading fails: the sector size of today's disks.
+const FAILED_LEN: u64 = 4_096;
+/// Failures in one file after which the rest of it is given up. A dying disk may take seconds for each.
+const FAILURES_MAX: u32 = 256;
+
+/// How the reading of some content went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// All of it was there, and no more was noticed.
+    Whole,
+    /// There is more behind it now.
+    More,
+    /// The file ended early; zeros stand for the rest.
+    Short,
+    /// Reading failed somewhere; zeros stand for what could not be read.
+    Failed(Errno),
+}
+
+/// Content that was taken into the stream.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Content {
+    pub(crate) crc: u32,
+    /// System calls that brought data: content that came with one was read in one instant, as good as.
+    pub(crate) pieces: u32,
+    pub(crate) read: Read,
+}
+
+impl Content {
+    pub(crate) const EMPTY: Self = Self { crc: 0, pieces: 0, read: Read::Whole };
+}
+
+/// What is done about bytes behind those that are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beyond {
+    /// One byte more is asked for where the chunk has room, so that growth is noticed without another system call.
+    Probe,
+    /// Nothing.
+    Ignore,
+}
+
+/// Appends `len` bytes of the file from `offset` to the stream, no matter what: zeros stand for what is not there.
+pub(crate) fn copy<S: StreamSink>(
+    sink: &mut S,
+    fd: BorrowedFd<'_>,
+    (mut offset, mut len): (u64, u64),
+    beyond: Beyond,
+    content: &mut Content,
+    mut passed: impl FnMut(u64),
+) -> Result<(), Stopped> {
+    let mut failures = 0;
+    while len > 0 {
+        let space = sink.space()?;
+        let probe = u64::from(beyond == Beyond::Probe);
+        let wanted = usize::try_from(len.saturating_add(probe)).unwrap_or(usize::MAX).min(space.len());
+        let got = match pread(fd, &mut space[..wanted], offset) {
+            Ok(0) => {
+                content.read = Read::Short;
+                break;
+            }
+            Ok(got) => got,
+            Err(Errno::INTR) => continue,
+            Err(error) => {
+                content.read = Read::Failed(error);
+                failures += 1;
+                if failures == FAILURES_MAX {
+                    break;
+                }
+                let skipped = len.min(FAILED_LEN - offset % FAILED_LEN);
+                zeros(sink, skipped)?;
+                content.crc = crc32c_append_zeros(content.crc, skipped);
+                offset += skipped;
+                len -= skipped;
+                continue;
+            }
+        };
+        let mut taken = got;
+        if got as u64 > len {
+            taken = len as usize;
+            if content.read == Read::Whole {
+                content.read = Read::More;
+            }
+        }
+        content.crc = crc32c_append(content.crc, &space[..taken]);
+        content.pieces += 1;
+        sink.advance(taken);
+        offset += taken as u64;
+        len -= taken as u64;
+        passed(taken as u64);
+    }
+    zeros(sink, len)?;
+    content.crc = crc32c_append_zeros(content.crc, len);
+    Ok(())
+}
+
+/// Appends zeros.
+pub(crate) fn zeros<S: StreamSink>(sink: &mut S, mut len: u64) -> Result<(), Stopped> {
+    while len > 0 {
+        let space = sink.space()?;
+        let part = usize::try_from(len).unwrap_or(usize::MAX).min(space.len());
+        space[..part].fill(0);
+        sink.advance(part);
+        len -= part as u64;
+    }
+    Ok(())
+}
+
+/// Appends the padding behind content of this length.
+pub(crate) fn pad<S: StreamSink>(sink: &mut S, len: u64) -> Result<(), Stopped> {
+    zeros(sink, padding(len) as u64)
+}
+
+/// Whether a file's holes are all in its map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mapped {
+    /// It has no hole, or the file system does not tell.
+    Solid,
+    /// All of them.
+    Holes,
+    /// It has more extents than are kept; the last of the map runs to the end.
+    Cut,
+}
+
+/// Asks the file system where a file has data.
+pub(crate) fn map_extents(fd: BorrowedFd<'_>, size: u64, extents: &mut Vec<DataExtent>) -> Mapped {
+    extents.clear();
+    let mut at = 0;
+    while at < size {
+        let start = match seek(fd, SeekFrom::Data(at)) {
+            Ok(start) if start < size => start,
+            // No data up to the end.
+            Ok(_) | Err(Errno::NXIO) => return Mapped::Holes,
+            Err(_) => return Mapped::Solid,
+        };
+        let end = match seek(fd, SeekFrom::Hole(start)) {
+            Ok(end) if end > start => end.min(size),
+            // The file changes under us: what is left is taken as data.
+            _ => size,
+        };
+        if start == 0 && end == size {
+            return Mapped::Solid;
+        }
+        if extents.len() == EXTENTS_MAX - 1 {
+            extents.push(DataExtent { offset: start, len: size - start });
+            return Mapped::Cut;
+        }
+        extents.push(DataExtent { offset: start, len: end - start });
+        at = end;
+    }
+    Mapped::Holes
+}

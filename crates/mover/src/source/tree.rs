@@ -1,0 +1,206 @@
+//! The tree source: directories and files, walked by all connections at once.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use capstan_format::{EntryFlags, EntryKind};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::SourceError;
+use super::emit::Emitter;
+use super::exclude::Excludes;
+use super::links::Links;
+use super::owners::OwnerNames;
+use super::queue::Queue;
+use super::report::{Progress, SourceReport};
+use super::walker::Walker;
+use crate::{Baseline, Stopped, StreamSink};
+
+/// What a walk does where another file system is mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mounts {
+    /// It goes on, except into file systems that the kernel makes up (`proc`, `sysfs`, ...), unless they are named as a source.
+    #[default]
+    Cross,
+    /// It stores the mount point and goes no further.
+    Stay,
+}
+
+/// What to leave out of a tree.
+#[derive(Debug, Clone, Default)]
+pub struct TreeOptions {
+    /// Patterns of what is left out: one with a slash is matched on the path from the root of the file system, one without on
+    /// the last component; `*` does not cross a slash, `**` does. What matches is left out with everything below it.
+    pub excludes: Vec<String>,
+    /// What to do at mount points.
+    pub mounts: Mounts,
+}
+
+/// One source as it was given.
+#[derive(Debug)]
+pub(crate) struct Root {
+    /// What is opened.
+    pub(crate) name: CString,
+    /// Its path in the object.
+    pub(crate) path: Vec<u8>,
+}
+
+/// Directories and files to be read as one object.
+///
+/// A source `/usr/share` gives members `usr/share/...`, the root directory gives `.` and then `usr/...`.
+#[derive(Debug)]
+pub struct TreeSource {
+    pub(crate) roots: Vec<Root>,
+    pub(crate) excludes: Excludes,
+    pub(crate) mounts: Mounts,
+    pub(crate) owners: OwnerNames,
+}
+
+impl TreeSource {
+    /// A source of these paths. One that lies below another is dropped, since the other holds it.
+    pub fn new(paths: &[PathBuf], options: &TreeOptions) -> Result<Self, SourceError> {
+        let mut roots: Vec<Root> = Vec::new();
+        for path in paths {
+            let member = member_path(path)?;
+            let name =
+                CString::new(path.as_os_str().as_bytes()).map_err(|_| SourceError::Path { path: path.clone() })?;
+            roots.push(Root { name, path: member });
+        }
+        roots.sort_by(|a, b| a.path.cmp(&b.path));
+        let paths: Vec<Vec<u8>> = roots.iter().map(|root| root.path.clone()).collect();
+        let mut number = 0;
+        roots.retain(|root| {
+            number += 1;
+            !paths[..number - 1].iter().any(|above| is_below(&root.path, above))
+        });
+        if roots.is_empty() {
+            return Err(SourceError::Nothing);
+        }
+        let excludes = Excludes::new(&options.excludes)?;
+        Ok(Self { roots, excludes, mounts: options.mounts, owners: OwnerNames::read() })
+    }
+
+    /// Walks the tree on one thread for each connection and writes it into their streams.
+    ///
+    /// Which connection gets which file is decided as it goes. With one connection the order is depth first, and each
+    /// directory lies before its content; with several, all content lies before the hard links to it when the streams are
+    /// laid end to end in the order of the slice. The two blocks of zeros that end a tar archive are left to whoever lays them so.
+    ///
+    /// With a baseline only what is new or changed is written, and what is missing becomes a [`EntryKind::Deleted`] entry;
+    /// what is excluded now counts as missing, what lies below a directory that could not be read does not.
+    pub fn run<S: StreamSink>(
+        &self,
+        sinks: &mut [S],
+        baseline: Option<&dyn Baseline>,
+        progress: &Progress,
+    ) -> Result<SourceReport, SourceError> {
+        let descriptors = raise_descriptor_limit();
+        let walk = Walk {
+            source: self,
+            baseline,
+            queue: Queue::new(self.roots.len(), descriptors / 2),
+            // Two batches of each connection are open at a time; all together take a quarter of what there is.
+            connections: sinks.len(),
+            files_max: descriptors / 8 / sinks.len().max(1),
+            links: Links::default(),
+            kept: Mutex::new(Vec::new()),
+        };
+        let Some((last, others)) = sinks.split_last_mut() else { return Err(SourceError::NoConnection) };
+        let walk = &walk;
+        thread::scope(|scope| {
+            let others: Vec<_> = others
+                .iter_mut()
+                .map(|sink| scope.spawn(move || Walker::new(walk, sink, progress).run().map(|emitter| emitter.report)))
+                .collect();
+            let last = Walker::new(walk, last, progress).run();
+            // The links are all known once all connections are done.
+            let mut parts = Vec::new();
+            for other in others {
+                parts.push(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+            }
+            let mut report = walk.finish(last?)?;
+            parts.into_iter().for_each(|part| report.merge(part));
+            Ok(report)
+        })
+    }
+}
+
+/// What the connections of one run share.
+pub(crate) struct Walk<'a> {
+    pub(crate) source: &'a TreeSource,
+    pub(crate) baseline: Option<&'a dyn Baseline>,
+    pub(crate) queue: Queue,
+    /// How many walk.
+    pub(crate) connections: usize,
+    /// Files that a batch may have.
+    pub(crate) files_max: usize,
+    pub(crate) links: Links,
+    /// Paths that could not be looked into: what the base has below them stays.
+    kept: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Walk<'_> {
+    /// Notes that nothing at or below a path counts as deleted.
+    pub(crate) fn keep_state_below(&self, path: &[u8]) {
+        if self.baseline.is_some() {
+            self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(path.to_vec());
+        }
+    }
+
+    /// What comes after all content: hard links, then what is no longer there.
+    fn finish<S: StreamSink>(&self, mut emitter: Emitter<'_, S>) -> Result<SourceReport, Stopped> {
+        for link in self.links.take() {
+            emitter.bare(&link.path, EntryKind::HardLink, &link.metadata, &link.target, b"")?;
+        }
+        if let Some(baseline) = self.baseline {
+            let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            baseline.for_each_missing(&mut |path| {
+                if !kept.iter().any(|above| path == &above[..] || is_below(path, above)) {
+                    emitter.absent(path, EntryKind::Deleted, EntryFlags::default(), None);
+                    emitter.report.deleted += 1;
+                }
+            });
+        }
+        Ok(emitter.report)
+    }
+}
+
+/// Whether a path lies below another, in terms of the object's paths.
+fn is_below(path: &[u8], above: &[u8]) -> bool {
+    above == b"." || path == above || path.strip_prefix(above).is_some_and(|rest| rest.starts_with(b"/"))
+}
+
+/// A source's path in the object: without slashes at its ends, without empty and `.` components.
+pub(crate) fn member_path(path: &Path) -> Result<Vec<u8>, SourceError> {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.is_empty() {
+        return Err(SourceError::Path { path: path.to_owned() });
+    }
+    let mut member = Vec::with_capacity(bytes.len());
+    for component in bytes.split(|&byte| byte == b'/') {
+        match component {
+            b"" | b"." => continue,
+            b".." => return Err(SourceError::Path { path: path.to_owned() }),
+            _ => {}
+        }
+        if !member.is_empty() {
+            member.push(b'/');
+        }
+        member.extend_from_slice(component);
+    }
+    if member.is_empty() {
+        member.push(b'.');
+    }
+    Ok(member)
+}
+
+/// Lets the process open as many files as it may; returns how many.
+fn raise_descriptor_limit() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let current = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
+    usize::try_from(current.unwrap_or(1 << 20)).unwrap_or(usize::MAX)
+}

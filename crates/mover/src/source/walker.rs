@@ -1,0 +1,289 @@
+//! One connection's walk: takes work off the shared stack, enters directories, and gathers what is in them into batches.
+//!
+//! Everything is opened relative to its open directory, one name at a time and never through a symbolic link, so that paths
+//! may be as long as they like and a directory that is exchanged for a link while we walk leads nowhere else.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use capstan_format::{EntryFlags, EntryKind};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, fstatfs, openat, statat};
+use rustix::io::Errno;
+
+use super::attributes::{AttributeReader, AttributesOf};
+use super::batch::{BATCH_BYTES, Batch, COLD_FILES, State, Temperature, WARM_FILES};
+use super::emit::Emitter;
+use super::filesystem::is_pseudo;
+use super::listing::{Lister, Rest};
+use super::metadata::FileMetadata;
+use super::queue::{Directory, Parent, Work};
+use super::report::{ProblemKind, Progress};
+use super::tree::{Mounts, Walk};
+use crate::{Stopped, StreamSink, Verdict};
+
+/// How directories are opened.
+const DIRECTORY_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// One connection's walk.
+pub(crate) struct Walker<'a, S> {
+    pub(super) walk: &'a Walk<'a>,
+    pub(super) emitter: Emitter<'a, S>,
+    pub(super) attributes: AttributeReader,
+    lister: Lister,
+    /// What is being gathered.
+    gathered: Batch,
+    /// What was opened and announced, and waits for the disk while more is gathered.
+    announced: Batch,
+    /// Files to gather.
+    files_max: usize,
+    /// `O_NOATIME` while opening may leave access times alone; the kernel allows that to owners and to root only.
+    no_access_time: OFlags,
+}
+
+impl<'a, S: StreamSink> Walker<'a, S> {
+    pub(crate) fn new(walk: &'a Walk<'a>, sink: &'a mut S, progress: &'a Progress) -> Self {
+        Self {
+            walk,
+            emitter: Emitter::new(sink, &walk.source.owners, progress),
+            attributes: AttributeReader::new(),
+            lister: Lister::new(),
+            gathered: Batch::default(),
+            announced: Batch::default(),
+            files_max: WARM_FILES,
+            no_access_time: OFlags::NOATIME,
+        }
+    }
+
+    /// Walks until nothing is left.
+    pub(crate) fn run(mut self) -> Result<Emitter<'a, S>, Stopped> {
+        let result = self.walk_all();
+        if result.is_err() {
+            self.walk.queue.stop();
+        }
+        if self.walk.queue.stopped() { Err(Stopped) } else { Ok(self.emitter) }
+    }
+
+    fn walk_all(&mut self) -> Result<(), Stopped> {
+        loop {
+            let idle = self.gathered.is_empty() && self.announced.is_empty();
+            let room = self.files_max.saturating_sub(self.gathered.len());
+            // Waits only with empty hands, so that what was gathered is not held up.
+            let queue = &self.walk.queue;
+            match if idle { queue.take(room) } else { queue.try_take(room) } {
+                Some(work) => self.gather(&work),
+                None if idle => return Ok(()),
+                None => self.rotate()?,
+            }
+            if self.gathered.len() >= self.files_max {
+                self.rotate()?;
+            }
+        }
+    }
+
+    /// Opens what was gathered, and reads it, or what was announced before it.
+    fn rotate(&mut self) -> Result<(), Stopped> {
+        let mut batch = std::mem::take(&mut self.gathered);
+        self.prepare(&mut batch);
+        let files = match batch.announce() {
+            Temperature::Warm => {
+                let mut before = std::mem::take(&mut self.announced);
+                self.write(&mut before)?;
+                self.write(&mut batch)?;
+                self.gathered = batch;
+                self.announced = before;
+                WARM_FILES
+            }
+            Temperature::Cold => {
+                let mut before = std::mem::replace(&mut self.announced, batch);
+                self.write(&mut before)?;
+                self.gathered = before;
+                COLD_FILES
+            }
+        };
+        let mean = self.emitter.mean_size().max(1);
+        self.files_max =
+            files.min(usize::try_from(BATCH_BYTES / mean).unwrap_or(files)).min(self.walk.files_max).max(1);
+        Ok(())
+    }
+
+    fn gather(&mut self, work: &Work) {
+        match work {
+            Work::Source(number) => self.source(*number),
+            Work::Child(parent, names, index) => {
+                if let Some((name, _)) = names.get(*index) {
+                    self.child(parent, name);
+                }
+            }
+            Work::Rest(directory) => self.list(directory),
+            Work::Files(directory, names, range) => {
+                self.gathered.enter(Some(directory));
+                for (name, file_type) in range.clone().filter_map(|index| names.get(index)) {
+                    let item = self.gathered.push(name, State::Listed(file_type));
+                    if self.excluded(item) {
+                        self.gathered.pop();
+                    } else if file_type == FileType::Unknown {
+                        self.find_type(item, directory);
+                    }
+                }
+            }
+        }
+    }
+
+    fn source(&mut self, number: usize) {
+        let root = &self.walk.source.roots[number];
+        self.gathered.enter(None);
+        let item = self.gathered.push_as(&root.path, root.name.to_bytes_with_nul(), State::ByName);
+        match statat(CWD, &*root.name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+            Ok(FileType::Directory) => self.directory(item, number, None),
+            Ok(FileType::RegularFile) => self.gathered.items[item].state = State::Listed(FileType::RegularFile),
+            Ok(FileType::Symlink) => self.emitter.problem(&root.path, ProblemKind::SourceIsLink),
+            Ok(_) => {}
+            Err(error) => {
+                // Perhaps not mounted today: nothing below it is taken for deleted.
+                self.gathered.pop();
+                self.walk.keep_state_below(&root.path);
+                self.emitter.problem(&root.path, ProblemKind::Unreadable(error.raw_os_error()));
+            }
+        }
+    }
+
+    fn child(&mut self, parent: &Parent, name: &[u8]) {
+        let parent = match parent {
+            Parent::Open(directory) => Arc::clone(directory),
+            Parent::Closed(source, path) => match self.reopen(*source, path) {
+                Ok(directory) => directory,
+                Err(error) => return self.unlisted(path, error),
+            },
+        };
+        self.gathered.enter(Some(&parent));
+        let item = self.gathered.push(name, State::ByName);
+        if self.excluded(item) {
+            self.gathered.pop();
+        } else {
+            self.directory(item, parent.source, Some(parent.device));
+        }
+    }
+
+    /// Opens a directory that was closed to save descriptors, by single steps from its source.
+    fn reopen(&self, source: usize, path: &[u8]) -> Result<Arc<Directory>, Errno> {
+        let root = &self.walk.source.roots[source];
+        let mut fd = openat(CWD, &*root.name, DIRECTORY_FLAGS, Mode::empty())?;
+        let below = if root.path == b"." { path } else { path.get(root.path.len()..).unwrap_or_default() };
+        for name in below.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
+            fd = openat(&fd, name, DIRECTORY_FLAGS, Mode::empty())?;
+        }
+        let device = fstat(&fd)?.st_dev;
+        Ok(self.walk.queue.directory(fd, path.to_vec(), device, source))
+    }
+
+    /// What a name is of which its directory does not say it.
+    fn find_type(&mut self, item: usize, parent: &Directory) {
+        let stat = statat(self.gathered.directory(item), self.gathered.name(item), AtFlags::SYMLINK_NOFOLLOW);
+        match stat.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+            Ok(FileType::Directory) => self.directory(item, parent.source, Some(parent.device)),
+            Ok(file_type) => self.gathered.items[item].state = State::Listed(file_type),
+            Err(_) => self.gathered.items[item].state = State::ByName,
+        }
+    }
+
+    /// Enters a directory: describes and lists it. `above` is the device of the directory that it lies in.
+    fn directory(&mut self, item: usize, source: usize, above: Option<u64>) {
+        let opened = self
+            .open(self.gathered.directory(item), self.gathered.name(item), DIRECTORY_FLAGS)
+            .and_then(|fd| Ok((FileMetadata::new(&fstat(&fd)?), fd)));
+        let path = self.gathered.path(item).to_vec();
+        let (metadata, fd) = match opened {
+            Ok(opened) => opened,
+            Err(Errno::NOENT) => {
+                self.gathered.items[item].state = State::Done;
+                return self.vanished(&path, EntryKind::Directory);
+            }
+            // Something else by now; or a directory that can be described at least.
+            Err(error) => {
+                self.gathered.items[item].state = State::ByName;
+                if !matches!(error, Errno::NOTDIR | Errno::LOOP) {
+                    self.unlisted(&path, error);
+                }
+                return;
+            }
+        };
+        self.read_attributes(&path, AttributesOf::Open(fd.as_fd()), metadata.device);
+        self.gathered.items[item].state = if self.wanted(&path, &metadata) {
+            self.gathered.keep_records(item, self.attributes.records());
+            State::Directory(metadata)
+        } else {
+            self.emitter.tally.directory();
+            State::Done
+        };
+        if above.is_some_and(|above| above != metadata.device) {
+            if self.walk.source.mounts == Mounts::Stay {
+                return;
+            }
+            if fstatfs(&fd).is_ok_and(|stat| is_pseudo(&stat)) {
+                return self.emitter.problem(&path, ProblemKind::PseudoFilesystem);
+            }
+        }
+        self.list(&self.walk.queue.directory(fd, path, metadata.device, source));
+    }
+
+    /// Puts the next piece of a directory on the stack.
+    fn list(&mut self, directory: &Arc<Directory>) {
+        let (found, end) = self.lister.read(directory.fd.as_fd());
+        let rest = end.unwrap_or_else(|error| {
+            // A directory that was removed since it was opened says so; what it held is gone.
+            if error != Errno::NOENT {
+                self.unlisted(&directory.path, error);
+            }
+            Rest::End
+        });
+        self.walk.queue.put(directory, found, rest);
+    }
+
+    fn excluded(&self, item: usize) -> bool {
+        let excludes = &self.walk.source.excludes;
+        !excludes.is_empty() && excludes.matches(self.gathered.path(item), self.gathered.name(item).to_bytes())
+    }
+
+    /// Opens without touching the access time where that is allowed.
+    pub(super) fn open(&self, directory: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+        loop {
+            match openat(directory, name, flags | self.no_access_time, Mode::empty()) {
+                Err(Errno::PERM) if !self.no_access_time.is_empty() => {
+                    return openat(directory, name, flags, Mode::empty());
+                }
+                Err(Errno::INTR) => {}
+                other => return other,
+            }
+        }
+    }
+
+    pub(super) fn read_attributes(&mut self, path: &[u8], of: AttributesOf<'_>, device: u64) {
+        if let Err(error) = self.attributes.read(of, device) {
+            self.emitter.problem(path, ProblemKind::AttributesUnreadable(error.raw_os_error()));
+        }
+    }
+
+    /// Whether a path is to be written: always in a full backup, if it is new or changed in an incremental.
+    pub(super) fn wanted(&mut self, path: &[u8], metadata: &FileMetadata) -> bool {
+        let unchanged = self
+            .walk
+            .baseline
+            .is_some_and(|baseline| baseline.compare(path, &metadata.compared()) == Verdict::Unchanged);
+        self.emitter.report.unchanged += u64::from(unchanged);
+        !unchanged
+    }
+
+    pub(super) fn vanished(&mut self, path: &[u8], kind: EntryKind) {
+        self.emitter.problem(path, ProblemKind::Vanished);
+        // What the base of an incremental has of it is reported with everything else that is missing, after the walk.
+        if self.walk.baseline.is_none() {
+            self.emitter.absent(path, kind, EntryFlags::VANISHED, None);
+        }
+    }
+
+    fn unlisted(&mut self, path: &[u8], error: Errno) {
+        self.emitter.problem(path, ProblemKind::Unlisted(error.raw_os_error()));
+        self.walk.keep_state_below(path);
+    }
+}

@@ -1,0 +1,331 @@
+//! A session on one volume: blocks, extents, checkpoints, trailer.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use capstan_format::{
+    BLOCK_HEADER_LEN, BlockHeader, BlockKind, CatalogPart, Checkpoint, Compression, EntryEncoder, ExtentRecord,
+    ObjectId, ObjectRecord, PartRecord, SessionId, SessionRecord, Volser, VolumeId,
+};
+use capstan_tape::{Drive, DriveError, Flush, WriteOutcome};
+
+use crate::MoverError;
+use crate::block::Block;
+use crate::volume::{FIRST_SESSION_LBN, VolumeReader, small_block};
+
+/// Level for catalog parts: they are small beside the data and read whenever a catalog is rebuilt.
+const PART_ZSTD_LEVEL: i32 = 3;
+
+/// A volume in a drive, ready to be appended to.
+pub struct Mounted {
+    /// The drive; the key, if the volume has one, is loaded.
+    pub drive: Box<dyn Drive>,
+    /// The volume's barcode.
+    pub volser: Volser,
+    /// This life of the volume, as its label says.
+    pub volume: VolumeId,
+    /// Where the next session begins: behind the filemark of the last checkpoint, or behind the label.
+    pub append_lbn: u64,
+    /// Id for the session that begins here.
+    pub session: SessionId,
+}
+
+/// What a flush has made safe, to be recorded in the catalog.
+#[derive(Debug)]
+pub struct Commit {
+    /// The volume.
+    pub volser: Volser,
+    /// Its life.
+    pub volume: VolumeId,
+    /// The session.
+    pub session: SessionId,
+    /// What the session says of itself.
+    pub session_record: SessionRecord,
+    /// Where the checkpoint stands.
+    pub checkpoint_lbn: u64,
+    /// The checkpoint.
+    pub checkpoint: Checkpoint,
+    /// What it adds.
+    pub part: CatalogPart,
+    /// Where data ends.
+    pub end_lbn: u64,
+    /// Bytes written to the volume in this session so far.
+    pub session_bytes: u64,
+}
+
+/// Whether a data block found room.
+pub(crate) enum Taken {
+    Written,
+    /// It did not: here it is again, for the next volume.
+    NoRoom(Arc<Block>),
+}
+
+/// A session that is being written.
+pub(crate) struct VolumeWriter {
+    drive: Box<dyn Drive>,
+    volser: Volser,
+    volume: VolumeId,
+    session: SessionId,
+    record: SessionRecord,
+    lbn: u64,
+    number: u64,
+    previous_lbn: u64,
+    session_bytes: u64,
+    bytes_since: u64,
+    early_warning: bool,
+    extents: Vec<ExtentRecord>,
+    /// Whether the last extent may grow: its last block was full.
+    extent_open: Option<u32>,
+    parts: HashMap<(ObjectId, u16), u64>,
+    entries: Vec<(ObjectId, EntryEncoder)>,
+    touched: HashSet<ObjectId>,
+    scratch: Vec<u8>,
+}
+
+impl VolumeWriter {
+    /// Goes to the append position, checks that it is one, and writes the session header.
+    pub(crate) fn begin(mounted: Mounted, record: SessionRecord) -> Result<Self, MoverError> {
+        let Mounted { mut drive, volser, volume, append_lbn, session } = mounted;
+        let mut previous_lbn = 0;
+        if append_lbn > FIRST_SESSION_LBN {
+            let checkpoint_lbn = append_lbn - 2;
+            VolumeReader::new(drive.as_mut(), volser.clone(), volume).checkpoint(checkpoint_lbn)?;
+            previous_lbn = checkpoint_lbn;
+        }
+        drive.locate(append_lbn).map_err(MoverError::drive(&volser))?;
+        let found = drive.position().map_err(MoverError::drive(&volser))?.lbn;
+        if found != append_lbn {
+            let reason = format!("the drive stands at block {found}; nothing was written");
+            return Err(MoverError::Misplaced { volser, lbn: append_lbn, reason });
+        }
+        let mut writer = Self {
+            drive,
+            volser,
+            volume,
+            session,
+            record,
+            lbn: append_lbn,
+            number: 0,
+            previous_lbn,
+            session_bytes: 0,
+            bytes_since: 0,
+            early_warning: false,
+            extents: Vec::new(),
+            extent_open: None,
+            parts: HashMap::new(),
+            entries: Vec::new(),
+            touched: HashSet::new(),
+            scratch: Vec::new(),
+        };
+        let payload = writer.record.encode();
+        let block = small_block(BlockKind::Session, volume, session, 0, &payload);
+        writer.put(&block)?;
+        Ok(writer)
+    }
+
+    pub(crate) fn volser(&self) -> &Volser {
+        &self.volser
+    }
+
+    /// Bytes written since the last checkpoint.
+    pub(crate) fn bytes_since(&self) -> u64 {
+        self.bytes_since
+    }
+
+    /// Bytes of packed entries since the last checkpoint.
+    pub(crate) fn entry_bytes(&self) -> usize {
+        self.entries.iter().map(|(_, run)| run.len()).sum()
+    }
+
+    /// Whether early warning was met: close the session and go on to another volume.
+    pub(crate) fn is_full(&self) -> bool {
+        self.early_warning
+    }
+
+    /// Gives the drive back.
+    pub(crate) fn into_drive(self) -> Box<dyn Drive> {
+        self.drive
+    }
+
+    fn put(&mut self, block: &[u8]) -> Result<(), MoverError> {
+        let outcome = self.drive.write_block(block).map_err(MoverError::drive(&self.volser))?;
+        self.early_warning |= outcome == WriteOutcome::EarlyWarning;
+        self.lbn += 1;
+        self.session_bytes += block.len() as u64;
+        self.bytes_since += block.len() as u64;
+        Ok(())
+    }
+
+    /// Writes a data block.
+    pub(crate) fn write(&mut self, mut block: Arc<Block>) -> Result<Taken, MoverError> {
+        let header = block.header(self.volume, self.session);
+        let len = block.len();
+        let written = match Arc::get_mut(&mut block) {
+            // The only holder: the header goes in front of the payload where it lies.
+            Some(only) => {
+                header.seal(&mut only.buffer[..len]);
+                self.put(&only.buffer[..len])
+            }
+            None => {
+                let mut scratch = std::mem::take(&mut self.scratch);
+                scratch.clear();
+                scratch.extend_from_slice(&block.buffer[..len]);
+                header.seal(&mut scratch);
+                let written = self.put(&scratch);
+                self.scratch = scratch;
+                written
+            }
+        };
+        match written {
+            Ok(()) => self.note(&header, block.place.valid_len, len as u64),
+            Err(MoverError::Drive { source: DriveError::EndOfMedium { .. }, .. }) => return Ok(Taken::NoRoom(block)),
+            Err(error) => return Err(error),
+        }
+        let entries = match Arc::try_unwrap(block) {
+            Ok(block) => block.entries,
+            Err(shared) => shared.entries.clone(),
+        };
+        if !entries.is_empty() {
+            let object = header.object;
+            let at = match self.entries.iter().position(|(other, _)| *other == object) {
+                Some(at) => at,
+                None => {
+                    self.entries.push((object, EntryEncoder::new()));
+                    self.entries.len() - 1
+                }
+            };
+            entries.iter().for_each(|entry| self.entries[at].1.push(entry));
+        }
+        Ok(Taken::Written)
+    }
+
+    fn note(&mut self, header: &BlockHeader, valid_len: u64, stored_len: u64) {
+        let lbn = self.lbn - 1;
+        self.touched.insert(header.object);
+        self.parts.insert((header.object, header.connection), valid_len);
+        let plain_len = u64::from(header.plain_len);
+        if let (Some(last), Some(chunk_len)) = (self.extents.last_mut(), self.extent_open) {
+            let goes_on = last.object == header.object
+                && last.connection == header.connection
+                && last.first_lbn + u64::from(last.blocks) == lbn
+                && last.first_sequence + last.blocks == header.sequence
+                && last.offset + last.plain_len == header.offset
+                && last.plain_len == u64::from(last.blocks) * u64::from(chunk_len)
+                && header.plain_len <= chunk_len;
+            if goes_on {
+                last.blocks += 1;
+                last.plain_len += plain_len;
+                last.stored_len += stored_len;
+                return;
+            }
+        }
+        self.extent_open = Some(header.plain_len);
+        self.extents.push(ExtentRecord {
+            object: header.object,
+            connection: header.connection,
+            first_sequence: header.sequence,
+            first_lbn: lbn,
+            blocks: 1,
+            offset: header.offset,
+            plain_len,
+            stored_len,
+        });
+    }
+
+    /// Notes that an object's record changed, so that the next checkpoint carries it.
+    pub(crate) fn touch(&mut self, object: ObjectId) {
+        self.touched.insert(object);
+    }
+
+    /// Whether a checkpoint would add anything.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.touched.is_empty()
+    }
+
+    /// Writes catalog part, checkpoint and filemark, flushes, and returns what is safe now.
+    pub(crate) fn checkpoint(
+        &mut self,
+        objects: &HashMap<ObjectId, ObjectRecord>,
+        chunk_len: usize,
+        closed: bool,
+        now_ns: i64,
+    ) -> Result<Commit, MoverError> {
+        let mut touched: Vec<_> = std::mem::take(&mut self.touched).into_iter().collect();
+        touched.sort();
+        let mut parts: Vec<_> = std::mem::take(&mut self.parts)
+            .into_iter()
+            .map(|((object, connection), valid_len)| PartRecord { object, connection, valid_len })
+            .collect();
+        parts.sort_by_key(|part| (part.object, part.connection));
+        let runs = std::mem::take(&mut self.entries);
+        let part = CatalogPart {
+            objects: touched.iter().filter_map(|object| objects.get(object).cloned()).collect(),
+            parts,
+            extents: std::mem::take(&mut self.extents),
+            entries: runs.into_iter().map(|(object, run)| (object, run.finish())).collect(),
+            continued_on: None,
+        };
+        self.extent_open = None;
+        let bytes = part.encode();
+        let part_lbn = self.lbn;
+        let mut part_blocks = 0;
+        for piece in bytes.chunks(chunk_len) {
+            let block = self.part_block(piece, part_blocks)?;
+            self.put(&block)?;
+            part_blocks += 1;
+        }
+        self.number += 1;
+        let checkpoint = Checkpoint {
+            number: self.number,
+            previous_lbn: self.previous_lbn,
+            part_lbn,
+            part_blocks,
+            part_len: bytes.len() as u64,
+            closed,
+            written_ns: now_ns,
+        };
+        let checkpoint_lbn = self.lbn;
+        self.put(&small_block(BlockKind::Checkpoint, self.volume, self.session, 0, &checkpoint.encode()))?;
+        let outcome = self.drive.write_filemarks(1, Flush::Synchronous).map_err(MoverError::drive(&self.volser))?;
+        self.early_warning |= outcome == WriteOutcome::EarlyWarning;
+        self.lbn += 1;
+        self.previous_lbn = checkpoint_lbn;
+        self.bytes_since = 0;
+        Ok(Commit {
+            volser: self.volser.clone(),
+            volume: self.volume,
+            session: self.session,
+            session_record: self.record.clone(),
+            checkpoint_lbn,
+            checkpoint,
+            part,
+            end_lbn: self.lbn,
+            session_bytes: self.session_bytes,
+        })
+    }
+
+    fn part_block(&self, piece: &[u8], sequence: u32) -> Result<Vec<u8>, MoverError> {
+        let packed = zstd::bulk::compress(piece, PART_ZSTD_LEVEL).map_err(MoverError::Compression)?;
+        let (compression, stored) = match packed.len() < piece.len() {
+            true => (Compression::Zstd, packed.as_slice()),
+            false => (Compression::None, piece),
+        };
+        let header = BlockHeader {
+            kind: BlockKind::Catalog,
+            compression,
+            last: false,
+            connection: 0,
+            volume: self.volume,
+            session: self.session,
+            object: ObjectId([0; 16]),
+            sequence,
+            stored_len: stored.len() as u32,
+            offset: 0,
+            plain_len: piece.len() as u32,
+        };
+        let mut block = vec![0; BLOCK_HEADER_LEN + stored.len()];
+        block[BLOCK_HEADER_LEN..].copy_from_slice(stored);
+        header.seal(&mut block);
+        Ok(block)
+    }
+}

@@ -1,0 +1,240 @@
+//! The cartridge memory: what a cartridge knows about itself, in the first 4 KiB of its data file.
+//!
+//! Two copies, at offset 0 and at 2048, each 512 bytes:
+//! ```text
+//!   0  8  magic "CPSTNCRT"
+//!   8  4  version: 1
+//!  12  4  zero
+//!  16  8  sequence: the valid copy with the higher one counts
+//!  24  8  volser, space-padded
+//!  32  8  capacity, bytes
+//!  40  8  early-warning reserve, bytes
+//!  48  8  life: drawn at random when writing begins at the beginning of tape, and at an erase
+//!  56  1  tab: 0 writable, 1 write-protected
+//!  57  1  encryption: 0 blank, 1 plain, 2 encrypted
+//!  58  1  algorithm, if encrypted: 1 AES-256-GCM, 2 AES-256-CCM
+//!  59  1  length of the generation's name
+//!  60 16  key tag, if encrypted
+//!  76 32  generation's name, UTF-8, zero-padded
+//! 108 400  zero
+//! 508  4  CRC32C of bytes 0 to 507
+//! ```
+//! A change is written to one copy, synchronised, then to the other: a crash leaves the old state or the new one, and once
+//! the change is done either copy may be damaged without loss.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use capstan_format::{Algorithm, KeyTag, Volser, crc32c};
+
+use super::record::{u32_at, u64_at};
+use crate::EncryptionState;
+
+/// Where the first record stands.
+pub(super) const RECORDS_AT: u64 = 4096;
+
+const MAGIC: [u8; 8] = *b"CPSTNCRT";
+const VERSION: u32 = 1;
+const COPY_LEN: usize = 512;
+const COPIES_AT: [u64; 2] = [0, 2048];
+const CRC_AT: usize = COPY_LEN - 4;
+const GENERATION_LEN_MAX: usize = 32;
+
+/// The slider on a cartridge that bars writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tab {
+    /// The cartridge may be written.
+    Writable,
+    /// It may not.
+    Protected,
+}
+
+/// A decoded copy of the cartridge memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Memory {
+    pub(super) sequence: u64,
+    pub(super) volser: Volser,
+    pub(super) capacity_bytes: u64,
+    pub(super) early_warning_bytes: u64,
+    pub(super) life: u64,
+    pub(super) tab: Tab,
+    pub(super) encryption: EncryptionState,
+    pub(super) generation: String,
+}
+
+impl Memory {
+    fn encode(&self) -> [u8; COPY_LEN] {
+        let mut bytes = [0; COPY_LEN];
+        bytes[0..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[24..32].fill(b' ');
+        bytes[24..24 + self.volser.as_str().len()].copy_from_slice(self.volser.as_str().as_bytes());
+        bytes[32..40].copy_from_slice(&self.capacity_bytes.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.early_warning_bytes.to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.life.to_le_bytes());
+        bytes[56] = match self.tab {
+            Tab::Writable => 0,
+            Tab::Protected => 1,
+        };
+        match self.encryption {
+            EncryptionState::Blank => bytes[57] = 0,
+            EncryptionState::Plain => bytes[57] = 1,
+            EncryptionState::Encrypted { algorithm, tag } => {
+                bytes[57] = 2;
+                bytes[58] = algorithm.code();
+                bytes[60..76].copy_from_slice(&tag.0);
+            }
+        }
+        // Names are checked where they are made; a longer one would only be cut here.
+        let generation = &self.generation.as_bytes()[..self.generation.len().min(GENERATION_LEN_MAX)];
+        bytes[59] = generation.len() as u8;
+        bytes[76..76 + generation.len()].copy_from_slice(generation);
+        let crc = crc32c(&bytes[..CRC_AT]);
+        bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; COPY_LEN]) -> Result<Self, String> {
+        if bytes[0..8] != MAGIC {
+            return Err("it is not a virtual cartridge, or its memory is damaged".to_owned());
+        }
+        if u32_at(bytes, CRC_AT) != crc32c(&bytes[..CRC_AT]) {
+            return Err("both copies of its memory are damaged".to_owned());
+        }
+        let version = u32_at(bytes, 8);
+        if version != VERSION {
+            return Err(format!("its format has version {version}, this program knows {VERSION}: use a newer Capstan"));
+        }
+        let field = |name: &str| format!("its memory holds an impossible {name}");
+        let text = |bytes: &[u8], name| str::from_utf8(bytes).map(str::to_owned).map_err(|_| field(name));
+        let volser = text(&bytes[24..32], "volser")?;
+        let volser = Volser::new(volser.trim_end()).map_err(|_| field("volser"))?;
+        let tab = match bytes[56] {
+            0 => Tab::Writable,
+            1 => Tab::Protected,
+            _ => return Err(field("tab")),
+        };
+        let encryption = match bytes[57] {
+            0 => EncryptionState::Blank,
+            1 => EncryptionState::Plain,
+            2 => {
+                let algorithm = Algorithm::from_code(bytes[58]).ok_or_else(|| field("algorithm"))?;
+                let mut tag = [0; 16];
+                tag.copy_from_slice(&bytes[60..76]);
+                EncryptionState::Encrypted { algorithm, tag: KeyTag(tag) }
+            }
+            _ => return Err(field("encryption state")),
+        };
+        let generation_len = usize::from(bytes[59]);
+        if generation_len > GENERATION_LEN_MAX {
+            return Err(field("generation"));
+        }
+        let generation = text(&bytes[76..76 + generation_len], "generation")?;
+        Ok(Self {
+            sequence: u64_at(bytes, 16),
+            volser,
+            capacity_bytes: u64_at(bytes, 32),
+            early_warning_bytes: u64_at(bytes, 40),
+            life: u64_at(bytes, 48),
+            tab,
+            encryption,
+            generation,
+        })
+    }
+
+    /// Reads the newer valid copy. The inner error says why there is none.
+    pub(super) fn read(file: &File) -> io::Result<Result<Self, String>> {
+        let mut best: Result<Self, String> = Err("it is shorter than a cartridge's memory".to_owned());
+        for at in COPIES_AT {
+            let mut bytes = [0; COPY_LEN];
+            match file.read_exact_at(&mut bytes, at) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => continue,
+                Err(error) => return Err(error),
+            }
+            best = match (best, Self::decode(&bytes)) {
+                (Ok(first), Ok(second)) if second.sequence > first.sequence => Ok(second),
+                (Ok(first), _) => Ok(first),
+                (Err(_), second) => second,
+            };
+        }
+        Ok(best)
+    }
+
+    /// Writes both copies, one after the other, each synchronised.
+    pub(super) fn write(&mut self, file: &File) -> io::Result<()> {
+        self.sequence += 1;
+        let bytes = self.encode();
+        for at in COPIES_AT {
+            file.write_all_at(&bytes, at)?;
+            file.sync_data()?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a generation's name fits the memory.
+pub(super) fn generation_fits(name: &str) -> bool {
+    name.len() <= GENERATION_LEN_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+
+    fn memory() -> Memory {
+        Memory {
+            sequence: 0,
+            volser: Volser::new("A00001L9").unwrap(),
+            capacity_bytes: 1 << 30,
+            early_warning_bytes: 1 << 20,
+            life: 42,
+            tab: Tab::Writable,
+            encryption: EncryptionState::Encrypted { algorithm: Algorithm::Aes256Ccm, tag: KeyTag([9; 16]) },
+            generation: "LTO-9".to_owned(),
+        }
+    }
+
+    #[test]
+    fn either_copy_is_enough() {
+        let file = tempfile::tempfile().unwrap();
+        let mut memory = memory();
+        memory.write(&file).unwrap();
+        for at in COPIES_AT {
+            file.write_all_at(&[0xff; COPY_LEN], at).unwrap();
+            assert_eq!(Memory::read(&file).unwrap(), Ok(memory.clone()));
+            file.write_all_at(&memory.encode(), at).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_torn_change_leaves_the_old_state() {
+        let file = tempfile::tempfile().unwrap();
+        let mut memory = memory();
+        memory.write(&file).unwrap();
+        let mut changed = Memory { tab: Tab::Protected, sequence: memory.sequence + 1, ..memory.clone() };
+        file.write_all_at(&changed.encode()[..300], COPIES_AT[0]).unwrap();
+        assert_eq!(Memory::read(&file).unwrap(), Ok(memory.clone()));
+        changed.sequence = memory.sequence;
+        changed.write(&file).unwrap();
+        assert_eq!(Memory::read(&file).unwrap(), Ok(changed));
+    }
+
+    #[test]
+    fn each_flipped_bit_is_refused() {
+        let bytes = memory().encode();
+        for bit in 0..COPY_LEN * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Memory::decode(&flipped).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn an_empty_file_is_no_cartridge() {
+        assert!(Memory::read(&tempfile::tempfile().unwrap()).unwrap().is_err());
+    }
+}

@@ -1,0 +1,307 @@
+//! The record area of a virtual cartridge: records found, read, appended and cut.
+//!
+//! The data file alone says what a volume holds. Its end of data is behind the last whole record; what follows (a record
+//! torn by a crash) is dropped by the next write, never by a load. A damaged header costs its own block: the scan looks for
+//! the next header of this life, and the numbers in between are damaged blocks.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::io::{preadv, pwritev, retry_on_intr};
+
+use super::index::{EntryKind, Index, IndexEntry};
+use super::memory::RECORDS_AT;
+use super::record::{NEEDLE_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, needle};
+use super::writeback::Writeback;
+use crate::lock::LockedFile;
+
+/// Bytes searched at once for the next header behind a damaged one.
+const SEARCH_LEN: usize = 256 * 1024;
+/// How far behind the end of a shortened data file the index is followed back before it is made again.
+const STEPS_BACK_MAX: u64 = 64;
+
+/// A logical block number and where its record begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) lbn: u64,
+    pub(super) offset: u64,
+}
+
+/// Beginning of tape.
+pub(super) const BEGINNING: Place = Place { lbn: 0, offset: RECORDS_AT };
+
+/// The open record area.
+pub(super) struct Records {
+    file: LockedFile,
+    index: Index,
+    life: u64,
+    end: Place,
+    /// Bytes stand behind the end of data that a write must cut off first.
+    torn: bool,
+    /// The header that was read together with the record in front of it.
+    ahead: Option<(u64, [u8; RECORD_HEADER_LEN])>,
+    writeback: Writeback,
+}
+
+impl Records {
+    /// Opens the record area and finds the end of data.
+    pub(super) fn open(file: LockedFile, index_path: &Path, life: u64) -> io::Result<Self> {
+        let index = Index::open(index_path, life)?;
+        let writeback = Writeback::new(RECORDS_AT);
+        let mut records = Self { file, index, life, end: BEGINNING, torn: false, ahead: None, writeback };
+        let known = records.behind_last_indexed()?;
+        match known {
+            Some(place) => records.index.truncate(place.lbn)?,
+            None => records.index.reset(life)?,
+        }
+        records.scan(known.unwrap_or(BEGINNING))?;
+        // The kernel doubles its read-ahead; a refusal costs speed only.
+        let _ = rustix::fs::fadvise(&records.file, 0, None, rustix::fs::Advice::Sequential);
+        Ok(records)
+    }
+
+    /// End of data.
+    pub(super) fn end(&self) -> Place {
+        self.end
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The header of the record at `place`; the inner error says what is wrong with it.
+    pub(super) fn header(&mut self, place: Place) -> io::Result<Result<RecordHeader, &'static str>> {
+        let bytes = match self.ahead {
+            Some((offset, bytes)) if offset == place.offset => bytes,
+            _ => match read_header(&self.file, place.offset)? {
+                Some(bytes) => bytes,
+                None => return Ok(Err("its record header is cut off")),
+            },
+        };
+        Ok(RecordHeader::decode(&bytes, place.offset, self.life).and_then(|header| {
+            if header.lbn != place.lbn {
+                Err("another block's record stands in its place")
+            } else if place.offset + header.record_len() > self.end.offset {
+                Err("its record is cut off")
+            } else {
+                Ok(header)
+            }
+        }))
+    }
+
+    /// Reads the stored bytes of the record at `place`, and the header behind it.
+    pub(super) fn read(&mut self, place: Place, stored: &mut [u8]) -> io::Result<()> {
+        let at = place.offset + RECORD_HEADER_LEN as u64;
+        let mut next = [0; RECORD_HEADER_LEN];
+        self.ahead = None;
+        let found =
+            retry_on_intr(|| preadv(&self.file, &mut [IoSliceMut::new(stored), IoSliceMut::new(&mut next)], at))?;
+        if found < stored.len() {
+            self.file.read_exact_at(&mut stored[found..], at + found as u64)?;
+        } else if found == stored.len() + RECORD_HEADER_LEN {
+            self.ahead = Some((at + stored.len() as u64, next));
+        }
+        Ok(())
+    }
+
+    /// Where the block `lbn`, at most the end of data, stands.
+    pub(super) fn place(&mut self, lbn: u64) -> io::Result<Place> {
+        if lbn >= self.end.lbn {
+            return Ok(self.end);
+        }
+        if let Some(place) = self.indexed_place(lbn)? {
+            return Ok(place);
+        }
+        self.index.reset(self.life)?;
+        self.scan(BEGINNING)?;
+        if lbn >= self.end.lbn {
+            return Ok(self.end);
+        }
+        let entry =
+            self.index.get(lbn)?.ok_or_else(|| io::Error::other("the index lost a block that was just found"))?;
+        Ok(Place { lbn, offset: entry.offset })
+    }
+
+    /// What kind of record stands at `lbn`.
+    pub(super) fn kind(&mut self, lbn: u64) -> io::Result<EntryKind> {
+        if let Some(entry) = self.index.get(lbn)? {
+            return Ok(entry.kind);
+        }
+        let place = self.place(lbn)?;
+        Ok(self.header(place)?.map_or(EntryKind::Damaged, |header| header.kind.into()))
+    }
+
+    /// Drops every record from `place` on.
+    pub(super) fn truncate(&mut self, place: Place) -> io::Result<()> {
+        self.index.truncate(place.lbn)?;
+        self.file.set_len(place.offset)?;
+        self.set_end(place, false);
+        Ok(())
+    }
+
+    /// Drops every record and begins another life.
+    pub(super) fn begin(&mut self, life: u64) -> io::Result<()> {
+        self.life = life;
+        self.index.reset(life)?;
+        self.file.set_len(RECORDS_AT)?;
+        self.set_end(BEGINNING, false);
+        Ok(())
+    }
+
+    /// Appends a record whose stored bytes are the given pieces. On failure the file ends behind the last whole record.
+    pub(super) fn append(&mut self, kind: RecordKind, data_crc: u32, stored: &[u8]) -> io::Result<()> {
+        if self.torn {
+            self.file.set_len(self.end.offset)?;
+            self.torn = false;
+        }
+        let Place { lbn, offset } = self.end;
+        let stored_len = u32::try_from(stored.len()).map_err(io::Error::other)?;
+        let header = RecordHeader { kind, life: self.life, lbn, stored_len, data_crc };
+        if let Err(error) = write_both(&self.file, &header.encode(offset), stored, offset) {
+            // If even this fails the torn bytes stay, and the next write or load drops them.
+            self.torn = self.file.set_len(offset).is_err();
+            return Err(error);
+        }
+        self.ahead = None;
+        self.end = Place { lbn: lbn + 1, offset: offset + header.record_len() };
+        // The record counts, whatever becomes of its entry: an entry that cannot be stored now stays gathered.
+        let _ = self.index.push(IndexEntry { offset, kind: kind.into() });
+        self.writeback.written(&self.file, self.end.offset);
+        Ok(())
+    }
+
+    /// Puts everything on the medium.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    /// Writes what the index gathered, for the next load to be short.
+    pub(super) fn save_index(&mut self) -> io::Result<()> {
+        self.index.flush()
+    }
+
+    fn set_end(&mut self, end: Place, torn: bool) {
+        self.end = end;
+        self.torn = torn;
+        self.ahead = None;
+        self.writeback.cut(end.offset);
+    }
+
+    /// The place behind the last block that the index knows and the data file confirms.
+    fn behind_last_indexed(&mut self) -> io::Result<Option<Place>> {
+        let file_len = self.file.metadata()?.len();
+        let len = self.index.len();
+        for lbn in (len.saturating_sub(STEPS_BACK_MAX)..len).rev() {
+            let Some(IndexEntry { offset, kind: EntryKind::Block | EntryKind::Filemark }) = self.index.get(lbn)? else {
+                continue;
+            };
+            if let Some(header) = self.confirms_within(Place { lbn, offset }, file_len)? {
+                return Ok(Some(Place { lbn: lbn + 1, offset: offset + header.record_len() }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The header at `place` if it is whole and of that number.
+    fn confirms(&self, place: Place) -> io::Result<Option<RecordHeader>> {
+        let Some(bytes) = read_header(&self.file, place.offset)? else { return Ok(None) };
+        let header = RecordHeader::decode(&bytes, place.offset, self.life).ok();
+        Ok(header.filter(|header| header.lbn == place.lbn))
+    }
+
+    /// The place that the index gives, if the data file does not contradict it.
+    fn indexed_place(&mut self, lbn: u64) -> io::Result<Option<Place>> {
+        let Some(entry) = self.index.get(lbn)? else { return Ok(None) };
+        let place = Place { lbn, offset: entry.offset };
+        if entry.kind != EntryKind::Damaged && self.confirms(place)?.is_some() {
+            return Ok(Some(place));
+        }
+        // Either the record is damaged or the index is wrong. It is the record if what stands in front ends just there;
+        // the numbers of one damaged stretch share its offset.
+        for before in (0..lbn).rev() {
+            let Some(previous) = self.index.get(before)? else { return Ok(None) };
+            if previous.kind == EntryKind::Damaged && previous.offset == entry.offset {
+                continue;
+            }
+            let header = self.confirms(Place { lbn: before, offset: previous.offset })?;
+            return Ok(header.filter(|header| previous.offset + header.record_len() == entry.offset).map(|_| place));
+        }
+        Ok((entry.offset == RECORDS_AT).then_some(place))
+    }
+
+    /// Walks the records from `from` on, gives each its index entry, and sets the end of data.
+    fn scan(&mut self, from: Place) -> io::Result<()> {
+        let file_len = self.file.metadata()?.len();
+        let mut at = from;
+        loop {
+            let header = match self.confirms_within(at, file_len)? {
+                Some(header) => header,
+                None => {
+                    let Some(next) = self.resynchronise(at, file_len)? else { break };
+                    while at.lbn < next.lbn {
+                        self.index.push(IndexEntry { offset: at.offset, kind: EntryKind::Damaged })?;
+                        at.lbn += 1;
+                    }
+                    at.offset = next.offset;
+                    continue;
+                }
+            };
+            self.index.push(IndexEntry { offset: at.offset, kind: header.kind.into() })?;
+            at = Place { lbn: at.lbn + 1, offset: at.offset + header.record_len() };
+        }
+        self.set_end(at, at.offset < file_len);
+        Ok(())
+    }
+
+    fn confirms_within(&self, place: Place, file_len: u64) -> io::Result<Option<RecordHeader>> {
+        Ok(self.confirms(place)?.filter(|header| place.offset + header.record_len() <= file_len))
+    }
+
+    /// The next whole record behind the damaged one at `bad`.
+    fn resynchronise(&self, bad: Place, file_len: u64) -> io::Result<Option<Place>> {
+        let needle = needle(self.life);
+        let mut window = vec![0; SEARCH_LEN];
+        let mut at = bad.offset + 1;
+        while at + RECORD_HEADER_LEN as u64 <= file_len {
+            let len = window.len().min((file_len - at) as usize);
+            self.file.read_exact_at(&mut window[..len], at)?;
+            for found in memchr::memmem::find_iter(&window[..len], &needle) {
+                let offset = at + found as u64;
+                let Some(bytes) = read_header(&self.file, offset)? else { continue };
+                let Ok(header) = RecordHeader::decode(&bytes, offset, self.life) else { continue };
+                // No more blocks can be lost than headers fit between.
+                let lost_max = (offset - bad.offset) / RECORD_HEADER_LEN as u64;
+                let lost = header.lbn.checked_sub(bad.lbn).filter(|lost| (1..=lost_max).contains(lost));
+                if lost.is_some() && offset + header.record_len() <= file_len {
+                    return Ok(Some(Place { lbn: header.lbn, offset }));
+                }
+            }
+            // A needle may lie across the border of two windows.
+            at += (len.saturating_sub(NEEDLE_LEN - 1)).max(1) as u64;
+        }
+        Ok(None)
+    }
+}
+
+/// The bytes of a header, or none if the file ends before or within it.
+fn read_header(file: &File, offset: u64) -> io::Result<Option<[u8; RECORD_HEADER_LEN]>> {
+    let mut bytes = [0; RECORD_HEADER_LEN];
+    match file.read_exact_at(&mut bytes, offset) {
+        Ok(()) => Ok(Some(bytes)),
+        // An offset beyond what a file can have stands only in a damaged index.
+        Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes a header and what follows it with one system call, or more where the kernel takes less.
+fn write_both(file: &File, header: &[u8; RECORD_HEADER_LEN], stored: &[u8], offset: u64) -> io::Result<()> {
+    let written = retry_on_intr(|| pwritev(file, &[IoSlice::new(header), IoSlice::new(stored)], offset))?;
+    let rest = written.saturating_sub(header.len());
+    if written < header.len() {
+        file.write_all_at(&header[written..], offset + written as u64)?;
+    }
+    file.write_all_at(&stored[rest..], offset + (header.len() + rest) as u64)
+}

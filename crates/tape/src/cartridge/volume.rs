@@ -1,0 +1,153 @@
+//! A loaded cartridge: its memory and its records, changed together.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
+
+use super::memory::{Memory, RECORDS_AT, Tab};
+use super::record::{RECORD_HEADER_LEN, RecordKind};
+use super::records::{Place, Records};
+use crate::lock::{Locked, LockedFile, try_lock};
+use crate::{DriveError, EncryptionState, Medium};
+
+/// Whether the host lets the data file be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    ReadWrite,
+    ReadOnly,
+}
+
+/// A data file that was opened and locked.
+pub(super) struct DataFile {
+    file: LockedFile,
+    memory: Memory,
+    access: Access,
+    name: String,
+}
+
+impl DataFile {
+    /// The parts, if the file may be written.
+    pub(super) fn writable(self) -> Result<(LockedFile, Memory), DriveError> {
+        match self.access {
+            Access::ReadWrite => Ok((self.file, self.memory)),
+            Access::ReadOnly => {
+                let source = io::Error::from(io::ErrorKind::PermissionDenied);
+                Err(DriveError::Host { what: format!("{} may not be written", self.name), source })
+            }
+        }
+    }
+}
+
+/// Opens a data file and locks it. `name` is the drive's, for messages.
+pub(super) fn open_data_file(path: &Path, name: &str) -> Result<DataFile, DriveError> {
+    let host = |source| DriveError::Host { what: format!("virtual cartridge {}", path.display()), source };
+    let (file, access) = match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => (file, Access::ReadWrite),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(DriveError::NoMedium { drive: name.to_owned() });
+        }
+        Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) => {
+            (File::open(path).map_err(host)?, Access::ReadOnly)
+        }
+        Err(error) => return Err(host(error)),
+    };
+    let file = match try_lock(file).map_err(host)? {
+        Locked::Ours(file) => file,
+        Locked::HeldBy(holder) => {
+            return Err(DriveError::InUse { what: format!("cartridge {}", path.display()), holder });
+        }
+    };
+    let memory = Memory::read(&file)
+        .map_err(host)?
+        .map_err(|reason| DriveError::Incompatible { drive: name.to_owned(), reason })?;
+    Ok(DataFile { file, memory, access, name: name.to_owned() })
+}
+
+/// Draws a life: a volume that is written anew must not be taken for what it was.
+pub(super) fn draw_life() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("no random numbers to be had"))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Whether a record fits, and what remains once it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    Ample,
+    BehindEarlyWarning,
+    None,
+}
+
+/// The cartridge in a drive.
+pub(super) struct Volume {
+    memory: Memory,
+    pub(super) records: Records,
+    access: Access,
+}
+
+impl Volume {
+    /// Opens the cartridge at `path` in the drive `name`.
+    pub(super) fn open(path: &Path, name: &str) -> Result<Self, DriveError> {
+        // A library's bay is a link; the index lies beside what it points to.
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let DataFile { file, memory, access, .. } = open_data_file(&path, name)?;
+        let records = Records::open(file, &path.with_extension("index"), memory.life).map_err(|source| {
+            DriveError::Host { what: format!("virtual cartridge {} cannot be read", path.display()), source }
+        })?;
+        Ok(Self { memory, records, access })
+    }
+
+    pub(super) fn encryption(&self) -> EncryptionState {
+        self.memory.encryption
+    }
+
+    pub(super) fn write_protected(&self) -> bool {
+        self.access == Access::ReadOnly || self.memory.tab == Tab::Protected
+    }
+
+    pub(super) fn medium(&self) -> Medium {
+        Medium {
+            volser: Some(self.memory.volser.clone()),
+            capacity_bytes: self.memory.capacity_bytes,
+            remaining_bytes: self.remaining_behind(self.records.end()),
+            write_protected: self.write_protected(),
+            encryption: self.memory.encryption,
+        }
+    }
+
+    /// Whether early warning lies at or before `place`.
+    pub(super) fn early_warning_at(&self, place: Place) -> bool {
+        self.remaining_behind(place) < self.memory.early_warning_bytes
+    }
+
+    /// Room for `count` records of `stored_len` bytes each from `place` on.
+    pub(super) fn room(&self, place: Place, count: u32, stored_len: usize) -> Room {
+        let len = u64::from(count) * (RECORD_HEADER_LEN + stored_len) as u64;
+        match self.remaining_behind(place).checked_sub(len) {
+            None => Room::None,
+            Some(left) if left < self.memory.early_warning_bytes => Room::BehindEarlyWarning,
+            Some(_) => Room::Ample,
+        }
+    }
+
+    /// Cuts off everything and begins another life in the given state.
+    pub(super) fn begin(&mut self, encryption: EncryptionState) -> io::Result<()> {
+        let mut memory = Memory { life: draw_life()?, encryption, ..self.memory.clone() };
+        memory.write(self.records.file())?;
+        self.memory = memory;
+        self.records.begin(self.memory.life)
+    }
+
+    /// Appends a record at `place`, behind which everything is dropped.
+    pub(super) fn write(&mut self, place: Place, kind: RecordKind, crc: u32, stored: &[u8]) -> io::Result<Place> {
+        if place.lbn < self.records.end().lbn {
+            self.records.truncate(place)?;
+        }
+        self.records.append(kind, crc, stored)?;
+        Ok(self.records.end())
+    }
+
+    fn remaining_behind(&self, place: Place) -> u64 {
+        self.memory.capacity_bytes.saturating_sub(place.offset.saturating_sub(RECORDS_AT))
+    }
+}

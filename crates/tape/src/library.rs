@@ -1,0 +1,270 @@
+//! A library of virtual cartridges: a directory.
+//!
+//! ```text
+//! slots/A00001.tape     a cartridge; A00001.index beside it
+//! mail/A00009.tape      the same, in the mail slot: put there by hand
+//! drives/0              link to the cartridge in drive 0; absent if the drive is empty
+//! drives/0.lock         locked by the process that uses drive 0
+//! robot.lock            locked while a cartridge is moved
+//! ```
+//! A drive opens whatever its link points to, so that changer and drive share a bay without sharing memory, and several
+//! processes can use one library. A link was chosen over moving files because it can be neither half done nor lost: the
+//! cartridge never leaves its slot's directory.
+//!
+//! Slots are numbered in order of volser; the slot of a cartridge that is in a drive is kept free for it.
+//!
+//! Locking: `robot.lock` before anything else, and only while links are looked at or changed. A drive's lock is held by its
+//! process as long as the [`CartridgeDrive`] lives, a cartridge's lock while it is loaded. When a library is opened,
+//! cartridges in drives that no process uses go back to their slots, as after a power failure. So take a drive first and
+//! have a cartridge brought to it then: one in a drive that is nobody's may be taken away.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use capstan_format::Volser;
+
+use crate::lock::{Locked, LockedFile, try_lock, wait_lock};
+use crate::{CartridgeDrive, CartridgeSpec, Changer, ChangerError, Element, ElementAddress, KeySlotKind, Tab};
+
+const EXTENSION: &str = "tape";
+const SLOTS: &str = "slots";
+const MAIL: &str = "mail";
+const DRIVES: &str = "drives";
+
+/// A virtual library.
+#[derive(Debug)]
+pub struct VirtualLibrary {
+    directory: PathBuf,
+    drives: u32,
+}
+
+impl VirtualLibrary {
+    /// Opens the library in `directory`, which is made if it does not exist, with drives 0 to `drives` - 1.
+    pub fn open(directory: impl Into<PathBuf>, drives: u32) -> Result<Self, ChangerError> {
+        let library = Self { directory: directory.into(), drives };
+        for part in [SLOTS, MAIL, DRIVES] {
+            fs::create_dir_all(library.directory.join(part)).map_err(library.host("cannot be made"))?;
+        }
+        library.empty_unused_drives()?;
+        Ok(library)
+    }
+
+    /// Puts a new blank cartridge into a slot.
+    pub fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError> {
+        let _robot = self.robot()?;
+        if self.find(&spec.volser)?.is_some() {
+            return Err(ChangerError::VolserTaken { volser: spec.volser.clone() });
+        }
+        Ok(spec.create(&self.directory.join(SLOTS).join(file_name(&spec.volser)))?)
+    }
+
+    /// Takes a cartridge out of the library for good and deletes it. It must not be in a drive.
+    pub fn remove_cartridge(&mut self, volser: &Volser) -> Result<(), ChangerError> {
+        let _robot = self.robot()?;
+        let path = self.in_slot(volser)?;
+        fs::remove_file(&path).map_err(self.host("cannot delete a cartridge"))?;
+        match fs::remove_file(path.with_extension("index")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.host("cannot delete an index")(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Slides the tab of a cartridge, which must not be in a drive.
+    pub fn slide_tab(&mut self, volser: &Volser, tab: Tab) -> Result<(), ChangerError> {
+        let _robot = self.robot()?;
+        Ok(tab.slide(&self.in_slot(volser)?)?)
+    }
+
+    /// How many drives there are.
+    pub fn drives(&self) -> u32 {
+        self.drives
+    }
+
+    /// Takes a drive into use; no other process, and no second caller, has it until the value is dropped.
+    pub fn drive(&self, drive: u32, key_slot: KeySlotKind) -> Result<CartridgeDrive, ChangerError> {
+        self.check_drive(drive)?;
+        match self.lock_drive(drive)? {
+            Locked::Ours(lock) => {
+                Ok(CartridgeDrive::in_library(format!("virtual-{drive}"), self.bay(drive), key_slot, lock))
+            }
+            Locked::HeldBy(holder) => Err(ChangerError::InUse { what: format!("drive {drive}"), holder }),
+        }
+    }
+
+    /// As a library does that is switched on: what lies in a drive that nobody uses goes back to its slot.
+    fn empty_unused_drives(&self) -> Result<(), ChangerError> {
+        let _robot = self.robot()?;
+        for drive in 0..self.drives {
+            if let Locked::Ours(_lock) = self.lock_drive(drive)?
+                && self.in_drive(drive)?.is_some()
+            {
+                self.take_out(drive)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds the robot as long as the value lives.
+    fn robot(&self) -> Result<LockedFile, ChangerError> {
+        open_lock(&self.directory.join("robot.lock")).and_then(wait_lock).map_err(self.host("cannot lock its robot"))
+    }
+
+    fn lock_drive(&self, drive: u32) -> Result<Locked, ChangerError> {
+        let path = self.directory.join(DRIVES).join(format!("{drive}.lock"));
+        open_lock(&path).and_then(try_lock).map_err(self.host("cannot lock a drive"))
+    }
+
+    fn bay(&self, drive: u32) -> PathBuf {
+        self.directory.join(DRIVES).join(drive.to_string())
+    }
+
+    fn check_drive(&self, drive: u32) -> Result<(), ChangerError> {
+        if drive < self.drives { Ok(()) } else { Err(ChangerError::UnknownDrive { drive, drives: self.drives }) }
+    }
+
+    /// The cartridge in a drive.
+    fn in_drive(&self, drive: u32) -> Result<Option<Volser>, ChangerError> {
+        match fs::read_link(self.bay(drive)) {
+            Ok(target) => volser_of(&target).map(Some).ok_or_else(|| {
+                let odd = io::Error::new(io::ErrorKind::InvalidData, format!("it points to {}", target.display()));
+                self.host("has a drive with something else than a cartridge in it")(odd)
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.host("cannot look into a drive")(error)),
+        }
+    }
+
+    /// The drive that a cartridge is in.
+    fn drive_with(&self, volser: &Volser) -> Result<Option<u32>, ChangerError> {
+        for drive in 0..self.drives {
+            if self.in_drive(drive)?.as_ref() == Some(volser) {
+                return Ok(Some(drive));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The path of a cartridge relative to the library, wherever it belongs.
+    fn find(&self, volser: &Volser) -> Result<Option<PathBuf>, ChangerError> {
+        for part in [SLOTS, MAIL] {
+            let path = Path::new(part).join(file_name(volser));
+            if self.directory.join(&path).try_exists().map_err(self.host("cannot be searched"))? {
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The path of a cartridge that is in no drive.
+    fn in_slot(&self, volser: &Volser) -> Result<PathBuf, ChangerError> {
+        let path = self.find(volser)?.ok_or_else(|| ChangerError::UnknownVolume { volser: volser.clone() })?;
+        match self.drive_with(volser)? {
+            Some(drive) => Err(self.in_other_drive(volser, drive)?),
+            None => Ok(self.directory.join(path)),
+        }
+    }
+
+    fn in_other_drive(&self, volser: &Volser, drive: u32) -> Result<ChangerError, ChangerError> {
+        let holder = match self.lock_drive(drive)? {
+            Locked::HeldBy(holder) => holder,
+            Locked::Ours(_) => "no process".to_owned(),
+        };
+        Ok(ChangerError::InOtherDrive { volser: volser.clone(), drive, holder })
+    }
+
+    /// Removes a drive's link, if the drive let the cartridge go.
+    fn take_out(&self, drive: u32) -> Result<(), ChangerError> {
+        let bay = self.bay(drive);
+        match File::open(&bay) {
+            Ok(file) => {
+                if let Locked::HeldBy(holder) = try_lock(file).map_err(self.host("cannot lock a cartridge"))? {
+                    return Err(ChangerError::InUse { what: format!("the cartridge in drive {drive}"), holder });
+                }
+            }
+            // Someone deleted the cartridge by hand; the drive is empty in any case.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(self.host("cannot look into a drive")(error)),
+        }
+        fs::remove_file(bay).map_err(self.host("cannot empty a drive"))
+    }
+
+    /// The cartridges in one of the directories, sorted.
+    fn list(&self, part: &str) -> Result<Vec<Volser>, ChangerError> {
+        let mut volsers = Vec::new();
+        for entry in fs::read_dir(self.directory.join(part)).map_err(self.host("cannot be listed"))? {
+            let path = entry.map_err(self.host("cannot be listed"))?.path();
+            if path.extension().is_some_and(|extension| extension == EXTENSION) {
+                volsers.extend(volser_of(&path));
+            }
+        }
+        volsers.sort();
+        Ok(volsers)
+    }
+
+    fn host(&self, what: &str) -> impl FnOnce(io::Error) -> ChangerError {
+        let what = format!("library {} {what}", self.directory.display());
+        move |source| ChangerError::Host { what, source }
+    }
+}
+
+impl Changer for VirtualLibrary {
+    fn inventory(&mut self) -> Result<Vec<Element>, ChangerError> {
+        let _robot = self.robot()?;
+        let mut loaded = Vec::new();
+        for drive in 0..self.drives {
+            loaded.push(self.in_drive(drive)?);
+        }
+        let stored = |volsers: Vec<Volser>, address: fn(u32) -> ElementAddress| -> Vec<Element> {
+            let in_drive = |volser: &Volser| loaded.iter().flatten().any(|loaded| loaded == volser);
+            let element = |(number, volser): (u32, Volser)| Element {
+                address: address(number),
+                volser: Some(volser).filter(|volser| !in_drive(volser)),
+            };
+            (0..).zip(volsers).map(element).collect()
+        };
+        let mut elements = stored(self.list(SLOTS)?, ElementAddress::Slot);
+        let mail = stored(self.list(MAIL)?, ElementAddress::ImportExport);
+        elements
+            .extend((0..).zip(loaded).map(|(drive, volser)| Element { address: ElementAddress::Drive(drive), volser }));
+        elements.extend(mail);
+        Ok(elements)
+    }
+
+    fn load(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError> {
+        self.check_drive(drive)?;
+        let _robot = self.robot()?;
+        match self.in_drive(drive)? {
+            Some(found) if found == *volser => return Ok(()),
+            Some(found) => return Err(ChangerError::DriveFull { drive, volser: found }),
+            None => {}
+        }
+        let path = self.find(volser)?.ok_or_else(|| ChangerError::UnknownVolume { volser: volser.clone() })?;
+        if let Some(other) = self.drive_with(volser)? {
+            return Err(self.in_other_drive(volser, other)?);
+        }
+        symlink(Path::new("..").join(path), self.bay(drive)).map_err(self.host("cannot fill a drive"))
+    }
+
+    fn unload(&mut self, drive: u32) -> Result<(), ChangerError> {
+        self.check_drive(drive)?;
+        let _robot = self.robot()?;
+        if self.in_drive(drive)?.is_none() {
+            return Err(ChangerError::DriveEmpty { drive });
+        }
+        self.take_out(drive)
+    }
+}
+
+fn open_lock(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(false).open(path)
+}
+
+fn file_name(volser: &Volser) -> String {
+    format!("{volser}.{EXTENSION}")
+}
+
+fn volser_of(path: &Path) -> Option<Volser> {
+    Volser::new(path.file_stem()?.to_str()?).ok()
+}

@@ -1,0 +1,39 @@
+//! Every kind of drive passes the same suite.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use capstan_tape::conformance::{self, Retention};
+use capstan_tape::{CartridgeDrive, CartridgeSpec, Changer, KeySlotKind, NullDrive, VirtualLibrary};
+
+fn spec(volser: &str) -> CartridgeSpec {
+    CartridgeSpec {
+        volser: volser.parse().unwrap(),
+        capacity_bytes: 64 << 20,
+        early_warning_bytes: 1 << 20,
+        generation: "virtual".to_owned(),
+    }
+}
+
+#[test]
+fn null_drive() {
+    conformance::run(&mut NullDrive::new(), Retention::Forgets);
+}
+
+#[test]
+fn virtual_drive_with_and_without_key_slot() {
+    for key_slot in [KeySlotKind::Fitted, KeySlotKind::Missing] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("A00001.tape");
+        spec("A00001").create(&path).unwrap();
+        conformance::run(&mut CartridgeDrive::new("virtual-0", path, key_slot), Retention::Keeps);
+    }
+}
+
+#[test]
+fn drive_of_a_virtual_library() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut library = VirtualLibrary::open(directory.path(), 2).unwrap();
+    library.create_cartridge(&spec("A00001")).unwrap();
+    library.load(&"A00001".parse().unwrap(), 1).unwrap();
+    conformance::run(&mut library.drive(1, KeySlotKind::Fitted).unwrap(), Retention::Keeps);
+    library.unload(1).unwrap();
+}

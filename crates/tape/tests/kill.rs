@@ -1,0 +1,89 @@
+//! A process that is killed at any instant leaves every block that it was told was written.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use capstan_format::{Algorithm, KeyTag};
+use capstan_tape::{CartridgeDrive, CartridgeSpec, Drive, DriveError, DriveKey, KeySlotKind, ReadOutcome};
+
+const PATH_VARIABLE: &str = "CAPSTAN_TEST_CARTRIDGE";
+
+fn key() -> DriveKey {
+    DriveKey { tag: KeyTag([3; 16]), algorithm: Algorithm::Aes256Gcm, key: [4; 32] }
+}
+
+fn content(lbn: u64) -> Vec<u8> {
+    let len = 1 + (lbn * 7919 % 50_000) as usize;
+    (0..len).map(|at| (at as u64 * 31 + lbn) as u8).collect()
+}
+
+fn start(path: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "write_until_killed", "--ignored", "--nocapture"])
+        .env(PATH_VARIABLE, path)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_kill() {
+    let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos();
+    println!("delays from seed {seed}");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("A00001.tape");
+    let spec = CartridgeSpec {
+        volser: "A00001".parse().unwrap(),
+        capacity_bytes: 1 << 40,
+        early_warning_bytes: 1 << 20,
+        generation: "virtual".to_owned(),
+    };
+    spec.create(&path).unwrap();
+    let mut expected = 0;
+    for round in 0..15u32 {
+        let mut child = start(&path);
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let written = |line: String| line.strip_prefix("written ").map(|lbn| lbn.parse::<u64>().unwrap());
+        let first = lines.by_ref().find_map(written).unwrap();
+        assert_eq!(first, expected, "the next run goes on where data end");
+        let mut drive = CartridgeDrive::new("virtual-0", &path, KeySlotKind::Fitted);
+        match drive.load() {
+            Err(DriveError::InUse { holder, .. }) => assert!(holder.contains(&child.id().to_string()), "{holder}"),
+            other => panic!("loaded although process {} has it: {other:?}", child.id()),
+        }
+        std::thread::sleep(Duration::from_micros(u64::from(seed.wrapping_mul(round + 1) % 20_000)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let acknowledged = lines.filter_map(written).last().unwrap_or(first);
+
+        drive.load().unwrap();
+        drive.set_key(Some(key())).unwrap();
+        let mut buffer = vec![0; 50_000];
+        for lbn in 0..=acknowledged {
+            let read = drive.read_block(&mut buffer).unwrap();
+            assert!(matches!(read, ReadOutcome::Block(len) if buffer[..len] == content(lbn)), "block {lbn}: {read:?}");
+        }
+        drive.space_to_end_of_data().unwrap();
+        expected = drive.position().unwrap().lbn;
+        assert!(expected <= acknowledged + 2, "at most one block was written and not acknowledged");
+    }
+}
+
+#[test]
+#[ignore = "run, and killed, by what_was_acknowledged_survives_a_kill"]
+fn write_until_killed() {
+    let path = std::env::var_os(PATH_VARIABLE).unwrap();
+    let mut drive = CartridgeDrive::new("virtual-0", path, KeySlotKind::Fitted);
+    drive.load().unwrap();
+    drive.set_key(Some(key())).unwrap();
+    drive.space_to_end_of_data().unwrap();
+    let first = drive.position().unwrap().lbn;
+    println!();
+    for lbn in first.. {
+        drive.write_block(&content(lbn)).unwrap();
+        println!("written {lbn}");
+    }
+}

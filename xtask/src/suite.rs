@@ -1,0 +1,167 @@
+//! Runs what `./x lint` and `./x test` run, counts it, and says the sum in the last line.
+//!
+//! Every step runs, even behind one that failed: one run shows all that is wrong. A step's output is passed on as it comes.
+//! Tests are counted from what `cargo test` prints, and from the lines `ok ...` and `not ok ...` of the end-to-end tests:
+//! executable files directly under `tests/`, which find the program in `CAPSTAN_BIN`.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::ops::AddAssign;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use crate::amount::shown_time;
+
+/// How many checks passed and failed.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Count {
+    passed: u64,
+    failed: u64,
+}
+
+impl AddAssign for Count {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+    }
+}
+
+impl Count {
+    fn summary(self) -> ExitCode {
+        println!("{} passed, {} failed", self.passed, self.failed);
+        if self.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    /// What one line of output says of tests, if anything.
+    fn of_line(line: &str) -> Self {
+        if let Some(result) = line.strip_prefix("test result: ") {
+            let before = |word: &str| {
+                let end = result.find(word)?;
+                result[..end].trim_end().rsplit(' ').next()?.parse().ok()
+            };
+            return Self { passed: before("passed").unwrap_or(0), failed: before("failed").unwrap_or(0) };
+        }
+        match line.split_once(' ') {
+            Some(("ok", _)) => Self { passed: 1, failed: 0 },
+            Some(("not", rest)) if rest.starts_with("ok ") => Self { passed: 0, failed: 1 },
+            _ => Self::default(),
+        }
+    }
+}
+
+/// Format, clippy, tidy.
+pub(crate) fn lint(root: &Path) -> Result<ExitCode> {
+    Ok(lint_steps(root)?.summary())
+}
+
+/// Lint, then all tests.
+pub(crate) fn test(root: &Path) -> Result<ExitCode> {
+    let mut count = lint_steps(root)?;
+    let out = &mut std::io::stdout();
+    let cargo_test = ["test", "--locked", "--workspace", "--no-fail-fast"];
+    count += step("unit and integration tests", cargo(root).args(cargo_test), out)?;
+    let binary = target_folder()?.join("capstan");
+    for script in end_to_end_tests(&root.join("tests"))? {
+        let name = script.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        count += step(&name, Command::new(&script).current_dir(root).env("CAPSTAN_BIN", &binary), out)?;
+    }
+    Ok(count.summary())
+}
+
+fn lint_steps(root: &Path) -> Result<Count> {
+    let out = &mut std::io::stdout();
+    let mut count = step("format", cargo(root).args(["fmt", "--all", "--check"]), out)?;
+    let clippy = ["clippy", "--locked", "--workspace", "--all-targets", "--", "--deny", "warnings"];
+    count += step("clippy", cargo(root).args(clippy), out)?;
+    count += step("tidy", Command::new(env::current_exe()?).arg("tidy").current_dir(root), out)?;
+    Ok(count)
+}
+
+fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    command
+}
+
+/// Where cargo put this program, and with it the product.
+fn target_folder() -> Result<PathBuf> {
+    Ok(env::current_exe()?.parent().context("a program lies in a folder")?.to_owned())
+}
+
+/// The executable files directly under `tests/`, by name.
+fn end_to_end_tests(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Runs one step and passes its output on. A step that counts no tests counts as one.
+fn step(name: &str, command: &mut Command, out: &mut dyn Write) -> Result<Count> {
+    writeln!(out, "\n==> {name}")?;
+    let started = Instant::now();
+    let program = command.get_program().to_owned();
+    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("start {}", shown(&program)))?;
+    let mut count = Count::default();
+    let mut lines = BufReader::new(child.stdout.take().context("the output is a pipe")?);
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line)? > 0 {
+        out.write_all(&line)?;
+        out.flush()?;
+        count += Count::of_line(String::from_utf8_lossy(&line).trim_end());
+        line.clear();
+    }
+    let status = child.wait()?;
+    if !status.success() && count.failed == 0 {
+        // It broke without naming a test, and that is a failure too.
+        count.failed += 1;
+        writeln!(out, "{name}: {status}")?;
+    } else if count == Count::default() {
+        count.passed = 1;
+    }
+    writeln!(out, "==> {name}: {} passed, {} failed, {}", count.passed, count.failed, shown_time(started.elapsed()))?;
+    Ok(count)
+}
+
+fn shown(program: &OsStr) -> String {
+    program.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+
+    #[test]
+    fn lines_of_output_are_counted() {
+        let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s";
+        assert_eq!(Count::of_line(line), Count { passed: 12, failed: 3 });
+        assert_eq!(Count::of_line("ok 3 - every byte flipped"), Count { passed: 1, failed: 0 });
+        assert_eq!(Count::of_line("not ok 4 - xattrs"), Count { passed: 0, failed: 1 });
+        for other in ["", "okay", "not okay", "test format::label ... ok", "ok"] {
+            assert_eq!(Count::of_line(other), Count::default(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_step_that_names_no_test_counts_by_its_exit_code() {
+        let shell = |script: &str| step("step", Command::new("sh").args(["-c", script]), &mut Vec::new()).unwrap();
+        assert_eq!(shell("true"), Count { passed: 1, failed: 0 });
+        assert_eq!(shell("false"), Count { passed: 0, failed: 1 });
+        assert_eq!(shell("echo ok 1 - a; echo ok 2 - b"), Count { passed: 2, failed: 0 });
+        assert_eq!(shell("echo ok 1 - a; exit 1"), Count { passed: 1, failed: 1 });
+        assert_eq!(shell("echo not ok 1 - a; exit 1"), Count { passed: 0, failed: 1 });
+    }
+}
