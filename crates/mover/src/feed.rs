@@ -126,6 +126,8 @@ pub fn read_streams(
                 if let Some((volume, Ok(drive))) = mounted.take() {
                     host.release(drive, &wanted.volumes[volume]);
                 }
+                // It may be in a drive already, standing in for another copy.
+                other.close_if(pass.volume, host);
                 mounted = Some((pass.volume, host.mount(place).map_err(|error| chain(error.as_ref()))));
             }
             let Some((_, source)) = &mut mounted else { continue };
@@ -284,6 +286,12 @@ impl OtherCopy<'_> {
             report.lost.push(damage);
         }
         Piece::Gap { range, damage: why.into() }
+    }
+
+    fn close_if(&mut self, volume: usize, host: &mut dyn ReadHost) {
+        if self.open.as_ref().is_some_and(|(open, _)| *open == volume) {
+            self.close(host);
+        }
     }
 
     fn close(&mut self, host: &mut dyn ReadHost) {

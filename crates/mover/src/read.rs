@@ -171,7 +171,8 @@ pub fn plan_reads(wanted: &Wanted) -> ReadPlan {
                 let end = range.end.min(extent.offset + extent.plain_len);
                 let run = clip(extent, stream, wanted_stream.chunk_len, at..end);
                 at = end;
-                let joined = queue.back_mut().is_some_and(|(volume, last)| *volume == extent.volume && join(last, &run));
+                let joined =
+                    queue.back_mut().is_some_and(|(volume, last)| *volume == extent.volume && join(last, &run));
                 if !joined {
                     queue.push_back((extent.volume, run));
                 }
@@ -212,7 +213,9 @@ fn passes(mut queues: Vec<VecDeque<(usize, Run)>>) -> Vec<Pass> {
             }
         }
         let score = |(volume, ready): (&usize, &usize)| (left[volume] == *ready, *ready, Reverse(*volume));
-        let Some((&volume, _)) = ready.iter().max_by_key(|&(volume, ready)| score((volume, ready))) else { return passes };
+        let Some((&volume, _)) = ready.iter().max_by_key(|&(volume, ready)| score((volume, ready))) else {
+            return passes;
+        };
         let mut runs = Vec::new();
         for queue in queues.iter_mut().filter(|queue| queue.front().is_some_and(|(next, _)| *next == volume)) {
             let count = ready_runs(queue);

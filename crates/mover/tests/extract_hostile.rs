@@ -133,25 +133,22 @@ fn in_every_way(stream: &Stream, mut check: impl FnMut(Result<ExtractReport, Ext
 }
 
 /// The last member is refused, whatever the target holds.
-#[expect(clippy::needless_pass_by_value, reason = "each case is made in the call")]
-fn refused(stream: Stream) {
-    in_every_way(&stream, |result, _, before, overwrite| {
+fn refused(stream: &Stream) {
+    in_every_way(stream, |result, _, before, overwrite| {
         let report = result.unwrap();
         let kinds: Vec<_> = report.problems.iter().map(|problem| problem.kind).collect();
         assert!(kinds.contains(&ProblemKind::Refused), "{before:?} {overwrite:?}: {:?}", report.problems);
     });
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "each case is made in the call")]
-fn harmless(stream: Stream) {
-    in_every_way(&stream, |result, _, _, _| {
+fn harmless(stream: &Stream) {
+    in_every_way(stream, |result, _, _, _| {
         result.unwrap();
     });
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "each case is made in the call")]
-fn stops(stream: Stream) {
-    in_every_way(&stream, |result, target, before, _| {
+fn stops(stream: &Stream) {
+    in_every_way(stream, |result, target, before, _| {
         assert!(matches!(result, Err(ExtractError::Stream(_))), "{result:?}");
         if before == Before::Empty {
             assert_eq!(fs::read_dir(target).unwrap().count(), 0, "something half-made was left");
@@ -173,11 +170,11 @@ fn refused_paths() {
         b"./../escape",
         b"",
     ] {
-        refused(Stream::default().file(path));
-        refused(Stream::default().symlink(path, b"x"));
-        refused(Stream::default().hard_link(path, b"file"));
+        refused(&Stream::default().file(path));
+        refused(&Stream::default().symlink(path, b"x"));
+        refused(&Stream::default().hard_link(path, b"file"));
         if !path.is_empty() {
-            refused(Stream::default().directory(path));
+            refused(&Stream::default().directory(path));
         }
     }
     assert!(!Path::new("/tmp/capstan-absolute-escape").exists());
@@ -187,37 +184,37 @@ fn refused_paths() {
 fn refused_path_with_nul() {
     let mut records = Vec::new();
     put_record(&mut records, b"path", b"name\0/../../escape");
-    refused(Stream::default().with_records(b"x", EntryKind::File, b"", b"hostile", &records));
+    refused(&Stream::default().with_records(b"x", EntryKind::File, b"", b"hostile", &records));
     let mut records = Vec::new();
     put_record(&mut records, b"linkpath", b"to\0where");
-    refused(Stream::default().with_records(b"x", EntryKind::Symlink, b"x", b"", &records));
+    refused(&Stream::default().with_records(b"x", EntryKind::Symlink, b"x", b"", &records));
 }
 
 #[test]
 fn refused_write_through_a_link_of_the_same_stream() {
-    refused(Stream::default().symlink(b"door", b"../canary").file(b"door/file"));
-    refused(Stream::default().symlink(b"door", b"../canary").file(b"door/directory/file"));
-    refused(Stream::default().symlink(b"door", b"../canary").directory(b"door/directory"));
-    refused(Stream::default().symlink(b"door", b"../canary").symlink(b"door/link", b"x"));
-    refused(Stream::default().symlink(b"door", b"../canary").member(b"door/fifo", EntryKind::Fifo, b"", b""));
-    refused(Stream::default().symlink(b"door", b"/proc/self/cwd").file(b"door/capstan-magic-escape"));
-    refused(Stream::default().symlink(b"a", b".").symlink(b"a/b", b"..").file(b"a/b/escape"));
+    refused(&Stream::default().symlink(b"door", b"../canary").file(b"door/file"));
+    refused(&Stream::default().symlink(b"door", b"../canary").file(b"door/directory/file"));
+    refused(&Stream::default().symlink(b"door", b"../canary").directory(b"door/directory"));
+    refused(&Stream::default().symlink(b"door", b"../canary").symlink(b"door/link", b"x"));
+    refused(&Stream::default().symlink(b"door", b"../canary").member(b"door/fifo", EntryKind::Fifo, b"", b""));
+    refused(&Stream::default().symlink(b"door", b"/proc/self/cwd").file(b"door/capstan-magic-escape"));
+    refused(&Stream::default().symlink(b"a", b".").symlink(b"a/b", b"..").file(b"a/b/escape"));
 }
 
 #[test]
 fn refused_hard_link_out_of_the_target() {
-    refused(Stream::default().hard_link(b"stolen", b"../canary/file"));
-    refused(Stream::default().hard_link(b"stolen", b"/etc/hostname"));
-    refused(Stream::default().symlink(b"door", b"../canary").hard_link(b"stolen", b"door/file"));
-    refused(Stream::default().symlink(b"door", b"../canary").hard_link(b"door/planted", b"door"));
-    refused(Stream::default().hard_link(b".", b"file"));
-    refused(Stream::default().hard_link(b"x", b"."));
+    refused(&Stream::default().hard_link(b"stolen", b"../canary/file"));
+    refused(&Stream::default().hard_link(b"stolen", b"/etc/hostname"));
+    refused(&Stream::default().symlink(b"door", b"../canary").hard_link(b"stolen", b"door/file"));
+    refused(&Stream::default().symlink(b"door", b"../canary").hard_link(b"door/planted", b"door"));
+    refused(&Stream::default().hard_link(b".", b"file"));
+    refused(&Stream::default().hard_link(b"x", b"."));
 }
 
 #[test]
 fn refused_file_in_place_of_the_target() {
-    refused(Stream::default().file(b"."));
-    refused(Stream::default().symlink(b"./", b"/"));
+    refused(&Stream::default().file(b"."));
+    refused(&Stream::default().symlink(b"./", b"/"));
 }
 
 #[test]
@@ -254,7 +251,7 @@ fn harmless_directory_over_a_link() {
 #[test]
 fn harmless_hard_link_to_a_symbolic_link_then_a_file() {
     harmless(
-        Stream::default()
+        &Stream::default()
             .symlink(b"link", b"../canary/file")
             .hard_link(b"second", b"link")
             .file(b"second")
@@ -285,7 +282,7 @@ fn harmless_duplicates() {
 #[test]
 fn harmless_directory_whose_mode_locks_it_before_its_files() {
     let stream = Stream::default().directory(b"a").directory(b"a/b").file(b"a/b/c");
-    harmless(stream.raw(|bytes| {
+    harmless(&stream.raw(|bytes| {
         for at in [0, 1536] {
             if bytes.len() > at + 2048 {
                 bytes[at + 1024 + 100..at + 1024 + 107].copy_from_slice(b"0000000");
@@ -319,12 +316,12 @@ fn harmless_attributes_that_mean_nothing() {
 fn harmless_depth() {
     // 12,000 bytes of path, three times what the kernel takes at once.
     let deep = [[b"d".repeat(119), b"/".to_vec()].concat().repeat(100), b"f".to_vec()].concat();
-    harmless(Stream::default().file(&deep).file(&deep).hard_link(b"short", &deep));
+    harmless(&Stream::default().file(&deep).file(&deep).hard_link(b"short", &deep));
 }
 
 #[test]
 fn refused_paths_too_long_for_anyone() {
-    refused(Stream::default().file(&[b"d/".repeat(200_000), b"f".to_vec()].concat()));
+    refused(&Stream::default().file(&[b"d/".repeat(200_000), b"f".to_vec()].concat()));
 }
 
 #[test]
@@ -332,7 +329,7 @@ fn stops_truncated_streams() {
     // A header with a long name, its records, the member's header, seven bytes of content.
     let whole = Stream::default().file(&b"n".repeat(200)).0;
     for len in [1, 511, 512, 513, 1024, 1535, 1536, 1537, 1542] {
-        stops(Stream(whole[..len].to_vec()));
+        stops(&Stream(whole[..len].to_vec()));
     }
     for len in [1543, 1544, 2047] {
         in_every_way(&Stream(whole[..len].to_vec()), |result, target, _, _| {
@@ -348,16 +345,16 @@ fn stops_lengths_that_lie() {
     // A size of 2^63 - 1 and a header that promises megabytes that never come.
     let mut records = Vec::new();
     put_record(&mut records, b"size", b"9223372036854775807");
-    stops(Stream::default().with_records(b"f", EntryKind::File, b"", b"hostile", &records));
+    stops(&Stream::default().with_records(b"f", EntryKind::File, b"", b"hostile", &records));
     let mut records = Vec::new();
     put_record(&mut records, b"size", b"18446744073709551615");
-    stops(Stream::default().with_records(b"f", EntryKind::File, b"", b"hostile", &records));
-    stops(Stream::default().file(b"f").raw(|bytes| {
+    stops(&Stream::default().with_records(b"f", EntryKind::File, b"", b"hostile", &records));
+    stops(&Stream::default().file(b"f").raw(|bytes| {
         bytes[156] = b'x';
         bytes[124..136].copy_from_slice(b"77777777777\0");
         seal(bytes, 0);
     }));
-    stops(Stream::default().file(b"f").raw(|bytes| {
+    stops(&Stream::default().file(b"f").raw(|bytes| {
         bytes[156] = b'L';
         bytes[124..136].copy_from_slice(b"00077777777\0");
         seal(bytes, 0);
@@ -382,7 +379,7 @@ fn stops_sparse_maps_that_lie() {
         put_record(&mut records, b"GNU.sparse.realsize", b"1000");
         let mut content = map.as_bytes().to_vec();
         content.resize(BLOCK_LEN + 10, 0);
-        stops(Stream::default().with_records(b"GNUSparseFile.0/x", EntryKind::File, b"", &content, &records));
+        stops(&Stream::default().with_records(b"GNUSparseFile.0/x", EntryKind::File, b"", &content, &records));
     }
 }
 
@@ -443,5 +440,5 @@ fn stops_too_many_attributes() {
     for number in 0..17_000 {
         put_record(&mut records, format!("SCHILY.xattr.user.{number}").as_bytes(), b"");
     }
-    stops(Stream::default().with_records(b"attributes", EntryKind::File, b"", b"", &records));
+    stops(&Stream::default().with_records(b"attributes", EntryKind::File, b"", b"", &records));
 }

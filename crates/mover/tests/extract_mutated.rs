@@ -150,7 +150,7 @@ fn damage(bytes: &mut Vec<u8>, headers: &[usize], random: &mut Random) {
                 bytes.copy_within(header + from..header + from + len, header + to);
             }
             _ => {
-                bytes[header + 124..header + 135].copy_from_slice(format!("{:011o}", random.below(1 << 30)).as_bytes())
+                bytes[header + 124..header + 135].copy_from_slice(format!("{:011o}", random.below(1 << 30)).as_bytes());
             }
         }
         if random.below(10) != 0 {

@@ -6,7 +6,11 @@ mod torture;
 
 use std::fs;
 use std::io::BufReader;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+
+use capstan_format::EntryKind;
+use capstan_format::pax::{DataExtent, Member, encode, padding};
 
 use capstan_mover::extract::{
     Choice, Devices, ExtractOptions, ExtractReport, MemberReader, Outcome, Overwrite, Piece, ProblemKind, Target,
@@ -169,7 +173,7 @@ fn what_exists_is_left_compared_or_replaced() {
     assert!(report.problems.is_empty(), "{:#?}", report.problems);
     assert_eq!(differences(&from, &to), "");
 
-    let inode = |name| std::os::unix::fs::MetadataExt::ino(&fs::metadata(to.join(name)).unwrap());
+    let inode = |name| fs::metadata(to.join(name)).unwrap().ino();
     let before = inode("large");
     let report = again(Overwrite::Always);
     assert!(report.files > 20);
@@ -239,4 +243,37 @@ fn devices_are_made_only_when_asked_for() {
     let refused = report.problems.iter().filter(|problem| problem.kind == ProblemKind::Device).count();
     assert_eq!((refused, report.problems.len()), (2, 2));
     assert!(!to.join("null device").exists() && !to.join("large numbers").exists());
+}
+
+/// What the programs above cannot pack: a path of 12,000 bytes, a hard link to a pipe, a sparse file of 10 TiB.
+#[test]
+fn what_only_our_own_streams_hold() {
+    let mut stream = Vec::new();
+    let mut put = |path: &[u8], kind, size, link: &[u8], extents, content: &[u8]| {
+        let (user, group, records, device) = (&b""[..], &b""[..], &b""[..], (0, 0));
+        let (mode, uid, gid, mtime_ns) = (0o640, 0, 0, 1_600_000_000_000_000_007);
+        let member = Member { path, kind, mode, uid, gid, user, group, size, mtime_ns, link, device, records, extents };
+        encode(&member, &mut stream);
+        stream.extend_from_slice(content);
+        stream.resize(stream.len() + padding(content.len() as u64), 0);
+    };
+    let deep = ["d".repeat(255).as_bytes(), b"/"].concat().repeat(47);
+    let long = [&deep[..], "f".repeat(255).as_bytes()].concat();
+    put(&long, EntryKind::File, 5, b"", None, b"hello");
+    put(b"short", EntryKind::HardLink, 0, &long, None, b"");
+    put(b"fifo", EntryKind::Fifo, 0, b"", None, b"");
+    put(b"fifo again", EntryKind::HardLink, 0, b"fifo", None, b"");
+    let extents = [DataExtent { offset: 9 << 40, len: 4 }];
+    put(b"huge", EntryKind::File, 10 << 40, b"", Some(&extents[..]), b"data");
+    let to = tempfile::tempdir().unwrap();
+    let report = extract(&stream, 999, to.path(), options());
+    assert!(report.problems.is_empty(), "{:#?}", report.problems);
+    let metadata = |name: &str| fs::metadata(to.path().join(name)).unwrap();
+    assert_eq!((metadata("short").nlink(), metadata("short").size()), (2, 5));
+    assert_eq!((metadata("short").mode() & 0o7777, metadata("short").mtime_nsec()), (0o640, 7));
+    assert_eq!(metadata("fifo").ino(), metadata("fifo again").ino());
+    assert!(metadata("huge").size() == 10 << 40 && metadata("huge").blocks() < 64);
+    let mut data = [0; 6];
+    fs::File::open(to.path().join("huge")).unwrap().read_exact_at(&mut data, (9 << 40) - 1).unwrap();
+    assert_eq!(&data, b"\0data\0");
 }

@@ -373,3 +373,6 @@ pub enum CopyError {
     #[error("the output cannot be written")]
     Output(#[source] io::Error),
 }
+
+#[cfg(test)]
+mod tests;
