@@ -13,7 +13,7 @@ use capstan_mover::{
 };
 use uuid::{ContextV7, Timestamp, Uuid};
 
-use crate::append::{AppendHost, Shortfall};
+use crate::append::{AppendHost, Shortfall, catch_up_pool};
 use crate::baseline::{BaselineBuilder, StateBaseline};
 use crate::desk::Desk;
 use crate::null::NullHost;
@@ -161,8 +161,13 @@ impl Site {
         if request.target == Target::Pool && pools.iter().any(|pool| pool.encryption.is_some()) {
             drop(self.keys()?);
         }
-        let jobs = self.jobs(request, &pools[0])?;
         let desk = Desk::new(self);
+        if request.target == Target::Pool && self.any_interrupted(request)? {
+            // What a killed run flushed and could not record must be known before connections are numbered: a number that is
+            // on a volume already would put two streams into one.
+            pools.iter().try_for_each(|pool| catch_up_pool(&desk, &pool.name))?;
+        }
+        let jobs = self.jobs(request, &pools[0])?;
         let hosts: Vec<Box<dyn CopyHost>> = match request.target {
             Target::Null => vec![Box::new(NullHost::new(self.clock))],
             Target::Pool => (1..).zip(pools).map(|(copy, pool)| self.append_host(&desk, pool, copy, request)).collect(),
@@ -297,6 +302,21 @@ impl Site {
             jobs.push(self.tree_job(path, request, pool)?);
         }
         Ok(jobs)
+    }
+
+    /// Whether an earlier run of one of the sources was interrupted.
+    fn any_interrupted(&self, request: &BackupRequest) -> Result<bool, DirectorError> {
+        use std::os::unix::ffi::OsStrExt;
+        let catalog = locked(&self.catalog);
+        for path in &request.sources {
+            let source = Some(path.as_os_str().as_bytes().to_vec());
+            let status = Some(ObjectStatus::Open);
+            let filter = ObjectFilter { source, status, client: Some(self.client.clone()), ..ObjectFilter::default() };
+            if catalog.latest(&filter)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn new_record(

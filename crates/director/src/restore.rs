@@ -404,7 +404,7 @@ impl Site {
 }
 
 /// Whether a copy's extents hold the whole of a member.
-fn is_held(extents: &[Extent], entry: &FileEntry, copy: u8) -> bool {
+pub(crate) fn is_held(extents: &[Extent], entry: &FileEntry, copy: u8) -> bool {
     let end = entry.offset + entry.member_len;
     let mut at = entry.offset;
     // Extents come by copy, connection and offset.

@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
 
 use crate::backup::explain;
 use crate::desk::Desk;
-use crate::restore::{FailedFile, RestoreReport};
+use crate::restore::{FailedFile, RestoreReport, is_held};
 use crate::select::index_path;
 use crate::site::{Site, locked};
 
@@ -36,7 +36,7 @@ impl Site {
             by_object.entry(extent.record.object).or_default().push(extent);
         }
         for (object, extents) in by_object {
-            let entries = {
+            let (entries, joined) = {
                 let catalog = locked(&self.catalog);
                 let index = catalog.index(object)?;
                 // The one member of a device image runs through all connections.
@@ -46,9 +46,15 @@ impl Site {
                     .filter(|entry| entry.as_ref().map_or(true, |entry| joined || touches(&extents, entry)))
                     .map(|entry| entry.map(|entry| StateEntry { object, entry }))
                     .collect();
-                here?
+                (here?, joined)
             };
             let copy = extents.first().map(|extent| extent.copy);
+            // A member that this copy holds only part of is what a twin lacks, not damage.
+            let all = locked(&self.catalog).extents(object, None)?;
+            let (entries, behind): (Vec<_>, Vec<_>) = entries
+                .into_iter()
+                .partition(|entry| joined || copy.is_none_or(|copy| is_held(&all, &entry.entry, copy)));
+            report.behind += behind.len() as u64;
             let part = self.verify_entries(entries, object, false, copy, watch)?;
             report.blocks += part.blocks;
             report.failed.extend(part.failed);

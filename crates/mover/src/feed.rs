@@ -75,6 +75,9 @@ pub struct ReadReport {
     pub lost_count: u64,
 }
 
+/// A volume by its index, and the drive that it is in, or why it could not be mounted.
+type InDrive = (usize, Result<Box<dyn Drive>, String>);
+
 enum Piece {
     Block { offset: u64, plain_len: usize, stored_len: usize, compression: Compression, buffer: Buffer },
     Gap { range: Range<u64>, damage: Arc<str> },
@@ -119,7 +122,7 @@ pub fn read_streams(
         }
         let mut other = OtherCopy { wanted, open: None };
         // A volume stays in its drive while the next pass is over it, too.
-        let mut mounted: Option<(usize, Result<Box<dyn Drive>, String>)> = None;
+        let mut mounted: Option<InDrive> = None;
         for pass in &plan.passes {
             let place = &wanted.volumes[pass.volume];
             if mounted.as_ref().is_none_or(|(volume, _)| *volume != pass.volume) {
