@@ -116,7 +116,7 @@ fn stream(files: u64, half: u64) -> Vec<u8> {
     };
     for number in (0..files).filter(|number| number / 100 % 2 == half) {
         let directory = format!("d{:02}/d{:04}", number / 10_000, number / 100);
-        let mtime_ns = 1_700_000_000_123_456_789 + number as i64;
+        let mtime_ns = 1_700_000_000_123_456_789 + i128::from(number);
         if number % 100 == 0 {
             member(&directory, EntryKind::Directory, 0, mtime_ns, &mut out);
         }
