@@ -148,6 +148,13 @@ fn put_records(member: &Member<'_>, sparse: bool, content_len: u64, out: &mut Ve
             put_number_record(out, key, u64::from(id));
         }
     }
+    if is_device(member.kind) {
+        for (key, number) in [(b"SCHILY.devmajor", member.device.0), (b"SCHILY.devminor", member.device.1)] {
+            if u64::from(number) > SMALL_MAX {
+                put_number_record(out, key, u64::from(number));
+            }
+        }
+    }
     if member.user.len() >= 32 {
         put_record(out, b"uname", member.user);
     }
@@ -159,6 +166,10 @@ fn put_records(member: &Member<'_>, sparse: bool, content_len: u64, out: &mut Ve
     }
     put_time_record(member.mtime_ns, out);
     out.extend_from_slice(member.records);
+}
+
+fn is_device(kind: EntryKind) -> bool {
+    matches!(kind, EntryKind::CharDevice | EntryKind::BlockDevice)
 }
 
 fn put_number_record(out: &mut Vec<u8>, key: &[u8], value: u64) {
@@ -240,9 +251,9 @@ fn put_header(member: &Member<'_>, sparse: bool, content_len: u64, header: &mut 
         EntryKind::Directory => b'5',
         EntryKind::Fifo => b'6',
     };
-    if matches!(kind, b'3' | b'4') {
-        put_octal(&mut header[329..337], u64::from(member.device.0));
-        put_octal(&mut header[337..345], u64::from(member.device.1));
+    if is_device(member.kind) {
+        put_octal(&mut header[329..337], u64::from(member.device.0).min(SMALL_MAX));
+        put_octal(&mut header[337..345], u64::from(member.device.1).min(SMALL_MAX));
     }
     seal(header, kind);
 }
@@ -324,4 +335,47 @@ fn put_sparse_map(size: u64, extents: &[DataExtent], out: &mut Vec<u8>) {
     }
     let len = out.len() - start;
     out.resize(out.len() + padding(len as u64), 0);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+    use crate::pax::{DecodedMember, MemberDecoder, Step};
+
+    /// A device number above seven octal digits was cut to its lower bits: the node of another device came back. Linux has
+    /// no such numbers, but takes them from file systems of systems that have.
+    #[test]
+    fn large_device_numbers_survive() {
+        for device in [(8, 1), (0o777_7777, 0o1000_0000), (u32::MAX, u32::MAX)] {
+            let member = Member {
+                path: b"node",
+                kind: EntryKind::BlockDevice,
+                mode: 0o600,
+                uid: 0,
+                gid: 6,
+                user: b"",
+                group: b"",
+                size: 0,
+                mtime_ns: 0,
+                link: b"",
+                device,
+                records: b"",
+                extents: None,
+            };
+            let mut encoded = Vec::new();
+            encode(&member, &mut encoded);
+            let (mut decoder, mut decoded) = (MemberDecoder::new(), DecodedMember::new());
+            let mut blocks = encoded.chunks_exact(BLOCK_LEN).map(|block| block.first_chunk().unwrap());
+            loop {
+                match decoder.header(blocks.next().unwrap(), &mut decoded).unwrap() {
+                    Step::Payload(len) => decoder.payload(&blocks.next().unwrap()[..len]).unwrap(),
+                    Step::Member => break,
+                    Step::Zeros => panic!("an encoded member has no blocks of zeros"),
+                }
+            }
+            assert_eq!((decoded.device_major, decoded.device_minor), device);
+        }
+    }
 }

@@ -126,9 +126,10 @@ impl<R: BufRead> MemberReader<R> {
                     continue;
                 }
                 Step::Payload(len) => {
+                    let offset = self.input.offset;
                     self.input.read(len, &mut self.scratch)?;
                     let decoded = self.decoder.payload(&self.scratch);
-                    decoded.map_err(|source| self.input.malformed(source))?;
+                    decoded.map_err(|source| StreamError::Malformed { offset, source })?;
                     self.input.content = 0;
                     self.input.padding = padding(len as u64) as u64;
                     self.input.skip_content()?;
@@ -160,11 +161,12 @@ impl<R: BufRead> MemberReader<R> {
             self.decoder.header(block, &mut self.head.header)
         } else {
             // The block straddles two buffers of the source.
+            let offset = self.input.offset;
             let block = self.input.block()?;
             let decoded = self.decoder.header(&block, &mut self.head.header);
-            return decoded.map(Some).map_err(|source| self.input.malformed(source));
+            return decoded.map(Some).map_err(|source| StreamError::Malformed { offset, source });
         };
-        let step = decoded.map_err(|source| self.input.malformed(source))?;
+        let step = decoded.map_err(|source| StreamError::Malformed { offset: self.input.offset, source })?;
         self.input.consume(BLOCK_LEN);
         Ok(Some(step))
     }
@@ -245,10 +247,6 @@ impl<R: BufRead> Input<R> {
             self.content -= content;
             self.padding -= len as u64 - content;
         }
-    }
-
-    fn malformed(&self, source: FormatError) -> StreamError {
-        StreamError::Malformed { offset: self.offset, source }
     }
 }
 
@@ -350,12 +348,13 @@ impl<R: BufRead> Content<'_, R> {
             if self.input.content < BLOCK_LEN as u64 {
                 return Err(StreamError::Truncated { offset: self.input.offset });
             }
+            let offset = self.input.offset;
             let block = self.input.block()?;
             self.input.content -= BLOCK_LEN as u64;
             match decoder.feed(&block) {
                 Ok(Some(extents)) => break extents,
                 Ok(None) => {}
-                Err(source) => return Err(self.input.malformed(source)),
+                Err(source) => return Err(StreamError::Malformed { offset, source }),
             }
         };
         self.layout.extents = Some(extents);
@@ -374,5 +373,7 @@ pub enum CopyError {
     Output(#[source] io::Error),
 }
 
+#[cfg(test)]
+mod damage_tests;
 #[cfg(test)]
 mod tests;

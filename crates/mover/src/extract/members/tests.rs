@@ -1,3 +1,5 @@
+//! Members, their content, and holes.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 use super::*;
 use capstan_format::EntryKind;
