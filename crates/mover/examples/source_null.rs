@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use capstan_format::FileEntry;
-use capstan_mover::{Progress, Stopped, StreamSink, TreeOptions, TreeSource};
+use capstan_mover::{Progress, Stopped, StreamSink, Totals, TreeOptions, TreeSource};
 use rustix::fs::{FileType, Mode, OFlags, RawDir, openat};
 
 /// Takes everything and keeps nothing; chunks go round as those of a block pool do.
@@ -115,10 +115,16 @@ fn bare(listing: &Listing, threads: usize, mode: Names) {
     });
 }
 
-fn ours(directory: &Path, connections: u16, chunk_len: usize) {
+fn ours(directory: &Path, connections: u16, chunk_len: usize, counting: bool) {
     let tree = TreeSource::new(&[directory.to_owned()], &TreeOptions::default()).unwrap();
     let mut sinks: Vec<_> = (0..connections).map(|number| Null::new(number, chunk_len)).collect();
-    let report = tree.run(&mut sinks, None, &Progress::new()).unwrap();
+    let totals = Totals::new();
+    let report = std::thread::scope(|scope| {
+        if counting {
+            scope.spawn(|| tree.count(&totals));
+        }
+        tree.run(&mut sinks, None, &Progress::new()).unwrap()
+    });
     assert_eq!(sinks.iter().map(|sink| sink.members).sum::<u64>(), report.files + report.directories);
 }
 
@@ -162,15 +168,17 @@ fn main() {
         format!("bare loop that lists, {bare_threads} threads"),
         "source, 1 connection".to_owned(),
         format!("source, {connections} connections"),
+        format!("source, {connections} connections, counted"),
         "GNU tar | cat".to_owned(),
         "GNU tar --xattrs --acls | cat".to_owned(),
     ];
-    let runs: [&dyn Fn(); 7] = [
+    let runs: [&dyn Fn(); 8] = [
         &|| bare(&listing, 1, Names::Known),
         &|| bare(&listing, bare_threads, Names::Known),
         &|| bare(&listing, bare_threads, Names::Listed),
-        &|| ours(&directory, 1, chunk_len),
-        &|| ours(&directory, connections, chunk_len),
+        &|| ours(&directory, 1, chunk_len, false),
+        &|| ours(&directory, connections, chunk_len, false),
+        &|| ours(&directory, connections, chunk_len, true),
         &|| gnu_tar(&directory, ""),
         &|| gnu_tar(&directory, "--xattrs --acls"),
     ];
