@@ -6,6 +6,7 @@ use capstan_tape::{Changer, ElementAddress, EncryptionState};
 
 use crate::append::{create_cartridge, label_volume};
 use crate::desk::{Desk, is_drive};
+use crate::repair::copies_with_everything;
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
@@ -36,8 +37,14 @@ impl Site {
         capacity_bytes: Option<u64>,
         loss: Loss,
     ) -> Result<Vec<LostCopy>, DirectorError> {
-        let _lock = self.writer_lock()?;
+        let writer = self.writer_lock();
         let desk = Desk::new(self);
+        let _volumes = desk.volumes_lock()?;
+        // A backup that waits for a volume must be able to get one: while it runs, volumes that hold nothing can be labelled.
+        let _writer = match writer {
+            Err(DirectorError::Busy { .. }) if self.holds_nothing(volser)? => None,
+            other => Some(other?),
+        };
         let pool = match pool {
             None => None,
             Some(name) => {
@@ -61,6 +68,12 @@ impl Site {
         desk.dismount(volume.drive, volume.number, volser)?;
         labelled?;
         Ok(lost)
+    }
+
+    /// Whether a volume is new, blank or scratch.
+    fn holds_nothing(&self, volser: &Volser) -> Result<bool, DirectorError> {
+        let known = locked(&self.catalog).volume(volser)?;
+        Ok(known.is_none_or(|volume| matches!(volume.state, VolumeState::Blank | VolumeState::Scratch)))
     }
 
     /// Makes a volume blank.
@@ -102,7 +115,8 @@ impl Site {
                 continue;
             }
             let copies = catalog.copies(object.id)?;
-            let elsewhere = copies.iter().any(|copy| !copy.volumes.contains(volser));
+            let whole = copies_with_everything(&catalog, &object)?;
+            let elsewhere = copies.iter().any(|copy| whole.contains(&copy.copy) && !copy.volumes.contains(volser));
             last += usize::from(!elsewhere);
         }
         if last > 0 && loss == Loss::Refuse {

@@ -1,5 +1,7 @@
 //! Finding, labelling and handing out volumes to one copy of a session.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use capstan_catalog::{CheckpointSeen, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
@@ -21,7 +23,9 @@ const EARLY_WARNING_SHARE: u64 = 20;
 /// Most that is kept for them.
 const EARLY_WARNING_MAX: u64 = 256 << 20;
 /// How often an operator's new volume is looked for.
-const WAIT_EVERY: Duration = Duration::from_secs(5);
+const WAIT_EVERY: Duration = Duration::from_secs(2);
+/// How often whoever waits looks whether to stop: a person who pressed Ctrl-C takes this for at once.
+const STOP_EVERY: Duration = Duration::from_millis(100);
 
 /// Waits for a volume, or fails, when a pool has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +43,8 @@ pub(crate) struct AppendHost {
     pub(crate) pool: Pool,
     pub(crate) copy: u8,
     pub(crate) shortfall: Shortfall,
+    /// Ends the wait for a volume.
+    pub(crate) stop: Arc<AtomicBool>,
     pub(crate) mounted: Option<(u32, Volser)>,
 }
 
@@ -250,9 +256,23 @@ impl AppendHost {
         })
     }
 
+    /// Waits until it is worth looking for a volume again.
+    fn pause(&self) -> Result<(), DirectorError> {
+        let began = std::time::Instant::now();
+        while began.elapsed() < WAIT_EVERY {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(DirectorError::Interrupted);
+            }
+            std::thread::sleep(STOP_EVERY);
+        }
+        Ok(())
+    }
+
     fn mount_next(&mut self) -> Result<InDriveForAppend, DirectorError> {
+        let mut said = None;
         loop {
             let choosing = locked(&self.desk.choosing);
+            let volumes_lock = self.desk.volumes_lock()?;
             let present = self.desk.present()?;
             let volumes = locked(&self.desk.catalog).volumes()?;
             let in_use = locked(&self.desk.in_use).clone();
@@ -283,9 +303,14 @@ impl AppendHost {
                     if self.shortfall == Shortfall::Fail {
                         return Err(error);
                     }
+                    drop(volumes_lock);
                     drop(choosing);
-                    (self.desk.events)(Event::Waiting { message: error.to_string() });
-                    std::thread::sleep(WAIT_EVERY);
+                    let message = error.to_string();
+                    if said.as_ref() != Some(&message) {
+                        (self.desk.events)(Event::Waiting { message: message.clone() });
+                        said = Some(message);
+                    }
+                    self.pause()?;
                 }
             }
         }

@@ -56,6 +56,7 @@ impl Site {
             pool,
             copy,
             shortfall: Shortfall::Fail,
+            stop: Arc::clone(&watch.stop),
             mounted: None,
         });
         let record = SessionRecord {

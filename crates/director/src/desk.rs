@@ -1,5 +1,7 @@
 //! The mount desk: brings volumes and drives together, loads keys, checks labels.
 
+use std::fs::File;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use capstan_catalog::{Catalog, Volume, VolumeState};
@@ -9,6 +11,7 @@ use capstan_mover::{HostError, ReadHost, VolumePlace, read_label};
 use capstan_tape::{
     Changer, ChangerError, Drive, DriveKey, ElementAddress, EncryptionState, KeySlotKind, Medium, VirtualLibrary,
 };
+use rustix::fs::{FlockOperation, flock};
 
 use crate::site::{Clock, Site, locked};
 use crate::{DirectorError, Event, Events};
@@ -29,6 +32,7 @@ pub(crate) struct Desk {
     pub(crate) library: Arc<Mutex<VirtualLibrary>>,
     pub(crate) clock: Clock,
     pub(crate) events: Events,
+    volumes_lock: PathBuf,
     /// Held from the choice of a volume to its mount and label, so that two copies never choose the same.
     pub(crate) choosing: Arc<Mutex<()>>,
     /// Volumes that are in a drive of this process.
@@ -43,9 +47,21 @@ impl Desk {
             library: Arc::clone(&site.library),
             clock: site.clock,
             events: Arc::clone(&site.events),
+            volumes_lock: site.dir().join("volumes.lock"),
             choosing: Arc::default(),
             in_use: Arc::default(),
         }
+    }
+
+    /// Held while a volume is chosen and labelled, so that an operator's `label` and a waiting backup never meet at one volume.
+    pub(crate) fn volumes_lock(&self) -> Result<File, DirectorError> {
+        let path = &self.volumes_lock;
+        let mut options = File::options();
+        let file = options.write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(DirectorError::host("open", path))?;
+        rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))
+            .map_err(|error| DirectorError::host("lock", path)(error.into()))?;
+        Ok(file)
     }
 
     pub(crate) fn now_ns(&self) -> i64 {

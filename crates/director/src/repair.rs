@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use capstan_catalog::{Extent, Object, ObjectFilter, ObjectStatus};
+use capstan_catalog::{Catalog, Extent, Object, ObjectFilter, ObjectStatus};
 use capstan_format::{FileEntry, SessionRecord};
 use capstan_mover::{CopyHost, RestoreWatch, Session, WantedMember, plan_reads, read_streams};
 
@@ -61,7 +61,29 @@ pub fn missing_ranges(parts: &[(u16, u64)], extents: &[Extent], chunk_len: u32) 
     missing
 }
 
+/// [`Site::whole_copies`], for whoever holds the catalog.
+pub(crate) fn copies_with_everything(catalog: &Catalog, object: &Object) -> Result<Vec<u8>, DirectorError> {
+    let parts: Vec<_> = catalog.parts(object.id)?.iter().map(|part| (part.connection, part.valid_len)).collect();
+    Ok(whole_copies(&parts, &catalog.extents(object.id, None)?, object.chunk_len))
+}
+
+/// The copies that hold all of the streams: a pure function of the extents.
+pub(crate) fn whole_copies(parts: &[(u16, u64)], extents: &[Extent], chunk_len: u32) -> Vec<u8> {
+    let missing = missing_ranges(parts, extents, chunk_len);
+    let mut whole: Vec<u8> = extents.iter().map(|extent| extent.copy).collect();
+    whole.sort_unstable();
+    whole.dedup();
+    whole.retain(|copy| missing.iter().all(|range| range.copy != *copy));
+    whole
+}
+
 impl Site {
+    /// The copies of an object that hold all of it. Others are being written, were interrupted, or lost a volume.
+    pub fn whole_copies(&self, object: &Object) -> Result<Vec<u8>, DirectorError> {
+        let catalog = locked(&self.catalog);
+        copies_with_everything(&catalog, object)
+    }
+
     /// Copies what twin copies lack, for every object that is complete. Gives the objects that were mended.
     pub fn repair(&self) -> Result<Vec<Object>, DirectorError> {
         let _lock = self.writer_lock()?;
@@ -107,6 +129,7 @@ impl Site {
             pool,
             copy,
             shortfall: Shortfall::Fail,
+            stop: Arc::default(),
             mounted: None,
         });
         let record = SessionRecord {

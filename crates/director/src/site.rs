@@ -6,8 +6,9 @@
 //! library/         virtual cartridges (or wherever the settings say)
 //! keys.db          sealed key store
 //! writer.lock      held by the process that writes
+//! volumes.lock     held while a volume is chosen or labelled
 //! ```
-//! Any number of processes may read at the same time; one writes. Locking order: writer lock, then library, keys, catalog; no
+//! Any number of processes may read at the same time; one writes. Locking order: writer lock, volumes lock, then library, keys, catalog; no
 //! lock of the last three is held while another process or a person is waited for.
 
 use std::fs::File;
