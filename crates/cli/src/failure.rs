@@ -12,6 +12,8 @@ pub(crate) enum Failure {
     Director(DirectorError),
     /// The command line, beyond what clap sees.
     Usage(String),
+    /// A passphrase that is not the key store's could not be had.
+    Passphrase(String),
     /// Something else.
     Other(String),
 }
@@ -29,6 +31,7 @@ impl Failure {
         ExitCode::from(match self {
             Self::Usage(_) => 2,
             Self::Other(_) => 1,
+            Self::Passphrase(_) => 4,
             Self::Director(error) => match error {
                 DirectorError::Keys(_) | DirectorError::KeysLocked => 4,
                 DirectorError::NoVolume { .. } => 5,
@@ -49,7 +52,7 @@ impl From<DirectorError> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::Other(text) => f.write_str(text),
+            Self::Usage(text) | Self::Passphrase(text) | Self::Other(text) => f.write_str(text),
             Self::Director(error) => {
                 write!(f, "{error}")?;
                 let mut said = error.to_string();

@@ -2,12 +2,13 @@
 
 use std::io::{Write, stdout};
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use capstan_director::{
-    Algorithm, EntryKind, Events, FileEntry, Object, ObjectFilter, ObjectStatus, Pool, Site, Volser, VolumeState,
-    index_path,
+    Algorithm, DirectorError, EntryKind, Events, FileEntry, Object, ObjectFilter, ObjectStatus, Pool, Site, Volser,
+    Volume, VolumeState, index_path,
 };
 use serde_json::{Value, json};
 
@@ -54,11 +55,12 @@ fn status_name(object: &Object) -> &'static str {
 
 fn object_json(site: &Site, object: &Object) -> Result<Value, Failure> {
     let copies = site.catalog().copies(object.id).map_err(director)?;
+    let whole = site.whole_copies(object)?;
     let copies: Vec<_> = copies
         .iter()
         .map(|copy| {
             let volumes: Vec<_> = copy.volumes.iter().map(Volser::as_str).collect();
-            json!({"copy": copy.copy, "volumes": volumes})
+            json!({"copy": copy.copy, "volumes": volumes, "whole": whole.contains(&copy.copy)})
         })
         .collect();
     let counts = object.counts.unwrap_or_default();
@@ -83,14 +85,15 @@ fn object_json(site: &Site, object: &Object) -> Result<Value, Failure> {
     }))
 }
 
-fn director(error: impl Into<capstan_director::DirectorError>) -> Failure {
+fn director(error: impl Into<DirectorError>) -> Failure {
     Failure::Director(error.into())
 }
 
 pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failure> {
     use std::os::unix::ffi::OsStrExt;
     let site = site(cli)?;
-    let source = args.source.as_ref().map(|path| path.as_os_str().as_bytes().to_vec());
+    let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    let source = args.source.as_ref().map(absolute).map(|path| path.as_os_str().as_bytes().to_vec());
     let filter = ObjectFilter { source, ..ObjectFilter::default() };
     let mut objects = site.catalog().objects(&filter).map_err(director)?;
     if args.all {
@@ -106,9 +109,10 @@ pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failu
     for object in &objects {
         let counts = object.counts.unwrap_or_default();
         let copies = site.catalog().copies(object.id).map_err(director)?;
+        let whole = site.whole_copies(object)?;
         let on = copies.iter().map(|copy| {
             let volumes: Vec<_> = copy.volumes.iter().map(Volser::as_str).collect();
-            volumes.join("+")
+            volumes.join("+") + if whole.contains(&copy.copy) { "" } else { "(part)" }
         });
         table.row(vec![
             short(object),
@@ -125,14 +129,27 @@ pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failu
     print(&table)
 }
 
+/// The object that a text names; a source may be named from the working directory, as it was for the backup.
+pub(crate) fn find_object(site: &Site, text: &str, at_ns: Option<i64>) -> Result<Object, DirectorError> {
+    match site.find_object(text, at_ns) {
+        Err(unknown @ DirectorError::UnknownObject { .. }) => {
+            let absolute = std::path::absolute(text).ok();
+            let absolute =
+                absolute.and_then(|path| path.components().collect::<PathBuf>().into_os_string().into_string().ok());
+            absolute.and_then(|path| site.find_object(&path, at_ns).ok()).ok_or(unknown)
+        }
+        other => other,
+    }
+}
+
 /// `OBJECT[:PATH]`, cut at the first colon that leaves an object in front of it.
 pub(crate) fn split_place(site: &Site, place: &str, at_ns: Option<i64>) -> Result<(Object, Option<Vec<u8>>), Failure> {
     // A source may have colons in its name, so the longest object that exists wins.
-    if let Ok(object) = site.find_object(place, at_ns) {
+    if let Ok(object) = find_object(site, place, at_ns) {
         return Ok((object, None));
     }
     for (at, _) in place.rmatch_indices(':') {
-        if let Ok(object) = site.find_object(&place[..at], at_ns) {
+        if let Ok(object) = find_object(site, &place[..at], at_ns) {
             let path = index_path(&place.as_bytes()[at + 1..]);
             return Ok((object, (!path.is_empty()).then_some(path)));
         }
@@ -237,7 +254,7 @@ pub(crate) fn ls(cli: &Cli, args: &args::Ls) -> Result<ExitCode, Failure> {
         match state.get(&path).map_err(director)? {
             Some(entry) => entries.push(entry.entry),
             None => {
-                return Err(Failure::Director(capstan_director::DirectorError::UnknownPath {
+                return Err(Failure::Director(DirectorError::UnknownPath {
                     object: short(&object),
                     source_name: path_text(&object.source),
                     path: path_text(&path),
@@ -280,7 +297,7 @@ pub(crate) fn find(cli: &Cli, args: &args::Find) -> Result<ExitCode, Failure> {
     };
     match &args.object {
         Some(object) => {
-            let object = site.find_object(object, None)?;
+            let object = find_object(&site, object, None)?;
             let state = site.catalog().state(object.id).map_err(director)?;
             for entry in state.find(&*wanted) {
                 if found(&object, entry.map_err(director)?.entry).is_break() {
@@ -301,8 +318,12 @@ pub(crate) fn find(cli: &Cli, args: &args::Find) -> Result<ExitCode, Failure> {
 pub(crate) fn versions(cli: &Cli, args: &args::Versions) -> Result<ExitCode, Failure> {
     use std::os::unix::ffi::OsStrExt;
     let site = site(cli)?;
-    let path = index_path(args.path.as_os_str().as_bytes());
-    let versions = site.catalog().versions(&path).map_err(director)?;
+    let mut versions = site.catalog().versions(&index_path(args.path.as_os_str().as_bytes())).map_err(director)?;
+    if versions.is_empty() {
+        // Named from the working directory, as it may be for a backup.
+        let path = std::path::absolute(&args.path).unwrap_or_else(|_| args.path.clone());
+        versions = site.catalog().versions(&index_path(path.as_os_str().as_bytes())).map_err(director)?;
+    }
     if cli.json {
         let rows = versions.iter().map(|version| {
             let mut row = entry_json(&version.entry);
@@ -454,11 +475,26 @@ pub(crate) fn pools(cli: &Cli, args: &args::Pools) -> Result<ExitCode, Failure> 
     print(&table)
 }
 
+/// The volume that a text names, if it names one.
+pub(crate) fn find_volume(site: &Site, text: &str) -> Result<Option<(Volser, Volume)>, Failure> {
+    let Ok(volser) = Volser::new(text) else { return Ok(None) };
+    let found = site.catalog().volume(&volser).map_err(director)?;
+    Ok(found.map(|volume| (volser, volume)))
+}
+
+/// The object that a text names, where a volume could have been named too.
+pub(crate) fn object_or_volume(site: &Site, text: &str) -> Result<Object, Failure> {
+    find_object(site, text, None).map_err(|error| match error {
+        DirectorError::UnknownObject { wanted } => Failure::Other(format!(
+            "no object or volume matches {wanted:?}: `capstan objects` and `capstan volumes` list them"
+        )),
+        other => other.into(),
+    })
+}
+
 pub(crate) fn show(cli: &Cli, args: &args::Show) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
-    if let Ok(volser) = Volser::new(&args.what)
-        && let Some(volume) = site.catalog().volume(&volser).map_err(director)?
-    {
+    if let Some((volser, volume)) = find_volume(&site, &args.what)? {
         let objects = site.catalog().objects_on(&volser).map_err(director)?;
         let rows: Result<Vec<_>, _> = objects.iter().map(|object| object_json(&site, object)).collect();
         return print_json(&json!({
@@ -472,7 +508,7 @@ pub(crate) fn show(cli: &Cli, args: &args::Show) -> Result<ExitCode, Failure> {
             "objects": rows?,
         }));
     }
-    let object = site.find_object(&args.what, None)?;
+    let object = object_or_volume(&site, &args.what)?;
     let mut value = object_json(&site, &object)?;
     let catalog = site.catalog();
     let chain = catalog.chain(object.id).map_err(director)?;

@@ -62,11 +62,14 @@ impl Display {
         }
         match event {
             Event::Created { volser } => self.say(&format!("new cartridge {volser}")),
-            Event::Labelled { volser, pool, recycled: 0 } => self.say(&format!("labelled {volser} for pool {pool}")),
             Event::Labelled { volser, pool, recycled } => {
-                self.say(&format!(
-                    "relabelled {volser} for pool {pool}: what it held before is gone (life {recycled})"
-                ));
+                let whose = if pool.is_empty() { "scratch".to_owned() } else { format!("pool {pool}") };
+                self.say(&match recycled {
+                    0 => format!("labelled {volser} for {whose}"),
+                    _ => format!(
+                        "relabelled {volser} for {whose}: what it held before is gone (recycled {recycled} times)"
+                    ),
+                });
             }
             Event::Full { volser } => self.say(&format!("volume {volser} is full; going on with the next")),
             Event::Begun { object, source, resumed } => {

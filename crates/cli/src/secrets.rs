@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use capstan_director::{Events, Site, Unlock, Zeroizing};
+use capstan_director::{DirectorError, Events, Site, Unlock, Zeroizing};
 
 use crate::args::Cli;
 use crate::failure::Failure;
@@ -37,7 +37,7 @@ fn from_environment(name: &str) -> Option<Zeroizing<String>> {
 
 fn ask(prompt: &str) -> Result<Zeroizing<String>, Failure> {
     let text = rpassword::prompt_password(prompt);
-    text.map(Zeroizing::new).map_err(|_| Failure::Director(capstan_director::DirectorError::KeysLocked))
+    text.map(Zeroizing::new).map_err(|_| Failure::Director(DirectorError::KeysLocked))
 }
 
 fn ask_twice(what: &str) -> Result<Zeroizing<String>, Failure> {
@@ -84,11 +84,20 @@ pub(crate) fn new_unlock(cli: &Cli) -> Result<Unlock, Failure> {
 
 /// The passphrase of an export.
 pub(crate) fn export_passphrase(new: bool) -> Result<Zeroizing<String>, Failure> {
-    match from_environment("CAPSTAN_EXPORT_PASSPHRASE") {
+    let given = from_environment("CAPSTAN_EXPORT_PASSPHRASE");
+    match given {
         Some(passphrase) => Ok(passphrase),
         None if new => ask_twice("Passphrase for the export"),
         None => ask("Passphrase of the export: "),
     }
+    .map_err(|failure| match failure {
+        Failure::Director(DirectorError::KeysLocked) => {
+            let advice =
+                "the export has a passphrase of its own: type it at a terminal, or set CAPSTAN_EXPORT_PASSPHRASE";
+            Failure::Passphrase(advice.to_owned())
+        }
+        other => other,
+    })
 }
 
 /// Opens the state directory.
@@ -96,7 +105,7 @@ pub(crate) fn open(cli: &Cli, need: Need, events: Events) -> Result<Site, Failur
     let dir = state_dir(cli)?;
     // Before a passphrase is asked for, it is looked whether there is anything to unlock.
     if !dir.join("capstan.toml").exists() {
-        return Err(capstan_director::DirectorError::NotInitialised { path: dir }.into());
+        return Err(DirectorError::NotInitialised { path: dir }.into());
     }
     let unlock = if need == Need::Keys { Some(unlock(cli)?) } else { None };
     Ok(Site::open(&dir, unlock.as_ref(), now_ns, events)?)

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_director::{
-    BackupReport, BackupRequest, BackupWatch, Config, InitOptions, Level, Mounts, Severity, Shortfall, Site, Target,
-    TreeOptions,
+    BackupReport, BackupRequest, BackupWatch, Config, DirectorError, InitOptions, Level, Mounts, Severity, Shortfall,
+    Site, Target, TreeOptions,
 };
 use serde_json::json;
 
@@ -26,6 +26,10 @@ const PROBLEMS_SHOWN: usize = 20;
 
 pub(crate) fn init(cli: &Cli, args: &args::Init) -> Result<ExitCode, Failure> {
     let dir = state_dir(cli)?;
+    // Before a passphrase is asked for or a key file made.
+    if dir.join("capstan.toml").exists() {
+        return Err(DirectorError::AlreadyInitialised { path: dir }.into());
+    }
     let mut config = Config::default();
     config.library.volume_mib = (args.volume_size >> 20).max(1);
     config.library.volumes_max = args.volumes_max;

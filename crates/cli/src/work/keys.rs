@@ -68,11 +68,15 @@ fn list(cli: &Cli) -> Result<ExitCode, Failure> {
 }
 
 fn export(cli: &Cli, file: &Path, volumes: &[String]) -> Result<ExitCode, Failure> {
+    if file.exists() {
+        let reason = "it exists, and may be the only copy of older keys: choose another name";
+        return Err(Failure::Other(format!("{} is not written: {reason}", file.display())));
+    }
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let passphrase = export_passphrase(true)?;
     let bytes = site.export_keys(volumes, &passphrase)?;
     let failed = |error: std::io::Error| Failure::Other(format!("cannot write {}: {error}", file.display()));
-    // A file that is there may be the only copy of older keys.
+    // Made here or not at all, even if somebody made it since it was looked for.
     let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed)?;
     out.write_all(&bytes).and_then(|()| out.sync_all()).map_err(failed)?;
     println!("{}: {} sealed; keep it where the volumes are not", file.display(), units::bytes(bytes.len() as u64));

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
-use crate::list::short;
+use crate::list::{find_object, short};
 use crate::progress::{Display, rate, stop_on_interrupt};
 use crate::secrets::{Need, now_ns, open, state_dir, unlock};
 use crate::table::path_text;
@@ -39,7 +39,7 @@ pub(crate) fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
 pub(crate) fn copy(cli: &Cli, args: &args::Copy) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
-    let object = site.find_object(&args.object, None)?;
+    let object = find_object(&site, &args.object, None)?;
     let watch = Arc::new(RestoreWatch::default());
     stop_on_interrupt(&watch.stop);
     let line = |elapsed: Duration| {
@@ -55,8 +55,10 @@ pub(crate) fn copy(cli: &Cli, args: &args::Copy) -> Result<ExitCode, Failure> {
         );
     } else {
         let elapsed = Duration::from_nanos(report.elapsed_ns);
+        let verdict =
+            if report.lost.is_empty() { "written" } else { "NOT WHOLE: only a part of it could be read and written" };
         println!(
-            "object {}: copy {} written to pool {}: {} blocks, {} in {} ({})",
+            "object {}: copy {} {verdict} to pool {}: {} blocks, {} in {} ({})",
             short(&object),
             report.copy,
             args.to_pool,
@@ -109,7 +111,7 @@ pub(crate) fn expire(cli: &Cli, args: &args::Expire) -> Result<ExitCode, Failure
     let objects = if args.objects.is_empty() {
         site.expirable()?
     } else {
-        let found: Result<Vec<_>, _> = args.objects.iter().map(|object| site.find_object(object, None)).collect();
+        let found: Result<Vec<_>, _> = args.objects.iter().map(|object| find_object(&site, object, None)).collect();
         found?
     };
     for object in &objects {
@@ -128,7 +130,11 @@ pub(crate) fn expire(cli: &Cli, args: &args::Expire) -> Result<ExitCode, Failure
                    "freed": freed.iter().map(Volser::as_str).collect::<Vec<_>>(), "dry_run": args.dry_run})
         );
     } else {
-        println!("{} objects, {} volumes back to scratch", objects.len(), freed.len());
+        let (what, freed) = (objects.len(), freed.len());
+        match args.dry_run {
+            true => println!("{what} objects would be forgotten; nothing was done"),
+            false => println!("{what} objects forgotten, {freed} volumes back to scratch"),
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

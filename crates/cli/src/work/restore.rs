@@ -1,5 +1,6 @@
 //! `restore`, `cat` and `verify`.
 
+use std::collections::BTreeMap;
 use std::io::{BufWriter, IsTerminal, stdout};
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ use serde_json::json;
 
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
-use crate::list::{short, split_place};
+use crate::list::{find_volume, object_or_volume, short, split_place};
 use crate::progress::{Display, rate, stop_on_interrupt};
 use crate::secrets::{Need, now_ns, open};
 use crate::table::path_text;
@@ -22,6 +23,8 @@ use crate::units;
 
 /// Files that are listed one by one.
 const FILES_SHOWN: usize = 50;
+/// Paths that are listed below a cause they share.
+const PATHS_OF_A_REASON: usize = 10;
 
 fn places(site: &Site, texts: &[String], at: Option<&str>) -> Result<Vec<Place>, Failure> {
     let at_ns = at.map(|text| units::parse_time(text, now_ns())).transpose().map_err(Failure::Usage)?;
@@ -120,14 +123,30 @@ fn show_plan(cli: &Cli, plan: &RestorePlan) {
 }
 
 fn show_failures(display: &Display, report: &RestoreReport) {
-    for file in report.failed.iter().take(FILES_SHOWN) {
-        display.warn(&format!("{}: {}", path_text(&file.path), file.reason));
+    // One cause, such as a key that is gone, hits many files: it is said once.
+    let mut by_reason: BTreeMap<&str, Vec<&[u8]>> = BTreeMap::new();
+    for file in &report.failed {
+        by_reason.entry(&file.reason).or_default().push(&file.path);
     }
-    if report.failed.len() > FILES_SHOWN {
-        display.warn(&format!("and {} more files", report.failed.len() - FILES_SHOWN));
+    for (reason, paths) in by_reason.iter().take(FILES_SHOWN) {
+        let (first, more) = (path_text(paths[0]), paths.len() - 1);
+        let shown = if more == 0 { first } else { format!("{first} and {} more paths", units::count(more as u64)) };
+        display.warn(&format!("{shown}: {reason}"));
+        for path in paths.iter().skip(1).take(PATHS_OF_A_REASON) {
+            display.say(&format!("  {}", path_text(path)));
+        }
     }
-    for damage in report.lost.iter().take(FILES_SHOWN) {
-        display.warn(&format!("lost: {damage}"));
+    if by_reason.len() > FILES_SHOWN {
+        display.warn(&format!("and {} more reasons", by_reason.len() - FILES_SHOWN));
+    }
+    let mut lost: BTreeMap<String, u64> = BTreeMap::new();
+    for damage in &report.lost {
+        *lost.entry(damage.to_string()).or_default() += 1;
+    }
+    for (damage, times) in lost.iter().filter(|(damage, _)| !by_reason.contains_key(damage.as_str())).take(FILES_SHOWN)
+    {
+        let times = if *times > 1 { format!("{} times: ", units::count(*times)) } else { String::new() };
+        display.warn(&format!("lost: {times}{damage}"));
     }
     if let Some(first) = report.recovered.first() {
         let count = report.recovered.len();
@@ -160,9 +179,17 @@ fn show_restore(cli: &Cli, display: &Display, report: &RestoreReport, directory:
     if problems.len() > FILES_SHOWN {
         display.warn(&format!("and {} more problems", problems.len() - FILES_SHOWN));
     }
+    let kept = report.extract.as_ref().map_or(0, |extract| extract.kept);
+    if kept > 0 {
+        let kept = units::count(kept);
+        display.warn(&format!(
+            "{kept} paths were there already and are left as they were (--overwrite changed or always)"
+        ));
+    }
     if cli.json {
         let mut value = failures_json(report);
         value["event"] = json!("finished");
+        value["kept"] = json!(kept);
         value["problems"] = problems
             .iter()
             .map(|problem| json!({"path": path_text(&problem.path), "reason": problem.reason}))
@@ -206,8 +233,7 @@ pub(crate) fn verify(cli: &Cli, args: &args::Verify) -> Result<ExitCode, Failure
     let site = open(cli, Need::Keys, display.events())?;
     let mut whole = true;
     for what in &args.what {
-        let volume = Volser::new(what).ok().filter(|volser| site.catalog().volume(volser).is_ok_and(|v| v.is_some()));
-        if let Some(volser) = volume {
+        if let Some((volser, _)) = find_volume(&site, what)? {
             let watch = Arc::new(RestoreWatch::default());
             stop_on_interrupt(&watch.stop);
             let line = |elapsed: Duration| progress_line(&watch, 0, elapsed);
@@ -217,7 +243,7 @@ pub(crate) fn verify(cli: &Cli, args: &args::Verify) -> Result<ExitCode, Failure
             show_verified(cli, &format!("volume {volser}"), &report);
             continue;
         }
-        let object = site.find_object(what, None)?;
+        let object = object_or_volume(&site, what)?;
         whole &= verify_object(cli, &display, &site, &object)?;
         if args.against_source {
             whole &= against_source(cli, &display, &site, &object)?;
@@ -240,6 +266,12 @@ fn verify_object(cli: &Cli, display: &Display, site: &Site, object: &Object) -> 
             display.warn(&format!("copy {copy} lacks {paths} paths that another copy holds: the next backup mends it"));
         }
         show_verified(cli, &format!("object {}, copy {copy}", short(object)), report);
+    }
+    let chain = site.catalog().chain(object.id).map_err(|error| Failure::Director(error.into()))?;
+    if chain.len() > 1 {
+        let based = chain.iter().map(ToString::to_string).filter(|id| *id != object.id.to_string());
+        let based: Vec<_> = based.map(|id| id[id.len() - 8..].to_owned()).collect();
+        display.say(&format!("it stands on earlier objects, verify them too: capstan verify {}", based.join(" ")));
     }
     if reports.is_empty() {
         display.warn(&format!("object {} is on no volume any more: its data is gone", short(object)));
