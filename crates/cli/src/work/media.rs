@@ -68,7 +68,9 @@ pub(crate) fn copy(cli: &Cli, args: &args::Copy) -> Result<ExitCode, Failure> {
             rate(report.bytes, elapsed)
         );
     }
-    for damage in &report.lost {
+    let mut lost: Vec<_> = report.lost.iter().map(ToString::to_string).collect();
+    lost.dedup();
+    for damage in lost {
         display.warn(&format!("lost: {damage}"));
     }
     Ok(if report.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })

@@ -1,0 +1,320 @@
+//! The command as a person or a script meets it: help, exit codes, JSON, and a small backup that comes back.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use assert_cmd::cargo::CommandCargoExt;
+use tempfile::TempDir;
+
+/// Every command, with arguments that list or describe something where it has any.
+const COMMANDS: [&str; 22] = [
+    "init",
+    "backup",
+    "objects",
+    "ls",
+    "find",
+    "versions",
+    "show",
+    "restore",
+    "cat",
+    "verify",
+    "copy",
+    "rebuild",
+    "expire",
+    "erase",
+    "label",
+    "volumes",
+    "drives",
+    "pools",
+    "status",
+    "keys",
+    "completions",
+    "man",
+];
+
+/// A state directory, a source, and a way to call the command on them.
+struct Bench {
+    dir: TempDir,
+}
+
+impl Bench {
+    fn new(init: &[&str]) -> Self {
+        let bench = Self { dir: TempDir::new().unwrap() };
+        fs::create_dir_all(bench.source().join("letters")).unwrap();
+        fs::write(bench.source().join("letters/ada.txt"), "dear Ada\n").unwrap();
+        fs::write(bench.source().join("noise"), noise(3 << 20)).unwrap();
+        let args: Vec<_> = [&["init", "--volume-size", "64M"], init].concat();
+        bench.done(&args, 0);
+        bench
+    }
+
+    fn source(&self) -> PathBuf {
+        self.dir.path().join("home")
+    }
+
+    fn source_text(&self) -> String {
+        self.source().to_str().unwrap().to_owned()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = capstan(args);
+        command.env("CAPSTAN_STATE", self.dir.path().join("state")).env("CAPSTAN_PASSPHRASE", "three plain words");
+        command.current_dir(self.dir.path());
+        command
+    }
+
+    /// Runs a command that must end with `code`, and gives what it printed to standard output.
+    fn done(&self, args: &[&str], code: i32) -> String {
+        let output = self.command(args).output().unwrap();
+        ended(&output, args, code);
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The same for what it printed to standard error.
+    fn said(&self, args: &[&str], code: i32) -> String {
+        let output = self.command(args).output().unwrap();
+        ended(&output, args, code);
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// A list as JSON.
+    fn json(&self, args: &[&str]) -> serde_json::Value {
+        let args = [args, &["--json"]].concat();
+        let text = self.done(&args, 0);
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{args:?} printed no JSON ({error}):\n{text}"))
+    }
+}
+
+fn capstan(args: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("capstan").unwrap();
+    for name in ["CAPSTAN_STATE", "CAPSTAN_KEY_FILE", "CAPSTAN_PASSPHRASE", "CAPSTAN_EXPORT_PASSPHRASE"] {
+        command.env_remove(name);
+    }
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+fn ended(output: &Output, args: &[&str], code: i32) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "capstan {args:?} said:\n{stderr}");
+}
+
+/// Bytes that do not compress: a multiplicative generator with a fixed seed.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let step = || {
+        state = state.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(1);
+        (state >> 56) as u8
+    };
+    std::iter::repeat_with(step).take(len).collect()
+}
+
+#[test]
+fn every_command_has_an_example() {
+    for command in COMMANDS {
+        let output = capstan(&[command, "--help"]).output().unwrap();
+        ended(&output, &[command, "--help"], 0);
+        let help = String::from_utf8(output.stdout).unwrap();
+        assert!(help.contains("Example"), "{command} has no example");
+        assert!(help.contains(&format!("capstan {command}")), "the example of {command} shows something else");
+    }
+}
+
+#[test]
+fn the_list_of_commands_is_complete() {
+    let help = String::from_utf8(capstan(&["--help"]).output().unwrap().stdout).unwrap();
+    let listed = help.split("Commands:").nth(1).unwrap().split("Options:").next().unwrap();
+    let lines = listed.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names: Vec<_> = lines.filter_map(|line| line.split_whitespace().next()).collect();
+    let known: Vec<_> = COMMANDS.iter().copied().chain(["help"]).collect();
+    assert_eq!(names, known);
+}
+
+#[test]
+fn completions_and_the_man_page_come_from_the_same_definitions() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = capstan(&["completions", shell]).output().unwrap();
+        ended(&output, &["completions", shell], 0);
+        assert!(String::from_utf8(output.stdout).unwrap().contains("one-file-system"), "{shell} lacks an option");
+    }
+    let output = capstan(&["man"]).output().unwrap();
+    ended(&output, &["man"], 0);
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert!(page.contains(".TH capstan") && page.contains("capstan\\-backup") && page.contains("Exit codes"), "{page}");
+}
+
+#[test]
+fn a_passphrase_is_never_taken_from_the_command_line() {
+    for command in COMMANDS {
+        for option in ["--passphrase=secret", "--password=secret"] {
+            let output = capstan(&[command, option]).output().unwrap();
+            ended(&output, &[command, option], 2);
+        }
+        let help = String::from_utf8(capstan(&[command, "--help"]).output().unwrap().stdout).unwrap();
+        assert!(!help.contains("--pass"), "{command} offers a passphrase option");
+    }
+}
+
+#[test]
+fn a_backup_comes_back_and_every_list_is_json() {
+    let bench = Bench::new(&[]);
+    let source = bench.source_text();
+    bench.done(&["backup", &source, "--copies", "2"], 0);
+    fs::write(bench.source().join("letters/new.txt"), "dear Grace\n").unwrap();
+    bench.done(&["backup", "home", "--copies", "2", "--incremental"], 0);
+
+    bench.done(&["restore", "home", "--to", "back"], 0);
+    let back = bench.dir.path().join("back").join(bench.source().strip_prefix("/").unwrap());
+    for path in ["letters/ada.txt", "letters/new.txt", "noise"] {
+        assert!(fs::read(bench.source().join(path)).unwrap() == fs::read(back.join(path)).unwrap(), "{path} differs");
+    }
+    let kept = bench.said(&["restore", "home", "--to", "back"], 0);
+    assert!(kept.contains("left as they were"), "{kept}");
+    let letter = format!("home:{source}/letters/ada.txt");
+    assert_eq!(bench.done(&["cat", &letter], 0), "dear Ada\n");
+    bench.done(&["verify", "home", "A00001", "--against-source"], 0);
+
+    assert_eq!(bench.json(&["objects"]).as_array().unwrap().len(), 2);
+    assert_eq!(bench.json(&["objects", "--source", &source]).as_array().unwrap().len(), 2);
+    assert_eq!(bench.json(&["ls", &format!("home:{source}/letters")]).as_array().unwrap().len(), 2);
+    assert_eq!(bench.json(&["find", "ada*"]).as_array().unwrap().len(), 1);
+    assert_eq!(bench.json(&["versions", "home/letters/ada.txt"]).as_array().unwrap().len(), 1);
+    assert_eq!(bench.json(&["volumes"]).as_array().unwrap().len(), 2);
+    assert_eq!(bench.json(&["drives"]).as_array().unwrap().len(), 4);
+    assert_eq!(bench.json(&["pools"]).as_array().unwrap().len(), 2);
+    assert_eq!(bench.json(&["keys", "list"]).as_array().unwrap().len(), 2);
+    assert_eq!(bench.json(&["status"])["objects_complete"], 2);
+    assert_eq!(bench.json(&["show", "home"])["copies"][0]["whole"], true);
+    assert_eq!(bench.json(&["restore", "home", "--dry-run"])["event"], "plan");
+    // Listing a volume's objects once asked the catalog for what it was holding, and waited for itself.
+    assert_eq!(bench.json(&["show", "A00001"])["objects"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_2() {
+    let bench = Bench::new(&[]);
+    bench.done(&["backup"], 2);
+    bench.done(&["bakcup", "home"], 2);
+    bench.done(&["label", "not a barcode"], 2);
+    bench.done(&["restore", "home", "--to", "back", "--at", "yesterday"], 2);
+    let said = bench.said(&["erase", "A00001"], 2);
+    assert!(said.contains("--yes"), "{said}");
+}
+
+#[test]
+fn what_is_not_there_ends_with_1_and_says_where_to_look() {
+    let bench = Bench::new(&[]);
+    assert!(bench.said(&["init"], 1).contains("left as it is"));
+    assert!(bench.said(&["ls", "nothing"], 1).contains("capstan objects"));
+    assert!(bench.said(&["verify", "A00009"], 1).contains("capstan volumes"));
+    assert!(bench.said(&["backup", "nothing"], 1).contains("nothing"));
+    let said = bench.said(&["--state", "elsewhere", "status"], 1);
+    assert!(said.contains("capstan init"), "{said}");
+}
+
+#[test]
+fn a_source_that_differs_ends_with_3() {
+    let bench = Bench::new(&[]);
+    bench.done(&["backup", "home"], 0);
+    fs::write(bench.source().join("noise"), noise(1 << 20)).unwrap();
+    let said = bench.said(&["verify", "home", "--against-source"], 3);
+    assert!(said.contains("noise"), "{said}");
+}
+
+#[test]
+fn keys_that_do_not_open_end_with_4() {
+    let bench = Bench::new(&[]);
+    bench.done(&["backup", "home"], 0);
+    let output = bench.command(&["verify", "home"]).env("CAPSTAN_PASSPHRASE", "others").output().unwrap();
+    ended(&output, &["verify", "with a wrong passphrase"], 4);
+    // Without a terminal nobody can be asked; a session of its own has none, wherever this test is run from.
+    let mut alone = Command::new("setsid");
+    alone.arg("--wait").arg(assert_cmd::cargo::cargo_bin("capstan")).args(["verify", "home"]).stdin(Stdio::null());
+    alone.env("CAPSTAN_STATE", bench.dir.path().join("state")).env_remove("CAPSTAN_PASSPHRASE");
+    let output = alone.env_remove("CAPSTAN_KEY_FILE").output().unwrap();
+    ended(&output, &["verify", "with no passphrase"], 4);
+}
+
+#[test]
+fn after_its_key_is_destroyed_every_command_says_that_the_data_is_gone() {
+    let bench = Bench::new(&[]);
+    bench.done(&["backup", "home"], 0);
+    assert!(bench.said(&["keys", "destroy", "A00001"], 2).contains("gone for good"));
+    assert!(bench.done(&["keys", "destroy", "A00001", "--yes"], 0).contains("gone for good"));
+    for (args, code) in [
+        (&["restore", "home", "--to", "back"][..], 3),
+        (&["verify", "home"], 3),
+        (&["verify", "A00001"], 4),
+        (&["cat", "home"], 1),
+        (&["backup", "home"], 4),
+        (&["keys", "list"], 0),
+    ] {
+        let said = bench.said(args, code);
+        assert!(said.contains("gone for good"), "capstan {args:?} said:\n{said}");
+    }
+}
+
+/// A copy that could not be read once passed for a copy, and its original for one that could be written over.
+#[test]
+fn a_copy_of_nothing_does_not_free_the_original() {
+    let bench = Bench::new(&[]);
+    bench.done(&["backup", "home"], 0);
+    bench.done(&["keys", "destroy", "A00001", "--yes"], 0);
+    bench.done(&["pools", "add", "vault"], 0);
+    bench.done(&["copy", "home", "--to-pool", "vault"], 3);
+    assert!(bench.done(&["objects"], 0).contains("A00002(part)"));
+    assert!(bench.said(&["label", "A00001"], 1).contains("last copy"));
+}
+
+#[test]
+fn no_volume_ends_with_5_or_waits_for_one() {
+    let bench = Bench::new(&["--volumes-max", "0"]);
+    let said = bench.said(&["backup", "home"], 5);
+    assert!(said.contains("capstan label NEW --pool default"), "{said}");
+
+    let mut waiting = bench.command(&["backup", "home", "--wait", "--quiet"]).stderr(Stdio::null()).spawn().unwrap();
+    until(&bench, |bench| bench.command(&["pools", "add", "probe"]).output().unwrap().status.code() == Some(6));
+    bench.done(&["label", "B00001", "--pool", "default"], 0);
+    assert!(waiting.wait().unwrap().success());
+    bench.done(&["verify", "home"], 0);
+}
+
+#[test]
+fn a_second_writer_ends_with_6() {
+    let bench = Bench::new(&["--volumes-max", "0"]);
+    let mut waiting = bench.command(&["backup", "home", "--wait"]).stderr(Stdio::null()).spawn().unwrap();
+    until(&bench, |bench| bench.command(&["expire"]).output().unwrap().status.code() == Some(6));
+    let said = bench.said(&["backup", "home"], 6);
+    assert!(said.contains(&waiting.id().to_string()), "{said}");
+    waiting.kill().unwrap();
+    waiting.wait().unwrap();
+    bench.done(&["label", "B00001"], 0);
+    bench.done(&["backup", "home"], 0);
+}
+
+fn until(bench: &Bench, reached: impl Fn(&Bench) -> bool) {
+    let began = Instant::now();
+    while !reached(bench) {
+        assert!(began.elapsed() < Duration::from_secs(60), "it never came to that");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_key_file_opens_what_it_sealed() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("note"), "kept").unwrap();
+    let run = |key: &Path, args: &[&str], code: i32| {
+        let mut command = capstan(args);
+        command.current_dir(dir.path()).env("CAPSTAN_STATE", "state").env("CAPSTAN_KEY_FILE", key);
+        ended(&command.output().unwrap(), args, code);
+    };
+    run(Path::new("key"), &["init"], 0);
+    run(Path::new("key"), &["backup", "note"], 0);
+    run(Path::new("key"), &["verify", "note"], 0);
+    run(Path::new("note"), &["verify", "note"], 4);
+}
