@@ -195,6 +195,16 @@ fn a_backup_comes_back_and_every_list_is_json() {
 }
 
 #[test]
+fn rebuild_keeps_pools_that_have_no_volume() {
+    let bench = Bench::new(&[]);
+    bench.done(&["pools", "add", "vault", "--retention", "10y"], 0);
+    let before = bench.json(&["pools"]);
+    bench.done(&["rebuild"], 0);
+    assert_eq!(bench.json(&["pools"]), before);
+    bench.done(&["backup", "home"], 0);
+}
+
+#[test]
 fn a_wrong_command_line_ends_with_2() {
     let bench = Bench::new(&[]);
     bench.done(&["backup"], 2);

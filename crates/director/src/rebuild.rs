@@ -17,7 +17,7 @@ use crate::append::session_record;
 use crate::backup::explain;
 use crate::desk::{Desk, InDrive};
 use crate::site::{Clock, Site, locked};
-use crate::{DirectorError, Events};
+use crate::{DirectorError, Event, Events};
 
 /// What a rebuild found.
 #[derive(Debug, Default)]
@@ -62,6 +62,7 @@ pub fn rebuild(
             Err(error) => report.problems.push((volser, explain(&error))),
         }
     }
+    keep_pools(&dir.join("catalog"), &site)?;
     site.seal_complete()?;
     let objects = locked(&site.catalog).objects(&capstan_catalog::ObjectFilter::default())?;
     for object in objects {
@@ -85,6 +86,30 @@ pub fn rebuild(
         std::fs::remove_dir_all(&old).map_err(DirectorError::host("remove", &old))?;
     }
     Ok(report)
+}
+
+/// Takes pools over from the old catalog, as far as it can be read: their retention, and pools without volumes, are on no volume.
+fn keep_pools(old: &Path, site: &Site) -> Result<(), DirectorError> {
+    if !old.exists() {
+        return Ok(());
+    }
+    let pools = match Catalog::open(old).and_then(|old| old.pools()) {
+        Ok(pools) => pools,
+        Err(error) => {
+            let message = format!("the old catalog cannot be read, so pools have no retention now: {error}");
+            (site.events)(Event::Notice { message });
+            return Ok(());
+        }
+    };
+    let catalog = &mut locked(&site.catalog);
+    for pool in pools {
+        let found = catalog.pool(&pool.name)?;
+        // What the volumes say of encryption counts.
+        if found.is_none_or(|found| found.encryption == pool.encryption) {
+            catalog.put_pool(&pool)?;
+        }
+    }
+    Ok(())
 }
 
 fn read_volume(desk: &Desk, volser: &Volser, report: &mut RebuildReport) -> Result<(), DirectorError> {
