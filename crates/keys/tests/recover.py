@@ -2,12 +2,12 @@
 """Takes the keys out of a key export or a key store without Capstan, after docs/KEYS.md alone.
 
 usage: CAPSTAN_PASSPHRASE=... recover.py FILE      prints a line for each key: tag, barcode, state, key in hex
+       CAPSTAN_KEY_FILE=... recover.py STORE
 
-Needs python3 and its package `cryptography`, version 44 or later.
+Needs python3 and its package `cryptography`; for a passphrase, version 44 or later.
 """
 import hashlib, hmac, os, sqlite3, struct, sys
 
-from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from cryptography.hazmat.primitives.keywrap import aes_key_unwrap_with_padding
 
 STATES = ["", "generated", "ready", "protect-and-process", "process-only", "deactivated", "compromised", "destroyed"]
@@ -19,6 +19,8 @@ def hkdf(key, salt, info):
 
 
 def argon2(passphrase, parameters, salt):
+    from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
+
     memory, iterations, lanes = parameters
     return Argon2id(salt=salt, length=32, iterations=iterations, lanes=lanes, memory_cost=memory).derive(passphrase)
 
@@ -67,18 +69,35 @@ def read_export(data, passphrase):
     assert at == len(signed)
 
 
-def read_store(path, passphrase):
+def read_key_file(path):
+    with open(path) as file:
+        _, digits = file.read().splitlines()
+    return check_crc(bytes.fromhex(digits))
+
+
+def slot_key(slot, passphrase, file_key):
+    """The key that a slot's root key is wrapped under; nothing if the secret is of the other kind."""
+    kind, salt = slot[1], slot[14:30]
+    if kind == 1 and passphrase is not None:
+        return argon2(passphrase, struct.unpack("<III", slot[2:14]), salt)
+    if kind == 2 and file_key is not None:
+        return hkdf(file_key, salt, "capstan key store key file v1")
+    return None
+
+
+def read_store(path, passphrase, file_key):
     database = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
     header = database.execute("SELECT bytes FROM header").fetchone()[0]
     slots, store_id, root = check_crc(header)[29:], header[12:28], None
     assert header[:12] == b"CAPSKEYS\x01\0\0\0" and len(slots) == 70 * header[28]
     for slot in (slots[at : at + 70] for at in range(0, len(slots), 70)):
-        if slot[1] == 1:
+        opening = slot_key(slot, passphrase, file_key)
+        if opening is not None:
             try:
-                root = aes_key_unwrap_with_padding(argon2(passphrase, struct.unpack("<III", slot[2:14]), slot[14:30]), slot[30:])
+                root = aes_key_unwrap_with_padding(opening, slot[30:])
             except Exception:
                 continue
-    assert root, "the passphrase opens no slot"
+    assert root, "the passphrase or key file opens no slot"
     row_key, set_key = (hkdf(root, store_id, f"capstan key store {purpose} v1") for purpose in ("row", "set"))
     counter, seal = database.execute("SELECT counter, mac FROM seal").fetchone()
     macs = []
@@ -97,10 +116,11 @@ def read_store(path, passphrase):
 
 
 if __name__ == "__main__":
-    name, secret = sys.argv[1], os.environ["CAPSTAN_PASSPHRASE"].encode()
+    name, passphrase, key_file = sys.argv[1], os.environ.get("CAPSTAN_PASSPHRASE"), os.environ.get("CAPSTAN_KEY_FILE")
+    secret = passphrase.encode() if passphrase is not None else None
     with open(name, "rb") as file:
         contents = file.read()
     if contents.startswith(b"capstan key export v1\n"):
         read_export(contents, secret)
     else:
-        read_store(name, secret)
+        read_store(name, secret, read_key_file(key_file) if key_file else None)
