@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use capstan_format::EntryKind;
-use capstan_format::pax::{Member, encode, padding};
+use capstan_format::pax::{Member, encode, padding, put_attribute};
 use capstan_mover::extract::{
     Choice, ExtractError, ExtractOptions, ExtractReport, Overwrite, Owners, ProblemKind, StreamError, Target,
 };
@@ -145,6 +145,70 @@ fn without_privileges_everything_is_the_callers() {
     let report = as_nobody(|| extract(&stream, &to, options).unwrap());
     assert!(report.problems.iter().any(|problem| problem.kind == ProblemKind::Metadata && problem.path == b"setuid"));
     assert_eq!(fs::metadata(to.join("setuid")).unwrap().mode() & 0o7777, 0o755);
+}
+
+#[test]
+fn files_left_to_the_caller_have_no_privileges() {
+    if !is_root() {
+        eprintln!("skipped: only root could give them");
+        return;
+    }
+    let mut records = Vec::new();
+    // VFS_CAP_REVISION_2 with cap_net_bind_service.
+    let capability = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    put_attribute(&mut records, b"security.capability", &capability);
+    let mut stream = member("setuid", EntryKind::File, 0o6755, 0, "", b"x");
+    let (path, kind, content) = (&b"capable"[..], EntryKind::File, &b""[..]);
+    let (mode, uid, gid, user, group) = (0o755, 0, 0, content, content);
+    let (size, mtime_ns, link, device, extents, records) = (0, 0, content, (0, 0), None, &records[..]);
+    encode(
+        &Member { path, kind, mode, uid, gid, user, group, size, mtime_ns, link, device, records, extents },
+        &mut stream,
+    );
+    for (owners, mode, has_capability) in [(Owners::Caller, 0o755, false), (Owners::Restore, 0o6755, true)] {
+        let to = tempfile::tempdir().unwrap();
+        let options = ExtractOptions { owners, ..ExtractOptions::default() };
+        let report = extract(&stream, to.path(), options).unwrap();
+        assert_eq!(report.problems, []);
+        assert_eq!(fs::metadata(to.path().join("setuid")).unwrap().mode() & 0o7777, mode, "{owners:?}");
+        let found = rustix::fs::getxattr(to.path().join("capable"), "security.capability", &mut [0u8; 64]);
+        assert_eq!(found.is_ok(), has_capability, "{owners:?}");
+    }
+}
+
+/// Group and list that a target's directories pass on belong to the target, not to what is restored.
+#[test]
+fn nothing_is_inherited_from_the_target() {
+    let to = tempfile::tempdir().unwrap();
+    let run = |program: &str, arguments: &[&str]| {
+        let status = Command::new(program).args(arguments).arg(to.path()).status();
+        assert!(status.unwrap_or_else(|error| panic!("install {program}: {error}")).success());
+    };
+    run("setfacl", &["-d", "-m", "u:1234:rwx"]);
+    if is_root() {
+        run("chgrp", &["4321"]);
+    }
+    run("chmod", &["g+s"]);
+    let stream = [
+        member("f", EntryKind::File, 0o640, 0, "", b"x"),
+        member("d", EntryKind::Directory, 0o750, 0, "", b""),
+        member("d/f", EntryKind::File, 0o640, 0, "", b"x"),
+        member("p", EntryKind::Fifo, 0o640, 0, "", b""),
+    ]
+    .concat();
+    let report = extract(&stream, to.path(), ExtractOptions::default()).unwrap();
+    assert_eq!(report.problems, []);
+    for (name, mode) in [("f", 0o640), ("d", 0o750), ("d/f", 0o640), ("p", 0o640)] {
+        let path = to.path().join(name);
+        let metadata = fs::metadata(&path).unwrap();
+        assert_eq!(metadata.mode() & 0o7777, mode, "{name}");
+        if is_root() {
+            assert_eq!(metadata.gid(), 0, "{name}");
+        }
+        for list in ["system.posix_acl_access", "system.posix_acl_default"] {
+            assert!(rustix::fs::getxattr(&path, list, &mut [0u8; 512]).is_err(), "{name} has {list}");
+        }
+    }
 }
 
 #[test]

@@ -260,6 +260,20 @@ fn harmless_hard_link_to_a_symbolic_link_then_a_file() {
     );
 }
 
+/// A link that followed would make one more name, inside, of a file outside.
+#[test]
+fn harmless_hard_link_is_to_the_link_and_not_to_what_it_points_to() {
+    let stream = Stream::default().symlink(b"link", b"../canary/file").hard_link(b"second", b"link");
+    in_every_way(&stream, |result, target, before, _| {
+        result.unwrap();
+        assert!(target.join("second").symlink_metadata().unwrap().is_symlink());
+        if before == Before::Empty {
+            let outside = fs::metadata(target.join("../canary/file")).unwrap();
+            assert_eq!(std::os::unix::fs::MetadataExt::nlink(&outside), 1);
+        }
+    });
+}
+
 #[test]
 fn harmless_duplicates() {
     let stream = Stream::default()
@@ -418,7 +432,7 @@ fn harmless_sparse_file_larger_than_any_disk() {
 }
 
 #[test]
-fn harmless_fifty_thousand_attributes_and_directories_in_little_memory() {
+fn harmless_thousands_of_attributes_and_directories_in_little_memory() {
     let mut records = Vec::new();
     for number in 0..16_000 {
         put_record(&mut records, format!("SCHILY.xattr.user.{number}").as_bytes(), b"");
@@ -431,7 +445,27 @@ fn harmless_fifty_thousand_attributes_and_directories_in_little_memory() {
     let options = ExtractOptions { deferred_bytes_max: 4_096, ..ExtractOptions::default() };
     let report = extract(&stream.0, &place.target, options).unwrap();
     assert_eq!(report.directories, 3_001);
-    assert!(report.problems.len() <= 10_000 && report.problems_count >= report.problems.len() as u64);
+    let kept: usize = report.problems.iter().map(|problem| problem.path.len() + problem.reason.len()).sum();
+    assert!(kept < 8 << 20 && report.problems_count >= report.problems.len() as u64);
+}
+
+/// Each problem quotes what it is about; ten thousand quotations of a megabyte would be what a stream can make us keep.
+#[test]
+fn harmless_problems_that_quote_long_names() {
+    let mut records = Vec::new();
+    put_record(&mut records, &[b"SCHILY.xattr.user.", &b"\xff".repeat(100_000)[..]].concat(), b"");
+    let mut stream = Stream::default();
+    for number in 0..50 {
+        let long = format!("{}/{number}", "d/".repeat(50_000));
+        stream = stream.with_records(format!("f{number}").as_bytes(), EntryKind::File, b"", b"", &records);
+        stream = stream.hard_link(format!("h{number}").as_bytes(), long.as_bytes());
+        stream = stream.file(format!("../{long}").as_bytes());
+    }
+    let place = Place::new(Before::Empty);
+    let report = extract(&stream.0, &place.target, ExtractOptions::default()).unwrap();
+    assert_eq!(report.problems_count, 150);
+    let kept: usize = report.problems.iter().map(|problem| problem.path.len() + problem.reason.len()).sum();
+    assert!(kept < 150 * 5_200, "{kept} bytes");
 }
 
 #[test]

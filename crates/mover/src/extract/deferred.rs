@@ -38,8 +38,7 @@ fn make_link(target: &Target, directories: &mut DirectoryCache, member: &Decoded
     let failure = |errno| Failure::system(&member.path, "link it", 0, errno);
     let missing_file = || {
         let file = String::from_utf8_lossy(&member.link);
-        let reason =
-            format!("it is a hard link to {file}, which is not there. Restore that path together with this one");
+        let reason = format!("it is a hard link to a file that is not there. Restore with it: {file}");
         Failure::Member(ProblemKind::LinkTarget, reason)
     };
     let (old_parent, old_name) = split(&member.link);

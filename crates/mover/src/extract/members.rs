@@ -127,8 +127,15 @@ impl<R: BufRead> MemberReader<R> {
                 }
                 Step::Payload(len) => {
                     let offset = self.input.offset;
-                    self.input.read(len, &mut self.scratch)?;
-                    let decoded = self.decoder.payload(&self.scratch);
+                    let bytes = self.input.fill()?;
+                    let decoded = if let Some(bytes) = bytes.get(..len) {
+                        let decoded = self.decoder.payload(bytes);
+                        self.input.consume(len);
+                        decoded
+                    } else {
+                        self.input.read(len, &mut self.scratch)?;
+                        self.decoder.payload(&self.scratch)
+                    };
                     decoded.map_err(|source| StreamError::Malformed { offset, source })?;
                     self.input.content = 0;
                     self.input.padding = padding(len as u64) as u64;

@@ -71,7 +71,9 @@ pub(super) fn apply(
     for (name, value) in &member.xattrs {
         // Capabilities are a kind of setuid bit: they say what whoever runs the file may do.
         if owned || name != CAPABILITY {
-            notes.check(format_args!("attribute {}", name.escape_ascii()), handle.set_xattr(name, value));
+            // Linux takes 255 bytes of name; what is longer is shown as far.
+            let shown = name[..name.len().min(255)].escape_ascii();
+            notes.check(format_args!("attribute {shown}"), handle.set_xattr(name, value));
         }
     }
     let mut mode = if owned { member.mode } else { member.mode & !SET_ID_BITS };

@@ -11,8 +11,12 @@ use thiserror::Error;
 use super::members::StreamError;
 use super::names::folded;
 
-/// Most problems kept with path and reason; beyond that they are counted.
-const PROBLEMS_MAX: usize = 10_000;
+/// Most bytes of problems kept with path and reason; beyond that they are counted.
+const PROBLEM_BYTES_MAX: usize = 8 << 20;
+/// Most that is kept of one path: a hostile one may be long, and this much a person can read.
+const PATH_KEPT_MAX: usize = 4_096;
+/// Most characters that are kept of one reason, which may quote names.
+const REASON_KEPT_MAX: usize = 1_024;
 
 /// What came of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +104,7 @@ pub struct ExtractReport {
     pub kept: u64,
     /// Files left alone because size and time are the same.
     pub unchanged: u64,
-    /// What was not restored as it was, at most ten thousand.
+    /// What was not restored as it was; at most 8 MiB of it.
     pub problems: Vec<Problem>,
     /// How many problems there were, listed or not.
     pub problems_count: u64,
@@ -175,6 +179,13 @@ impl Failure {
     }
 }
 
+#[derive(Debug, Default)]
+struct Problems {
+    kept: Vec<Problem>,
+    kept_bytes: usize,
+    count: u64,
+}
+
 /// Counts of one run, shared by its threads.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
@@ -186,7 +197,7 @@ pub(super) struct Tally {
     pub(super) bytes: AtomicU64,
     pub(super) kept: AtomicU64,
     pub(super) unchanged: AtomicU64,
-    problems: Mutex<(Vec<Problem>, u64)>,
+    problems: Mutex<Problems>,
 }
 
 pub(super) fn count(counter: &AtomicU64, add: u64) {
@@ -194,19 +205,22 @@ pub(super) fn count(counter: &AtomicU64, add: u64) {
 }
 
 impl Tally {
-    pub(super) fn problem(&self, path: &[u8], kind: ProblemKind, reason: String) {
-        let mut guard = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
-        let (list, count) = &mut *guard;
-        *count += 1;
-        if list.len() < PROBLEMS_MAX {
-            // A hostile path may be long; what is kept of it is what a person can read.
-            let path = path[..path.len().min(4096)].to_vec();
-            list.push(Problem { path, kind, reason });
+    pub(super) fn problem(&self, path: &[u8], kind: ProblemKind, mut reason: String) {
+        if reason.len() > REASON_KEPT_MAX {
+            reason = reason.chars().take(REASON_KEPT_MAX).chain(" ...".chars()).collect();
+        }
+        let path = path[..path.len().min(PATH_KEPT_MAX)].to_vec();
+        let bytes = path.len() + reason.len() + size_of::<Problem>();
+        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        problems.count += 1;
+        if problems.kept_bytes + bytes <= PROBLEM_BYTES_MAX {
+            problems.kept_bytes += bytes;
+            problems.kept.push(Problem { path, kind, reason });
         }
     }
 
     pub(super) fn report(self) -> ExtractReport {
-        let (problems, problems_count) = self.problems.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let problems = self.problems.into_inner().unwrap_or_else(PoisonError::into_inner);
         ExtractReport {
             files: self.files.into_inner(),
             directories: self.directories.into_inner(),
@@ -216,8 +230,8 @@ impl Tally {
             bytes: self.bytes.into_inner(),
             kept: self.kept.into_inner(),
             unchanged: self.unchanged.into_inner(),
-            problems,
-            problems_count,
+            problems: problems.kept,
+            problems_count: problems.count,
         }
     }
 }

@@ -71,13 +71,18 @@ pub fn plant(root: &Path) {
     file("acl directory/made after, then stripped", b"inherits not");
     run("setfacl", &["-b"], &root.join("acl directory/made after, then stripped"));
 
-    for (name, mode) in [("setuid", 0o4755), ("setgid", 0o2750), ("read-only", 0o444), ("write-only", 0o200)] {
+    for (name, mode) in [("setuid", 0o4755), ("setgid", 0o2750), ("read-only", 0o444)] {
         file(name, name.as_bytes());
         fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).unwrap();
     }
-    file("mode zero", b"0");
-    fs::set_permissions(root.join("mode zero"), fs::Permissions::from_mode(0o0)).unwrap();
-    for (name, mode) in [("sticky", 0o1777), ("setgid directory", 0o2775), ("locked", 0o555)] {
+    // What its owner may not read, only root can pack and compare.
+    for (name, mode) in [("write-only", 0o200), ("mode zero", 0o000)].into_iter().filter(|_| is_root()) {
+        file(name, name.as_bytes());
+        fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    // Nor can anyone else replace or remove what is in a directory that is locked.
+    let locked = if is_root() { 0o555 } else { 0o755 };
+    for (name, mode) in [("sticky", 0o1777), ("setgid directory", 0o2775), ("locked", locked)] {
         fs::create_dir(root.join(name)).unwrap();
         file(&format!("{name}/inside"), b"inside");
         fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).unwrap();
