@@ -1,0 +1,162 @@
+//! Backups that are interrupted, volumes that fill, copies that fall behind: what is reported as protected comes back.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod place;
+
+use std::fs;
+
+use capstan_director::{DirectorError, Level, Loss, ObjectStatus, RestoreWatch, Volser, VolumeState};
+use place::{Bench, copy_tree, small};
+
+fn volser(name: &str) -> Volser {
+    Volser::new(name).unwrap()
+}
+
+#[test]
+fn an_interrupted_backup_goes_on_and_restores() {
+    let bench = Bench::new(small());
+    bench.fill("a", 100, 150_000);
+    bench.interrupted(&bench.request(Level::Full), 3, |_| ());
+    assert_eq!(bench.objects()[0].status, ObjectStatus::Open);
+    let report = bench.backup(&bench.request(Level::Full)).unwrap();
+    assert!(report.sources[0].resumed);
+    let objects = bench.objects();
+    assert_eq!((objects.len(), objects[0].status), (1, ObjectStatus::Complete));
+    bench.assert_restores(&objects[0], "out");
+    let site = bench.site();
+    let verified = site.verify_object(&objects[0], &Default::default()).unwrap();
+    assert!(verified.iter().all(|(_, report)| report.is_whole()), "{verified:?}");
+}
+
+#[test]
+fn a_resumed_run_never_uses_the_number_of_a_connection_that_only_the_volume_knows() {
+    // A run was killed between the flush of a checkpoint and its commit. The next run numbered its connections by the
+    // catalog alone, and two streams of one object had one number: what was flushed could not be read any more.
+    let bench = Bench::new(small());
+    bench.fill("a", 200, 150_000);
+    let (catalog, saved) = (bench.path("state/catalog"), bench.path("saved"));
+    bench.interrupted(&bench.request(Level::Full), 2, |_| ());
+    // The second run's checkpoints all come after the copy of the catalog.
+    copy_tree(&catalog, &saved);
+    bench.interrupted(&bench.request(Level::Full), 2, |_| ());
+    bench.put_back("saved", "state/catalog");
+    let report = bench.backup(&bench.request(Level::Full)).unwrap();
+    assert!(report.sources[0].resumed);
+    let objects = bench.objects();
+    assert_eq!((objects.len(), objects[0].status), (1, ObjectStatus::Complete));
+    bench.assert_restores(&objects[0], "out");
+    assert!(fs::read_dir(bench.path("out")).unwrap().count() > 0);
+}
+
+#[test]
+fn hundreds_of_connections_with_little_memory_come_to_an_end() {
+    let mut config = small();
+    config.data.compression_level = 1;
+    config.data.buffer_mib = 1;
+    let bench = Bench::new(config);
+    bench.fill("d/a", 600, 20_000);
+    let mut request = bench.request(Level::Full);
+    request.connections = 256;
+    bench.backup(&request).unwrap();
+    bench.assert_restores(&bench.objects()[0], "out");
+}
+
+#[test]
+fn an_object_under_another_block_length_is_begun_anew() {
+    let bench = Bench::new(small());
+    bench.fill("a", 200, 150_000);
+    bench.interrupted(&bench.request(Level::Full), 2, |_| ());
+    let path = bench.path("state/capstan.toml");
+    let text = fs::read_to_string(&path).unwrap().replace("block_kib = 64", "block_kib = 32");
+    fs::write(&path, text).unwrap();
+    let report = bench.backup(&bench.request(Level::Full)).unwrap();
+    assert!(!report.sources[0].resumed);
+    bench.assert_restores(&bench.objects()[0], "out");
+}
+
+#[test]
+fn a_point_in_time_is_that_point() {
+    use std::os::unix::fs::MetadataExt;
+    let bench = Bench::new(small());
+    bench.fill("a", 10, 1000);
+    fs::hard_link(bench.source().join("a-0"), bench.source().join("link")).unwrap();
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    fs::remove_file(bench.source().join("a-1")).unwrap();
+    fs::rename(bench.source().join("a-2"), bench.source().join("renamed")).unwrap();
+    fs::hard_link(bench.source().join("a-3"), bench.source().join("link-3")).unwrap();
+    fs::write(bench.source().join("a-4"), b"new").unwrap();
+    bench.backup(&bench.request(Level::Incremental)).unwrap();
+    let object = bench.objects().remove(0);
+    bench.assert_restores(&object, "out");
+    let below = bench.path("out").join(bench.source().strip_prefix("/").unwrap());
+    let inode = |name: &str| fs::metadata(below.join(name)).unwrap().ino();
+    assert_eq!(inode("a-0"), inode("link"));
+    assert_eq!(inode("a-3"), inode("link-3"));
+    fs::remove_file(bench.source().join("link-3")).unwrap();
+    fs::write(bench.source().join("a-1"), b"back").unwrap();
+    bench.backup(&bench.request(Level::Incremental)).unwrap();
+    bench.assert_restores(&bench.objects()[0], "third");
+    bench.rebuild();
+    bench.assert_restores(&bench.objects()[0], "fourth");
+}
+
+#[test]
+fn what_one_copy_lost_comes_from_the_other_also_on_rebuild() {
+    let bench = Bench::new(small());
+    bench.fill("a", 60, 150_000);
+    let mut request = bench.request(Level::Full);
+    request.copies = 2;
+    bench.backup(&request).unwrap();
+    let object = bench.objects().remove(0);
+    let copies = bench.site().catalog().copies(object.id).unwrap();
+    let first = bench.cartridge(copies[0].volumes[0].as_str());
+    let mut bytes = fs::read(&first).unwrap();
+    for at in (5000..bytes.len()).step_by(40_000) {
+        bytes[at] ^= 4;
+    }
+    fs::write(&first, bytes).unwrap();
+    bench.assert_restores(&object, "out");
+    bench.rebuild();
+    bench.assert_restores(&object, "again");
+    fs::remove_file(&first).unwrap();
+    bench.assert_restores(&object, "third");
+    let second = bench.cartridge(copies[1].volumes[0].as_str());
+    fs::rename(&second, bench.path("away")).unwrap();
+    let report = bench.restore(&object, "none");
+    assert!(!report.is_whole());
+    assert_eq!(report.failed.len(), 61);
+}
+
+#[test]
+fn a_path_that_comes_twice_in_an_object_is_the_later_one() {
+    let bench = Bench::new(small());
+    bench.fill("a", 200, 150_000);
+    bench.interrupted(&bench.request(Level::Full), 3, |_| ());
+    let stored = {
+        let site = bench.site();
+        let object = site.catalog().objects(&capstan_director::ObjectFilter::default()).unwrap().remove(0);
+        let index = site.catalog().index(object.id).unwrap();
+        let entries: Vec<_> = index.iter().map(Result::unwrap).collect();
+        entries.into_iter().find(|entry| entry.size == 150_000).unwrap()
+    };
+    let changed = std::path::Path::new("/").join(std::str::from_utf8(&stored.path).unwrap());
+    fs::write(&changed, b"later").unwrap();
+    let report = bench.backup(&bench.request(Level::Full)).unwrap();
+    assert!(report.sources[0].resumed);
+    let object = bench.objects().remove(0);
+    bench.assert_restores(&object, "out");
+    let site = bench.site();
+    let mut out = Vec::new();
+    site.cat_file(object.id, &stored.path, &mut out).unwrap();
+    assert_eq!(out, b"later");
+    let mut all = Vec::new();
+    site.cat_object(object.id, &mut all).unwrap();
+    fs::write(bench.path("all.tar"), all).unwrap();
+    fs::create_dir(bench.path("tar")).unwrap();
+    let mut tar = std::process::Command::new("tar");
+    let extracted = tar.arg("xf").arg(bench.path("all.tar")).arg("-C").arg(bench.path("tar")).status();
+    assert!(extracted.unwrap().success());
+    let place = bench.path("tar").join(std::str::from_utf8(&stored.path).unwrap());
+    assert_eq!(fs::read(place).unwrap(), b"later");
+}
