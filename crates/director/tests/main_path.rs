@@ -50,6 +50,28 @@ fn a_resumed_run_never_uses_the_number_of_a_connection_that_only_the_volume_know
 }
 
 #[test]
+fn a_volume_is_kept_that_holds_what_another_copy_lost() {
+    // Whether a volume may be erased was decided by there being another copy, though that was only part of one: first a volume
+    // of copy 1 was erased, then, without a word, the volume of copy 2 that held the same.
+    let mut config = small();
+    config.library.volume_mib = 30;
+    let bench = Bench::new(config);
+    bench.fill("a", 200, 150_000);
+    let mut request = bench.request(Level::Full);
+    request.copies = 2;
+    bench.backup(&request).unwrap();
+    let object = bench.objects().remove(0);
+    let site = bench.site();
+    let copies = site.catalog().copies(object.id).unwrap();
+    assert!(copies[0].volumes.len() > 1, "{copies:?}");
+    site.erase(&copies[0].volumes[0], Loss::Refuse).unwrap();
+    let second = site.erase(&copies[1].volumes[0], Loss::Refuse);
+    assert!(matches!(second, Err(DirectorError::VolumeHoldsData { .. })), "{second:?}");
+    drop(site);
+    bench.assert_restores(&object, "out");
+}
+
+#[test]
 fn hundreds_of_connections_with_little_memory_come_to_an_end() {
     let mut config = small();
     config.data.compression_level = 1;
