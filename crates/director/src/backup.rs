@@ -294,7 +294,11 @@ impl Site {
             jobs.push(Job { path: None, source, record, resumed: false, first_connection: 0, baseline: None });
         }
         let library = std::fs::canonicalize(self.library_dir()).unwrap_or_else(|_| self.library_dir());
-        for path in &request.sources {
+        for (number, path) in request.sources.iter().enumerate() {
+            // Named twice it is read once: two jobs would take up one interrupted object with the same connections.
+            if request.sources[..number].contains(path) {
+                continue;
+            }
             std::fs::symlink_metadata(path).map_err(|source| DirectorError::Source { path: path.clone(), source })?;
             if path == &library || path.starts_with(&library) {
                 return Err(DirectorError::SourceHoldsLibrary { path: path.clone() });

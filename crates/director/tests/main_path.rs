@@ -72,6 +72,19 @@ fn a_volume_is_kept_that_holds_what_another_copy_lost() {
 }
 
 #[test]
+fn a_source_that_is_named_twice_is_taken_up_once() {
+    // Both jobs took up the one object that an earlier run had left open, on connections of the same numbers.
+    let bench = Bench::new(small());
+    bench.fill("a", 200, 150_000);
+    bench.interrupted(&bench.request(Level::Full), 2, |_| ());
+    let mut request = bench.request(Level::Full);
+    request.connections = 4;
+    request.sources.push(bench.source());
+    bench.backup(&request).unwrap();
+    bench.assert_restores(&bench.objects()[0], "out");
+}
+
+#[test]
 fn hundreds_of_connections_with_little_memory_come_to_an_end() {
     let mut config = small();
     config.data.compression_level = 1;
