@@ -288,13 +288,41 @@ impl AppendHost {
             let reason = "the catalog takes it for blank, and something is written on it".to_owned();
             return Err(DirectorError::VolumeDiffers { volser: volser.clone(), reason });
         }
-        match label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max()) {
-            Ok(life) => Ok(InDriveForAppend { volume, life, append_lbn: FIRST_SESSION_LBN }),
+        let prepared = self.only_known(&mut volume, &known).and_then(|append_lbn| match (append_lbn, known.id) {
+            (Some(append_lbn), Some(life)) => Ok((life, append_lbn)),
+            _ => {
+                let life = label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max())?;
+                Ok((life, FIRST_SESSION_LBN))
+            }
+        });
+        match prepared {
+            Ok((life, append_lbn)) => Ok(InDriveForAppend { volume, life, append_lbn }),
             Err(error) => {
                 let _ = self.desk.dismount(volume.drive, volume.number, volser);
                 Err(error)
             }
         }
+    }
+
+    /// Makes sure that nothing is written over that the catalog does not know of: the catalog may be an older one that was put
+    /// back. Where the volume is this pool's already, gives where to append to it.
+    fn only_known(&self, volume: &mut InDrive, known: &Volume) -> Result<Option<u64>, DirectorError> {
+        // What has no label of ours, or one that no key opens any more, tells nothing.
+        let Ok(header) = self.desk.open_label(volume) else { return Ok(None) };
+        let differs = |reason: String| DirectorError::VolumeDiffers { volser: known.volser.clone(), reason };
+        if header.recycled > known.recycled {
+            return Err(differs("it was labelled after what the catalog knows of it".to_owned()));
+        }
+        // Another life is what a labelling that was killed leaves: the catalog had given it up.
+        let Some(life) = known.id.filter(|life| *life == header.volume) else { return Ok(None) };
+        if known.state == VolumeState::Filling && known.pool.as_ref() == Some(&self.pool.name) {
+            return self.may_append(volume, known, life).map(Some);
+        }
+        let last = VolumeReader::new(volume.drive.as_mut(), known.volser.clone(), life).last_checkpoint_lbn()?;
+        if last.is_some_and(|lbn| lbn > known.checkpoint_lbn) {
+            return Err(differs("it holds sessions that the catalog does not know".to_owned()));
+        }
+        Ok(None)
     }
 
     fn append_to(&self, volser: &Volser) -> Result<InDriveForAppend, DirectorError> {

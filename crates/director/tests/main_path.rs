@@ -84,6 +84,35 @@ fn a_source_that_is_named_twice_is_taken_up_once() {
     bench.assert_restores(&bench.objects()[0], "out");
 }
 
+/// Labels a volume, saves the catalog, backs up, puts the older catalog back, backs up another tree: both must be there.
+fn an_older_catalog(pool: Option<&str>) {
+    let bench = Bench::new(small());
+    bench.site().label(&volser("A00001"), pool, None, Loss::Refuse).unwrap();
+    copy_tree(&bench.path("state/catalog"), &bench.path("saved"));
+    bench.fill("a", 5, 150_000);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    let first = bench.objects().remove(0);
+    bench.put_back("saved", "state/catalog");
+    bench.fill("b", 5, 150_000);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    bench.rebuild();
+    assert_eq!(bench.objects().len(), 2);
+    let report = bench.restore(&first, "out");
+    assert!(report.is_whole(), "{:?}", report.failed);
+}
+
+#[test]
+fn a_scratch_volume_that_was_written_since_is_not_written_over() {
+    // A catalog from before a backup was put back. It took the volume for scratch, and the next backup labelled it anew.
+    an_older_catalog(None);
+}
+
+#[test]
+fn an_empty_volume_of_the_pool_that_was_written_since_is_appended_to() {
+    // The same with a volume that had been labelled for the pool and was still empty.
+    an_older_catalog(Some("default"));
+}
+
 #[test]
 fn hundreds_of_connections_with_little_memory_come_to_an_end() {
     let mut config = small();
