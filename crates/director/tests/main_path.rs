@@ -114,6 +114,28 @@ fn an_empty_volume_of_the_pool_that_was_written_since_is_appended_to() {
 }
 
 #[test]
+fn a_run_that_finds_no_room_for_a_checkpoint_does_not_come_to_the_same_end_again() {
+    // A cartridge from elsewhere with a small reserve: the run fails, the next one goes on on another volume.
+    let mut config = small();
+    config.data.block_kib = 4;
+    config.data.checkpoint_mib = 64;
+    let bench = Bench::new(config);
+    let spec = capstan_tape::CartridgeSpec {
+        volser: volser("A00001"),
+        capacity_bytes: 4 << 20,
+        early_warning_bytes: 100,
+        generation: "virtual".to_owned(),
+    };
+    spec.create(&bench.path("state/library/slots/A00001.tape")).unwrap();
+    bench.site().label(&volser("A00001"), Some("default"), None, Loss::Refuse).unwrap();
+    bench.fill("a", 6000, 600);
+    let first = bench.backup(&bench.request(Level::Full));
+    assert!(first.is_err(), "{first:?}");
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    bench.assert_restores(&bench.objects()[0], "out");
+}
+
+#[test]
 fn hundreds_of_connections_with_little_memory_come_to_an_end() {
     let mut config = small();
     config.data.compression_level = 1;
