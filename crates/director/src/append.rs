@@ -10,6 +10,7 @@ use capstan_mover::{
 use capstan_tape::{CartridgeSpec, Drive, DriveKey, EncryptionState};
 use uuid::Uuid;
 
+use crate::backup::ENTRY_BYTES_MAX;
 use crate::config::Config;
 use crate::desk::{Desk, InDrive};
 use crate::pools::{Candidate, Choice, Fill, Refill, choose_volume};
@@ -18,8 +19,12 @@ use crate::{DirectorError, Event};
 
 /// Share of a cartridge that is kept for trailers behind early warning: a catalog part and its checkpoint fit many times.
 const EARLY_WARNING_SHARE: u64 = 20;
+/// Least that is kept for them, where the cartridge has twice that: the longest catalog part, and the block that met it.
+const EARLY_WARNING_MIN: u64 = ENTRY_BYTES_MAX as u64 + (4 << 20);
 /// Most that is kept for them.
 const EARLY_WARNING_MAX: u64 = 256 << 20;
+/// Share of a cartridge that is kept for them at most, and of it the entries between two checkpoints may take half.
+pub(crate) const EARLY_WARNING_SHARE_MAX: u64 = 4;
 /// How often an operator's new volume is looked for.
 const WAIT_EVERY: Duration = Duration::from_secs(5);
 
@@ -66,7 +71,9 @@ pub(crate) fn candidates(volumes: &[Volume], present: &[Volser]) -> Vec<Candidat
 
 /// A new cartridge of the virtual library.
 pub(crate) fn create_cartridge(desk: &Desk, volser: &Volser, capacity_bytes: u64) -> Result<(), DirectorError> {
-    let early_warning_bytes = (capacity_bytes / EARLY_WARNING_SHARE).min(EARLY_WARNING_MAX);
+    let early_warning_bytes = (capacity_bytes / EARLY_WARNING_SHARE)
+        .clamp(EARLY_WARNING_MIN, EARLY_WARNING_MAX)
+        .min(capacity_bytes / EARLY_WARNING_SHARE_MAX);
     let spec =
         CartridgeSpec { volser: volser.clone(), capacity_bytes, early_warning_bytes, generation: "virtual".to_owned() };
     locked(&desk.library).create_cartridge(&spec).map_err(DirectorError::Changer)?;

@@ -21,7 +21,7 @@ use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
 /// Entry bytes after which a checkpoint is due: its catalog part must fit behind early warning.
-const ENTRY_BYTES_MAX: usize = 8 << 20;
+pub(crate) const ENTRY_BYTES_MAX: usize = 8 << 20;
 
 /// A source that is one file of at least this length, without holes, is read in ranges by all connections.
 const IMAGE_LEN_MIN: u64 = 256 << 20;
@@ -280,7 +280,7 @@ impl Site {
             checkpoints: CheckpointBounds {
                 bytes: data.checkpoint_mib << 20,
                 every: self.config.checkpoint_every(),
-                entry_bytes: ENTRY_BYTES_MAX,
+                entry_bytes: ENTRY_BYTES_MAX.min(self.config.reserve_bytes_min() / 2),
             },
         }
     }

@@ -114,6 +114,20 @@ fn an_empty_volume_of_the_pool_that_was_written_since_is_appended_to() {
 }
 
 #[test]
+fn blocks_longer_than_a_twentieth_of_the_volume_leave_room_for_the_checkpoint() {
+    // The reserve behind early warning was a twentieth of the volume. One block could take all of it, the checkpoint found
+    // no room, and each further run came to the same end.
+    let mut config = small();
+    config.library.volume_mib = 5;
+    config.data.block_kib = 511;
+    config.data.checkpoint_mib = 64;
+    let bench = Bench::new(config);
+    bench.fill("a", 6000, 600);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    bench.assert_restores(&bench.objects()[0], "out");
+}
+
+#[test]
 fn a_run_that_finds_no_room_for_a_checkpoint_does_not_come_to_the_same_end_again() {
     // A cartridge from elsewhere with a small reserve: the run fails, the next one goes on on another volume.
     let mut config = small();
