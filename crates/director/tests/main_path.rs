@@ -150,6 +150,22 @@ fn a_run_that_finds_no_room_for_a_checkpoint_does_not_come_to_the_same_end_again
 }
 
 #[test]
+fn a_copy_of_an_object_that_was_interrupted_is_not_complete() {
+    // Copying an object that a run had left open ended it: it was complete from then on, with half of its files.
+    let bench = Bench::new(small());
+    bench.fill("a", 200, 150_000);
+    bench.interrupted(&bench.request(Level::Full), 2, |_| ());
+    let site = bench.site();
+    site.add_pool("vault", None, None).unwrap();
+    let object = site.catalog().objects(&capstan_director::ObjectFilter::default()).unwrap().remove(0);
+    site.copy_object(&object, "vault", &RestoreWatch::default()).unwrap();
+    drop(site);
+    assert_eq!(bench.objects()[0].status, ObjectStatus::Open);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    bench.assert_restores(&bench.objects()[0], "out");
+}
+
+#[test]
 fn hundreds_of_connections_with_little_memory_come_to_an_end() {
     let mut config = small();
     config.data.compression_level = 1;
