@@ -191,24 +191,59 @@ pub(crate) fn catch_up(
     Ok(append_lbn)
 }
 
-/// Records what the volumes of a pool hold and the catalog lacks. A volume that is not as it should be is set aside.
-pub(crate) fn catch_up_pool(desk: &Desk, pool: &str) -> Result<(), DirectorError> {
+/// Whether all that the volumes of some pools hold is in the catalog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    All,
+    /// A volume is absent or cannot be read; it may hold a checkpoint more.
+    NotAll,
+}
+
+/// Records what the volumes of a pool and of its further copies hold and the catalog lacks. A volume that is not as it should
+/// be is set aside.
+pub(crate) fn catch_up_pool(desk: &Desk, pool: &str) -> Result<Known, DirectorError> {
     let present = desk.present()?;
     let volumes = locked(&desk.catalog).volumes()?;
-    let filling = |volume: &&Volume| {
-        volume.pool.as_deref() == Some(pool) && volume.state == VolumeState::Filling && present.contains(&volume.volser)
+    let open = |volume: &&Volume| {
+        volume.pool.as_deref().is_some_and(|name| is_copy_pool(pool, name))
+            && matches!(volume.state, VolumeState::Filling | VolumeState::Suspect)
     };
-    for known in volumes.iter().filter(filling) {
+    let mut all = Known::All;
+    for known in volumes.iter().filter(open) {
         let Some(life) = known.id else { continue };
-        let mut volume = desk.mount_known(&known.volser, life)?;
-        let caught_up = catch_up(desk, &mut volume, known, life);
-        desk.dismount(volume.drive, volume.number, &known.volser)?;
+        if !present.contains(&known.volser) {
+            all = Known::NotAll;
+            continue;
+        }
+        let caught_up = desk.mount_known(&known.volser, life).and_then(|mut volume| {
+            let caught_up = catch_up(desk, &mut volume, known, life);
+            desk.dismount(volume.drive, volume.number, &known.volser)?;
+            caught_up
+        });
         match caught_up {
-            Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(desk, volser, reason)?,
-            other => drop(other?),
+            Ok(_) => {}
+            // Without its key or a drive no volume can be read: that is for the operator to mend.
+            Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked | DirectorError::Changer(_))) => {
+                return Err(error);
+            }
+            Err(_) if known.state == VolumeState::Suspect => all = Known::NotAll,
+            Err(DirectorError::VolumeDiffers { volser, reason }) => {
+                set_aside(desk, volser, reason)?;
+                all = Known::NotAll;
+            }
+            Err(error) => {
+                set_aside(desk, known.volser.clone(), error.to_string())?;
+                all = Known::NotAll;
+            }
         }
     }
-    Ok(())
+    Ok(all)
+}
+
+/// Whether a pool is another or one that holds further copies for it.
+pub(crate) fn is_copy_pool(pool: &str, name: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    name == pool || name.strip_prefix(pool).and_then(|rest| rest.strip_prefix("-copy")).is_some_and(is_number)
 }
 
 /// Bars a volume from being written, and says why.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use capstan_catalog::{Object, ObjectFilter, ObjectStatus, Pool};
+use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, Pool};
 use capstan_format::{EntryFlags, ObjectId, ObjectKind, ObjectRecord, ObjectState, SessionRecord};
 use capstan_mover::{
     Baseline, Bottleneck, CheckpointBounds, Connection, CopyHost, DeviceSource, ExtentBounds, Metadata, Meters,
@@ -13,7 +13,7 @@ use capstan_mover::{
 };
 use uuid::{ContextV7, Timestamp, Uuid};
 
-use crate::append::{AppendHost, Shortfall, catch_up_pool};
+use crate::append::{AppendHost, Known, Shortfall, catch_up_pool, is_copy_pool};
 use crate::baseline::{BaselineBuilder, StateBaseline};
 use crate::desk::Desk;
 use crate::null::NullHost;
@@ -162,12 +162,13 @@ impl Site {
             drop(self.keys()?);
         }
         let desk = Desk::new(self);
+        let mut known = Known::All;
         if request.target == Target::Pool && self.any_interrupted(request)? {
             // What a killed run flushed and could not record must be known before connections are numbered: a number that is
             // on a volume already would put two streams into one.
-            pools.iter().try_for_each(|pool| catch_up_pool(&desk, &pool.name))?;
+            known = catch_up_pool(&desk, &request.pool)?;
         }
-        let jobs = self.jobs(request, &pools[0])?;
+        let jobs = self.jobs(request, &pools[0], known)?;
         let hosts: Vec<Box<dyn CopyHost>> = match request.target {
             Target::Null => vec![Box::new(NullHost::new(self.clock))],
             Target::Pool => (1..).zip(pools).map(|(copy, pool)| self.append_host(&desk, pool, copy, request)).collect(),
@@ -286,7 +287,7 @@ impl Site {
     }
 
     /// One object a source: a new one, or the one that an interrupted run left open.
-    fn jobs(&self, request: &BackupRequest, pool: &Pool) -> Result<Vec<Job>, DirectorError> {
+    fn jobs(&self, request: &BackupRequest, pool: &Pool, known: Known) -> Result<Vec<Job>, DirectorError> {
         let mut jobs = Vec::new();
         if let Some(name) = &request.stream {
             let record = self.new_record(name.clone().into_bytes(), ObjectKind::Stream, None, request, pool);
@@ -303,7 +304,7 @@ impl Site {
             if path == &library || path.starts_with(&library) {
                 return Err(DirectorError::SourceHoldsLibrary { path: path.clone() });
             }
-            jobs.push(self.tree_job(path, request, pool)?);
+            jobs.push(self.tree_job(path, request, pool, known)?);
         }
         Ok(jobs)
     }
@@ -349,7 +350,13 @@ impl Site {
         }
     }
 
-    fn tree_job(&self, path: &std::path::Path, request: &BackupRequest, pool: &Pool) -> Result<Job, DirectorError> {
+    fn tree_job(
+        &self,
+        path: &std::path::Path,
+        request: &BackupRequest,
+        pool: &Pool,
+        known: Known,
+    ) -> Result<Job, DirectorError> {
         use std::os::unix::ffi::OsStrExt;
         let source = path.as_os_str().as_bytes().to_vec();
         let filter =
@@ -376,6 +383,17 @@ impl Site {
                 && object.base.is_some() == wants_base
                 && object.chunk_len as usize == self.config.chunk_len()
         });
+        let open = match open {
+            Some(object) if known == Known::NotAll || !in_pool(&catalog, object.id, &request.pool)? => {
+                let message = format!(
+                    "object {} was interrupted and is not taken up: not all volumes it may be on can be read, or they are of another pool; its source is read from the beginning",
+                    object.id
+                );
+                (self.events)(Event::Notice { message });
+                None
+            }
+            other => other,
+        };
         if let Some(object) = open {
             let first_connection = catalog.parts(object.id)?.iter().map(|part| part.connection + 1).max().unwrap_or(0);
             drop(catalog);
@@ -494,6 +512,18 @@ impl Site {
         session.end_object(object, connections, self.now_ns()).map_err(|error| explain(&error))?;
         Ok(report)
     }
+}
+
+/// Whether all that is known of an object stands on volumes of a pool and of its further copies: only those are looked at for
+/// what a killed run did not record.
+fn in_pool(catalog: &Catalog, object: ObjectId, pool: &str) -> Result<bool, DirectorError> {
+    for volser in catalog.copies(object)?.iter().flat_map(|copy| &copy.volumes) {
+        let of = catalog.volume(volser)?.and_then(|volume| volume.pool);
+        if !of.is_some_and(|name| is_copy_pool(pool, &name)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 pub(crate) fn record_of(object: &Object) -> ObjectRecord {

@@ -166,6 +166,49 @@ fn a_copy_of_an_object_that_was_interrupted_is_not_complete() {
 }
 
 #[test]
+fn an_object_is_not_taken_up_in_another_pool() {
+    // Only the volumes of the pool that was named are read before connections are numbered. What a killed run had flushed
+    // on another pool's came to light later, with the numbers of connections that were used again meanwhile.
+    let bench = Bench::new(small());
+    bench.fill("a", 200, 150_000);
+    bench.site().add_pool("other", None, None).unwrap();
+    bench.interrupted(&bench.request(Level::Full), 2, |_| ());
+    copy_tree(&bench.path("state/catalog"), &bench.path("saved"));
+    bench.interrupted(&bench.request(Level::Full), 2, |_| ());
+    bench.put_back("saved", "state/catalog");
+    let mut request = bench.request(Level::Full);
+    request.pool = "other".to_owned();
+    bench.backup(&request).unwrap();
+    bench.rebuild();
+    let complete: Vec<_> = bench.objects().into_iter().filter(|o| o.status == ObjectStatus::Complete).collect();
+    assert_eq!(complete.len(), 1);
+    bench.assert_restores(&complete[0], "out");
+}
+
+#[test]
+fn a_damaged_volume_does_not_keep_an_interrupted_backup_from_being_done() {
+    // Before a run took up an interrupted object all volumes of the pool were read, and one with a damaged checkpoint ended
+    // every run; and what stood in front of the damage could have had the numbers of connections that are used next.
+    let bench = Bench::new(small());
+    bench.fill("a", 200, 150_000);
+    bench.interrupted(&bench.request(Level::Full), 2, |_| ());
+    copy_tree(&bench.path("state/catalog"), &bench.path("saved"));
+    bench.interrupted(&bench.request(Level::Full), 2, |_| ());
+    bench.put_back("saved", "state/catalog");
+    let cartridge = bench.cartridge("A00001");
+    let mut bytes = fs::read(&cartridge).unwrap();
+    // The last record is a filemark of 36 bytes, before it the checkpoint.
+    let at = bytes.len() - 36 - 20;
+    bytes[at] ^= 1;
+    fs::write(&cartridge, bytes).unwrap();
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    let complete: Vec<_> = bench.objects().into_iter().filter(|o| o.status == ObjectStatus::Complete).collect();
+    bench.assert_restores(&complete[0], "out");
+    bench.rebuild();
+    bench.assert_restores(&complete[0], "again");
+}
+
+#[test]
 fn hundreds_of_connections_with_little_memory_come_to_an_end() {
     let mut config = small();
     config.data.compression_level = 1;
