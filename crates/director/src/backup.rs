@@ -208,8 +208,9 @@ impl Site {
         }
         self.seal_complete()?;
         if copies > 1 && failed_copies.is_empty() && !watch.stop.load(Ordering::Relaxed) {
-            // An earlier run may have been killed between the flushes of its copies.
-            self.repair_copies()?;
+            // An earlier run may have been killed between the flushes of its copies. This run's objects are whole whether or
+            // not those can be mended now: what could not be was said.
+            let _ = self.repair_copies();
         }
         if watch.stop.load(Ordering::Relaxed) {
             return Err(DirectorError::Interrupted);

@@ -319,3 +319,24 @@ fn a_path_that_comes_twice_in_an_object_is_the_later_one() {
     let place = bench.path("tar").join(std::str::from_utf8(&stored.path).unwrap());
     assert_eq!(fs::read(place).unwrap(), b"later");
 }
+
+#[test]
+fn what_cannot_be_mended_does_not_fail_the_next_backup() {
+    // A range of an old object was on no volume that was there; every later backup with two copies ended in that error.
+    let mut config = small();
+    config.library.volume_mib = 30;
+    let bench = Bench::new(config);
+    bench.fill("a", 200, 150_000);
+    let mut request = bench.request(Level::Full);
+    request.copies = 2;
+    bench.backup(&request).unwrap();
+    let object = bench.objects().remove(0);
+    let site = bench.site();
+    let copies = site.catalog().copies(object.id).unwrap();
+    site.erase(&copies[0].volumes[0], Loss::Accept).unwrap();
+    fs::rename(bench.cartridge(copies[1].volumes[0].as_str()), bench.path("away")).unwrap();
+    drop(site);
+    let report = bench.backup(&request).unwrap();
+    assert!(report.failed_copies.is_empty());
+    assert!(bench.notices.lock().unwrap().iter().any(|notice| notice.contains(&object.id.to_string())));
+}
