@@ -149,7 +149,9 @@ impl Site {
         for entry in locked(&self.catalog).index(object.id)?.iter() {
             let entry = entry?;
             let end = entry.offset + entry.member_len;
-            if entry.connection == connection && entry.member_len > 0 && range.start < end && end <= range.end {
+            // What has no member (a deleted path, for one) stands beside the stream: it goes along, and twice does no harm.
+            let ends_here = entry.member_len == 0 || range.start < end && end <= range.end;
+            if entry.connection == connection && ends_here {
                 entries.push(entry);
             }
         }

@@ -209,6 +209,48 @@ fn a_damaged_volume_does_not_keep_an_interrupted_backup_from_being_done() {
 }
 
 #[test]
+fn a_twin_that_ran_out_of_volumes_is_mended_and_then_suffices_alone() {
+    // What a twin lacked was copied with the entries of members only. Of an incremental it lacked what tells of deleted files:
+    // a catalog rebuilt from the twin alone gave them back.
+    let mut config = small();
+    config.library.volumes_max = 0;
+    let bench = Bench::new(config);
+    let site = bench.site();
+    site.add_pool("default-copy2", None, None).unwrap();
+    site.label(&volser("A00001"), Some("default"), Some(64 << 20), Loss::Refuse).unwrap();
+    site.label(&volser("B00001"), Some("default-copy2"), Some(64 << 20), Loss::Refuse).unwrap();
+    drop(site);
+    bench.fill("a", 20, 150_000);
+    let mut request = bench.request(Level::Full);
+    request.copies = 2;
+    bench.backup(&request).unwrap();
+    // The full one fits, the incremental's twin does not: its volume is small.
+    bench.site().label(&volser("B00002"), Some("default-copy2"), Some(20 << 20), Loss::Refuse).unwrap();
+    let full = |volume: &mut capstan_director::Volume| volume.state = VolumeState::Full;
+    bench.site().catalog().update_volume(&volser("B00001"), full).unwrap();
+    bench.fill("b", 200, 150_000);
+    for number in 0..5 {
+        fs::remove_file(bench.source().join(format!("a-{number}"))).unwrap();
+    }
+    let mut request = bench.request(Level::Incremental);
+    request.copies = 2;
+    let report = bench.backup(&request).unwrap();
+    assert_eq!(report.failed_copies.len(), 1, "{:?}", report.failed_copies);
+    let site = bench.site();
+    site.label(&volser("B00003"), Some("default-copy2"), Some(64 << 20), Loss::Refuse).unwrap();
+    assert_eq!(site.repair().unwrap().len(), 1);
+    let object = bench.objects().remove(0);
+    for (copy, report) in site.verify_object(&object, &RestoreWatch::default()).unwrap() {
+        assert!(report.is_whole() && report.behind == 0, "copy {copy}: {report:?}");
+    }
+    drop(site);
+    fs::rename(bench.cartridge("A00001"), bench.path("away")).unwrap();
+    bench.assert_restores(&object, "out");
+    bench.rebuild();
+    bench.assert_restores(&object, "again");
+}
+
+#[test]
 fn hundreds_of_connections_with_little_memory_come_to_an_end() {
     let mut config = small();
     config.data.compression_level = 1;
