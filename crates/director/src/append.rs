@@ -1,6 +1,8 @@
 //! Finding, labelling and handing out volumes to one copy of a session.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use capstan_catalog::{CheckpointSeen, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
 use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeHeader, VolumeId};
@@ -27,6 +29,8 @@ const EARLY_WARNING_MAX: u64 = 256 << 20;
 pub(crate) const EARLY_WARNING_SHARE_MAX: u64 = 4;
 /// How often an operator's new volume is looked for.
 const WAIT_EVERY: Duration = Duration::from_secs(5);
+/// How often, meanwhile, whether the operator has had enough.
+const STOP_EVERY: Duration = Duration::from_millis(100);
 
 /// Waits for a volume, or fails, when a pool has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +48,8 @@ pub(crate) struct AppendHost {
     pub(crate) pool: Pool,
     pub(crate) copy: u8,
     pub(crate) shortfall: Shortfall,
+    /// Set when the operator wants no more: nobody waits for a volume then.
+    pub(crate) stop: Arc<AtomicBool>,
     pub(crate) mounted: Option<(u32, Volser)>,
 }
 
@@ -316,7 +322,13 @@ impl AppendHost {
                     }
                     drop(choosing);
                     (self.desk.events)(Event::Waiting { message: error.to_string() });
-                    std::thread::sleep(WAIT_EVERY);
+                    let again = Instant::now() + WAIT_EVERY;
+                    while Instant::now() < again {
+                        if self.stop.load(Ordering::Relaxed) {
+                            return Err(DirectorError::Interrupted);
+                        }
+                        std::thread::sleep(STOP_EVERY);
+                    }
                 }
             }
         }

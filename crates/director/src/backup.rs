@@ -171,7 +171,9 @@ impl Site {
         let jobs = self.jobs(request, &pools[0], known)?;
         let hosts: Vec<Box<dyn CopyHost>> = match request.target {
             Target::Null => vec![Box::new(NullHost::new(self.clock))],
-            Target::Pool => (1..).zip(pools).map(|(copy, pool)| self.append_host(&desk, pool, copy, request)).collect(),
+            Target::Pool => {
+                (1..).zip(pools).map(|(copy, pool)| self.append_host(&desk, pool, copy, request, watch)).collect()
+            }
         };
         let record = SessionRecord {
             started_ns: self.now_ns(),
@@ -234,13 +236,21 @@ impl Site {
         Ok(())
     }
 
-    fn append_host(&self, desk: &Desk, pool: Pool, copy: u8, request: &BackupRequest) -> Box<dyn CopyHost> {
+    fn append_host(
+        &self,
+        desk: &Desk,
+        pool: Pool,
+        copy: u8,
+        request: &BackupRequest,
+        watch: &BackupWatch,
+    ) -> Box<dyn CopyHost> {
         Box::new(AppendHost {
             desk: desk.clone(),
             config: self.config.clone(),
             pool,
             copy,
             shortfall: request.shortfall,
+            stop: Arc::clone(&watch.stop),
             mounted: None,
         })
     }

@@ -56,6 +56,7 @@ impl Site {
             pool,
             copy,
             shortfall: Shortfall::Fail,
+            stop: Arc::default(),
             mounted: None,
         });
         let record = SessionRecord {

@@ -115,6 +115,7 @@ impl Site {
             pool,
             copy,
             shortfall: Shortfall::Fail,
+            stop: Arc::default(),
             mounted: None,
         });
         let record = SessionRecord {

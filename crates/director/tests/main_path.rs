@@ -5,8 +5,12 @@
 mod place;
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use capstan_director::{DirectorError, Level, Loss, ObjectStatus, RestoreWatch, Volser, VolumeState};
+use capstan_director::{
+    BackupWatch, DirectorError, Event, Level, Loss, ObjectStatus, RestoreWatch, Shortfall, Volser, VolumeState,
+};
 use place::{Bench, copy_tree, small};
 
 fn volser(name: &str) -> Volser {
@@ -381,4 +385,30 @@ fn what_cannot_be_mended_does_not_fail_the_next_backup() {
     let report = bench.backup(&request).unwrap();
     assert!(report.failed_copies.is_empty());
     assert!(bench.notices.lock().unwrap().iter().any(|notice| notice.contains(&object.id.to_string())));
+}
+
+#[test]
+fn a_run_that_waits_for_a_volume_can_be_stopped() {
+    // A copy that waited for somebody to insert a volume looked for nothing else: Ctrl-C was heard once there was a volume.
+    let mut config = small();
+    config.library.volumes_max = 0;
+    let bench = Bench::new(config);
+    bench.site().label(&volser("A00001"), Some("default"), Some(8 << 20), Loss::Refuse).unwrap();
+    bench.fill("a", 100, 150_000);
+    let watch = BackupWatch::default();
+    let stop = Arc::clone(&watch.stop);
+    bench.set_hook(Some(Box::new(move |event| {
+        if matches!(event, Event::Waiting { .. }) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    })));
+    let mut request = bench.request(Level::Full);
+    request.shortfall = Shortfall::Wait;
+    let ended = bench.site().backup(&request, &watch);
+    assert!(matches!(ended, Err(DirectorError::Interrupted)), "{ended:?}");
+    bench.set_hook(None);
+    bench.site().label(&volser("A00002"), Some("default"), Some(64 << 20), Loss::Refuse).unwrap();
+    let report = bench.backup(&bench.request(Level::Full)).unwrap();
+    assert!(report.sources[0].resumed);
+    bench.assert_restores(&bench.objects()[0], "out");
 }
