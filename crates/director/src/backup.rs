@@ -473,6 +473,17 @@ impl Site {
         outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
+    /// A pattern for the library, if a tree holds it: volumes are no source for themselves, and each run would store all
+    /// earlier ones.
+    fn library_below(&self, path: &std::path::Path) -> Option<String> {
+        let library = std::fs::canonicalize(self.library_dir()).ok()?;
+        let held = library.starts_with(std::fs::canonicalize(path).ok()?);
+        let pattern = held.then(|| globset::escape(&library.to_string_lossy()))?;
+        let message = format!("the library {} lies in a source, and is left out", library.display());
+        (self.events)(Event::Notice { message });
+        Some(pattern)
+    }
+
     fn read_source(
         &self,
         session: &Session,
@@ -512,7 +523,9 @@ impl Site {
                 DeviceSource::open(path).and_then(|device| device.run(&mut sinks, &watch.progress))
             }
             (Some(path), _) => {
-                let tree = TreeSource::new(std::slice::from_ref(path), &request.tree);
+                let mut options = request.tree.clone();
+                options.excludes.extend(self.library_below(path));
+                let tree = TreeSource::new(std::slice::from_ref(path), &options);
                 tree.and_then(|tree| tree.run(&mut sinks, baseline, &watch.progress))
             }
         };

@@ -412,3 +412,19 @@ fn a_run_that_waits_for_a_volume_can_be_stopped() {
     assert!(report.sources[0].resumed);
     bench.assert_restores(&bench.objects()[0], "out");
 }
+
+#[test]
+fn a_tree_that_holds_the_library_is_stored_without_it() {
+    // A backup of a home directory with the state directory in it stored the volume that it was writing, and all earlier ones.
+    let bench = Bench::new(small());
+    bench.fill("a", 20, 150_000);
+    let mut request = bench.request(Level::Full);
+    request.sources = vec![fs::canonicalize(bench.path("")).unwrap()];
+    bench.backup(&request).unwrap();
+    let site = bench.site();
+    let object = site.catalog().objects(&capstan_director::ObjectFilter::default()).unwrap().remove(0);
+    let paths: Vec<_> = site.catalog().index(object.id).unwrap().iter().map(|entry| entry.unwrap().path).collect();
+    assert!(paths.iter().any(|path| path.ends_with(b"/source/a-0")));
+    assert!(!paths.iter().any(|path| path.ends_with(b".tape")));
+    assert!(bench.notices.lock().unwrap().iter().any(|notice| notice.contains("left out")));
+}
