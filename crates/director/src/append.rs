@@ -221,17 +221,21 @@ pub(crate) fn catch_up_pool(desk: &Desk, pool: &str) -> Result<Known, DirectorEr
             all = Known::NotAll;
             continue;
         }
-        let caught_up = desk.mount_known(&known.volser, life).and_then(|mut volume| {
-            let caught_up = catch_up(desk, &mut volume, known, life);
-            desk.dismount(volume.drive, volume.number, &known.volser)?;
-            caught_up
-        });
-        match caught_up {
-            Ok(_) => {}
-            // Without its key or a drive no volume can be read: that is for the operator to mend.
+        let caught_up = match desk.mount_known(&known.volser, life) {
+            Ok(mut volume) => {
+                let caught_up = catch_up(desk, &mut volume, known, life);
+                desk.dismount(volume.drive, volume.number, &known.volser)?;
+                caught_up
+            }
             Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked | DirectorError::Changer(_))) => {
                 return Err(error);
             }
+            // A run was killed before the label was written: nothing can be on it, and it will be labelled again.
+            Err(_) if known.checkpoint_lbn == 0 => continue,
+            Err(error) => Err(error),
+        };
+        match caught_up {
+            Ok(_) => {}
             Err(_) if known.state == VolumeState::Suspect => all = Known::NotAll,
             Err(DirectorError::VolumeDiffers { volser, reason }) => {
                 set_aside(desk, volser, reason)?;
