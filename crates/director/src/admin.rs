@@ -1,12 +1,14 @@
 //! Volumes, pools, retention: what an operator does between backups.
 
-use capstan_catalog::{LostCopy, Object, ObjectFilter, ObjectStatus, Pool, ScratchFeed, Volume, VolumeState};
+use capstan_catalog::{
+    Catalog, Extent, LostCopy, Object, ObjectFilter, ObjectStatus, Pool, ScratchFeed, Volume, VolumeState,
+};
 use capstan_format::{Algorithm, BLOCK_HEADER_LEN, ObjectId, Volser};
 use capstan_tape::{Changer, ElementAddress, EncryptionState};
 
 use crate::append::{create_cartridge, label_volume};
 use crate::desk::{Desk, is_drive};
-use crate::repair::copies_with_everything;
+use crate::repair::missing_ranges;
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
@@ -115,9 +117,8 @@ impl Site {
                 continue;
             }
             let copies = catalog.copies(object.id)?;
-            let whole = copies_with_everything(&catalog, &object)?;
-            let elsewhere = copies.iter().any(|copy| whole.contains(&copy.copy) && !copy.volumes.contains(volser));
-            last += usize::from(!elsewhere);
+            let elsewhere = copies.iter().any(|copy| !copy.volumes.contains(volser));
+            last += usize::from(!elsewhere || holds_alone(&catalog, &object, volser)?);
         }
         if last > 0 && loss == Loss::Refuse {
             return Err(DirectorError::VolumeHoldsData { volser: volser.clone(), objects: last });
@@ -213,6 +214,20 @@ impl Site {
         }
         Ok(freed)
     }
+}
+
+/// Whether a volume holds something of an object that no other volume does: another copy may be only part of one.
+fn holds_alone(catalog: &Catalog, object: &Object, volser: &Volser) -> Result<bool, DirectorError> {
+    let parts: Vec<_> = catalog.parts(object.id)?.iter().map(|part| (part.connection, part.valid_len)).collect();
+    let extents = catalog.extents(object.id, None)?;
+    let lacking = |left: &dyn Fn(&Extent) -> bool| {
+        // What counts is whether any copy has it: all are taken as one.
+        let one = extents.iter().filter(|extent| left(extent)).map(|extent| Extent { copy: 1, ..extent.clone() });
+        missing_ranges(&parts, &one.collect::<Vec<_>>(), object.chunk_len)
+    };
+    let left = |extent: &Extent| extent.volser != *volser;
+    let none_left = !extents.iter().any(left) && extents.iter().any(|extent| extent.record.plain_len > 0);
+    Ok(none_left || lacking(&left) != lacking(&|_| true))
 }
 
 fn stands_alone(dependents: &[ObjectId], expirable: &[Object]) -> bool {

@@ -12,6 +12,7 @@ use capstan_mover::{
 use capstan_tape::{CartridgeSpec, Drive, DriveKey, EncryptionState};
 use uuid::Uuid;
 
+use crate::backup::ENTRY_BYTES_MAX;
 use crate::config::Config;
 use crate::desk::{Desk, InDrive};
 use crate::pools::{Candidate, Choice, Fill, Refill, choose_volume};
@@ -20,8 +21,12 @@ use crate::{DirectorError, Event};
 
 /// Share of a cartridge that is kept for trailers behind early warning: a catalog part and its checkpoint fit many times.
 const EARLY_WARNING_SHARE: u64 = 20;
+/// Least that is kept for them, where the cartridge has twice that: the longest catalog part, and the block that met it.
+const EARLY_WARNING_MIN: u64 = ENTRY_BYTES_MAX as u64 + (4 << 20);
 /// Most that is kept for them.
 const EARLY_WARNING_MAX: u64 = 256 << 20;
+/// Share of a cartridge that is kept for them at most, and of it the entries between two checkpoints may take half.
+pub(crate) const EARLY_WARNING_SHARE_MAX: u64 = 4;
 /// How often an operator's new volume is looked for.
 const WAIT_EVERY: Duration = Duration::from_secs(2);
 /// How often whoever waits looks whether to stop: a person who pressed Ctrl-C takes this for at once.
@@ -72,7 +77,9 @@ pub(crate) fn candidates(volumes: &[Volume], present: &[Volser]) -> Vec<Candidat
 
 /// A new cartridge of the virtual library.
 pub(crate) fn create_cartridge(desk: &Desk, volser: &Volser, capacity_bytes: u64) -> Result<(), DirectorError> {
-    let early_warning_bytes = (capacity_bytes / EARLY_WARNING_SHARE).min(EARLY_WARNING_MAX);
+    let early_warning_bytes = (capacity_bytes / EARLY_WARNING_SHARE)
+        .clamp(EARLY_WARNING_MIN, EARLY_WARNING_MAX)
+        .min(capacity_bytes / EARLY_WARNING_SHARE_MAX);
     let spec =
         CartridgeSpec { volser: volser.clone(), capacity_bytes, early_warning_bytes, generation: "virtual".to_owned() };
     locked(&desk.library).create_cartridge(&spec).map_err(DirectorError::Changer)?;
@@ -190,35 +197,63 @@ pub(crate) fn catch_up(
     Ok(append_lbn)
 }
 
-/// Records what the volumes of a pool hold and the catalog lacks. A volume that is not as it should be is set aside.
-pub(crate) fn catch_up_pool(desk: &Desk, pool: &str) -> Result<(), DirectorError> {
+/// Whether all that the volumes of some pools hold is in the catalog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    All,
+    /// A volume is absent or cannot be read; it may hold a checkpoint more.
+    NotAll,
+}
+
+/// Records what the volumes of a pool and of its further copies hold and the catalog lacks. A volume that is not as it should
+/// be is set aside.
+pub(crate) fn catch_up_pool(desk: &Desk, pool: &str) -> Result<Known, DirectorError> {
     let present = desk.present()?;
     let volumes = locked(&desk.catalog).volumes()?;
-    let filling = |volume: &&Volume| {
-        volume.pool.as_deref() == Some(pool) && volume.state == VolumeState::Filling && present.contains(&volume.volser)
+    let open = |volume: &&Volume| {
+        volume.pool.as_deref().is_some_and(|name| is_copy_pool(pool, name))
+            && matches!(volume.state, VolumeState::Filling | VolumeState::Suspect)
     };
-    for known in volumes.iter().filter(filling) {
+    let mut all = Known::All;
+    for known in volumes.iter().filter(open) {
         let Some(life) = known.id else { continue };
-        let mut volume = match desk.mount_known(&known.volser, life) {
-            Ok(volume) => volume,
+        if !present.contains(&known.volser) {
+            all = Known::NotAll;
+            continue;
+        }
+        let caught_up = match desk.mount_known(&known.volser, life) {
+            Ok(mut volume) => {
+                let caught_up = catch_up(desk, &mut volume, known, life);
+                desk.dismount(volume.drive, volume.number, &known.volser)?;
+                caught_up
+            }
             Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked | DirectorError::Changer(_))) => {
                 return Err(error);
             }
             // A run was killed before the label was written: nothing can be on it, and it will be labelled again.
             Err(_) if known.checkpoint_lbn == 0 => continue,
+            Err(error) => Err(error),
+        };
+        match caught_up {
+            Ok(_) => {}
+            Err(_) if known.state == VolumeState::Suspect => all = Known::NotAll,
+            Err(DirectorError::VolumeDiffers { volser, reason }) => {
+                set_aside(desk, volser, reason)?;
+                all = Known::NotAll;
+            }
             Err(error) => {
                 set_aside(desk, known.volser.clone(), error.to_string())?;
-                continue;
+                all = Known::NotAll;
             }
-        };
-        let caught_up = catch_up(desk, &mut volume, known, life);
-        desk.dismount(volume.drive, volume.number, &known.volser)?;
-        match caught_up {
-            Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(desk, volser, reason)?,
-            other => drop(other?),
         }
     }
-    Ok(())
+    Ok(all)
+}
+
+/// Whether a pool is another or one that holds further copies for it.
+pub(crate) fn is_copy_pool(pool: &str, name: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    name == pool || name.strip_prefix(pool).and_then(|rest| rest.strip_prefix("-copy")).is_some_and(is_number)
 }
 
 /// Bars a volume from being written, and says why.
@@ -324,13 +359,41 @@ impl AppendHost {
             let reason = "the catalog takes it for blank, and something is written on it".to_owned();
             return Err(DirectorError::VolumeDiffers { volser: volser.clone(), reason });
         }
-        match label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max()) {
-            Ok(life) => Ok(InDriveForAppend { volume, life, append_lbn: FIRST_SESSION_LBN }),
+        let prepared = self.only_known(&mut volume, &known).and_then(|append_lbn| match (append_lbn, known.id) {
+            (Some(append_lbn), Some(life)) => Ok((life, append_lbn)),
+            _ => {
+                let life = label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max())?;
+                Ok((life, FIRST_SESSION_LBN))
+            }
+        });
+        match prepared {
+            Ok((life, append_lbn)) => Ok(InDriveForAppend { volume, life, append_lbn }),
             Err(error) => {
                 let _ = self.desk.dismount(volume.drive, volume.number, volser);
                 Err(error)
             }
         }
+    }
+
+    /// Makes sure that nothing is written over that the catalog does not know of: the catalog may be an older one that was put
+    /// back. Where the volume is this pool's already, gives where to append to it.
+    fn only_known(&self, volume: &mut InDrive, known: &Volume) -> Result<Option<u64>, DirectorError> {
+        // What has no label of ours, or one that no key opens any more, tells nothing.
+        let Ok(header) = self.desk.open_label(volume) else { return Ok(None) };
+        let differs = |reason: String| DirectorError::VolumeDiffers { volser: known.volser.clone(), reason };
+        if header.recycled > known.recycled {
+            return Err(differs("it was labelled after what the catalog knows of it".to_owned()));
+        }
+        // Another life is what a labelling that was killed leaves: the catalog had given it up.
+        let Some(life) = known.id.filter(|life| *life == header.volume) else { return Ok(None) };
+        if known.state == VolumeState::Filling && known.pool.as_ref() == Some(&self.pool.name) {
+            return self.may_append(volume, known, life).map(Some);
+        }
+        let last = VolumeReader::new(volume.drive.as_mut(), known.volser.clone(), life).last_checkpoint_lbn()?;
+        if last.is_some_and(|lbn| lbn > known.checkpoint_lbn) {
+            return Err(differs("it holds sessions that the catalog does not know".to_owned()));
+        }
+        Ok(None)
     }
 
     fn append_to(&self, volser: &Volser) -> Result<InDriveForAppend, DirectorError> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use capstan_catalog::{Object, ObjectFilter, ObjectStatus, Pool};
+use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, Pool};
 use capstan_format::{EntryFlags, ObjectId, ObjectKind, ObjectRecord, ObjectState, SessionRecord};
 use capstan_mover::{
     Baseline, Bottleneck, CheckpointBounds, Connection, CopyHost, DeviceSource, ExtentBounds, Metadata, Meters,
@@ -14,7 +14,7 @@ use capstan_mover::{
 };
 use uuid::{ContextV7, Timestamp, Uuid};
 
-use crate::append::{AppendHost, Shortfall, catch_up_pool};
+use crate::append::{AppendHost, Known, Shortfall, catch_up_pool, is_copy_pool};
 use crate::baseline::{BaselineBuilder, StateBaseline};
 use crate::desk::Desk;
 use crate::null::NullHost;
@@ -22,7 +22,7 @@ use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
 /// Entry bytes after which a checkpoint is due: its catalog part must fit behind early warning.
-const ENTRY_BYTES_MAX: usize = 8 << 20;
+pub(crate) const ENTRY_BYTES_MAX: usize = 8 << 20;
 
 /// A source that is one file of at least this length, without holes, is read in ranges by all connections.
 const IMAGE_LEN_MIN: u64 = 256 << 20;
@@ -163,12 +163,13 @@ impl Site {
             drop(self.keys()?);
         }
         let desk = Desk::new(self);
+        let mut known = Known::All;
         if request.target == Target::Pool && self.any_interrupted(request)? {
             // What a killed run flushed and could not record must be known before connections are numbered: a number that is
             // on a volume already would put two streams into one.
-            pools.iter().try_for_each(|pool| catch_up_pool(&desk, &pool.name))?;
+            known = catch_up_pool(&desk, &request.pool)?;
         }
-        let jobs = self.jobs(request, &pools[0])?;
+        let jobs = self.jobs(request, &pools[0], known)?;
         let hosts: Vec<Box<dyn CopyHost>> = match request.target {
             Target::Null => vec![Box::new(NullHost::new(self.clock))],
             Target::Pool => {
@@ -223,8 +224,9 @@ impl Site {
         }
         self.seal_complete()?;
         if copies > 1 && failed_copies.is_empty() && !watch.stop.load(Ordering::Relaxed) {
-            // An earlier run may have been killed between the flushes of its copies.
-            self.repair_copies()?;
+            // An earlier run may have been killed between the flushes of its copies. This run's objects are whole whether or
+            // not those can be mended now: what could not be was said.
+            let _ = self.repair_copies();
         }
         if watch.stop.load(Ordering::Relaxed) {
             return Err(DirectorError::Interrupted);
@@ -315,13 +317,13 @@ impl Site {
             checkpoints: CheckpointBounds {
                 bytes: data.checkpoint_mib << 20,
                 every: self.config.checkpoint_every(),
-                entry_bytes: ENTRY_BYTES_MAX,
+                entry_bytes: ENTRY_BYTES_MAX.min(self.config.reserve_bytes_min() / 2),
             },
         }
     }
 
     /// One object a source: a new one, or the one that an interrupted run left open.
-    fn jobs(&self, request: &BackupRequest, pool: &Pool) -> Result<Vec<Job>, DirectorError> {
+    fn jobs(&self, request: &BackupRequest, pool: &Pool, known: Known) -> Result<Vec<Job>, DirectorError> {
         let mut jobs = Vec::new();
         if let Some(name) = &request.stream {
             let record = self.new_record(name.clone().into_bytes(), ObjectKind::Stream, None, request, pool);
@@ -329,12 +331,16 @@ impl Site {
             jobs.push(Job { path: None, source, record, resumed: false, first_connection: 0, baseline: None });
         }
         let library = std::fs::canonicalize(self.library_dir()).unwrap_or_else(|_| self.library_dir());
-        for path in &request.sources {
+        for (number, path) in request.sources.iter().enumerate() {
+            // Named twice it is read once: two jobs would take up one interrupted object with the same connections.
+            if request.sources[..number].contains(path) {
+                continue;
+            }
             std::fs::symlink_metadata(path).map_err(|source| DirectorError::Source { path: path.clone(), source })?;
             if path == &library || path.starts_with(&library) {
                 return Err(DirectorError::SourceHoldsLibrary { path: path.clone() });
             }
-            jobs.push(self.tree_job(path, request, pool)?);
+            jobs.push(self.tree_job(path, request, pool, known)?);
         }
         Ok(jobs)
     }
@@ -380,7 +386,13 @@ impl Site {
         }
     }
 
-    fn tree_job(&self, path: &std::path::Path, request: &BackupRequest, pool: &Pool) -> Result<Job, DirectorError> {
+    fn tree_job(
+        &self,
+        path: &std::path::Path,
+        request: &BackupRequest,
+        pool: &Pool,
+        known: Known,
+    ) -> Result<Job, DirectorError> {
         use std::os::unix::ffi::OsStrExt;
         let source = path.as_os_str().as_bytes().to_vec();
         let filter =
@@ -407,6 +419,17 @@ impl Site {
                 && object.base.is_some() == wants_base
                 && object.chunk_len as usize == self.config.chunk_len()
         });
+        let open = match open {
+            Some(object) if known == Known::NotAll || !in_pool(&catalog, object.id, &request.pool)? => {
+                let message = format!(
+                    "object {} was interrupted and is not taken up: not all volumes it may be on can be read, or they are of another pool; its source is read from the beginning",
+                    object.id
+                );
+                (self.events)(Event::Notice { message });
+                None
+            }
+            other => other,
+        };
         if let Some(object) = open {
             let first_connection = catalog.parts(object.id)?.iter().map(|part| part.connection + 1).max().unwrap_or(0);
             drop(catalog);
@@ -475,6 +498,17 @@ impl Site {
         outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
+    /// A pattern for the library, if a tree holds it: volumes are no source for themselves, and each run would store all
+    /// earlier ones.
+    fn library_below(&self, path: &std::path::Path) -> Option<String> {
+        let library = std::fs::canonicalize(self.library_dir()).ok()?;
+        let held = library.starts_with(std::fs::canonicalize(path).ok()?);
+        let pattern = held.then(|| globset::escape(&library.to_string_lossy()))?;
+        let message = format!("the library {} lies in a source, and is left out", library.display());
+        (self.events)(Event::Notice { message });
+        Some(pattern)
+    }
+
     fn read_source(
         &self,
         session: &Session,
@@ -514,7 +548,9 @@ impl Site {
                 DeviceSource::open(path).and_then(|device| device.run(&mut sinks, &watch.progress))
             }
             (Some(path), _) => {
-                let tree = TreeSource::new(std::slice::from_ref(path), &request.tree);
+                let mut options = request.tree.clone();
+                options.excludes.extend(self.library_below(path));
+                let tree = TreeSource::new(std::slice::from_ref(path), &options);
                 tree.and_then(|tree| tree.run(&mut sinks, baseline, &watch.progress))
             }
         };
@@ -525,6 +561,18 @@ impl Site {
         session.end_object(object, connections, self.now_ns()).map_err(|error| explain(&error))?;
         Ok(report)
     }
+}
+
+/// Whether all that is known of an object stands on volumes of a pool and of its further copies: only those are looked at for
+/// what a killed run did not record.
+fn in_pool(catalog: &Catalog, object: ObjectId, pool: &str) -> Result<bool, DirectorError> {
+    for volser in catalog.copies(object)?.iter().flat_map(|copy| &copy.volumes) {
+        let of = catalog.volume(volser)?.and_then(|volume| volume.pool);
+        if !of.is_some_and(|name| is_copy_pool(pool, &name)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 pub(crate) fn record_of(object: &Object) -> ObjectRecord {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::DirectorError;
+use crate::append::EARLY_WARNING_SHARE_MAX;
 
 /// What `capstan.toml` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +111,11 @@ impl Config {
 
     pub(crate) fn chunk_len(&self) -> usize {
         self.data.block_kib as usize * 1024
+    }
+
+    /// Bytes behind early warning of a volume of the usual capacity that are kept at least.
+    pub(crate) fn reserve_bytes_min(&self) -> usize {
+        usize::try_from((self.library.volume_mib << 20) / EARLY_WARNING_SHARE_MAX).unwrap_or(usize::MAX)
     }
 
     pub(crate) fn checkpoint_every(&self) -> Duration {

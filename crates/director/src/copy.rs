@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use capstan_catalog::Object;
+use capstan_catalog::{Object, ObjectStatus};
 use capstan_format::{FileEntry, SessionRecord};
 use capstan_mover::{
     Connection, CopyHost, Damage, RestoreWatch, Session, StreamSink, WantedMember, plan_reads, read_streams,
@@ -69,7 +69,9 @@ impl Site {
         let session = Session::start(&options, &record, vec![host], Arc::default())?;
         session.begin_object(record_of(object))?;
         let moved = self.move_streams(object, &session, desk, watch);
-        if moved.as_ref().is_ok_and(|report| report.lost.is_empty()) {
+        // The copy of an object that a run left open is as open as the object.
+        let complete = object.status == ObjectStatus::Complete;
+        if complete && moved.as_ref().is_ok_and(|report| report.lost.is_empty()) {
             let connections = locked(&self.catalog).parts(object.id)?.len();
             session.end_object(object.id, connections, object.ended_ns)?;
         }

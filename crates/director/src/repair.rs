@@ -90,11 +90,12 @@ impl Site {
         self.repair_copies()
     }
 
-    /// The same, for whoever holds the writer's lock.
+    /// The same, for whoever holds the writer's lock. An object that cannot be mended does not keep others from it.
     pub(crate) fn repair_copies(&self) -> Result<Vec<Object>, DirectorError> {
         let filter = ObjectFilter { status: Some(ObjectStatus::Complete), ..ObjectFilter::default() };
         let objects = locked(&self.catalog).objects(&filter)?;
         let mut mended = Vec::new();
+        let mut first_failure = None;
         for object in objects {
             let (parts, extents) = {
                 let catalog = locked(&self.catalog);
@@ -104,19 +105,26 @@ impl Site {
             let missing = missing_ranges(&lengths, &extents, object.chunk_len);
             let mut by_copy: BTreeMap<u8, Vec<MissingRange>> = BTreeMap::new();
             missing.into_iter().for_each(|range| by_copy.entry(range.copy).or_default().push(range));
+            let mut whole = !by_copy.is_empty();
             for (copy, ranges) in &by_copy {
                 let own = extents.iter().find(|extent| extent.copy == *copy);
                 let pool = own.map(|extent| locked(&self.catalog).volume(&extent.volser)).transpose()?.flatten();
                 let Some(pool) = pool.and_then(|volume| volume.pool) else { continue };
-                self.copy_ranges(&object, *copy, &pool, ranges)?;
+                if let Err(error) = self.copy_ranges(&object, *copy, &pool, ranges) {
+                    let reason = explain(&error);
+                    let message = format!("object {}: what copy {copy} lacks could not be copied: {reason}", object.id);
+                    (self.events)(Event::Notice { message });
+                    first_failure.get_or_insert(error);
+                    whole = false;
+                }
             }
-            if !by_copy.is_empty() {
+            if whole {
                 let message = format!("object {}: what a copy lacked was copied from the other", object.id);
                 (self.events)(Event::Notice { message });
                 mended.push(object);
             }
         }
-        Ok(mended)
+        first_failure.map_or(Ok(mended), Err)
     }
 
     fn copy_ranges(&self, object: &Object, copy: u8, pool: &str, ranges: &[MissingRange]) -> Result<(), DirectorError> {
@@ -164,7 +172,9 @@ impl Site {
         for entry in locked(&self.catalog).index(object.id)?.iter() {
             let entry = entry?;
             let end = entry.offset + entry.member_len;
-            if entry.connection == connection && entry.member_len > 0 && range.start < end && end <= range.end {
+            // What has no member (a deleted path, for one) stands beside the stream: it goes along, and twice does no harm.
+            let ends_here = entry.member_len == 0 || range.start < end && end <= range.end;
+            if entry.connection == connection && ends_here {
                 entries.push(entry);
             }
         }

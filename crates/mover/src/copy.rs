@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use capstan_format::{ObjectId, ObjectRecord, ObjectState, SessionRecord, Volser};
-use capstan_tape::Drive;
+use capstan_tape::{Drive, DriveError};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::MoverError;
@@ -35,7 +35,7 @@ pub struct CheckpointBounds {
 pub enum VolumeEnd {
     /// Its last session is closed and there is room.
     Closed,
-    /// Its last session is closed at early warning.
+    /// There is no room: its last session is closed at early warning, or ends at its last checkpoint.
     Full,
     /// Writing failed; it is readable up to its last checkpoint.
     Failed,
@@ -127,7 +127,12 @@ impl Copy {
         let outcome = self.serve(commands);
         if let Some(writer) = self.writer.take() {
             let volser = writer.volser().clone();
-            let end = if outcome.is_ok() { VolumeEnd::Closed } else { VolumeEnd::Failed };
+            let end = match &outcome {
+                Ok(()) => VolumeEnd::Closed,
+                // Not even a checkpoint fits any more: the next run would come to the same place with the same blocks.
+                Err(MoverError::Drive { source: DriveError::EndOfMedium { .. }, .. }) => VolumeEnd::Full,
+                Err(_) => VolumeEnd::Failed,
+            };
             self.host.release(writer.into_drive(), &volser, end);
         }
         outcome
