@@ -276,3 +276,74 @@ fn record_piece(db: &Connection, piece: &Piece) -> Result<(), CatalogError> {
     ])?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use capstan_format::{ObjectKind, ObjectState};
+
+    use super::*;
+    use crate::Volume;
+
+    /// SQLite counts pages and not the disk's blocks here, but it is the same refusal on the same way.
+    #[test]
+    fn a_full_disk_is_named_and_what_was_recorded_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut catalog = Catalog::open(dir.path()).unwrap();
+        let volser = Volser::new("A00001").unwrap();
+        let volume = VolumeId(1);
+        catalog.put_volume(&Volume { id: Some(volume), ..Volume::blank(volser.clone()) }).unwrap();
+        let pages: i64 = catalog.db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+        let limit = format!("PRAGMA max_page_count = {}", pages + 8);
+        catalog.db.query_row(&limit, [], |_| Ok(())).unwrap();
+        let mut recorded = 0;
+        for number in 1.. {
+            let object = ObjectRecord {
+                object: ObjectId([number as u8; 16]),
+                source: vec![b'/'; 4000],
+                client: String::new(),
+                policy: String::new(),
+                kind: ObjectKind::Tree,
+                state: ObjectState::Open,
+                base: None,
+                copy: 1,
+                chunk_len: 1,
+                started_ns: number,
+                ended_ns: 0,
+                expires_ns: 0,
+            };
+            let part = CatalogPart { objects: vec![object], ..CatalogPart::default() };
+            let number = number.cast_unsigned();
+            let checkpoint = Checkpoint {
+                number,
+                previous_lbn: 0,
+                part_lbn: number,
+                part_blocks: 1,
+                part_len: 1,
+                closed: false,
+                written_ns: 1,
+            };
+            let (session, session_record, lbn) = (SessionId(1), None, number);
+            let seen = CheckpointSeen {
+                volser: &volser,
+                volume,
+                session,
+                session_record,
+                lbn,
+                checkpoint: &checkpoint,
+                part: &part,
+            };
+            match catalog.record_checkpoint(&seen) {
+                Ok(_) => recorded += 1,
+                Err(CatalogError::DiskFull { .. }) => break,
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        assert!(recorded > 0);
+        drop(catalog);
+        let catalog = Catalog::open(dir.path()).unwrap();
+        assert_eq!(catalog.objects(&crate::ObjectFilter::default()).unwrap().len(), recorded);
+        assert_eq!(catalog.volume(&volser).unwrap().unwrap().checkpoint_lbn, recorded as u64);
+    }
+}

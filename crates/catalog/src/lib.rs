@@ -1,4 +1,63 @@
 //! What is on which volume: SQLite for volumes, objects and extents; Parquet for file indexes.
+//!
+//! Two kinds of data with two natures. Volumes, sessions, objects and extents are few, change, and have to change together:
+//! they are rows of `catalog.db`, written in transactions that are on disk when they return. The files of an object are many
+//! and never change once the object is complete: they are one immutable Parquet file, about 12 bytes a file version, which
+//! any engine reads (`docs/CATALOG.md`). One database for both would cost ten times the space and make a backup of a million
+//! files a transaction of a million rows; Parquet alone has no transactions.
+//!
+//! ```text
+//! flush --> record_checkpoint --> objects, parts, extents       catalog.db
+//!                             \-> pieces (packed entries) --.   catalog.db
+//! complete --> seal_index <---------------------------------'
+//!                  \--> index/OBJECT.GENERATION.parquet
+//! ```
+//! - **Recording is a join.** The same checkpoint twice, twins that were cut at different places, a rebuild that reads volumes
+//!   backwards and in any order: all give the same rows, and the same index byte for byte. See [`Catalog::record_checkpoint`].
+//! - **An index is one order**: by directory, then by name. [`Index`] gives one path, one directory, a subtree or all of it from
+//!   the row groups that can hold it; [`State`] merges an incremental with what it stands on.
+//! - **Nothing is believed.** Each row group and footer has a checksum in the database, which is compared before anything is
+//!   decoded. A damaged catalog is an error that says `capstan rebuild`, never a panic and never other files.
+//! - **One writer, many readers**, in any number of processes. Methods with `&mut self` write. A writer waits half a minute for
+//!   another; readers never wait. An [`Index`] that is open goes on to show what it showed.
+//!
+//! ```
+//! use capstan_catalog::{Catalog, CheckpointSeen, Volume};
+//! use capstan_format::{
+//!     CatalogPart, Checkpoint, EntryEncoder, EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, ObjectRecord,
+//!     ObjectState, SessionId, Volser, VolumeId,
+//! };
+//!
+//! let dir = tempfile::tempdir()?;
+//! let mut catalog = Catalog::open(dir.path())?;
+//! let (volser, volume) = (Volser::new("A00001L9")?, VolumeId(7));
+//! catalog.put_volume(&Volume { id: Some(volume), ..Volume::blank(volser.clone()) })?;
+//!
+//! // What a mover reports after a flush: an object and its entries.
+//! let id = ObjectId([1; 16]);
+//! let mut entries = EntryEncoder::new();
+//! entries.push(&FileEntry {
+//!     path: b"etc/fstab".to_vec(), kind: EntryKind::File, flags: EntryFlags::default(), mode: 0o644, uid: 0, gid: 0,
+//!     size: 600, mtime_ns: 0, change: 0, crc: 0x1234, connection: 0, offset: 0, member_len: 1536, link: Vec::new(),
+//! });
+//! let object = ObjectRecord {
+//!     object: id, source: b"/etc".to_vec(), client: "tern".into(), policy: "nightly".into(), kind: ObjectKind::Tree,
+//!     state: ObjectState::Complete, base: None, copy: 1, chunk_len: 1 << 20, started_ns: 1, ended_ns: 2, expires_ns: 0,
+//! };
+//! let part = CatalogPart { objects: vec![object], entries: vec![(id, entries.finish())], ..CatalogPart::default() };
+//! let checkpoint = Checkpoint {
+//!     number: 1, previous_lbn: 0, part_lbn: 3, part_blocks: 1, part_len: 1, closed: true, written_ns: 2,
+//! };
+//! catalog.record_checkpoint(&CheckpointSeen {
+//!     volser: &volser, volume, session: SessionId(1), session_record: None, lbn: 4, checkpoint: &checkpoint, part: &part,
+//! })?;
+//! catalog.seal_index(id)?;
+//!
+//! let state = catalog.state(id)?;
+//! assert_eq!(state.get(b"etc/fstab")?.unwrap().entry.size, 600);
+//! assert_eq!(state.children(b"etc").count(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod catalog;
 mod checkpoint;

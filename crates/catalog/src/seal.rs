@@ -115,7 +115,7 @@ impl Catalog {
         path: &Path,
     ) -> Result<(Counts, Fingerprint), CatalogError> {
         let dir = self.index_dir();
-        let unnamed = dir.join(format!("{object}.new"));
+        let unnamed = unnamed_path(&dir, object);
         let failed = |what: &'static str| {
             let unnamed = unnamed.clone();
             move |source| CatalogError::io(what, &unnamed, source)
@@ -224,10 +224,11 @@ fn index_path(dir: &Path, object: ObjectId, generation: u64) -> PathBuf {
     dir.join(format!("{object}.{generation}.parquet"))
 }
 
-/// Removes the files of the generations up to one. A file that is gone is no error: an earlier try may have removed it.
+/// Removes the files of the generations up to one, and what a killed sealing left. A file that is gone is no error: an
+/// earlier try may have removed it.
 pub(crate) fn remove_generations(dir: &Path, object: ObjectId, last: u64) -> Result<(), CatalogError> {
-    for generation in 1..=last {
-        let path = index_path(dir, object, generation);
+    let generations = (1..=last).map(|generation| index_path(dir, object, generation));
+    for path in generations.chain([unnamed_path(dir, object)]) {
         match fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(CatalogError::io("remove", &path, error));
@@ -236,4 +237,9 @@ pub(crate) fn remove_generations(dir: &Path, object: ObjectId, last: u64) -> Res
         }
     }
     Ok(())
+}
+
+/// Where an index is written before it gets its name.
+fn unnamed_path(dir: &Path, object: ObjectId) -> PathBuf {
+    dir.join(format!("{object}.new"))
 }

@@ -148,7 +148,7 @@ impl Catalog {
     }
 
     /// Forgets the life that a volume had, with its sessions and extents, and records it as it is now: labelled anew, or
-    /// erased. Says which objects lost a copy by that.
+    /// erased. Says which objects lost a copy by that; what has no copy left can only be expired.
     pub fn relabelled(&mut self, now: &Volume) -> Result<Vec<LostCopy>, CatalogError> {
         let transaction = self.write()?;
         let before = find(&transaction, &now.volser)?.and_then(|volume| volume.id);

@@ -92,6 +92,23 @@ fn damage_to_the_database_never_panics() {
 }
 
 #[test]
+fn files_that_a_killed_sealing_left_are_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tape = Tape::new("A00001", 11);
+    let mut catalog = catalog(dir.path(), &[&tape]);
+    let id = object_id(1);
+    tape.write(part(&object(id, None, ObjectState::Complete), &[file("a", 0, 0)])).record(&mut catalog).unwrap();
+    fs::write(dir.path().join(format!("index/{id}.new")), vec![1; 100_000]).unwrap();
+    fs::write(dir.path().join(format!("index/{id}.1.parquet")), vec![2; 100_000]).unwrap();
+    assert_eq!(catalog.index(id).unwrap().len(), 1);
+    catalog.seal_index(id).unwrap();
+    assert_eq!(catalog.index(id).unwrap().len(), 1);
+    fs::write(dir.path().join(format!("index/{id}.new")), b"again").unwrap();
+    catalog.expire(id, 1).unwrap();
+    assert_eq!(fs::read_dir(dir.path().join("index")).unwrap().count(), 0);
+}
+
+#[test]
 fn a_full_disk_is_named() {
     // /dev/full refuses every write with ENOSPC.
     let (dir, _, _) = sealed();
@@ -117,7 +134,7 @@ fn readers_never_see_half_of_a_checkpoint() {
                     continue;
                 }
                 let entries = catalog.index(id).unwrap().len();
-                assert!(entries >= seen && entries % 10 == 0, "{entries} after {seen}");
+                assert!(entries >= seen && entries.is_multiple_of(10), "{entries} after {seen}");
                 seen = entries;
                 let extents = catalog.extents(id, None).unwrap().len() as u64;
                 assert!(extents >= entries / 10);

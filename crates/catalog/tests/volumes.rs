@@ -6,7 +6,9 @@ mod tape;
 use capstan_catalog::{
     Catalog, CatalogError, JobEnd, JobOutcome, LostCopy, Pool, ScratchFeed, Volume, VolumeKey, VolumeState,
 };
-use capstan_format::{Algorithm, CatalogPart, KeyTag, ObjectRecord, ObjectState, PartRecord, Volser, VolumeId};
+use capstan_format::{
+    Algorithm, CatalogPart, ExtentRecord, KeyTag, ObjectRecord, ObjectState, PartRecord, Volser, VolumeId,
+};
 use tape::{Tape, catalog, file, object, object_id, part};
 
 #[test]
@@ -37,7 +39,7 @@ fn pools_and_volumes_are_kept_as_they_were_put() {
     catalog.put_volume(&Volume::blank(Volser::new("A00000").unwrap())).unwrap();
     drop(catalog);
     let mut catalog = Catalog::open(dir.path()).unwrap();
-    assert_eq!(catalog.pools().unwrap(), [pool.clone()]);
+    assert_eq!(catalog.pools().unwrap(), std::slice::from_ref(&pool));
     assert_eq!(catalog.volume(&volume.volser).unwrap(), Some(volume.clone()));
     assert_eq!(catalog.volumes().unwrap().len(), 2);
     assert!(matches!(catalog.remove_pool("vault"), Err(CatalogError::PoolInUse { volumes: 1, .. })));
@@ -86,6 +88,24 @@ fn a_volume_labelled_anew_loses_its_copies_and_says_whose() {
 }
 
 #[test]
+fn the_volumes_of_a_copy_stand_in_the_order_they_were_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut first, mut second) = (Tape::new("Z00001", 11), Tape::new("A00001", 22));
+    let mut catalog = catalog(dir.path(), &[&first, &second]);
+    let id = object_id(1);
+    let open = object(id, None, ObjectState::Open);
+    let early = first.write(part(&open, &[file("a", 0, 0)]));
+    second.lbn = first.lbn;
+    let next = second.write(part(&open, &[file("b", 0, 1024)]));
+    first.lbn = second.lbn;
+    let late = first.write(part(&open, &[file("c", 1, 0)]));
+    for written in [next, early, late] {
+        written.record(&mut catalog).unwrap();
+    }
+    assert_eq!(catalog.copies(id).unwrap()[0].volumes, [first.volser, second.volser]);
+}
+
+#[test]
 fn a_part_that_contradicts_itself_is_refused_whole() {
     let dir = tempfile::tempdir().unwrap();
     let mut tape = Tape::new("A00001", 11);
@@ -99,6 +119,8 @@ fn a_part_that_contradicts_itself_is_refused_whole() {
         CatalogPart { entries: vec![(object_id(1), vec![1, 2, 3])], ..good.clone() },
         CatalogPart { entries: vec![(object_id(9), tape::run(&[file("a", 0, 0)]))], ..good.clone() },
     ];
+    let far = ExtentRecord { offset: i64::MAX as u64, ..good.extents[0] };
+    refused.push(CatalogPart { extents: vec![far], ..good.clone() });
     for path in ["", "/a", "a/", "a\0b"] {
         refused.push(part(&known, &[file(path, 0, 0)]));
     }

@@ -20,6 +20,7 @@ pub(crate) enum Failure {
 pub(crate) const DONE_WITH_PROBLEMS: u8 = 3;
 
 impl Failure {
+    #[expect(clippy::needless_pass_by_value, reason = "map_err gives its error away")]
     pub(crate) fn output(error: std::io::Error) -> Self {
         Self::Other(format!("cannot write the output: {error}"))
     }

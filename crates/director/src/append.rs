@@ -184,6 +184,34 @@ pub(crate) fn catch_up(
     Ok(append_lbn)
 }
 
+/// Records what the volumes of a pool hold and the catalog lacks. A volume that is not as it should be is set aside.
+pub(crate) fn catch_up_pool(desk: &Desk, pool: &str) -> Result<(), DirectorError> {
+    let present = desk.present()?;
+    let volumes = locked(&desk.catalog).volumes()?;
+    let filling = |volume: &&Volume| {
+        volume.pool.as_deref() == Some(pool) && volume.state == VolumeState::Filling && present.contains(&volume.volser)
+    };
+    for known in volumes.iter().filter(filling) {
+        let Some(life) = known.id else { continue };
+        let mut volume = desk.mount_known(&known.volser, life)?;
+        let caught_up = catch_up(desk, &mut volume, known, life);
+        desk.dismount(volume.drive, volume.number, &known.volser)?;
+        match caught_up {
+            Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(desk, volser, reason)?,
+            other => drop(other?),
+        }
+    }
+    Ok(())
+}
+
+/// Bars a volume from being written, and says why.
+fn set_aside(desk: &Desk, volser: Volser, reason: String) -> Result<(), DirectorError> {
+    desk.suspect(&volser)?;
+    let error = DirectorError::VolumeDiffers { volser, reason };
+    (desk.events)(Event::Notice { message: error.to_string() });
+    Ok(())
+}
+
 /// The header of the session that a checkpoint is the first of.
 pub(crate) fn session_record(
     reader: &mut VolumeReader<'_>,
@@ -213,6 +241,7 @@ impl AppendHost {
 
     fn mount_next(&mut self) -> Result<InDriveForAppend, DirectorError> {
         loop {
+            let choosing = locked(&self.desk.choosing);
             let present = self.desk.present()?;
             let volumes = locked(&self.desk.catalog).volumes()?;
             let in_use = locked(&self.desk.in_use).clone();
@@ -223,11 +252,11 @@ impl AppendHost {
             let candidates = candidates(&volumes, &present);
             match choose_volume(&candidates, &self.pool.name, &in_use, refill) {
                 Choice::Append(volser) => match self.append_to(&volser) {
-                    Err(DirectorError::VolumeDiffers { volser, reason }) => self.set_aside(volser, reason)?,
+                    Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(&self.desk, volser, reason)?,
                     other => return other,
                 },
                 Choice::Label(volser) => match self.label(&volser) {
-                    Err(DirectorError::VolumeDiffers { volser, reason }) => self.set_aside(volser, reason)?,
+                    Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(&self.desk, volser, reason)?,
                     other => return other,
                 },
                 Choice::Create => {
@@ -243,18 +272,12 @@ impl AppendHost {
                     if self.shortfall == Shortfall::Fail {
                         return Err(error);
                     }
+                    drop(choosing);
                     (self.desk.events)(Event::Waiting { message: error.to_string() });
                     std::thread::sleep(WAIT_EVERY);
                 }
             }
         }
-    }
-
-    fn set_aside(&self, volser: Volser, reason: String) -> Result<(), DirectorError> {
-        self.desk.suspect(&volser)?;
-        let error = DirectorError::VolumeDiffers { volser, reason };
-        (self.desk.events)(Event::Notice { message: error.to_string() });
-        Ok(())
     }
 
     fn label(&self, volser: &Volser) -> Result<InDriveForAppend, DirectorError> {

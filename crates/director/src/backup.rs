@@ -8,12 +8,12 @@ use std::time::Instant;
 use capstan_catalog::{Object, ObjectFilter, ObjectStatus, Pool};
 use capstan_format::{EntryFlags, ObjectId, ObjectKind, ObjectRecord, ObjectState, SessionRecord};
 use capstan_mover::{
-    Baseline, Bottleneck, CheckpointBounds, Connection, CopyHost, ExtentBounds, Metadata, Meters, MoverError,
-    PackOptions, Progress, Session, SessionOptions, SourceReport, TreeOptions, TreeSource,
+    Baseline, Bottleneck, CheckpointBounds, Connection, CopyHost, DeviceSource, ExtentBounds, Metadata, Meters,
+    MoverError, PackOptions, Progress, Session, SessionOptions, SourceReport, StreamSource, TreeOptions, TreeSource,
 };
 use uuid::{ContextV7, Timestamp, Uuid};
 
-use crate::append::{AppendHost, Shortfall};
+use crate::append::{AppendHost, Shortfall, catch_up_pool};
 use crate::baseline::{BaselineBuilder, StateBaseline};
 use crate::desk::Desk;
 use crate::null::NullHost;
@@ -22,6 +22,9 @@ use crate::{DirectorError, Event};
 
 /// Entry bytes after which a checkpoint is due: its catalog part must fit behind early warning.
 const ENTRY_BYTES_MAX: usize = 8 << 20;
+
+/// A source that is one file of at least this length, without holes, is read in ranges by all connections.
+const IMAGE_LEN_MIN: u64 = 256 << 20;
 
 /// Everything, or what changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,8 +161,13 @@ impl Site {
         if request.target == Target::Pool && pools.iter().any(|pool| pool.encryption.is_some()) {
             drop(self.keys()?);
         }
-        let jobs = self.jobs(request, &pools[0])?;
         let desk = Desk::new(self);
+        if request.target == Target::Pool && self.any_interrupted(request)? {
+            // What a killed run flushed and could not record must be known before connections are numbered: a number that is
+            // on a volume already would put two streams into one.
+            pools.iter().try_for_each(|pool| catch_up_pool(&desk, &pool.name))?;
+        }
+        let jobs = self.jobs(request, &pools[0])?;
         let hosts: Vec<Box<dyn CopyHost>> = match request.target {
             Target::Null => vec![Box::new(NullHost::new(self.clock))],
             Target::Pool => (1..).zip(pools).map(|(copy, pool)| self.append_host(&desk, pool, copy, request)).collect(),
@@ -296,6 +304,21 @@ impl Site {
         Ok(jobs)
     }
 
+    /// Whether an earlier run of one of the sources was interrupted.
+    fn any_interrupted(&self, request: &BackupRequest) -> Result<bool, DirectorError> {
+        use std::os::unix::ffi::OsStrExt;
+        let catalog = locked(&self.catalog);
+        for path in &request.sources {
+            let source = Some(path.as_os_str().as_bytes().to_vec());
+            let status = Some(ObjectStatus::Open);
+            let filter = ObjectFilter { source, status, client: Some(self.client.clone()), ..ObjectFilter::default() };
+            if catalog.latest(&filter)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     fn new_record(
         &self,
         source: Vec<u8>,
@@ -328,8 +351,8 @@ impl Site {
         let filter =
             ObjectFilter { source: Some(source.clone()), client: Some(self.client.clone()), ..ObjectFilter::default() };
         let name = String::from_utf8_lossy(&source).into_owned();
-        let kind = ObjectKind::Tree;
-        if request.target == Target::Null {
+        let kind = kind_of(path);
+        if request.target == Target::Null || kind == ObjectKind::Device {
             let record = self.new_record(source.clone(), kind, None, request, pool);
             return Ok(Job {
                 path: Some(path.to_owned()),
@@ -440,14 +463,27 @@ impl Site {
         request: &BackupRequest,
         watch: &BackupWatch,
     ) -> Result<SourceReport, String> {
-        let object = job.record.object;
+        let (object, kind, started_ns) = (job.record.object, job.record.kind, job.record.started_ns);
         session.begin_object(job.record).map_err(|error| explain(&error))?;
-        let Some(path) = &job.path else { return Err("standard input cannot be read yet".to_owned()) };
+        let connections = if kind == ObjectKind::Stream { 1 } else { connections };
         let mut sinks: Vec<Connection> =
             (0..connections).map(|number| session.connection(object, job.first_connection + number as u16)).collect();
-        let tree = TreeSource::new(std::slice::from_ref(path), &request.tree).map_err(|error| explain(&error))?;
         let baseline = job.baseline.as_ref().map(|baseline| baseline as &dyn Baseline);
-        let report = tree.run(&mut sinks, baseline, &watch.progress).map_err(|error| explain(&error))?;
+        let read = match (&job.path, kind) {
+            (None, _) => {
+                let name = String::from_utf8_lossy(&job.source).into_owned();
+                let stream = StreamSource::new(&name, std::io::stdin().lock(), started_ns);
+                stream.and_then(|stream| stream.run(&mut sinks[0], &watch.progress))
+            }
+            (Some(path), ObjectKind::Device) => {
+                DeviceSource::open(path).and_then(|device| device.run(&mut sinks, &watch.progress))
+            }
+            (Some(path), _) => {
+                let tree = TreeSource::new(std::slice::from_ref(path), &request.tree);
+                tree.and_then(|tree| tree.run(&mut sinks, baseline, &watch.progress))
+            }
+        };
+        let report = read.map_err(|error| explain(&error))?;
         for sink in sinks {
             sink.finish().map_err(|error| explain(&error))?;
         }
@@ -471,6 +507,14 @@ pub(crate) fn record_of(object: &Object) -> ObjectRecord {
         ended_ns: 0,
         expires_ns: object.expires_ns,
     }
+}
+
+/// A block device, or a file that is large enough to be worth reading in ranges, is read as a device.
+fn kind_of(path: &std::path::Path) -> ObjectKind {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return ObjectKind::Tree };
+    let image = metadata.is_file() && metadata.len() >= IMAGE_LEN_MIN && metadata.blocks() * 512 >= metadata.len();
+    if metadata.file_type().is_block_device() || image { ObjectKind::Device } else { ObjectKind::Tree }
 }
 
 /// An error and its causes on one line.

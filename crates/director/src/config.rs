@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::DirectorError;
 
 /// What `capstan.toml` says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// The virtual library.
@@ -51,12 +51,6 @@ pub struct DataConfig {
     pub checkpoint_mib: u64,
     /// ... or this many seconds.
     pub checkpoint_seconds: u64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { library: LibraryConfig::default(), data: DataConfig::default() }
-    }
 }
 
 impl Default for LibraryConfig {

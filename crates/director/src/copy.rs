@@ -16,7 +16,7 @@ use crate::DirectorError;
 use crate::append::{AppendHost, Shortfall};
 use crate::backup::{explain, record_of};
 use crate::desk::{Desk, ReadDesk};
-use crate::select::locate_streams;
+use crate::select::{Layout, locate_streams};
 use crate::site::{Site, locked};
 
 /// How an object copy ended.
@@ -102,7 +102,7 @@ impl Site {
             let own: Vec<_> = entries.iter().filter(|entry| entry.connection == part.connection).cloned().collect();
             let member = WantedMember { offset: 0, len: part.valid_len, crc: 0 };
             let streams = BTreeMap::from([((object.id, part.connection), vec![member])]);
-            let located = locate_streams(&locked(&self.catalog), streams, &present, None)?;
+            let located = locate_streams(&locked(&self.catalog), streams, &present, None, Layout::Apart)?;
             let reads = plan_reads(&located.wanted);
             let failure = Mutex::new(None);
             let shared = Mutex::new((&mut sink, own));

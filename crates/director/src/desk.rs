@@ -29,6 +29,8 @@ pub(crate) struct Desk {
     pub(crate) library: Arc<Mutex<VirtualLibrary>>,
     pub(crate) clock: Clock,
     pub(crate) events: Events,
+    /// Held from the choice of a volume to its mount and label, so that two copies never choose the same.
+    pub(crate) choosing: Arc<Mutex<()>>,
     /// Volumes that are in a drive of this process.
     pub(crate) in_use: Arc<Mutex<Vec<Volser>>>,
 }
@@ -41,6 +43,7 @@ impl Desk {
             library: Arc::clone(&site.library),
             clock: site.clock,
             events: Arc::clone(&site.events),
+            choosing: Arc::default(),
             in_use: Arc::default(),
         }
     }

@@ -16,7 +16,7 @@ use crate::append::{AppendHost, Shortfall};
 use crate::backup::{explain, record_of};
 use crate::copy::move_bytes;
 use crate::desk::{Desk, ReadDesk};
-use crate::select::locate_streams;
+use crate::select::{Layout, locate_streams};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
@@ -148,7 +148,7 @@ impl Site {
         entries.sort_by_key(|entry| entry.offset);
         let member = WantedMember { offset: range.start, len: range.end - range.start, crc: 0 };
         let streams = BTreeMap::from([((object.id, connection), vec![member])]);
-        let mut located = locate_streams(&locked(&self.catalog), streams, &present, None)?;
+        let mut located = locate_streams(&locked(&self.catalog), streams, &present, None, Layout::Apart)?;
         for stream in &mut located.wanted.streams {
             stream.extents.retain(|extent| extent.copy != missing.copy);
         }

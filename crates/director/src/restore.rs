@@ -1,12 +1,15 @@
 //! Restores and verifications: the plan, shown first, then the work.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
 use std::time::Instant;
 
-use capstan_catalog::{Object, ObjectStatus, StateEntry};
-use capstan_format::{EntryKind, FileEntry, ObjectId, Volser};
+use capstan_catalog::{Extent, Object, ObjectStatus, StateEntry};
+use capstan_format::{EntryKind, FileEntry, ObjectId, ObjectKind, Volser, crc32c_append};
 use capstan_mover::extract::{CopyError, ExtractOptions, ExtractReport, MemberReader, Target as Directory};
 use capstan_mover::{
     Damage, FailedMember, ReadPlan, RestoreWatch, StreamsReport, Wanted, WantedMember, plan_reads, read_streams,
@@ -15,7 +18,7 @@ use capstan_mover::{
 
 use crate::DirectorError;
 use crate::desk::{Desk, ReadDesk};
-use crate::select::{Located, Place, is_lost, locate_streams};
+use crate::select::{Layout, Located, Place, is_lost, locate_streams};
 use crate::site::{Site, locked};
 
 /// Bytes a second that virtual volumes are taken to give, for the estimate.
@@ -43,6 +46,8 @@ pub struct RestorePlan {
     wanted: Wanted,
     reads: ReadPlan,
     entries: Vec<StateEntry>,
+    /// What was standard input: each is one file, whatever number of members it has in the stream.
+    streams: Vec<StateEntry>,
     /// Volumes in mount order.
     pub passes: Vec<PassRow>,
     /// Objects that are read, in the order they were asked for, each with the ones it stands on.
@@ -89,6 +94,8 @@ pub struct RestoreReport {
     pub lost: Vec<Damage>,
     /// Blocks that were damaged in one copy and came from another.
     pub recovered: Vec<Damage>,
+    /// Members that this copy lacks and another holds: it is a twin that ended before the other.
+    pub behind: u64,
     /// How long it took.
     pub elapsed_ns: u64,
 }
@@ -120,7 +127,18 @@ impl Site {
         }
         entries.sort_by(|a, b| (&a.entry.path, a.object).cmp(&(&b.entry.path, b.object)));
         entries.dedup_by(|a, b| a.object == b.object && a.entry == b.entry);
-        self.plan(entries, objects, interrupted, None)
+        let mut streams = Vec::new();
+        for object in &objects {
+            let kind = locked(&self.catalog).object(*object)?.map(|object| object.kind);
+            if kind == Some(ObjectKind::Stream) {
+                streams.extend(entries.extract_if(.., |entry| entry.object == *object));
+            }
+        }
+        let mut plan = self.plan(entries, objects, interrupted, None)?;
+        plan.bytes += streams.iter().map(|stream| stream.entry.size).sum::<u64>();
+        plan.members += streams.len() as u64;
+        plan.streams = streams;
+        Ok(plan)
     }
 
     fn plan(
@@ -138,11 +156,10 @@ impl Site {
         };
         let Located { wanted, absent } = located;
         let reads = plan_reads(&wanted);
-        let rows = reads.passes.iter().map(|pass| {
-            let blocks = pass.runs.iter().map(|run| u64::from(run.blocks)).sum();
-            let end = pass.runs.last().map_or(0, |run| run.lbn + u64::from(run.blocks));
-            let begin = pass.runs.first().map_or(0, |run| run.lbn);
-            PassRow { volser: wanted.volumes[pass.volume].volser.clone(), blocks, skipped: end - begin - blocks }
+        let rows = reads.passes.iter().map(|pass| PassRow {
+            volser: wanted.volumes[pass.volume].volser.clone(),
+            blocks: pass.blocks(),
+            skipped: pass.blocks_skipped(),
         });
         let passes: Vec<_> = rows.collect();
         let read_bytes = reads.passes.iter().flat_map(|pass| &pass.runs).map(|run| run.plain_len).sum();
@@ -157,6 +174,7 @@ impl Site {
             wanted,
             reads,
             entries,
+            streams: Vec::new(),
             passes,
             objects,
             absent,
@@ -183,8 +201,39 @@ impl Site {
             return Err(DirectorError::RestoreInterrupted);
         }
         report.extract = Some(target.finish().map_err(DirectorError::Extract)?);
+        for stream in &plan.streams {
+            self.restore_stream(stream, directory, &mut report)?;
+        }
         report.elapsed_ns = began.elapsed().as_nanos() as u64;
         Ok(report)
+    }
+
+    fn restore_stream(
+        &self,
+        stream: &StateEntry,
+        directory: &Path,
+        report: &mut RestoreReport,
+    ) -> Result<(), DirectorError> {
+        let name = Path::new(OsStr::from_bytes(&stream.entry.path));
+        if !name.components().all(|part| matches!(part, Component::Normal(_))) {
+            let reason = "its name leads out of the target".to_owned();
+            report.failed.push(FailedFile { path: stream.entry.path.clone(), reason });
+            return Ok(());
+        }
+        let path = directory.join(name);
+        let above = path.parent().unwrap_or(directory);
+        std::fs::create_dir_all(above).map_err(DirectorError::host("make", above))?;
+        // Never over a file that is there: a stream has no time of its own to compare.
+        let mut file = File::create_new(&path).map_err(DirectorError::host("make", &path))?;
+        let written = self.cat_file(stream.object, &stream.entry.path, &mut file);
+        if let Err(error) = written {
+            std::fs::remove_file(&path).map_err(DirectorError::host("remove", &path))?;
+            report.failed.push(FailedFile { path: stream.entry.path.clone(), reason: error.to_string() });
+            return Ok(());
+        }
+        report.members += 1;
+        report.bytes += stream.entry.size;
+        Ok(())
     }
 
     /// Reads back a copy of an object, every block and every file's checksum. All copies, one after the other, without `copy`.
@@ -193,20 +242,30 @@ impl Site {
         object: &Object,
         watch: &RestoreWatch,
     ) -> Result<Vec<(u8, RestoreReport)>, DirectorError> {
-        let (entries, copies) = {
+        let (entries, copies, extents) = {
             let catalog = locked(&self.catalog);
             let index = catalog.index(object.id)?;
             let entries: Result<Vec<_>, _> =
                 index.iter().map(|entry| entry.map(|entry| StateEntry { object: object.id, entry })).collect();
-            (entries?, catalog.copies(object.id)?)
+            (entries?, catalog.copies(object.id)?, catalog.extents(object.id, None)?)
         };
         let mut reports = Vec::new();
-        for copy in copies {
+        for copy in &copies {
             let began = Instant::now();
             let open = object.status == ObjectStatus::Open;
             let load = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
             let (members, bytes) = (load(&watch.members), load(&watch.bytes));
-            let mut report = self.verify_entries(entries.clone(), object.id, open, Some(copy.copy), watch)?;
+            // What another copy holds and this one does not is no damage; what none holds is looked for here, and missed.
+            let held = |entry: &StateEntry, copy: u8| is_held(&extents, &entry.entry, copy);
+            let elsewhere = |entry: &&StateEntry| {
+                object.kind != ObjectKind::Device
+                    && !held(entry, copy.copy)
+                    && copies.iter().any(|other| held(entry, other.copy))
+            };
+            let own: Vec<_> = entries.iter().filter(|entry| !elsewhere(entry)).cloned().collect();
+            let behind = (entries.len() - own.len()) as u64;
+            let mut report = self.verify_entries(own, object.id, open, Some(copy.copy), watch)?;
+            report.behind = behind;
             report.elapsed_ns = began.elapsed().as_nanos() as u64;
             report.members -= members;
             report.bytes -= bytes;
@@ -251,6 +310,7 @@ impl Site {
             failed: named(plan, &streams.failed),
             lost: streams.read.lost,
             recovered: streams.read.recovered,
+            behind: 0,
             elapsed_ns: 0,
         })
     }
@@ -262,7 +322,7 @@ impl Site {
         for part in parts.iter().filter(|part| part.valid_len > 0) {
             let member = WantedMember { offset: 0, len: part.valid_len, crc: 0 };
             let streams = BTreeMap::from([((object, part.connection), vec![member])]);
-            let located = locate_streams(&locked(&self.catalog), streams, &present, None)?;
+            let located = locate_streams(&locked(&self.catalog), streams, &present, None, Layout::Apart)?;
             self.copy_range(&located.wanted, &mut |bytes| {
                 std::io::copy(bytes, out).map(drop).map_err(|error| error.to_string())
             })?;
@@ -291,18 +351,30 @@ impl Site {
         let member = WantedMember { offset, len: member_len, crc };
         let streams = BTreeMap::from([((entry.object, connection), vec![member])]);
         let present = self.present()?;
-        let located = locate_streams(&locked(&self.catalog), streams, &present, None)?;
+        let located = locate_streams(&locked(&self.catalog), streams, &present, None, Layout::Joined)?;
+        let mut out = Checked { out, crc: 0 };
         self.copy_range(&located.wanted, &mut |bytes| {
             let mut reader = MemberReader::new(bytes);
-            match reader.next() {
-                Ok(Some((_, mut content))) => content.copy_to(out).map(drop).map_err(|error| match error {
-                    CopyError::Output(error) => error.to_string(),
-                    CopyError::Stream(error) => crate::backup::explain(&error),
-                }),
-                Ok(None) => Err("the stream holds no member where the catalog says one is".to_owned()),
-                Err(error) => Err(crate::backup::explain(&error)),
+            // A stream that was standard input is one file in several members.
+            let mut any = false;
+            loop {
+                match reader.next() {
+                    Ok(Some((_, mut content))) => content.copy_to(&mut out).map(drop).map_err(|error| match error {
+                        CopyError::Output(error) => error.to_string(),
+                        CopyError::Stream(error) => crate::backup::explain(&error),
+                    })?,
+                    Ok(None) if any => return Ok(()),
+                    Ok(None) => return Err("the stream holds no member where the catalog says one is".to_owned()),
+                    Err(error) => return Err(crate::backup::explain(&error)),
+                }
+                any = true;
             }
-        })
+        })?;
+        if out.crc != crc {
+            let reason = format!("its content has checksum {:08x}, the catalog says {crc:08x}", out.crc);
+            return Err(DirectorError::Output { reason });
+        }
+        Ok(())
     }
 
     /// Reads the one range of the one stream that is wanted and gives it to `copy`.
@@ -328,6 +400,43 @@ impl Site {
         });
         let outcome = outcome.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         outcome.map_err(|reason| DirectorError::Output { reason })
+    }
+}
+
+/// Whether a copy's extents hold the whole of a member.
+pub(crate) fn is_held(extents: &[Extent], entry: &FileEntry, copy: u8) -> bool {
+    let end = entry.offset + entry.member_len;
+    let mut at = entry.offset;
+    // Extents come by copy, connection and offset.
+    let first = extents.partition_point(|extent| {
+        let record = &extent.record;
+        (extent.copy, record.connection, record.offset + record.plain_len) <= (copy, entry.connection, at)
+    });
+    for extent in &extents[first..] {
+        let record = &extent.record;
+        if at >= end || (extent.copy, record.connection) != (copy, entry.connection) || record.offset > at {
+            break;
+        }
+        at = record.offset + record.plain_len;
+    }
+    at >= end
+}
+
+/// An output that computes the checksum of what passes.
+struct Checked<'o> {
+    out: &'o mut (dyn Write + Send),
+    crc: u32,
+}
+
+impl Write for Checked<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let len = self.out.write(bytes)?;
+        self.crc = crc32c_append(self.crc, &bytes[..len]);
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
     }
 }
 

@@ -1,10 +1,11 @@
 //! What of which object is wanted, and where it stands.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt;
 
 use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, StateEntry};
-use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, Volser};
+use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, Volser};
 use capstan_mover::{ExtentPlace, VolumePlace, Wanted, WantedMember, WantedStream};
 
 use crate::DirectorError;
@@ -26,7 +27,7 @@ pub fn index_path(path: &[u8]) -> Vec<u8> {
 }
 
 /// Whether a path matches a pattern: on the whole path if the pattern has a slash, else on the last component.
-pub fn path_pattern(glob: &str) -> Result<Box<capstan_catalog::Wanted>, DirectorError> {
+pub fn path_pattern(glob: &str) -> Result<Box<capstan_catalog::Wanted<'static>>, DirectorError> {
     let whole = glob.contains('/');
     let pattern = glob.trim_start_matches('/');
     let built = globset::GlobBuilder::new(pattern).literal_separator(whole).build();
@@ -135,7 +136,47 @@ impl Site {
             let member = WantedMember { offset: entry.offset, len: entry.member_len, crc: entry.crc };
             streams.entry((object, entry.connection)).or_default().push(member);
         }
-        locate_streams(catalog, streams, present, copy)
+        locate_streams(catalog, streams, present, copy, Layout::Joined)
+    }
+}
+
+/// Whether the streams of an object whose one member runs through all of them are taken as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// They are, for members.
+    Joined,
+    /// They are not, for whoever wants each connection by itself.
+    Apart,
+}
+
+/// An object's extents and how its streams lie.
+struct Laid {
+    chunk_len: u32,
+    extents: Vec<capstan_catalog::Extent>,
+    joined: bool,
+    /// Where each connection's stream begins in the joined one.
+    bases: Vec<(u16, u64)>,
+}
+
+impl Laid {
+    fn of(catalog: &Catalog, object: ObjectId, copy: Option<u8>, layout: Layout) -> Result<Self, DirectorError> {
+        let record = catalog.object(object)?;
+        let joined =
+            layout == Layout::Joined && record.as_ref().is_some_and(|record| record.kind == ObjectKind::Device);
+        let mut bases = Vec::new();
+        if joined {
+            let mut at = 0;
+            for part in catalog.parts(object)? {
+                bases.push((part.connection, at));
+                at += part.valid_len;
+            }
+        }
+        let chunk_len = record.map_or(0, |record| record.chunk_len);
+        Ok(Self { chunk_len, extents: catalog.extents(object, copy)?, joined, bases })
+    }
+
+    fn base(&self, connection: u16) -> u64 {
+        self.bases.iter().find(|(other, _)| *other == connection).map_or(0, |(_, base)| *base)
     }
 }
 
@@ -150,21 +191,22 @@ pub(crate) fn locate_streams(
     streams: BTreeMap<(ObjectId, u16), Vec<WantedMember>>,
     present: &[Volser],
     copy: Option<u8>,
+    layout: Layout,
 ) -> Result<Located, DirectorError> {
     let mut volumes: Vec<VolumePlace> = Vec::new();
     let mut number_of: HashMap<Volser, Option<usize>> = HashMap::new();
-    let mut extents_of: HashMap<ObjectId, (u32, Vec<capstan_catalog::Extent>)> = HashMap::new();
+    let mut objects: HashMap<ObjectId, Laid> = HashMap::new();
     let mut absent = BTreeSet::new();
     let mut wanted = Wanted::default();
     for ((object, connection), mut members) in streams {
         members.sort_by_key(|member| member.offset);
-        if !extents_of.contains_key(&object) {
-            let chunk_len = catalog.object(object)?.map_or(0, |object| object.chunk_len);
-            extents_of.insert(object, (chunk_len, catalog.extents(object, copy)?));
-        }
-        let (chunk_len, all) = &extents_of[&object];
+        let laid = match objects.entry(object) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(vacant) => vacant.insert(Laid::of(catalog, object, copy, layout)?),
+        };
         let mut extents = Vec::new();
-        for extent in all.iter().filter(|extent| extent.record.connection == connection) {
+        for extent in laid.extents.iter().filter(|extent| laid.joined || extent.record.connection == connection) {
+            let base = laid.base(extent.record.connection);
             let number = match number_of.get(&extent.volser) {
                 Some(number) => *number,
                 None => {
@@ -184,13 +226,15 @@ pub(crate) fn locate_streams(
             extents.push(ExtentPlace {
                 volume,
                 copy: extent.copy,
+                connection: extent.record.connection,
+                base,
                 first_lbn: extent.record.first_lbn,
                 blocks: extent.record.blocks,
-                offset: extent.record.offset,
+                offset: base + extent.record.offset,
                 plain_len: extent.record.plain_len,
             });
         }
-        wanted.streams.push(WantedStream { object, connection, chunk_len: *chunk_len, members, extents });
+        wanted.streams.push(WantedStream { object, connection, chunk_len: laid.chunk_len, members, extents });
     }
     wanted.volumes = volumes;
     Ok(Located { wanted, absent: absent.into_iter().collect() })

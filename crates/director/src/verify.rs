@@ -1,23 +1,22 @@
 //! Verifying a whole volume, and an object against its source.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use capstan_catalog::{Extent, Object, StateEntry};
-use capstan_format::{EntryKind, ObjectId, Volser, crc32c_append};
+use capstan_format::{EntryKind, FileEntry, ObjectId, ObjectKind, Volser, crc32c_append};
 use capstan_mover::{Damage, FIRST_SESSION_LBN, RestoreWatch, VolumeReader};
 
 use crate::DirectorError;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
+
 use crate::backup::explain;
 use crate::desk::Desk;
-use crate::restore::{FailedFile, RestoreReport};
+use crate::restore::{FailedFile, RestoreReport, is_held};
 use crate::select::index_path;
 use crate::site::{Site, locked};
 
@@ -37,17 +36,25 @@ impl Site {
             by_object.entry(extent.record.object).or_default().push(extent);
         }
         for (object, extents) in by_object {
-            let entries = {
+            let (entries, joined) = {
                 let catalog = locked(&self.catalog);
                 let index = catalog.index(object)?;
+                // The one member of a device image runs through all connections.
+                let joined = catalog.object(object)?.is_some_and(|object| object.kind == ObjectKind::Device);
                 let here: Result<Vec<_>, _> = index
                     .iter()
-                    .filter(|entry| entry.as_ref().is_ok_and(|entry| touches(&extents, entry)) || entry.is_err())
+                    .filter(|entry| entry.as_ref().map_or(true, |entry| joined || touches(&extents, entry)))
                     .map(|entry| entry.map(|entry| StateEntry { object, entry }))
                     .collect();
-                here?
+                (here?, joined)
             };
             let copy = extents.first().map(|extent| extent.copy);
+            // A member that this copy holds only part of is what a twin lacks, not damage.
+            let all = locked(&self.catalog).extents(object, None)?;
+            let (entries, behind): (Vec<_>, Vec<_>) = entries
+                .into_iter()
+                .partition(|entry| joined || copy.is_none_or(|copy| is_held(&all, &entry.entry, copy)));
+            report.behind += behind.len() as u64;
             let part = self.verify_entries(entries, object, false, copy, watch)?;
             report.blocks += part.blocks;
             report.failed.extend(part.failed);
@@ -107,17 +114,10 @@ impl Site {
     /// Compares the state at an object with the files as they are now: kind, size, time, mode, owner and content.
     pub fn compare_with_source(&self, object: &Object) -> Result<Vec<FailedFile>, DirectorError> {
         let state = locked(&self.catalog).state(object.id)?;
-        let root = PathBuf::from(OsStr::from_bytes(&object.source));
-        let base = root.ancestors().last().unwrap_or(Path::new("/")).to_owned();
         let mut differences = Vec::new();
         for entry in state.subtree(&index_path(&object.source)) {
             let entry = entry?.entry;
-            let path = base.join(OsStr::from_bytes(&entry.path));
-            let reason = match std::fs::symlink_metadata(&path) {
-                Err(error) => Some(format!("it cannot be looked at: {error}")),
-                Ok(now) => difference(&path, &entry, &now),
-            };
-            if let Some(reason) = reason {
+            if let Some(reason) = difference(&entry) {
                 differences.push(FailedFile { path: entry.path, reason });
             }
         }
@@ -125,7 +125,10 @@ impl Site {
     }
 }
 
-fn touches(extents: &[Extent], entry: &capstan_format::FileEntry) -> bool {
+/// Longest piece of a path that is opened at once; the kernel's limit is 4,096 with the zero.
+const PIECE_LEN_MAX: usize = 4000;
+
+fn touches(extents: &[Extent], entry: &FileEntry) -> bool {
     entry.member_len > 0
         && extents.iter().any(|extent| {
             let record = &extent.record;
@@ -135,45 +138,73 @@ fn touches(extents: &[Extent], entry: &capstan_format::FileEntry) -> bool {
         })
 }
 
-fn difference(path: &Path, entry: &capstan_format::FileEntry, now: &std::fs::Metadata) -> Option<String> {
-    let kind = now.file_type();
+/// Opens the directory above a path, a piece at a time: a path may be longer than the kernel takes in one call.
+fn parent_of(path: &[u8]) -> rustix::io::Result<(OwnedFd, &[u8])> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut at = openat(CWD, c"/", flags, Mode::empty())?;
+    let mut rest = path;
+    loop {
+        let window = &rest[..rest.len().min(PIECE_LEN_MAX)];
+        let split = match (rest.len() <= PIECE_LEN_MAX, window.iter().rposition(|&byte| byte == b'/')) {
+            (_, Some(slash)) => slash,
+            (_, None) => return Ok((at, rest)),
+        };
+        at = openat(&at, &rest[..split], flags | OFlags::NOFOLLOW, Mode::empty())?;
+        rest = &rest[split + 1..];
+    }
+}
+
+fn difference(entry: &FileEntry) -> Option<String> {
+    let gone = |error: rustix::io::Errno| Some(format!("it cannot be looked at: {}", std::io::Error::from(error)));
+    let (parent, name) = match parent_of(&entry.path) {
+        Ok(found) => found,
+        Err(error) => return gone(error),
+    };
+    let name = if name.is_empty() { b"." } else { name };
+    let now = match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(now) => now,
+        Err(error) => return gone(error),
+    };
+    let kind = FileType::from_raw_mode(now.st_mode);
     let same_kind = match entry.kind {
-        EntryKind::File | EntryKind::HardLink => kind.is_file(),
-        EntryKind::Directory => kind.is_dir(),
-        EntryKind::Symlink => kind.is_symlink(),
-        EntryKind::Fifo => kind.is_fifo(),
-        EntryKind::CharDevice => kind.is_char_device(),
-        EntryKind::BlockDevice => kind.is_block_device(),
+        EntryKind::File => kind == FileType::RegularFile,
+        EntryKind::HardLink => kind != FileType::Directory,
+        EntryKind::Directory => kind == FileType::Directory,
+        EntryKind::Symlink => kind == FileType::Symlink,
+        EntryKind::Fifo => kind == FileType::Fifo,
+        EntryKind::CharDevice => kind == FileType::CharacterDevice,
+        EntryKind::BlockDevice => kind == FileType::BlockDevice,
         EntryKind::Deleted => false,
     };
     if !same_kind {
         return Some("it is of another kind now".to_owned());
     }
-    if !kind.is_symlink() && now.mode() & 0o7777 != entry.mode {
-        return Some(format!("its mode is {:04o}, was {:04o}", now.mode() & 0o7777, entry.mode));
+    let mode = now.st_mode & 0o7777;
+    if kind != FileType::Symlink && mode != entry.mode {
+        return Some(format!("its mode is {mode:04o}, was {:04o}", entry.mode));
     }
-    if (now.uid(), now.gid()) != (entry.uid, entry.gid) {
-        return Some(format!("its owner is {}:{}, was {}:{}", now.uid(), now.gid(), entry.uid, entry.gid));
+    if (now.st_uid, now.st_gid) != (entry.uid, entry.gid) {
+        return Some(format!("its owner is {}:{}, was {}:{}", now.st_uid, now.st_gid, entry.uid, entry.gid));
     }
     if entry.kind != EntryKind::File {
         return None;
     }
-    if now.size() != entry.size {
-        return Some(format!("it has {} bytes, had {}", now.size(), entry.size));
+    if u64::try_from(now.st_size) != Ok(entry.size) {
+        return Some(format!("it has {} bytes, had {}", now.st_size, entry.size));
     }
-    let mtime_ns = now.mtime().saturating_mul(1_000_000_000).saturating_add(now.mtime_nsec());
+    let mtime_ns = now.st_mtime.saturating_mul(1_000_000_000).saturating_add(now.st_mtime_nsec as i64);
     if mtime_ns != entry.mtime_ns {
         return Some("its modification time differs".to_owned());
     }
-    match content_crc(path) {
+    let opened = openat(&parent, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+    match opened.map_err(std::io::Error::from).and_then(|file| content_crc(File::from(file))) {
         Ok(crc) if crc == entry.crc => None,
         Ok(_) => Some("its content differs although size and time are the same".to_owned()),
         Err(error) => Some(format!("it cannot be read: {error}")),
     }
 }
 
-fn content_crc(path: &Path) -> std::io::Result<u32> {
-    let mut file = File::open(path)?;
+fn content_crc(mut file: File) -> std::io::Result<u32> {
     let mut buffer = vec![0; 1 << 20];
     let mut crc = 0;
     loop {

@@ -127,7 +127,7 @@ impl BlockHeader {
         let stored = cursor.u32()?;
         let payload = cursor.take(stored_len as usize)?;
         if !cursor.is_empty() {
-            return Err(cursor.field("bytes behind the payload", block.len() - cursor.position()));
+            return Err(cursor.field("bytes behind the payload", &(block.len() - cursor.position())));
         }
         let computed = block_crc(block);
         if stored != computed {
@@ -138,14 +138,14 @@ impl BlockHeader {
             2 => BlockKind::Session,
             3 => BlockKind::Catalog,
             4 => BlockKind::Checkpoint,
-            other => return Err(cursor.field("kind", other)),
+            other => return Err(cursor.field("kind", &other)),
         };
         if flags & !(FLAG_ZSTD | FLAG_LAST) != 0 {
-            return Err(cursor.field("flags", flags));
+            return Err(cursor.field("flags", &flags));
         }
         let compression = if flags & FLAG_ZSTD != 0 { Compression::Zstd } else { Compression::None };
         if compression == Compression::None && plain_len != stored_len {
-            return Err(cursor.field("plain length", plain_len));
+            return Err(cursor.field("plain length", &plain_len));
         }
         let last = flags & FLAG_LAST != 0;
         let header = Self {

@@ -105,7 +105,7 @@ impl Checkpoint {
         let closed = match cursor.u32()? {
             0 => false,
             1 => true,
-            other => return Err(cursor.field("closed", other)),
+            other => return Err(cursor.field("closed", &other)),
         };
         let part_len = cursor.u64()?;
         let written_ns = cursor.u64()?.cast_signed();
@@ -287,7 +287,7 @@ impl CatalogPart {
             part.continued_on = Some(Volser::new(&continued_on)?);
         }
         if !cursor.is_empty() {
-            return Err(cursor.field("bytes behind the end", bytes.len() - cursor.position()));
+            return Err(cursor.field("bytes behind the end", &(bytes.len() - cursor.position())));
         }
         Ok(part)
     }
@@ -295,7 +295,7 @@ impl CatalogPart {
 
 fn take_connection(cursor: &mut Cursor<'_>) -> Result<u16, FormatError> {
     let value = cursor.varint()?;
-    u16::try_from(value).map_err(|_| cursor.field("connection", value))
+    u16::try_from(value).map_err(|_| cursor.field("connection", &value))
 }
 
 fn put_object(out: &mut Vec<u8>, object: &ObjectRecord) {
@@ -332,17 +332,17 @@ fn take_object(cursor: &mut Cursor<'_>) -> Result<ObjectRecord, FormatError> {
         1 => ObjectKind::Tree,
         2 => ObjectKind::Device,
         3 => ObjectKind::Stream,
-        other => return Err(cursor.field("object kind", other)),
+        other => return Err(cursor.field("object kind", &other)),
     };
     let state = match cursor.u8()? {
         1 => ObjectState::Open,
         2 => ObjectState::Complete,
-        other => return Err(cursor.field("object state", other)),
+        other => return Err(cursor.field("object state", &other)),
     };
     let base = match cursor.u8()? {
         0 => None,
         1 => Some(ObjectId(cursor.array()?)),
-        other => return Err(cursor.field("has base", other)),
+        other => return Err(cursor.field("has base", &other)),
     };
     let copy = cursor.u8()?;
     let chunk_len = cursor.varint_u32()?;

@@ -65,19 +65,19 @@ impl<'a> Cursor<'a> {
             let byte = self.u8()?;
             let bits = u64::from(byte & 0x7f);
             if shift == 63 && bits > 1 {
-                return Err(self.field("varint", "above 64 bits"));
+                return Err(self.field("varint", &"above 64 bits"));
             }
             value |= bits << shift;
             if byte & 0x80 == 0 {
                 return Ok(value);
             }
         }
-        Err(self.field("varint", "longer than ten bytes"))
+        Err(self.field("varint", &"longer than ten bytes"))
     }
 
     pub(crate) fn varint_u32(&mut self) -> Result<u32, FormatError> {
         let value = self.varint()?;
-        u32::try_from(value).map_err(|_| self.field("varint of 32 bits", value))
+        u32::try_from(value).map_err(|_| self.field("varint of 32 bits", &value))
     }
 
     pub(crate) fn varint_signed(&mut self) -> Result<i64, FormatError> {
@@ -90,16 +90,16 @@ impl<'a> Cursor<'a> {
         let len = self.varint()?;
         match usize::try_from(len) {
             Ok(len) if len <= max => self.take(len),
-            _ => Err(self.field("length", len)),
+            _ => Err(self.field("length", &len)),
         }
     }
 
     pub(crate) fn text(&mut self, max: usize) -> Result<String, FormatError> {
         let bytes = self.bytes(max)?;
-        str::from_utf8(bytes).map(str::to_owned).map_err(|_| self.field("text", "not UTF-8"))
+        str::from_utf8(bytes).map(str::to_owned).map_err(|_| self.field("text", &"not UTF-8"))
     }
 
-    pub(crate) fn field(&self, field: &'static str, value: impl ToString) -> FormatError {
+    pub(crate) fn field(&self, field: &'static str, value: &impl ToString) -> FormatError {
         FormatError::Field { what: self.what, field, value: value.to_string() }
     }
 }

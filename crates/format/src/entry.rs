@@ -18,8 +18,9 @@
 //! ```
 //! A varint is LEB128; a signed varint is zigzag in a varint.
 //!
-//! The change fingerprint is 32 bits of a hash over change time and inode: together with the exact size and mtime it tells
-//! whether a file was touched, at a third of the bytes that both would cost in the catalog.
+//! The change fingerprint is the change time's seconds, their low 24 bits, above 8 bits of a hash over change time in
+//! nanoseconds and inode: together with the exact size and mtime it tells whether a file was touched, at a fraction of the
+//! bytes that both would cost in the catalog, because neighbours share their seconds.
 
 use crate::FormatError;
 use crate::cursor::{Cursor, put_bytes, put_varint, put_varint_signed};
@@ -120,7 +121,7 @@ pub struct FileEntry {
     pub size: u64,
     /// Modification time, nanoseconds since 1970.
     pub mtime_ns: i64,
-    /// 32 bits of a hash over change time and inode.
+    /// Fingerprint of change time and inode; see the module's page.
     pub change: u32,
     /// CRC32C of the content with holes read as zeros; 0 where there is none.
     pub crc: u32,
@@ -219,18 +220,18 @@ impl<'a> EntryDecoder<'a> {
         let cursor = &mut self.cursor;
         let shared = usize::try_from(cursor.varint()?).unwrap_or(usize::MAX);
         if shared > self.path.len() {
-            return Err(cursor.field("shared path length", shared));
+            return Err(cursor.field("shared path length", &shared));
         }
         let rest = cursor.bytes(PATH_LEN_MAX)?;
         if shared + rest.len() > PATH_LEN_MAX {
-            return Err(cursor.field("path length", shared + rest.len()));
+            return Err(cursor.field("path length", &(shared + rest.len())));
         }
         self.path.truncate(shared);
         self.path.extend_from_slice(rest);
         let code = cursor.u8()?;
-        let kind = EntryKind::from_code(code).ok_or_else(|| cursor.field("kind", code))?;
+        let kind = EntryKind::from_code(code).ok_or_else(|| cursor.field("kind", &code))?;
         let flags = cursor.varint()?;
-        let flags = u8::try_from(flags).map(EntryFlags).map_err(|_| cursor.field("flags", flags))?;
+        let flags = u8::try_from(flags).map(EntryFlags).map_err(|_| cursor.field("flags", &flags))?;
         let mode = cursor.varint_u32()?;
         let uid = cursor.varint_u32()?;
         let gid = cursor.varint_u32()?;
@@ -239,7 +240,7 @@ impl<'a> EntryDecoder<'a> {
         let change = cursor.u32()?;
         let crc = cursor.u32()?;
         let connection = cursor.varint()?;
-        let connection = u16::try_from(connection).map_err(|_| cursor.field("connection", connection))?;
+        let connection = u16::try_from(connection).map_err(|_| cursor.field("connection", &connection))?;
         let offset = self.member_end.wrapping_add(cursor.varint_signed()?.cast_unsigned());
         let member_len = cursor.varint()?;
         let link = if kind == EntryKind::HardLink { cursor.bytes(PATH_LEN_MAX)?.to_vec() } else { Vec::new() };

@@ -90,7 +90,7 @@ impl Envelope {
         }
         let mut cursor = Cursor::new("encrypted block", bytes);
         let code = cursor.u8()?;
-        let algorithm = Algorithm::from_code(code).ok_or_else(|| cursor.field("algorithm", code))?;
+        let algorithm = Algorithm::from_code(code).ok_or_else(|| cursor.field("algorithm", &code))?;
         let mount_salt = cursor.array()?;
         let counter = cursor.u64()?;
         Ok((Self { algorithm, mount_salt, counter }, &bytes[ENVELOPE_PREFIX_LEN..]))

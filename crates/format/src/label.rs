@@ -113,16 +113,16 @@ impl VolumeHeader {
         cursor.take(16)?;
         let stored = cursor.u32()?;
         if !cursor.is_empty() {
-            return Err(cursor.field("length", block.len()));
+            return Err(cursor.field("length", &block.len()));
         }
         let computed = crc32c(&block[..HEADER_LEN - 4]);
         if stored != computed {
             return Err(FormatError::Checksum { what: "volume header", stored, computed });
         }
         if pool_len > POOL_LEN_MAX {
-            return Err(cursor.field("pool name length", pool_len));
+            return Err(cursor.field("pool name length", &pool_len));
         }
-        let pool = str::from_utf8(&pool[..pool_len]).map_err(|_| cursor.field("pool name", "not UTF-8"))?.to_owned();
+        let pool = str::from_utf8(&pool[..pool_len]).map_err(|_| cursor.field("pool name", &"not UTF-8"))?.to_owned();
         let volser = Volser::new(String::from_utf8_lossy(&volser).trim_end())?;
         Ok(Self { volume, volser, labelled_ns, pool, block_len_max, recycled })
     }

@@ -14,6 +14,7 @@ use capstan_format::pax::{BLOCK_LEN, Member, encode, padding};
 use capstan_mover::extract::{Choice, ExtractOptions, Target};
 
 type Failure = Box<dyn std::error::Error>;
+type Way<'a> = (&'a str, &'a dyn Fn(&Path) -> Result<(), Failure>);
 
 fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
@@ -23,34 +24,47 @@ fn main() -> Result<(), Failure> {
     let bytes: usize = streams.iter().map(Vec::len).sum();
     println!("{files} files of 4 to 16 KB, {} MB of stream, below {}", bytes >> 20, base.display());
 
-    let ways: [(&str, &dyn Fn(&Path) -> Result<(), Failure>); 3] = [
+    let ways: [Way<'_>; 3] = [
         ("tar x", &|to| tar(&streams, to)),
         ("capstan, 1 thread", &|to| capstan(&[&streams.concat()], to)),
         ("capstan, 2 threads", &|to| capstan(&[&streams[0], &streams[1]], to)),
     ];
-    let mut times: Vec<Vec<Duration>> = vec![Vec::new(); ways.len()];
+    let mut times: Vec<Vec<(Duration, Duration)>> = vec![Vec::new(); ways.len()];
     for round in 0..3 {
         for (way, (_, extract)) in ways.iter().enumerate() {
             let to = base.join(format!("extract-rate-{}-{round}-{way}", std::process::id()));
             std::fs::create_dir(&to)?;
             // What the one before left to be written is not this one's work.
             rustix::fs::sync();
-            let begin = Instant::now();
+            let (begin, processor) = (Instant::now(), processor_time()?);
             extract(&to)?;
-            times[way].push(begin.elapsed());
+            times[way].push((begin.elapsed(), processor_time()? - processor));
             std::fs::remove_dir_all(&to)?;
         }
     }
-    let median = |times: &mut Vec<Duration>| {
+    let median = |times: &mut Vec<(Duration, Duration)>| {
         times.sort_unstable();
-        times[times.len() / 2].as_secs_f64()
+        times[times.len() / 2]
     };
-    let medians: Vec<f64> = times.iter_mut().map(median).collect();
-    for ((name, _), seconds) in ways.iter().zip(&medians) {
+    let medians: Vec<_> = times.iter_mut().map(median).collect();
+    for ((name, _), (wall, processor)) in ways.iter().zip(&medians) {
+        let seconds = wall.as_secs_f64();
         let (rate, megabytes) = (files as f64 / seconds, bytes as f64 / seconds / 1e6);
-        println!("{name:<20} {rate:>9.0} files/s {megabytes:>6.0} MB/s {:>6.2} x tar", medians[0] / seconds);
+        let (each, ratio) = (processor.as_secs_f64() * 1e6 / files as f64, medians[0].0.as_secs_f64() / seconds);
+        println!(
+            "{name:<18} {rate:>9.0} files/s {megabytes:>6.0} MB/s {ratio:>6.2} x tar {each:>6.1} us of processor a file"
+        );
     }
     Ok(())
+}
+
+/// Processor time of this process and of the children that ended, in ticks of ten milliseconds.
+fn processor_time() -> Result<Duration, Failure> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let fields = stat.rsplit(')').next().ok_or("no fields")?.split_whitespace();
+    // Fields 14 to 17 of the line (proc(5)): utime, stime, cutime, cstime.
+    let ticks: u64 = fields.skip(11).take(4).map(|field| field.parse::<u64>().unwrap_or(0)).sum();
+    Ok(Duration::from_millis(ticks * 10))
 }
 
 fn tar(streams: &[Vec<u8>], to: &Path) -> Result<(), Failure> {
@@ -69,9 +83,8 @@ fn capstan(streams: &[&[u8]], to: &Path) -> Result<(), Failure> {
     let target = Target::new(to, ExtractOptions::default())?;
     std::thread::scope(|scope| {
         let extract = |stream: &[u8]| {
-            // A reader of blocks lends a megabyte at a time.
-            let mut blocks = std::io::BufReader::with_capacity(1 << 20, stream);
-            target.extractor().extract(&mut blocks, &mut |_| Choice::Take, &mut |_| ())
+            let mut stream = stream;
+            target.extractor().extract(&mut stream, &mut |_| Choice::Take, &mut |_| ())
         };
         let threads: Vec<_> = streams.iter().map(|&stream| scope.spawn(move || extract(stream))).collect();
         threads
@@ -103,7 +116,7 @@ fn stream(files: u64, half: u64) -> Vec<u8> {
     };
     for number in (0..files).filter(|number| number / 100 % 2 == half) {
         let directory = format!("d{:02}/d{:04}", number / 10_000, number / 100);
-        let mtime_ns = 1_700_000_000_123_456_789 + number as i64;
+        let mtime_ns = 1_700_000_000_123_456_789 + i128::from(number);
         if number % 100 == 0 {
             member(&directory, EntryKind::Directory, 0, mtime_ns, &mut out);
         }

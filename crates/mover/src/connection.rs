@@ -91,6 +91,10 @@ impl Connection {
     }
 
     fn hand_on(&mut self, edge: Edge) -> Result<(), Stopped> {
+        if edge == Edge::Connection {
+            // A member that goes on in the next connection is reported there: this stream is whole all the same.
+            self.valid_len = self.position();
+        }
         let buffer = match self.buffer.take() {
             Some(buffer) => buffer,
             None => self.pool.take()?,

@@ -75,26 +75,26 @@ pub(crate) struct CopyThread {
     handle: JoinHandle<Result<(), MoverError>>,
 }
 
+/// What a copy is started with.
+pub(crate) struct CopyTask {
+    /// Its number, from 1.
+    pub(crate) number: u8,
+    /// Whether it is the one that the session's counters tell of.
+    pub(crate) first: bool,
+    pub(crate) record: SessionRecord,
+    pub(crate) bounds: CheckpointBounds,
+    pub(crate) chunk_len: usize,
+    pub(crate) queue_blocks: usize,
+    pub(crate) meters: Arc<Meters>,
+}
+
 impl CopyThread {
-    pub(crate) fn start(
-        number: u8,
-        first: bool,
-        host: Box<dyn CopyHost>,
-        record: SessionRecord,
-        bounds: CheckpointBounds,
-        chunk_len: usize,
-        queue_blocks: usize,
-        meters: Arc<Meters>,
-    ) -> Result<Self, MoverError> {
-        let (queue, commands) = bounded(queue_blocks.max(1));
+    pub(crate) fn start(task: CopyTask, host: Box<dyn CopyHost>) -> Result<Self, MoverError> {
+        let (queue, commands) = bounded(task.queue_blocks.max(1));
+        let number = task.number;
         let copy = Copy {
-            number,
-            first,
+            task,
             host,
-            record,
-            bounds,
-            chunk_len,
-            meters,
             objects: HashMap::new(),
             writer: None,
             checkpointed: Instant::now(),
@@ -113,13 +113,8 @@ impl CopyThread {
 }
 
 struct Copy {
-    number: u8,
-    first: bool,
+    task: CopyTask,
     host: Box<dyn CopyHost>,
-    record: SessionRecord,
-    bounds: CheckpointBounds,
-    chunk_len: usize,
-    meters: Arc<Meters>,
     objects: HashMap<ObjectId, ObjectRecord>,
     writer: Option<VolumeWriter>,
     checkpointed: Instant,
@@ -141,7 +136,7 @@ impl Copy {
     fn serve(&mut self, commands: &Receiver<Command>) -> Result<(), MoverError> {
         loop {
             let waiting = Instant::now();
-            let command = match commands.recv_timeout(self.bounds.every) {
+            let command = match commands.recv_timeout(self.task.bounds.every) {
                 Ok(command) => Some(command),
                 Err(RecvTimeoutError::Timeout) => None,
                 // The session was dropped rather than finished: what is flushed stays, the rest was never reported.
@@ -155,8 +150,8 @@ impl Copy {
             };
             self.checkpoint_if_due()?;
             self.busy += working.elapsed();
-            self.meters.drive_busy_ns.fetch_max(self.busy.as_nanos() as u64, Ordering::Relaxed);
-            self.meters.drive_idle_ns.fetch_max(self.idle.as_nanos() as u64, Ordering::Relaxed);
+            self.task.meters.drive_busy_ns.fetch_max(self.busy.as_nanos() as u64, Ordering::Relaxed);
+            self.task.meters.drive_idle_ns.fetch_max(self.idle.as_nanos() as u64, Ordering::Relaxed);
             if done {
                 return Ok(());
             }
@@ -167,7 +162,7 @@ impl Copy {
         match command {
             Command::Block(block) => self.write(block)?,
             Command::Object(mut record) => {
-                record.copy = self.number;
+                record.copy = self.task.number;
                 let object = record.object;
                 self.objects.insert(object, record);
                 self.writer()?.touch(object);
@@ -192,7 +187,7 @@ impl Copy {
     fn writer(&mut self) -> Result<&mut VolumeWriter, MoverError> {
         if self.writer.is_none() {
             let mounted = self.host.mount().map_err(MoverError::Host)?;
-            let mut writer = VolumeWriter::begin(mounted, self.record.clone())?;
+            let mut writer = VolumeWriter::begin(mounted, self.task.record.clone(), self.task.chunk_len)?;
             // A volume that a session goes on to must name the objects it holds.
             self.objects
                 .values()
@@ -215,8 +210,8 @@ impl Copy {
                 return Err(MoverError::Misplaced { volser, lbn: FIRST_SESSION_LBN, reason });
             }
         }
-        if self.first {
-            self.meters.stored_bytes.fetch_add(len, Ordering::Relaxed);
+        if self.task.first {
+            self.task.meters.stored_bytes.fetch_add(len, Ordering::Relaxed);
         }
         if self.writer.as_ref().is_some_and(VolumeWriter::is_full) {
             self.next_volume()?;
@@ -235,9 +230,9 @@ impl Copy {
 
     fn checkpoint_if_due(&mut self) -> Result<(), MoverError> {
         let Some(writer) = &self.writer else { return Ok(()) };
-        let due = writer.bytes_since() >= self.bounds.bytes
-            || writer.entry_bytes() >= self.bounds.entry_bytes
-            || self.checkpointed.elapsed() >= self.bounds.every && writer.has_news();
+        let due = writer.bytes_since() >= self.task.bounds.bytes
+            || writer.entry_bytes() >= self.task.bounds.entry_bytes
+            || self.checkpointed.elapsed() >= self.task.bounds.every && writer.has_news();
         if due {
             self.checkpoint(false)?;
             if self.writer.as_ref().is_some_and(VolumeWriter::is_full) {
@@ -250,11 +245,11 @@ impl Copy {
     fn checkpoint(&mut self, closed: bool) -> Result<(), MoverError> {
         let now_ns = self.host.now_ns();
         let Some(writer) = &mut self.writer else { return Ok(()) };
-        let commit = writer.checkpoint(&self.objects, self.chunk_len, closed, now_ns)?;
+        let commit = writer.checkpoint(&self.objects, closed, now_ns)?;
         self.host.committed(&commit).map_err(MoverError::Host)?;
-        if self.first {
-            let stored = self.meters.stored_bytes.load(Ordering::Relaxed);
-            self.meters.flushed_bytes.store(stored, Ordering::Relaxed);
+        if self.task.first {
+            let stored = self.task.meters.stored_bytes.load(Ordering::Relaxed);
+            self.task.meters.flushed_bytes.store(stored, Ordering::Relaxed);
         }
         self.objects.retain(|_, record| record.state == ObjectState::Open);
         self.checkpointed = Instant::now();

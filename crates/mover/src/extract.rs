@@ -47,6 +47,7 @@ mod extractor;
 mod journal;
 mod members;
 mod metadata;
+mod names;
 mod options;
 mod path;
 mod placement;

@@ -75,6 +75,9 @@ pub struct ReadReport {
     pub lost_count: u64,
 }
 
+/// A volume by its index, and the drive that it is in, or why it could not be mounted.
+type InDrive = (usize, Result<Box<dyn Drive>, String>);
+
 enum Piece {
     Block { offset: u64, plain_len: usize, stored_len: usize, compression: Compression, buffer: Buffer },
     Gap { range: Range<u64>, damage: Arc<str> },
@@ -118,13 +121,19 @@ pub fn read_streams(
             let _ = feed.send(Piece::Gap { range: range.clone(), damage: damage.into() });
         }
         let mut other = OtherCopy { wanted, open: None };
+        // A volume stays in its drive while the next pass is over it, too.
+        let mut mounted: Option<InDrive> = None;
         for pass in &plan.passes {
             let place = &wanted.volumes[pass.volume];
-            let mounted = host.mount(place);
-            let mut source = match mounted {
-                Ok(drive) => Ok(drive),
-                Err(error) => Err(chain(error.as_ref())),
-            };
+            if mounted.as_ref().is_none_or(|(volume, _)| *volume != pass.volume) {
+                if let Some((volume, Ok(drive))) = mounted.take() {
+                    host.release(drive, &wanted.volumes[volume]);
+                }
+                // It may be in a drive already, standing in for another copy.
+                other.close_if(pass.volume, host);
+                mounted = Some((pass.volume, host.mount(place).map_err(|error| chain(error.as_ref()))));
+            }
+            let Some((_, source)) = &mut mounted else { continue };
             {
                 let mut reader =
                     source.as_mut().map(|drive| VolumeReader::new(drive.as_mut(), place.volser.clone(), place.volume));
@@ -139,14 +148,13 @@ pub fn read_streams(
                         let end = (offset + u64::from(stream.chunk_len)).min(run.offset + run.plain_len);
                         let Ok(buffer) = pool.take() else { continue };
                         let read = match &mut reader {
-                            Ok(reader) => {
-                                read_piece(reader, lbn, stream, offset, buffer).map_err(|e| (chain(&e), Some(lbn)))
-                            }
+                            Ok(reader) => read_piece(reader, lbn, stream, (run.connection, run.base), offset, buffer)
+                                .map_err(|e| (chain(&e), Some(lbn))),
                             Err(reason) => Err((reason.clone(), None)),
                         };
                         report.blocks += 1;
                         let piece = read.unwrap_or_else(|(reason, lbn)| {
-                            let (object, connection) = (stream.object, stream.connection);
+                            let (object, connection) = (stream.object, run.connection);
                             let volser = place.volser.clone();
                             let damage = Damage { volser, lbn, object, connection, offset, reason };
                             other.recover(host, stream, offset..end, pass.volume, damage, &pool, &mut report)
@@ -165,9 +173,9 @@ pub fn read_streams(
                     }
                 }
             }
-            if let Ok(drive) = source {
-                host.release(drive, place);
-            }
+        }
+        if let Some((volume, Ok(drive))) = mounted {
+            host.release(drive, &wanted.volumes[volume]);
         }
         other.close(host);
     });
@@ -193,19 +201,25 @@ fn read_piece(
     reader: &mut VolumeReader<'_>,
     lbn: u64,
     stream: &WantedStream,
+    (connection, base): (u16, u64),
     offset: u64,
     mut buffer: Buffer,
 ) -> Result<Piece, MoverError> {
     let header = reader.read_into(lbn, &mut buffer)?;
     let belongs = header.kind == BlockKind::Data
         && header.object == stream.object
-        && header.connection == stream.connection
-        && header.offset == offset
+        && header.connection == connection
+        && base + header.offset == offset
         && header.plain_len <= stream.chunk_len;
     if !belongs {
         let reason = format!(
-            "it belongs to object {}, connection {}, offset {}, not to object {}, connection {}, offset {offset}",
-            header.object, header.connection, header.offset, stream.object, stream.connection
+            "it belongs to object {}, connection {}, offset {}, not to object {}, connection {}, offset {}",
+            header.object,
+            header.connection,
+            header.offset,
+            stream.object,
+            connection,
+            offset - base
         );
         return Err(MoverError::Misplaced { volser: reader.volser().clone(), lbn, reason });
     }
@@ -252,7 +266,14 @@ impl OtherCopy<'_> {
             let index = (range.start - extent.offset) / u64::from(stream.chunk_len.max(1));
             let offset = extent.offset + index * u64::from(stream.chunk_len);
             let Ok(buffer) = pool.take() else { continue };
-            match read_piece(&mut reader, extent.first_lbn + index, stream, offset, buffer) {
+            match read_piece(
+                &mut reader,
+                extent.first_lbn + index,
+                stream,
+                (extent.connection, extent.base),
+                offset,
+                buffer,
+            ) {
                 Ok(piece) => {
                     report.recovered_count += 1;
                     if report.recovered.len() < DAMAGES_MAX {
@@ -268,6 +289,12 @@ impl OtherCopy<'_> {
             report.lost.push(damage);
         }
         Piece::Gap { range, damage: why.into() }
+    }
+
+    fn close_if(&mut self, volume: usize, host: &mut dyn ReadHost) {
+        if self.open.as_ref().is_some_and(|(open, _)| *open == volume) {
+            self.close(host);
+        }
     }
 
     fn close(&mut self, host: &mut dyn ReadHost) {

@@ -32,8 +32,8 @@ pub use restore::{FailedMember, RestoreWatch, StreamsReport, restore_streams, ve
 pub use session::{Session, SessionOptions, SessionOutcome};
 pub use sink::{Baseline, Metadata, Stopped, StreamSink, Verdict};
 pub use source::{
-    Mounts, Problem, ProblemKind, Progress, Severity, SourceError, SourceReport, TreeOptions, TreeSource,
-    change_fingerprint,
+    DeviceSource, Mounts, Problem, ProblemKind, Progress, Severity, SourceError, SourceReport, StreamSource, Totals,
+    TreeOptions, TreeSource, change_fingerprint,
 };
 pub use volume::{FIRST_SESSION_LBN, FoundCheckpoint, VolumeReader, read_label, write_label};
 pub use writer::{Commit, Mounted};

@@ -7,7 +7,8 @@
 //! A block that cannot be read from the copy that was planned is read from another copy at once; if there is none, the
 //! members that it holds fail, and every other member goes on.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use capstan_format::{ObjectId, Volser, VolumeId};
@@ -28,6 +29,10 @@ pub struct ExtentPlace {
     pub volume: usize,
     /// Which copy of the object it belongs to, from 1.
     pub copy: u8,
+    /// The connection that its blocks name.
+    pub connection: u16,
+    /// Where that connection's stream begins in this one: 0, but for an object whose one member runs through all connections.
+    pub base: u64,
     /// Where it begins.
     pub first_lbn: u64,
     /// How many blocks.
@@ -54,7 +59,7 @@ pub struct WantedMember {
 pub struct WantedStream {
     /// The object.
     pub object: ObjectId,
-    /// The connection.
+    /// The connection, or the first of those that are joined.
     pub connection: u16,
     /// Payload bytes of every block of an extent but its last.
     pub chunk_len: u32,
@@ -78,6 +83,10 @@ pub struct Wanted {
 pub struct Run {
     /// Index of the stream.
     pub stream: usize,
+    /// The connection that its blocks name.
+    pub connection: u16,
+    /// Where that connection's stream begins in this one.
+    pub base: u64,
     /// First block.
     pub lbn: u64,
     /// How many.
@@ -106,6 +115,20 @@ pub struct ReadPlan {
     pub missing: Vec<(usize, Range<u64>)>,
 }
 
+impl Pass {
+    /// Blocks that are read.
+    pub fn blocks(&self) -> u64 {
+        self.runs.iter().map(|run| u64::from(run.blocks)).sum()
+    }
+
+    /// Blocks between the first and the last that are passed over.
+    pub fn blocks_skipped(&self) -> u64 {
+        let begin = self.runs.iter().map(|run| run.lbn).min().unwrap_or(0);
+        let end = self.runs.iter().map(|run| run.lbn + u64::from(run.blocks)).max().unwrap_or(0);
+        (end - begin).saturating_sub(self.blocks())
+    }
+}
+
 impl ReadPlan {
     /// Blocks that will be read.
     pub fn blocks(&self) -> u64 {
@@ -114,11 +137,7 @@ impl ReadPlan {
 
     /// Blocks between the first and the last of each pass that will be passed over.
     pub fn blocks_skipped(&self) -> u64 {
-        let spans = self.passes.iter().filter_map(|pass| {
-            let end = pass.runs.last().map(|run| run.lbn + u64::from(run.blocks))?;
-            Some(end - pass.runs.first()?.lbn)
-        });
-        spans.sum::<u64>() - self.blocks()
+        self.passes.iter().map(Pass::blocks_skipped).sum()
     }
 
     /// Times the tape goes elsewhere than on.
@@ -131,20 +150,18 @@ impl ReadPlan {
     }
 }
 
-/// Orders what is wanted: the lowest copy that has it, each volume once, in an order in which every stream comes front to back.
+/// Orders what is wanted: the lowest copy that has it, and as few mounts as streams that come front to back allow.
 pub fn plan_reads(wanted: &Wanted) -> ReadPlan {
     let mut missing = Vec::new();
-    let mut by_volume: BTreeMap<usize, Vec<Run>> = BTreeMap::new();
-    // A volume's rank: how late in its streams it comes, so that spanned streams are read in order.
-    let mut rank: BTreeMap<usize, (ObjectId, u64)> = BTreeMap::new();
+    let mut queues = Vec::new();
     for (stream, wanted_stream) in wanted.streams.iter().enumerate() {
+        let mut queue: VecDeque<(usize, Run)> = VecDeque::new();
         let mut extents: Vec<_> = wanted_stream.extents.iter().collect();
         extents.sort_by_key(|extent| (extent.copy, extent.offset));
         for range in merged(&wanted_stream.members) {
             let mut at = range.start;
             while at < range.end {
-                let covers = |extent: &&&ExtentPlace| extent.offset <= at && at < extent.offset + extent.plain_len;
-                let Some(extent) = extents.iter().find(covers) else {
+                let Some(extent) = covering(&extents, at) else {
                     let next = extents.iter().map(|extent| extent.offset).filter(|&offset| offset > at).min();
                     let end = next.unwrap_or(range.end).min(range.end);
                     missing.push((stream, at..end));
@@ -153,22 +170,67 @@ pub fn plan_reads(wanted: &Wanted) -> ReadPlan {
                 };
                 let end = range.end.min(extent.offset + extent.plain_len);
                 let run = clip(extent, stream, wanted_stream.chunk_len, at..end);
-                let key = (wanted_stream.object, extent.offset);
-                rank.entry(extent.volume).and_modify(|old| *old = (*old).min(key)).or_insert(key);
-                by_volume.entry(extent.volume).or_default().push(run);
                 at = end;
+                let joined =
+                    queue.back_mut().is_some_and(|(volume, last)| *volume == extent.volume && join(last, &run));
+                if !joined {
+                    queue.push_back((extent.volume, run));
+                }
             }
         }
+        queues.push(queue);
     }
-    let mut passes: Vec<_> = by_volume
-        .into_iter()
-        .map(|(volume, mut runs)| {
-            runs.sort_by_key(|run| run.lbn);
-            Pass { volume, runs: joined(runs) }
-        })
-        .collect();
-    passes.sort_by_key(|pass| rank[&pass.volume]);
-    ReadPlan { passes, missing }
+    ReadPlan { passes: passes(queues), missing }
+}
+
+/// The extent of the lowest copy that holds `at`; `extents` are sorted by copy and offset.
+fn covering<'e>(extents: &[&'e ExtentPlace], at: u64) -> Option<&'e ExtentPlace> {
+    let mut rest = extents;
+    while let Some(copy) = rest.first().map(|extent| extent.copy) {
+        let (own, others) = rest.split_at(rest.partition_point(|extent| extent.copy == copy));
+        let before = own.partition_point(|extent| extent.offset <= at);
+        if let Some(extent) = own[..before].last().filter(|extent| at < extent.offset + extent.plain_len) {
+            return Some(extent);
+        }
+        rest = others;
+    }
+    None
+}
+
+/// Deals runs, each stream's in the order that it needs them, into passes over volumes.
+///
+/// A pass takes from every stream the runs that come next and stand on its volume, further and further along the tape. The
+/// next volume is one that this finishes with, if there is one, else the one that gives most.
+fn passes(mut queues: Vec<VecDeque<(usize, Run)>>) -> Vec<Pass> {
+    let mut left: BTreeMap<usize, usize> = BTreeMap::new();
+    queues.iter().flatten().for_each(|(volume, _)| *left.entry(*volume).or_default() += 1);
+    let mut passes = Vec::new();
+    loop {
+        let mut ready: BTreeMap<usize, usize> = BTreeMap::new();
+        for queue in &queues {
+            if let Some((volume, _)) = queue.front() {
+                *ready.entry(*volume).or_default() += ready_runs(queue);
+            }
+        }
+        let score = |(volume, ready): (&usize, &usize)| (left[volume] == *ready, *ready, Reverse(*volume));
+        let Some((&volume, _)) = ready.iter().max_by_key(|&(volume, ready)| score((volume, ready))) else {
+            return passes;
+        };
+        let mut runs = Vec::new();
+        for queue in queues.iter_mut().filter(|queue| queue.front().is_some_and(|(next, _)| *next == volume)) {
+            let count = ready_runs(queue);
+            runs.extend(queue.drain(..count).map(|(_, run)| run));
+        }
+        left.entry(volume).and_modify(|left| *left -= runs.len());
+        runs.sort_by_key(|run| run.lbn);
+        passes.push(Pass { volume, runs });
+    }
+}
+
+/// How many runs at the front of a queue one pass over their volume can take.
+fn ready_runs(queue: &VecDeque<(usize, Run)>) -> usize {
+    let pairs = queue.iter().zip(queue.iter().skip(1));
+    usize::from(!queue.is_empty()) + pairs.take_while(|(a, b)| a.0 == b.0 && a.1.lbn < b.1.lbn).count()
 }
 
 /// The blocks of an extent that hold a range of its stream.
@@ -182,6 +244,8 @@ fn clip(extent: &ExtentPlace, stream: usize, chunk_len: u32, range: Range<u64>) 
         if last == last_block { extent.offset + extent.plain_len } else { extent.offset + (last + 1) * chunk_len };
     Run {
         stream,
+        connection: extent.connection,
+        base: extent.base,
         lbn: extent.first_lbn + first,
         blocks: (last - first + 1) as u32,
         offset,
@@ -202,24 +266,19 @@ fn merged(members: &[WantedMember]) -> Vec<Range<u64>> {
     ranges
 }
 
-/// Runs that overlap (two ranges in one block) or follow each other become one.
-fn joined(runs: Vec<Run>) -> Vec<Run> {
-    let mut out: Vec<Run> = Vec::new();
-    for run in runs {
-        if let Some(last) = out.last_mut() {
-            let last_end = last.lbn + u64::from(last.blocks);
-            let run_end = run.lbn + u64::from(run.blocks);
-            if last.stream == run.stream && run.lbn <= last_end && run.offset <= last.offset + last.plain_len {
-                if run_end > last_end {
-                    last.blocks = (run_end - last.lbn) as u32;
-                    last.plain_len = run.offset + run.plain_len - last.offset;
-                }
-                continue;
-            }
-        }
-        out.push(run);
+/// Takes a run into the one before it where it goes on with it or overlaps it (two ranges in one block).
+fn join(last: &mut Run, run: &Run) -> bool {
+    let last_end = last.lbn + u64::from(last.blocks);
+    let run_end = run.lbn + u64::from(run.blocks);
+    let goes_on = last.connection == run.connection
+        && last.lbn <= run.lbn
+        && run.lbn <= last_end
+        && run.offset <= last.offset + last.plain_len;
+    if goes_on && run_end > last_end {
+        last.blocks = (run_end - last.lbn) as u32;
+        last.plain_len = run.offset + run.plain_len - last.offset;
     }
-    out
+    goes_on
 }
 
 #[cfg(test)]
@@ -237,13 +296,22 @@ mod tests {
     }
 
     fn extent(volume: usize, copy: u8, first_lbn: u64, blocks: u32, offset: u64) -> ExtentPlace {
-        ExtentPlace { volume, copy, first_lbn, blocks, offset, plain_len: u64::from(blocks) * 100 }
+        ExtentPlace {
+            volume,
+            copy,
+            connection: 0,
+            base: 0,
+            first_lbn,
+            blocks,
+            offset,
+            plain_len: u64::from(blocks) * 100,
+        }
     }
 
     #[test]
     fn one_file_reads_only_its_blocks() {
         let plan = plan_reads(&wanted(vec![member(250, 100)], vec![extent(0, 1, 10, 50, 0)]));
-        let run = Run { stream: 0, lbn: 12, blocks: 2, offset: 200, plain_len: 200 };
+        let run = Run { stream: 0, connection: 0, base: 0, lbn: 12, blocks: 2, offset: 200, plain_len: 200 };
         assert_eq!(plan.passes, [Pass { volume: 0, runs: vec![run] }]);
         assert_eq!((plan.blocks(), plan.blocks_skipped(), plan.locates()), (2, 0, 1));
     }
@@ -259,6 +327,24 @@ mod tests {
         let extents = vec![extent(1, 1, 3, 5, 0), extent(0, 1, 3, 5, 500)];
         let plan = plan_reads(&wanted(vec![member(0, 1000)], extents));
         assert_eq!(plan.passes.iter().map(|pass| pass.volume).collect::<Vec<_>>(), [1, 0]);
+    }
+
+    #[test]
+    fn streams_that_need_volumes_in_turn_get_further_mounts() {
+        // A, then B, then A again: a copy that was mended behind what only its twin has.
+        let extents = vec![extent(0, 1, 3, 2, 0), extent(1, 2, 3, 4, 0), extent(0, 1, 50, 2, 400)];
+        let plan = plan_reads(&wanted(vec![member(0, 600)], extents));
+        assert_eq!(plan.passes.iter().map(|pass| pass.volume).collect::<Vec<_>>(), [0, 1, 0]);
+        assert_eq!(plan.blocks(), 6);
+    }
+
+    #[test]
+    fn two_streams_that_begin_on_different_volumes_are_both_read_in_order() {
+        let mut both = wanted(vec![member(0, 1000)], vec![extent(0, 1, 3, 5, 0), extent(1, 1, 3, 5, 500)]);
+        let other = WantedStream { extents: vec![extent(1, 1, 20, 10, 0)], ..both.streams[0].clone() };
+        both.streams.insert(0, other);
+        let plan = plan_reads(&both);
+        assert_eq!(plan.passes.iter().map(|pass| pass.volume).collect::<Vec<_>>(), [0, 1]);
     }
 
     #[test]

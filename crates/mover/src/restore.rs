@@ -141,32 +141,40 @@ fn check_members(
     fail: &mut dyn FnMut(u64, String),
 ) -> Result<(), StreamError> {
     let mut reader = MemberReader::new(bytes);
-    let mut at = 0;
+    // One wanted member may be several in the stream: standard input is cut into segments.
+    let mut open: Option<(&WantedMember, u32)> = None;
+    let mut left = members.iter().peekable();
     while let Some((head, mut content)) = reader.next()? {
         let offset = begin + head.offset;
-        while members.get(at).is_some_and(|member| member.offset < offset) {
-            at += 1;
+        while let Some(member) = left.next_if(|member| member.offset <= offset) {
+            settle(open.replace((member, 0)), fail);
+            if member.offset != offset {
+                fail(member.offset, "no member begins here".to_owned());
+            }
         }
-        let mut crc = 0;
+        let Some((_, crc)) = &mut open else { continue };
         let mut len = 0;
         while let Some(piece) = content.next_piece()? {
             match piece {
                 Piece::Data { bytes, .. } => {
-                    crc = crc32c_append(crc, bytes);
+                    *crc = crc32c_append(*crc, bytes);
                     len += bytes.len() as u64;
                 }
-                Piece::Hole { len: hole, .. } => crc = crc32c_append_zeros(crc, hole),
+                Piece::Hole { len: hole, .. } => *crc = crc32c_append_zeros(*crc, hole),
             }
         }
         watch.members.fetch_add(1, Ordering::Relaxed);
         watch.bytes.fetch_add(len, Ordering::Relaxed);
-        match members.get(at) {
-            Some(member) if member.offset != offset => fail(member.offset, "no member begins here".to_owned()),
-            Some(member) if member.crc != crc => fail(offset, checksum_words(member.crc, crc)),
-            _ => {}
-        }
     }
+    settle(open, fail);
     Ok(())
+}
+
+/// Compares the checksum of a member that has ended.
+fn settle(ended: Option<(&WantedMember, u32)>, fail: &mut dyn FnMut(u64, String)) {
+    if let Some((member, crc)) = ended.filter(|(member, crc)| member.crc != *crc) {
+        fail(member.offset, checksum_words(member.crc, crc));
+    }
 }
 
 fn checksum_words(expected: u32, found: u32) -> String {

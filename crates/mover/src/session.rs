@@ -17,7 +17,7 @@ use capstan_format::{ObjectId, ObjectRecord, SessionRecord};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
 use crate::block::Block;
-use crate::copy::{CheckpointBounds, Command, CopyHost, CopyThread};
+use crate::copy::{CheckpointBounds, Command, CopyHost, CopyTask, CopyThread};
 use crate::interleave::{ExtentBounds, Interleave, Pressure};
 use crate::meters::Meters;
 use crate::pack::{PackOptions, PackWorkers, PackedTo, Packer};
@@ -91,10 +91,16 @@ impl Session {
         let queue_blocks = (buffers / 4).max(2);
         let mut copies = Vec::new();
         for (number, host) in (options.first_copy..).zip(hosts) {
-            let (record, meters) = (record.clone(), Arc::clone(&meters));
-            let (bounds, chunk_len) = (options.checkpoints, options.chunk_len);
-            let first = number == options.first_copy;
-            copies.push(CopyThread::start(number, first, host, record, bounds, chunk_len, queue_blocks, meters)?);
+            let task = CopyTask {
+                number,
+                first: number == options.first_copy,
+                record: record.clone(),
+                bounds: options.checkpoints,
+                chunk_len: options.chunk_len,
+                queue_blocks,
+                meters: Arc::clone(&meters),
+            };
+            copies.push(CopyThread::start(task, host)?);
         }
         let (control, controls) = unbounded();
         // Blocks and controls share one queue, so that an object's beginning always comes before its blocks.

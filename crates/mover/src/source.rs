@@ -1,12 +1,17 @@
 //! Sources: what is read into an object's streams.
 //!
-//! A tree of directories and files ([`TreeSource`]). Sources write pax members into [`StreamSink`](crate::StreamSink)s, one
-//! thread for each connection, and know nothing of blocks or tapes; a read lands in the chunk that becomes a block.
+//! A tree of directories and files ([`TreeSource`]), a block device or an image ([`DeviceSource`]), or a stream of unknown
+//! length ([`StreamSource`]). Sources write pax members into [`StreamSink`](crate::StreamSink)s, one thread for each connection, and
+//! know nothing of blocks or tapes; a read lands in the chunk that becomes a block.
 
 mod attributes;
+mod batch;
 mod content;
+mod count;
+mod device;
 mod emit;
 mod exclude;
+mod files;
 mod filesystem;
 mod links;
 mod listing;
@@ -14,17 +19,22 @@ mod metadata;
 mod owners;
 mod queue;
 mod report;
+mod stream;
 mod tree;
 mod walker;
 
+use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
 use crate::Stopped;
 
+pub use count::Totals;
+pub use device::DeviceSource;
 pub use metadata::change_fingerprint;
 pub use report::{Problem, ProblemKind, Progress, Severity, SourceReport};
+pub use stream::StreamSource;
 pub use tree::{Mounts, TreeOptions, TreeSource};
 
 /// Why a source gave no complete object.
@@ -44,6 +54,30 @@ pub enum SourceError {
     Path {
         /// The path.
         path: PathBuf,
+    },
+    /// A device that cannot be opened.
+    #[error("{path:?} cannot be opened: check that it is there and that you may read it")]
+    Open {
+        /// The path.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        reason: io::Error,
+    },
+    /// Something else where a device should be.
+    #[error("{path:?} is neither a block device nor an image file: back it up as a tree")]
+    NotADevice {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A stream that broke off.
+    #[error("reading {name} broke off, and the object is not complete: see what the program that writes it says")]
+    Stream {
+        /// Name that the stream was to be stored under.
+        name: String,
+        /// What the system says.
+        #[source]
+        reason: io::Error,
     },
     /// A pattern that is none.
     #[error("exclude pattern {pattern:?} cannot be used: correct it or drop it")]

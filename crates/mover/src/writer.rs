@@ -74,8 +74,9 @@ pub(crate) struct VolumeWriter {
     bytes_since: u64,
     early_warning: bool,
     extents: Vec<ExtentRecord>,
-    /// Whether the last extent may grow: its last block was full.
-    extent_open: Option<u32>,
+    chunk_len: u32,
+    /// Whether the last extent may grow: no checkpoint came since.
+    extent_open: bool,
     parts: HashMap<(ObjectId, u16), u64>,
     entries: Vec<(ObjectId, EntryEncoder)>,
     touched: HashSet<ObjectId>,
@@ -84,7 +85,7 @@ pub(crate) struct VolumeWriter {
 
 impl VolumeWriter {
     /// Goes to the append position, checks that it is one, and writes the session header.
-    pub(crate) fn begin(mounted: Mounted, record: SessionRecord) -> Result<Self, MoverError> {
+    pub(crate) fn begin(mounted: Mounted, record: SessionRecord, chunk_len: usize) -> Result<Self, MoverError> {
         let Mounted { mut drive, volser, volume, append_lbn, session } = mounted;
         let mut previous_lbn = 0;
         if append_lbn > FIRST_SESSION_LBN {
@@ -111,7 +112,8 @@ impl VolumeWriter {
             bytes_since: 0,
             early_warning: false,
             extents: Vec::new(),
-            extent_open: None,
+            chunk_len: chunk_len as u32,
+            extent_open: false,
             parts: HashMap::new(),
             entries: Vec::new(),
             touched: HashSet::new(),
@@ -204,14 +206,13 @@ impl VolumeWriter {
         self.touched.insert(header.object);
         self.parts.insert((header.object, header.connection), valid_len);
         let plain_len = u64::from(header.plain_len);
-        if let (Some(last), Some(chunk_len)) = (self.extents.last_mut(), self.extent_open) {
+        if let Some(last) = self.extents.last_mut().filter(|_| self.extent_open) {
             let goes_on = last.object == header.object
                 && last.connection == header.connection
                 && last.first_lbn + u64::from(last.blocks) == lbn
                 && last.first_sequence + last.blocks == header.sequence
                 && last.offset + last.plain_len == header.offset
-                && last.plain_len == u64::from(last.blocks) * u64::from(chunk_len)
-                && header.plain_len <= chunk_len;
+                && last.plain_len == u64::from(last.blocks) * u64::from(self.chunk_len);
             if goes_on {
                 last.blocks += 1;
                 last.plain_len += plain_len;
@@ -219,7 +220,7 @@ impl VolumeWriter {
                 return;
             }
         }
-        self.extent_open = Some(header.plain_len);
+        self.extent_open = true;
         self.extents.push(ExtentRecord {
             object: header.object,
             connection: header.connection,
@@ -246,7 +247,6 @@ impl VolumeWriter {
     pub(crate) fn checkpoint(
         &mut self,
         objects: &HashMap<ObjectId, ObjectRecord>,
-        chunk_len: usize,
         closed: bool,
         now_ns: i64,
     ) -> Result<Commit, MoverError> {
@@ -265,11 +265,11 @@ impl VolumeWriter {
             entries: runs.into_iter().map(|(object, run)| (object, run.finish())).collect(),
             continued_on: None,
         };
-        self.extent_open = None;
+        self.extent_open = false;
         let bytes = part.encode();
         let part_lbn = self.lbn;
         let mut part_blocks = 0;
-        for piece in bytes.chunks(chunk_len) {
+        for piece in bytes.chunks(self.chunk_len as usize) {
             let block = self.part_block(piece, part_blocks)?;
             self.put(&block)?;
             part_blocks += 1;

@@ -15,7 +15,8 @@
 //!
 //! Locking: `robot.lock` before anything else, and only while links are looked at or changed. A drive's lock is held by its
 //! process as long as the [`CartridgeDrive`] lives, a cartridge's lock while it is loaded. When a library is opened,
-//! cartridges in drives that no process uses go back to their slots, as after a power failure.
+//! cartridges in drives that no process uses go back to their slots, as after a power failure. So take a drive first and
+//! have a cartridge brought to it then: one in a drive that is nobody's may be taken away.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -21,8 +21,10 @@ pub(crate) const GROUP_ROWS: usize = 128 * 1024;
 /// Bytes of names and links in a row group, should they be very long; a page has to stay below 2 GiB.
 pub(crate) const GROUP_TEXT_MAX: usize = 64 << 20;
 
-/// Version of the columns; stands in the file as `capstan.index`.
-pub(crate) const LAYOUT: &str = "1";
+/// Key in the footer of the version of the columns, and the version.
+pub(crate) const LAYOUT: (&str, &str) = ("capstan.index", "1");
+/// Key in the footer of the object's id.
+pub(crate) const OBJECT_KEY: &str = "capstan.object";
 
 /// A column's place in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +73,7 @@ fn layout() -> Vec<Layout> {
         column(Name, "name", text, None, Some(Encoding::DELTA_BYTE_ARRAY), 12),
         column(Kind, "kind", int, unsigned(8), None, 9),
         column(Flags, "flags", int, unsigned(8), None, 9),
-        column(Mode, "mode", int, unsigned(16), None, 9),
+        column(Mode, "mode", int, unsigned(32), None, 9),
         column(Uid, "uid", int, unsigned(32), None, 9),
         column(Gid, "gid", int, unsigned(32), None, 9),
         column(Size, "size", long, unsigned(64), split, 9),

@@ -16,7 +16,7 @@ use capstan_format::crc32c;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::statistics::Statistics;
 
-use super::columns::{Column, schema};
+use super::columns::{Column, LAYOUT, schema};
 use super::group::{Group, GroupSource};
 use crate::CatalogError;
 use crate::order::{Key, KeyRange};
@@ -180,6 +180,12 @@ fn parse_footer(what: &str, footer_and_tail: &[u8]) -> Result<ParquetMetaData, C
         Ok(Err(error)) => return Err(CatalogError::corrupt(what, format!("its footer: {error}"))),
         Err(_) => return Err(CatalogError::corrupt(what, "its footer cannot be decoded")),
     };
+    let values = metadata.file_metadata().key_value_metadata().map_or(&[][..], Vec::as_slice);
+    let layout = values.iter().find(|value| value.key == LAYOUT.0).and_then(|value| value.value.as_deref());
+    if layout != Some(LAYOUT.1) {
+        let layout = layout.unwrap_or("none");
+        return Err(CatalogError::corrupt(what, format!("its layout is {layout}, this program reads {}", LAYOUT.1)));
+    }
     let expected = schema().map_err(|error| CatalogError::corrupt(what, error))?;
     if metadata.file_metadata().schema() != &*expected {
         return Err(CatalogError::corrupt(what, "it has other columns than an index"));

@@ -144,3 +144,15 @@ fn damage_below_the_checksums_does_not_panic() {
     }
     assert!(errors > 0);
 }
+
+/// /dev/full refuses every write with ENOSPC.
+#[test]
+fn a_full_disk_is_named() {
+    let mut random = Random::seeded("a_full_disk_is_named");
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let writer = IndexWriter::new(full, "test".to_owned(), OBJECT, Effort::Passing).unwrap();
+    let mut writer = writer.with_group_rows(8);
+    let written = model(&mut random, 100).values().try_for_each(|entry| writer.push(entry));
+    let ended = written.and_then(|()| writer.finish().map(drop));
+    assert!(matches!(ended, Err(CatalogError::DiskFull { .. })), "{ended:?}");
+}

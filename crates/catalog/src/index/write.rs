@@ -13,7 +13,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 
 use super::columns::{
-    Column, Effort, GROUP_ROWS, GROUP_TEXT_MAX, LAYOUT, MemberEnds, padded_content, properties, schema,
+    Column, Effort, GROUP_ROWS, GROUP_TEXT_MAX, LAYOUT, MemberEnds, OBJECT_KEY, padded_content, properties, schema,
 };
 use crate::order::split;
 use crate::{CatalogError, Counts};
@@ -43,8 +43,8 @@ impl IndexWriter {
         let (groups, incoming) = sync_channel(0);
         let thread = std::thread::Builder::new().name("index".to_owned()).spawn(move || {
             let mut writer = SerializedFileWriter::new(BufWriter::new(file), schema()?, Arc::new(properties(effort)?))?;
-            writer.append_key_value_metadata(KeyValue::new("capstan.index".to_owned(), LAYOUT.to_owned()));
-            writer.append_key_value_metadata(KeyValue::new("capstan.object".to_owned(), object.to_string()));
+            writer.append_key_value_metadata(KeyValue::new(LAYOUT.0.to_owned(), LAYOUT.1.to_owned()));
+            writer.append_key_value_metadata(KeyValue::new(OBJECT_KEY.to_owned(), object.to_string()));
             for rows in incoming {
                 Rows::write(rows, &mut writer)?;
             }

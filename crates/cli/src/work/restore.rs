@@ -146,6 +146,7 @@ fn failures_json(report: &RestoreReport) -> serde_json::Value {
         "members": report.members,
         "bytes": report.bytes,
         "blocks": report.blocks,
+        "behind": report.behind,
         "elapsed_ns": report.elapsed_ns,
     })
 }
@@ -234,6 +235,10 @@ fn verify_object(cli: &Cli, display: &Display, site: &Site, object: &Object) -> 
     for (copy, report) in &reports {
         whole &= report.is_whole();
         show_failures(display, report);
+        if report.behind > 0 {
+            let paths = units::count(report.behind);
+            display.warn(&format!("copy {copy} lacks {paths} paths that another copy holds: the next backup mends it"));
+        }
         show_verified(cli, &format!("object {}, copy {copy}", short(object)), report);
     }
     if reports.is_empty() {

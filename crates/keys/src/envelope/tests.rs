@@ -1,3 +1,5 @@
+//! Wrapping, unwrapping, and what must not unwrap.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};

@@ -1,3 +1,5 @@
+//! Exports, whole and damaged.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use capstan_format::{Algorithm, KeyTag, Volser};

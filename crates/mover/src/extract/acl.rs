@@ -18,8 +18,17 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// The attribute's value, or which entry cannot be read.
-pub(super) fn encode(text: &[u8]) -> Result<Vec<u8>, String> {
+/// A list as the kernel takes it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct AccessControlList {
+    /// The attribute's value.
+    pub(super) value: Vec<u8>,
+    /// Permissions of the mask, if it has one: what the file's mode shows as the group's.
+    pub(super) mask: Option<u16>,
+}
+
+/// The list, or which entry cannot be read.
+pub(super) fn encode(text: &[u8]) -> Result<AccessControlList, String> {
     let mut entries = Vec::new();
     for line in text.split(|byte| matches!(byte, b',' | b'\n')) {
         let line = line.split(|&byte| byte == b'#').next().unwrap_or_default().trim_ascii();
@@ -35,13 +44,14 @@ pub(super) fn encode(text: &[u8]) -> Result<Vec<u8>, String> {
         })?);
     }
     entries.sort_unstable();
+    let mask = entries.iter().find(|(tag, ..)| *tag == MASK).map(|&(.., permissions)| permissions);
     let mut value = 2u32.to_le_bytes().to_vec();
     for (tag, id, permissions) in entries {
         value.extend_from_slice(&tag.to_le_bytes());
         value.extend_from_slice(&permissions.to_le_bytes());
         value.extend_from_slice(&id.to_le_bytes());
     }
-    Ok(value)
+    Ok(AccessControlList { value, mask })
 }
 
 fn entry(line: &[u8]) -> Option<(u16, u32, u16)> {
@@ -113,7 +123,8 @@ mod tests {
             b"user::rw-,user:seven:r--:7,user:alice:r-x:1000,group::r--,mask:r-x,other:---",
             b"u::rw,u:7:r,u:1000:rx,g::r,m::rx,o::",
         ] {
-            assert_eq!(encode(text).unwrap(), expected, "{}", text.escape_ascii());
+            let list = encode(text).unwrap();
+            assert_eq!((list.value, list.mask), (expected.clone(), Some(5)), "{}", text.escape_ascii());
         }
     }
 
@@ -131,6 +142,6 @@ mod tests {
             assert!(encode(text).is_err(), "{}", text.escape_ascii());
         }
         assert!(encode(&b"u:1:r,".repeat(ENTRIES_MAX + 1)).is_err());
-        assert_eq!(encode(b"").unwrap(), bytes(&[]));
+        assert_eq!(encode(b""), Ok(AccessControlList { value: bytes(&[]), mask: None }));
     }
 }

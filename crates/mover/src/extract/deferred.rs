@@ -127,9 +127,9 @@ fn decode(record: &[u8]) -> DecodedMember {
     member.mode = u32::from_le_bytes(fields.array());
     member.uid = u32::from_le_bytes(fields.array());
     member.gid = u32::from_le_bytes(fields.array());
-    member.mtime_ns = i64::from_le_bytes(fields.array());
+    member.mtime_ns = i128::from_le_bytes(fields.array());
     let known = fields.array::<1>() == [1];
-    member.atime_ns = Some(i64::from_le_bytes(fields.array())).filter(|_| known);
+    member.atime_ns = Some(i128::from_le_bytes(fields.array())).filter(|_| known);
     member.acl_access = fields.bytes();
     member.acl_default = fields.bytes();
     while !fields.0.is_empty() {

@@ -21,6 +21,7 @@ use rustix::io::Errno;
 
 use super::beneath::Resolver;
 use super::metadata::{InheritedAcl, MadeAs};
+use super::names::Names;
 
 /// Open directories per thread.
 const OPEN_MAX: usize = 64;
@@ -36,6 +37,7 @@ pub(super) const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 pub(super) struct Root {
     pub(super) fd: OwnedFd,
     pub(super) resolver: Resolver,
+    pub(super) names: Names,
     implicit: Mutex<HashSet<u64>>,
     hash: RandomState,
 }
@@ -43,7 +45,9 @@ pub(super) struct Root {
 impl Root {
     pub(super) fn new(fd: OwnedFd) -> Self {
         let resolver = Resolver::detect(fd.as_fd());
-        Self { fd, resolver, implicit: Mutex::default(), hash: RandomState::new() }
+        let hash = RandomState::new();
+        let names = Names::probe(fd.as_fd(), hash.hash_one(u64::MAX));
+        Self { fd, resolver, names, implicit: Mutex::default(), hash }
     }
 
     /// Remembers that a directory was made without a member.
@@ -148,9 +152,14 @@ impl DirectoryCache {
             None => (root.fd.as_fd(), 0),
         };
         let rest = path[known..].strip_prefix(b"/").unwrap_or(&path[known..]);
-        let opened = match root.resolver.open(from, if rest.is_empty() { b"." } else { rest }, DIRECTORY) {
-            Err(Errno::NOENT) if missing == Missing::Make => make_all(root, from, path, path.len() - rest.len()),
-            opened => opened,
+        let at = path.len() - rest.len();
+        let opened = match (root.names, rest) {
+            (_, b"") => root.resolver.open(from, b".", DIRECTORY),
+            (Names::Folding, _) => walk(root, from, path, at, missing),
+            (Names::Exact, _) => match root.resolver.open(from, rest, DIRECTORY) {
+                Err(Errno::NOENT) if missing == Missing::Make => walk(root, from, path, at, missing),
+                opened => opened,
+            },
         };
         let directory = Rc::new(Directory { fd: opened?, path: path.to_vec(), made_as: Cell::new(None) });
         self.keep(Rc::clone(&directory));
@@ -171,8 +180,9 @@ fn is_above(above: &[u8], path: &[u8]) -> bool {
     above.is_empty() || path.strip_prefix(above).is_some_and(|rest| rest.starts_with(b"/"))
 }
 
-/// Walks from `from`, which is `path[..at]`, component by component, and makes what is missing.
-fn make_all(root: &Root, from: BorrowedFd<'_>, path: &[u8], at: usize) -> Result<OwnedFd, Errno> {
+/// Walks from `from`, which is `path[..at]`, component by component, and makes what is missing if told so. A directory whose
+/// name differs by case is EEXIST.
+fn walk(root: &Root, from: BorrowedFd<'_>, path: &[u8], at: usize, missing: Missing) -> Result<OwnedFd, Errno> {
     let mut at = at;
     let mut owned: Option<OwnedFd> = None;
     loop {
@@ -180,10 +190,11 @@ fn make_all(root: &Root, from: BorrowedFd<'_>, path: &[u8], at: usize) -> Result
         let end = path[at..].iter().position(|&byte| byte == b'/').map_or(path.len(), |slash| at + slash);
         let name = &path[at..end];
         let opened = match root.resolver.open(from, name, DIRECTORY) {
-            Err(Errno::NOENT) => {
+            Err(Errno::NOENT) if missing == Missing::Make => {
                 root.make(from, name, &path[..end])?;
                 root.resolver.open(from, name, DIRECTORY)
             }
+            Ok(_) if !root.names.is_listed(from, name) => Err(Errno::EXIST),
             opened => opened,
         };
         let opened = opened?;

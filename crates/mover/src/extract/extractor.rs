@@ -13,9 +13,10 @@ use rustix::io::{Errno, pwrite};
 use super::directories::{Directory, DirectoryCache, Missing};
 use super::members::{Content, MemberHead, MemberReader, Piece};
 use super::metadata::{self, Handle, InheritedAcl, MadeAs};
+use super::names::folded;
 use super::options::{Choice, Devices, Overwrite};
 use super::path::{checked, split};
-use super::placement::{Names, Placed, UNFINISHED, folded, has_exactly, place};
+use super::placement::{Placed, UNFINISHED, place};
 use super::report::{ExtractError, Failure, MemberDone, Outcome, ProblemKind, count};
 use super::target::Target;
 
@@ -148,7 +149,7 @@ impl<'t> Extractor<'t> {
                 Ok(()) => true,
                 Err(Errno::EXIST) => {
                     let stat = statat(parent.fd(), name, AtFlags::SYMLINK_NOFOLLOW).map_err(failure)?;
-                    if target.names() == Names::Folding && !has_exactly(parent.fd(), name) {
+                    if !target.root().names.is_listed(parent.fd(), name) {
                         return Err(folded());
                     }
                     let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;

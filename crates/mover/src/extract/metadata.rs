@@ -74,11 +74,19 @@ pub(super) fn apply(
             notes.check(format_args!("attribute {}", name.escape_ascii()), handle.set_xattr(name, value));
         }
     }
+    let mut mode = if owned { member.mode } else { member.mode & !SET_ID_BITS };
     let symlink = matches!(handle, Handle::Symlink(_));
     for (name, text) in [(ACL_ACCESS, &member.acl_access), (ACL_DEFAULT, &member.acl_default)] {
         if !text.is_empty() && !symlink {
             match acl::encode(text) {
-                Ok(value) => notes.check(format_args!("the access control list"), handle.set_xattr(name, &value)),
+                Ok(list) => {
+                    let set = handle.set_xattr(name, &list.value);
+                    // With a mask the mode's group bits are the mask, and libarchive stores those of the group instead.
+                    if let (Ok(()), Some(mask), ACL_ACCESS) = (set, list.mask, name) {
+                        mode = mode & !0o070 | u32::from(mask) << 3;
+                    }
+                    notes.check(format_args!("the access control list"), set);
+                }
                 Err(reason) => (notes.0)(reason),
             }
         } else if made_as.acl == InheritedAcl::Perhaps {
@@ -87,7 +95,6 @@ pub(super) fn apply(
     }
     notes.check(format_args!("times"), handle.set_times(member));
     if !symlink {
-        let mode = if owned { member.mode } else { member.mode & !SET_ID_BITS };
         notes.check(format_args!("mode"), handle.chmod(mode));
     }
 }
@@ -105,7 +112,10 @@ impl Notes<'_> {
 
 /// Access and modification time as the kernel takes them; an unknown access time is left.
 pub(super) fn timestamps(member: &DecodedMember) -> Timestamps {
-    let timespec = |ns: i64| Timespec { tv_sec: ns.div_euclid(1_000_000_000), tv_nsec: ns.rem_euclid(1_000_000_000) };
+    let timespec = |ns: i128| Timespec {
+        tv_sec: i64::try_from(ns.div_euclid(1_000_000_000)).unwrap_or(i64::MAX),
+        tv_nsec: ns.rem_euclid(1_000_000_000) as i64,
+    };
     let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
     Timestamps { last_access: member.atime_ns.map_or(omitted, timespec), last_modification: timespec(member.mtime_ns) }
 }

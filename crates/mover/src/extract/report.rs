@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 use super::members::StreamError;
+use super::names::folded;
 
 /// Most problems kept with path and reason; beyond that they are counted.
 const PROBLEMS_MAX: usize = 10_000;
@@ -168,6 +169,7 @@ impl Failure {
                               Restore to an empty directory, or remove it";
                 Self::Member(ProblemKind::Refused, reason.to_owned())
             }
+            Errno::EXIST => folded(),
             errno => Self::Member(ProblemKind::NotWritten, format!("cannot {action}: {errno}")),
         }
     }

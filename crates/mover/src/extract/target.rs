@@ -19,7 +19,6 @@ use super::extractor::Extractor;
 use super::journal::Journal;
 use super::options::{Durability, ExtractOptions};
 use super::path::depth;
-use super::placement::Names;
 use super::report::{ExtractError, ExtractReport, Failure, Tally};
 
 /// A directory that is restored to. Made once, used by one [`Extractor`] a thread, finished once.
@@ -29,7 +28,6 @@ use super::report::{ExtractError, ExtractReport, Failure, Tally};
 pub struct Target {
     root: Root,
     options: ExtractOptions,
-    names: Names,
     tally: Tally,
     temporary: AtomicU64,
     links: Mutex<Journal>,
@@ -61,10 +59,9 @@ impl Target {
         if made {
             root.made_implicitly(b"");
         }
-        let names = Names::probe(root.fd.as_fd(), root.random(u64::MAX));
         let journal = || Mutex::new(Journal::new(options.deferred_bytes_max / 2));
         let (links, directories) = (journal(), journal());
-        Ok(Self { root, names, tally: Tally::default(), temporary: AtomicU64::new(0), links, directories, options })
+        Ok(Self { root, tally: Tally::default(), temporary: AtomicU64::new(0), links, directories, options })
     }
 
     /// A writer for the calling thread.
@@ -125,10 +122,6 @@ impl Target {
 
     pub(super) fn options(&self) -> &ExtractOptions {
         &self.options
-    }
-
-    pub(super) fn names(&self) -> Names {
-        self.names
     }
 
     pub(super) fn tally(&self) -> &Tally {

@@ -8,7 +8,10 @@ use rustix::fs::{fgetxattr, flistxattr, lgetxattr, llistxattr};
 use rustix::io::Errno;
 
 /// Linux's limit on a list of names and on a value (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
-const LIST_LEN_MAX: usize = 65_536;
+const LEN_MAX: usize = 65_536;
+/// What is tried first. The kernel allocates as much as it is offered, and 64 KiB for each file that has no attributes
+/// cost as much as opening it.
+const LEN_FIRST: usize = 256;
 
 /// Where a file's attributes are read from.
 #[derive(Clone, Copy)]
@@ -30,12 +33,7 @@ pub(crate) struct AttributeReader {
 
 impl AttributeReader {
     pub(crate) fn new() -> Self {
-        Self {
-            names: vec![0; LIST_LEN_MAX].into(),
-            value: vec![0; LIST_LEN_MAX].into(),
-            records: Vec::new(),
-            without: None,
-        }
+        Self { names: vec![0; LEN_MAX].into(), value: vec![0; LEN_MAX].into(), records: Vec::new(), without: None }
     }
 
     /// Reads the attributes of a file on `device`, one system call if it has none. What could be read before an error is kept.
@@ -44,10 +42,10 @@ impl AttributeReader {
         if self.without == Some(device) {
             return Ok(());
         }
-        let listed = match of {
-            AttributesOf::Open(fd) => flistxattr(fd, &mut self.names[..]),
-            AttributesOf::Named(directory, name) => llistxattr(&proc_path(directory, name)[..], &mut self.names[..]),
-        };
+        let listed = with_room(&mut self.names, |names| match of {
+            AttributesOf::Open(fd) => flistxattr(fd, names),
+            AttributesOf::Named(directory, name) => llistxattr(&proc_path(directory, name)[..], names),
+        });
         let len = match listed {
             Ok(0) | Err(Errno::NOENT) => return Ok(()),
             Ok(len) => len,
@@ -60,12 +58,10 @@ impl AttributeReader {
         let mut result = Ok(());
         for name in self.names[..len].split_inclusive(|&byte| byte == 0) {
             let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
-            let got = match of {
-                AttributesOf::Open(fd) => fgetxattr(fd, name, &mut self.value[..]),
-                AttributesOf::Named(directory, file) => {
-                    lgetxattr(&proc_path(directory, file)[..], name, &mut self.value[..])
-                }
-            };
+            let got = with_room(&mut self.value, |value| match of {
+                AttributesOf::Open(fd) => fgetxattr(fd, name, value),
+                AttributesOf::Named(directory, file) => lgetxattr(&proc_path(directory, file)[..], name, value),
+            });
             match got {
                 Ok(len) => put_attribute(&mut self.records, name.to_bytes(), &self.value[..len]),
                 // Removed between the list and now.
@@ -79,6 +75,14 @@ impl AttributeReader {
     /// The records of the file read last.
     pub(crate) fn records(&self) -> &[u8] {
         &self.records
+    }
+}
+
+/// Asks with little room, and with all of it if that was not enough.
+fn with_room(buffer: &mut [u8], ask: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<usize, Errno> {
+    match ask(&mut buffer[..LEN_FIRST]) {
+        Err(Errno::RANGE) => ask(buffer),
+        answer => answer,
     }
 }
 

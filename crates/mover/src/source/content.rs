@@ -13,6 +13,11 @@ use crate::{Stopped, StreamSink};
 /// than anyone makes on purpose does not fill the memory.
 pub(crate) const EXTENTS_MAX: usize = 65_536;
 
+/// What is passed over where reading fails: the sector size of today's disks.
+const FAILED_LEN: u64 = 4_096;
+/// Failures in one file after which the rest of it is given up. A dying disk may take seconds for each.
+const FAILURES_MAX: u32 = 256;
+
 /// How the reading of some content went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Read {
@@ -22,7 +27,7 @@ pub(crate) enum Read {
     More,
     /// The file ended early; zeros stand for the rest.
     Short,
-    /// Reading failed; zeros stand for the rest.
+    /// Reading failed somewhere; zeros stand for what could not be read.
     Failed(Errno),
 }
 
@@ -57,6 +62,7 @@ pub(crate) fn copy<S: StreamSink>(
     content: &mut Content,
     mut passed: impl FnMut(u64),
 ) -> Result<(), Stopped> {
+    let mut failures = 0;
     while len > 0 {
         let space = sink.space()?;
         let probe = u64::from(beyond == Beyond::Probe);
@@ -70,15 +76,25 @@ pub(crate) fn copy<S: StreamSink>(
             Err(Errno::INTR) => continue,
             Err(error) => {
                 content.read = Read::Failed(error);
-                break;
+                failures += 1;
+                if failures == FAILURES_MAX {
+                    break;
+                }
+                let skipped = len.min(FAILED_LEN - offset % FAILED_LEN);
+                zeros(sink, skipped)?;
+                content.crc = crc32c_append_zeros(content.crc, skipped);
+                offset += skipped;
+                len -= skipped;
+                continue;
             }
         };
-        let taken = if got as u64 > len {
-            content.read = Read::More;
-            len as usize
-        } else {
-            got
-        };
+        let mut taken = got;
+        if got as u64 > len {
+            taken = len as usize;
+            if content.read == Read::Whole {
+                content.read = Read::More;
+            }
+        }
         content.crc = crc32c_append(content.crc, &space[..taken]);
         content.pieces += 1;
         sink.advance(taken);
@@ -146,4 +162,89 @@ pub(crate) fn map_extents(fd: BorrowedFd<'_>, size: u64, extents: &mut Vec<DataE
         at = end;
     }
     Mapped::Holes
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+    use capstan_format::{FileEntry, crc32c};
+    use std::fs::File;
+    use std::io::{BufRead, BufReader};
+    use std::os::fd::AsFd;
+
+    struct Memory {
+        bytes: Vec<u8>,
+        chunk: [u8; 1000],
+    }
+
+    impl StreamSink for Memory {
+        fn space(&mut self) -> Result<&mut [u8], Stopped> {
+            self.chunk.fill(0xa5);
+            Ok(&mut self.chunk)
+        }
+
+        fn advance(&mut self, len: usize) {
+            self.bytes.extend_from_slice(&self.chunk[..len]);
+        }
+
+        fn position(&self) -> u64 {
+            self.bytes.len() as u64
+        }
+
+        fn connection(&self) -> u16 {
+            0
+        }
+
+        fn member(&mut self, _: FileEntry) {}
+    }
+
+    fn copied(file: &File, range: (u64, u64)) -> (Vec<u8>, Content) {
+        let mut sink = Memory { bytes: Vec::new(), chunk: [0; 1000] };
+        let mut content = Content::EMPTY;
+        copy(&mut sink, file.as_fd(), range, Beyond::Ignore, &mut content, |_| {}).unwrap();
+        assert_eq!((sink.bytes.len() as u64, crc32c(&sink.bytes)), (range.1, content.crc));
+        (sink.bytes, content)
+    }
+
+    /// The process's own memory is a file that cannot be read below the program: real errors in the middle of a file.
+    #[test]
+    fn zeros_stand_for_what_cannot_be_read_and_what_lies_behind_is_read() {
+        let first = BufReader::new(File::open("/proc/self/maps").unwrap()).lines().next().unwrap().unwrap();
+        let start = u64::from_str_radix(first.split_once('-').unwrap().0, 16).unwrap();
+        let memory = File::open("/proc/self/mem").unwrap();
+        let hole = 20 * FAILED_LEN - 7;
+        let (bytes, content) = copied(&memory, (start - hole, hole + 100));
+        assert_eq!(content.read, Read::Failed(Errno::IO));
+        let (before, behind) = bytes.split_at(hole as usize);
+        assert!(before.iter().all(|&byte| byte == 0));
+        let mut expected = [0; 100];
+        pread(&memory, &mut expected, start).unwrap();
+        assert_eq!(&behind[..4], b"\x7fELF");
+        assert_eq!(behind, expected);
+    }
+
+    #[test]
+    fn a_file_that_gives_nothing_is_given_up() {
+        let directory = tempfile::tempdir().unwrap();
+        // Open for writing only, so that each read fails at once.
+        let file = File::create(directory.path().join("file")).unwrap();
+        let (bytes, content) = copied(&file, (0, 10_000_000));
+        assert_eq!(content.read, Read::Failed(Errno::BADF));
+        assert!(bytes.iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn extents_are_bounded_and_their_last_runs_to_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = File::create_new(directory.path().join("file")).unwrap();
+        file.set_len(1 << 20).unwrap();
+        let mut extents = Vec::new();
+        assert_eq!((map_extents(file.as_fd(), 1 << 20, &mut extents), extents.len()), (Mapped::Holes, 0));
+        rustix::io::pwrite(&file, &[1; 4096], 1 << 19).unwrap();
+        assert_eq!(map_extents(file.as_fd(), 1 << 20, &mut extents), Mapped::Holes);
+        assert_eq!(extents, [DataExtent { offset: 1 << 19, len: 4096 }]);
+        rustix::io::pwrite(&file, &vec![1; 1 << 20], 0).unwrap();
+        assert_eq!(map_extents(file.as_fd(), 1 << 20, &mut extents), Mapped::Solid);
+    }
 }

@@ -20,6 +20,7 @@ pub(crate) struct Emitter<'a, S> {
     owners: &'a OwnerNames,
     header: Vec<u8>,
     extents: Vec<DataExtent>,
+    mean_size: u64,
 }
 
 impl<'a, S: StreamSink> Emitter<'a, S> {
@@ -31,7 +32,13 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
             owners,
             header: Vec::with_capacity(4096),
             extents: Vec::new(),
+            mean_size: 0,
         }
+    }
+
+    /// Mean size of the last files or so: what large files are shared out by.
+    pub(crate) fn mean_size(&self) -> u64 {
+        self.mean_size
     }
 
     pub(crate) fn problem(&mut self, path: &[u8], kind: ProblemKind) {
@@ -99,6 +106,7 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
         entry.flags = flags.with(self.judge(path, fd, metadata, &content));
         self.report.files += 1;
         self.report.bytes += metadata.size;
+        self.mean_size = self.mean_size - self.mean_size / 8 + metadata.size / 8;
         self.tally.file(path);
         self.report_member(entry, offset);
         Ok(())
@@ -190,7 +198,7 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
             user: self.owners.user(metadata.uid),
             group: self.owners.group(metadata.gid),
             size: metadata.size,
-            mtime_ns: metadata.mtime_ns,
+            mtime_ns: metadata.exact_mtime_ns(),
             link,
             device: metadata.device_node,
             records,

@@ -3,16 +3,17 @@
 //! The two files are parsed here rather than asked of the C library, because its lookup may go to the network for each
 //! unknown id, and a header needs the name only as a convenience for a restore on another machine.
 
-use std::collections::HashMap;
-
 /// Longer names than this are taken for damage.
 const NAME_LEN_MAX: usize = 255;
 
-/// Names by id.
+/// Names, sorted by id.
+type Names = Vec<(u32, Box<[u8]>)>;
+
+/// Names of users and groups by id.
 #[derive(Debug, Default)]
 pub(crate) struct OwnerNames {
-    users: HashMap<u32, Box<[u8]>>,
-    groups: HashMap<u32, Box<[u8]>>,
+    users: Names,
+    groups: Names,
 }
 
 impl OwnerNames {
@@ -25,25 +26,31 @@ impl OwnerNames {
     }
 
     pub(crate) fn user(&self, uid: u32) -> &[u8] {
-        self.users.get(&uid).map_or(b"", |name| name)
+        find(&self.users, uid)
     }
 
     pub(crate) fn group(&self, gid: u32) -> &[u8] {
-        self.groups.get(&gid).map_or(b"", |name| name)
+        find(&self.groups, gid)
     }
 }
 
+fn find(names: &Names, id: u32) -> &[u8] {
+    names.binary_search_by_key(&id, |(id, _)| *id).map_or(b"", |at| &names[at].1)
+}
+
 /// `NAME:PASSWORD:ID:...` in lines, for both files; the first name of an id counts.
-fn parse(text: &[u8]) -> HashMap<u32, Box<[u8]>> {
-    let mut names = HashMap::new();
+fn parse(text: &[u8]) -> Names {
+    let mut names = Names::new();
     for line in text.split(|&byte| byte == b'\n') {
         let mut fields = line.split(|&byte| byte == b':');
         let (Some(name), Some(_), Some(id)) = (fields.next(), fields.next(), fields.next()) else { continue };
         let Some(id) = str::from_utf8(id).ok().and_then(|id| id.parse().ok()) else { continue };
         if !name.is_empty() && name.len() <= NAME_LEN_MAX && !name.starts_with(b"#") {
-            names.entry(id).or_insert_with(|| name.into());
+            names.push((id, name.into()));
         }
     }
+    names.sort_by_key(|(id, _)| *id);
+    names.dedup_by_key(|(id, _)| *id);
     names
 }
 
@@ -54,8 +61,9 @@ mod tests {
     #[test]
     fn the_first_name_of_an_id_counts_and_damage_is_passed_over() {
         let names = parse(b"root:x:0:0::/root:/bin/sh\ntoor:x:0:0::\n\n#no:x:5:\nbad:x:minus:\nlast:x:4294967294:");
-        assert_eq!(names.get(&0).map(|name| &name[..]), Some(&b"root"[..]));
-        assert_eq!(names.get(&4_294_967_294).map(|name| &name[..]), Some(&b"last"[..]));
+        assert_eq!(find(&names, 0), b"root");
+        assert_eq!(find(&names, 4_294_967_294), b"last");
+        assert_eq!(find(&names, 5), b"");
         assert_eq!(names.len(), 2);
     }
 }

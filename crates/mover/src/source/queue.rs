@@ -1,19 +1,19 @@
 //! What is still to be walked, shared by the connections.
 //!
 //! One stack under one lock: a connection takes the newest piece of work and puts what it finds on top, so that one
-//! connection alone walks depth first and the stack stays as short as the tree is deep. The lock is taken once for each
-//! directory, not for each file; no other lock is taken under it.
+//! connection alone walks depth first and the stack stays as short as the tree is deep. The lock is taken a few times for
+//! each directory and once for each batch of files; no other lock is taken under it.
 //!
 //! A directory that waits keeps its parent open, because it is opened relative to it. Where a deep tree would hold more
 //! than a share of the descriptors that the process may have, a parent is closed, and found again from its source by single
 //! steps when its turn comes.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::listing::Names;
+use super::listing::{Listing, Names, Rest};
 
 /// An open directory.
 #[derive(Debug)]
@@ -26,18 +26,6 @@ pub(crate) struct Directory {
     /// Number of the source that it lies in.
     pub(crate) source: usize,
     open: Arc<AtomicUsize>,
-}
-
-impl Directory {
-    /// Appends a name to the directory's path.
-    pub(crate) fn join(&self, name: &[u8], path: &mut Vec<u8>) {
-        path.clear();
-        if self.path != b"." {
-            path.extend_from_slice(&self.path);
-            path.push(b'/');
-        }
-        path.extend_from_slice(name);
-    }
 }
 
 impl Drop for Directory {
@@ -62,6 +50,8 @@ pub(crate) enum Work {
     Source(usize),
     /// A directory, by its parent and the number of its name.
     Child(Parent, Arc<Names>, usize),
+    /// Some of a directory's names that are not directories.
+    Files(Arc<Directory>, Arc<Names>, Range<usize>),
     /// The rest of a long directory.
     Rest(Arc<Directory>),
 }
@@ -69,6 +59,7 @@ pub(crate) enum Work {
 enum Item {
     Source(usize),
     Children { parent: Parent, names: Arc<Names>, next: usize },
+    Files { directory: Arc<Directory>, names: Arc<Names>, next: usize },
     Rest(Arc<Directory>),
 }
 
@@ -104,39 +95,51 @@ impl Queue {
         Arc::new(Directory { fd, path, device, source, open: Arc::clone(&self.open) })
     }
 
-    /// Waits for the next piece of work; `None` when all is done or the walk was stopped.
-    pub(crate) fn take(&self) -> Option<Taken<'_>> {
+    /// Waits for the next piece of work, of at most so many files; `None` when all is done or the walk was stopped.
+    pub(crate) fn take(&self, files_max: usize) -> Option<Taken<'_>> {
         let mut state = self.lock();
         loop {
-            if state.stopped {
-                return None;
-            }
-            if let Some(work) = state.pop() {
-                state.busy += 1;
+            if let Some(work) = state.pop(files_max) {
                 return Some(Taken { queue: self, work });
             }
-            if state.busy == 0 {
+            if state.stopped || state.busy == 0 {
                 return None;
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Puts what was found in a directory on top: the rest of its listing below its children.
-    pub(crate) fn put(&self, directory: &Arc<Directory>, children: Names, rest: bool) {
+    /// The next piece of work if there is one at once.
+    pub(crate) fn try_take(&self, files_max: usize) -> Option<Taken<'_>> {
+        let work = self.lock().pop(files_max)?;
+        Some(Taken { queue: self, work })
+    }
+
+    /// Puts what was found in a directory on top: its files, below them its children, below them the rest of its listing.
+    pub(crate) fn put(&self, directory: &Arc<Directory>, found: Listing, rest: Rest) {
         let mut state = self.lock();
-        if rest {
+        if rest == Rest::More {
             state.items.push(Item::Rest(Arc::clone(directory)));
         }
-        if children.len() > 0 {
+        if found.directories.len() > 0 {
             let parent = if self.open.load(Ordering::Relaxed) > self.open_max {
                 Parent::Closed(directory.source, directory.path.clone())
             } else {
                 Parent::Open(Arc::clone(directory))
             };
-            state.items.push(Item::Children { parent, names: Arc::new(children), next: 0 });
+            state.items.push(Item::Children { parent, names: Arc::new(found.directories), next: 0 });
+        }
+        if found.files.len() > 0 {
+            let names = Arc::new(found.files);
+            state.items.push(Item::Files { directory: Arc::clone(directory), names, next: 0 });
         }
         drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Gives names back that were taken, for any connection to take.
+    pub(crate) fn give_back(&self, directory: Arc<Directory>, names: Names) {
+        self.lock().items.push(Item::Files { directory, names: Arc::new(names), next: 0 });
         self.changed.notify_all();
     }
 
@@ -157,22 +160,33 @@ impl Queue {
 }
 
 impl State {
-    fn pop(&mut self) -> Option<Work> {
-        match self.items.last_mut()? {
-            Item::Children { parent, names, next } if *next + 1 < names.len() => {
-                *next += 1;
-                Some(Work::Child(parent.clone(), Arc::clone(names), *next - 1))
-            }
-            _ => Some(match self.items.pop()? {
-                Item::Source(number) => Work::Source(number),
-                Item::Rest(directory) => Work::Rest(directory),
-                Item::Children { parent, names, next } => Work::Child(parent, names, next),
-            }),
+    fn pop(&mut self, files_max: usize) -> Option<Work> {
+        if self.stopped {
+            return None;
         }
+        let (work, exhausted) = match self.items.last_mut()? {
+            Item::Source(number) => (Work::Source(*number), true),
+            Item::Rest(directory) => (Work::Rest(Arc::clone(directory)), true),
+            Item::Children { parent, names, next } => {
+                let child = *next;
+                *next += 1;
+                (Work::Child(parent.clone(), Arc::clone(names), child), *next == names.len())
+            }
+            Item::Files { directory, names, next } => {
+                let from = *next;
+                *next = names.len().min(from + files_max.max(1));
+                (Work::Files(Arc::clone(directory), Arc::clone(names), from..*next), *next == names.len())
+            }
+        };
+        if exhausted {
+            self.items.pop();
+        }
+        self.busy += 1;
+        Some(work)
     }
 }
 
-/// Work that was taken; the walk is not over while one of these lives.
+/// Work that was taken and may yet put more on the stack: the walk is not over while one of these lives.
 pub(crate) struct Taken<'a> {
     queue: &'a Queue,
     work: Work,

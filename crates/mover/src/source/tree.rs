@@ -1,20 +1,24 @@
 //! The tree source: directories and files, walked by all connections at once.
 
 use std::ffi::CString;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use capstan_format::{EntryFlags, EntryKind};
+use rustix::fs::{CWD, Mode, OFlags, fstat, fstatfs, openat};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::SourceError;
 use super::emit::Emitter;
 use super::exclude::Excludes;
+use super::filesystem::is_pseudo;
 use super::links::Links;
 use super::owners::OwnerNames;
-use super::queue::Queue;
+use super::queue::{Directory, Queue};
 use super::report::{Progress, SourceReport};
 use super::walker::Walker;
 use crate::{Baseline, Stopped, StreamSink};
@@ -97,11 +101,24 @@ impl TreeSource {
         baseline: Option<&dyn Baseline>,
         progress: &Progress,
     ) -> Result<SourceReport, SourceError> {
-        let descriptors = raise_descriptor_limit();
+        self.run_within(raise_descriptor_limit(), sinks, baseline, progress)
+    }
+
+    /// Runs with no more than so many descriptors, as far as it is up to the walk.
+    fn run_within<S: StreamSink>(
+        &self,
+        descriptors: usize,
+        sinks: &mut [S],
+        baseline: Option<&dyn Baseline>,
+        progress: &Progress,
+    ) -> Result<SourceReport, SourceError> {
         let walk = Walk {
             source: self,
             baseline,
             queue: Queue::new(self.roots.len(), descriptors / 2),
+            // Two batches of each connection are open at a time; all together take a quarter of what there is.
+            connections: sinks.len(),
+            files_max: descriptors / 8 / sinks.len().max(1),
             links: Links::default(),
             kept: Mutex::new(Vec::new()),
         };
@@ -112,17 +129,54 @@ impl TreeSource {
                 .iter_mut()
                 .map(|sink| scope.spawn(move || Walker::new(walk, sink, progress).run().map(|emitter| emitter.report)))
                 .collect();
-            let mut report = Walker::new(walk, last, progress).run().and_then(|emitter| walk.finish(emitter));
+            let last = Walker::new(walk, last, progress).run();
+            // The links are all known once all connections are done.
+            let mut parts = Vec::new();
             for other in others {
-                match (other.join(), &mut report) {
-                    (Ok(Ok(part)), Ok(report)) => report.merge(part),
-                    (Ok(Err(Stopped)), _) => report = Err(Stopped),
-                    (Ok(_), Err(Stopped)) => {}
-                    (Err(panic), _) => std::panic::resume_unwind(panic),
-                }
+                parts.push(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
             }
-            Ok(report?)
+            let mut report = walk.finish(last?)?;
+            parts.into_iter().for_each(|part| report.merge(part));
+            Ok(report)
         })
+    }
+}
+
+/// How directories are opened.
+pub(crate) const DIRECTORY_FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Whether a walk goes into a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Descent {
+    /// It does.
+    Enter,
+    /// Another file system, where it shall stay on its own.
+    Stay,
+    /// A file system that the kernel makes up.
+    Pseudo,
+}
+
+impl TreeSource {
+    /// Whether to go into a directory of this device that lies in one of the device `above`; a source has none above it.
+    pub(crate) fn descend(&self, directory: BorrowedFd<'_>, device: u64, above: Option<u64>) -> Descent {
+        match above {
+            Some(above) if above != device && self.mounts == Mounts::Stay => Descent::Stay,
+            Some(above) if above != device && fstatfs(directory).is_ok_and(|stat| is_pseudo(&stat)) => Descent::Pseudo,
+            _ => Descent::Enter,
+        }
+    }
+
+    /// Opens a directory that was closed to save descriptors, by single steps from its source.
+    pub(crate) fn reopen(&self, queue: &Queue, source: usize, path: &[u8]) -> Result<Arc<Directory>, Errno> {
+        let root = &self.roots[source];
+        let mut fd = openat(CWD, &*root.name, DIRECTORY_FLAGS, Mode::empty())?;
+        let below = if root.path == b"." { path } else { path.get(root.path.len()..).unwrap_or_default() };
+        for name in below.split(|&byte| byte == b'/').filter(|&name| !name.is_empty() && name != b".") {
+            fd = openat(&fd, name, DIRECTORY_FLAGS, Mode::empty())?;
+        }
+        let device = fstat(&fd)?.st_dev;
+        Ok(queue.directory(fd, path.to_vec(), device, source))
     }
 }
 
@@ -131,16 +185,16 @@ pub(crate) struct Walk<'a> {
     pub(crate) source: &'a TreeSource,
     pub(crate) baseline: Option<&'a dyn Baseline>,
     pub(crate) queue: Queue,
+    /// How many walk.
+    pub(crate) connections: usize,
+    /// Files that a batch may have.
+    pub(crate) files_max: usize,
     pub(crate) links: Links,
     /// Paths that could not be looked into: what the base has below them stays.
     kept: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Walk<'_> {
-    pub(crate) fn excluded(&self, path: &[u8], name: &[u8]) -> bool {
-        !self.source.excludes.is_empty() && self.source.excludes.matches(path, name)
-    }
-
     /// Notes that nothing at or below a path counts as deleted.
     pub(crate) fn keep_state_below(&self, path: &[u8]) {
         if self.baseline.is_some() {
@@ -172,7 +226,7 @@ fn is_below(path: &[u8], above: &[u8]) -> bool {
 }
 
 /// A source's path in the object: without slashes at its ends, without empty and `.` components.
-fn member_path(path: &Path) -> Result<Vec<u8>, SourceError> {
+pub(crate) fn member_path(path: &Path) -> Result<Vec<u8>, SourceError> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.is_empty() {
         return Err(SourceError::Path { path: path.to_owned() });
@@ -196,9 +250,82 @@ fn member_path(path: &Path) -> Result<Vec<u8>, SourceError> {
 }
 
 /// Lets the process open as many files as it may; returns how many.
-fn raise_descriptor_limit() -> usize {
+pub(crate) fn raise_descriptor_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     let current = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
     usize::try_from(current.unwrap_or(1 << 20)).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+    use capstan_format::FileEntry;
+    use std::fs;
+
+    /// Keeps entries only.
+    #[derive(Default)]
+    struct Entries {
+        chunk: Vec<u8>,
+        position: u64,
+        entries: Vec<FileEntry>,
+    }
+
+    impl StreamSink for Entries {
+        fn space(&mut self) -> Result<&mut [u8], Stopped> {
+            self.chunk.resize(65_536, 0);
+            Ok(&mut self.chunk)
+        }
+
+        fn advance(&mut self, len: usize) {
+            self.position += len as u64;
+        }
+
+        fn position(&self) -> u64 {
+            self.position
+        }
+
+        fn connection(&self) -> u16 {
+            0
+        }
+
+        fn member(&mut self, entry: FileEntry) {
+            self.entries.push(entry);
+        }
+    }
+
+    fn paths_within(descriptors: usize, root: &Path) -> Vec<Vec<u8>> {
+        let tree = TreeSource::new(&[root.to_owned()], &TreeOptions::default()).unwrap();
+        let mut sinks = [Entries::default(), Entries::default()];
+        let report = tree.run_within(descriptors, &mut sinks, None, &Progress::new()).unwrap();
+        assert_eq!(report.problem_counts, [0, 0, 0]);
+        let mut paths: Vec<_> = sinks.into_iter().flat_map(|sink| sink.entries).map(|entry| entry.path).collect();
+        paths.sort();
+        paths
+    }
+
+    #[test]
+    fn a_walk_without_descriptors_to_spare_finds_the_same() {
+        let source = tempfile::tempdir().unwrap();
+        for path in ["a/b/c/d", "a/b/e", "a/f", "g/h/i", "g/j"] {
+            fs::create_dir_all(source.path().join(path)).unwrap();
+        }
+        for path in ["a/b/c/d/1", "a/b/c/2", "a/b/3", "g/h/i/4", "g/5", "6"] {
+            fs::write(source.path().join(path), path).unwrap();
+        }
+        let plenty = paths_within(1_000, source.path());
+        assert_eq!(plenty.len(), 17);
+        assert_eq!(paths_within(0, source.path()), plenty);
+    }
+
+    #[test]
+    fn sources_are_named_without_slashes_at_their_ends() {
+        let named = |path: &str| member_path(Path::new(path)).map(|path| String::from_utf8(path).unwrap()).ok();
+        assert_eq!(named("/usr//share/./x/").as_deref(), Some("usr/share/x"));
+        assert_eq!(named("relative").as_deref(), Some("relative"));
+        assert_eq!(named("/").as_deref(), Some("."));
+        assert_eq!(named("a/../b"), None);
+        assert_eq!(named(""), None);
+    }
 }

@@ -26,31 +26,6 @@ pub enum KeySlotKind {
 }
 
 /// A drive for virtual cartridges.
-///
-/// ```
-/// use capstan_tape::{CartridgeDrive, CartridgeSpec, Drive, Flush, KeySlotKind, ReadOutcome};
-/// let directory = tempfile::tempdir()?;
-/// let path = directory.path().join("A00001.tape");
-/// CartridgeSpec {
-///     volser: "A00001".parse()?,
-///     capacity_bytes: 1 << 20,
-///     early_warning_bytes: 64 << 10,
-///     generation: "virtual".to_owned(),
-/// }
-/// .create(&path)?;
-///
-/// let mut drive = CartridgeDrive::new("virtual-0", path, KeySlotKind::Missing);
-/// drive.load()?;
-/// drive.write_block(b"first")?;
-/// drive.write_filemarks(1, Flush::Synchronous)?;
-/// drive.locate(0)?;
-/// let mut block = [0; 64];
-/// assert_eq!(drive.read_block(&mut block)?, ReadOutcome::Block(5));
-/// assert_eq!(drive.read_block(&mut block)?, ReadOutcome::Filemark);
-/// assert_eq!(drive.read_block(&mut block)?, ReadOutcome::EndOfData);
-/// drive.unload()?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub struct CartridgeDrive {
     name: String,
     bay: PathBuf,

@@ -100,7 +100,7 @@ impl<'a> Header<'a> {
         member.uid = id(self.number(108, 8, "uid")?, "uid")?;
         member.gid = id(self.number(116, 8, "gid")?, "gid")?;
         member.size = self.size()?;
-        member.mtime_ns = self.number(136, 12, "mtime")?.saturating_mul(1_000_000_000);
+        member.mtime_ns = i128::from(self.number(136, 12, "mtime")?) * 1_000_000_000;
         if matches!(kind, EntryKind::CharDevice | EntryKind::BlockDevice) {
             member.device_major = id(self.number(329, 8, "devmajor")?, "devmajor")?;
             member.device_minor = id(self.number(337, 8, "devminor")?, "devminor")?;

@@ -34,9 +34,9 @@ pub struct DecodedMember {
     /// Whether a sparse map precedes the content.
     pub sparse: Sparse,
     /// Modification time, nanoseconds since 1970; times beyond 64 bits (the years 1677 and 2262) are clamped.
-    pub mtime_ns: i64,
+    pub mtime_ns: i128,
     /// Access time, if the writer stored one.
-    pub atime_ns: Option<i64>,
+    pub atime_ns: Option<i128>,
     /// Target of a symbolic link, or path of the file that a hard link names.
     pub link: Vec<u8>,
     /// Major number of a device.

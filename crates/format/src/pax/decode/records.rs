@@ -80,16 +80,23 @@ fn set(key: &[u8], value: &[u8], member: &mut DecodedMember) -> Result<(), Forma
     Ok(())
 }
 
-/// GNU tar writes `=` and `%` inside an attribute's name as `%3D` and `%25`.
+/// Takes back `%XX`: GNU tar writes `=` and `%` of an attribute's name so, libarchive more.
 fn unescape(name: &[u8]) -> Vec<u8> {
+    let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
     let mut out = Vec::with_capacity(name.len());
     let mut rest = name;
     while let Some((&byte, tail)) = rest.split_first() {
-        (rest, _) = match rest {
-            [b'%', b'3', b'D' | b'd', tail @ ..] => (tail, out.push(b'=')),
-            [b'%', b'2', b'5', tail @ ..] => (tail, out.push(b'%')),
-            _ => (tail, out.push(byte)),
+        let escaped = match tail {
+            [high, low, ..] if byte == b'%' => digit(*high).zip(digit(*low)),
+            _ => None,
         };
+        if let Some((high, low)) = escaped {
+            out.push(high << 4 | low);
+            rest = &tail[2..];
+        } else {
+            out.push(byte);
+            rest = tail;
+        }
     }
     out
 }
@@ -118,7 +125,7 @@ fn decimal_u32(field: &'static str, value: &[u8]) -> Result<u32, FormatError> {
 }
 
 /// `-?SECONDS(.FRACTION)?` in nanoseconds; digits beyond the ninth are cut off.
-fn seconds(field: &'static str, value: &[u8]) -> Result<i64, FormatError> {
+fn seconds(field: &'static str, value: &[u8]) -> Result<i128, FormatError> {
     let (sign, text) = match value.strip_prefix(b"-") {
         Some(text) => (-1, text),
         None => (1, value),
@@ -131,10 +138,9 @@ fn seconds(field: &'static str, value: &[u8]) -> Result<i64, FormatError> {
     let whole = decimal(field, whole)?;
     let mut nanoseconds = 0;
     for place in 0..9 {
-        nanoseconds = nanoseconds * 10 + fraction.get(place).map_or(0, |digit| i64::from(digit - b'0'));
+        nanoseconds = nanoseconds * 10 + fraction.get(place).map_or(0, |digit| i128::from(digit - b'0'));
     }
-    let whole = i64::try_from(whole).unwrap_or(i64::MAX);
-    Ok(whole.saturating_mul(1_000_000_000).saturating_add(nanoseconds).saturating_mul(sign))
+    Ok((i128::from(whole) * 1_000_000_000 + nanoseconds) * sign)
 }
 
 fn wrong(field: &'static str, value: &[u8]) -> FormatError {

@@ -1,0 +1,200 @@
+//! One connection's work on a batch: open, describe, decide, read, close.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use capstan_format::{EntryFlags, EntryKind};
+use rustix::fs::{AtFlags, FileType, OFlags, fstat, readlinkat, statat};
+use rustix::io::Errno;
+
+use super::attributes::AttributesOf;
+use super::batch::{BATCH_BYTES_MAX, Batch, State};
+use super::links::{Name, PendingLink};
+use super::listing::Names;
+use super::metadata::FileMetadata;
+use super::queue::Directory;
+use super::report::ProblemKind;
+use super::walker::Walker;
+use crate::{Stopped, StreamSink};
+
+/// How files are opened: without waiting, should a fifo have taken a file's name.
+const FILE_FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+impl<S: StreamSink> Walker<'_, S> {
+    /// Opens and describes the files of a batch, and drops those that need not be written.
+    pub(super) fn prepare(&mut self, batch: &mut Batch) {
+        if self.walk.baseline.is_some() {
+            // Most files of an incremental stand as they did, and a stat by name is half of what it takes to open one.
+            (0..batch.len()).for_each(|item| self.compare(batch, item));
+        }
+        for item in 0..batch.len() {
+            if matches!(batch.items[item].state, State::Listed(FileType::RegularFile)) {
+                batch.items[item].state = match self.open(batch.directory(item), batch.name(item), FILE_FLAGS) {
+                    Ok(fd) => State::Opened(fd),
+                    Err(error) => self.not_opened(batch, item, error),
+                };
+            }
+        }
+        self.describe(batch);
+        for item in 0..batch.len() {
+            if let State::Open(fd, metadata) = &batch.items[item].state {
+                self.read_attributes(batch.path(item), AttributesOf::Open(fd.as_fd()), metadata.device);
+                if !self.attributes.records().is_empty() {
+                    batch.keep_records(item, self.attributes.records());
+                }
+            }
+        }
+    }
+
+    /// Stats the open files of a batch. Where they turn out to be large, the rest goes back to the stack.
+    fn describe(&mut self, batch: &mut Batch) {
+        let mut bytes = 0;
+        let mut surplus: Vec<(Arc<Directory>, Names)> = Vec::new();
+        for item in 0..batch.len() {
+            let state = std::mem::replace(&mut batch.items[item].state, State::Done);
+            let State::Opened(fd) = state else {
+                batch.items[item].state = state;
+                continue;
+            };
+            if bytes > BATCH_BYTES_MAX
+                && self.walk.connections > 1
+                && let Some(directory) = batch.listed_in(item)
+            {
+                match surplus.last_mut().filter(|(last, _)| Arc::ptr_eq(last, directory)) {
+                    Some((_, names)) => names.push_back(batch.name(item)),
+                    None => {
+                        let mut names = Names::default();
+                        names.push_back(batch.name(item));
+                        surplus.push((Arc::clone(directory), names));
+                    }
+                }
+                continue;
+            }
+            batch.items[item].state = match fstat(&fd).map(|stat| FileMetadata::new(&stat)) {
+                Ok(metadata) if metadata.file_type != FileType::RegularFile => State::ByName,
+                Ok(metadata) if self.is_further_name(batch.path(item), &metadata, true) => State::Done,
+                Ok(metadata) => {
+                    bytes += metadata.size;
+                    State::Open(fd, metadata)
+                }
+                Err(error) => self.not_opened(batch, item, error),
+            };
+        }
+        surplus.into_iter().for_each(|(directory, names)| self.walk.queue.give_back(directory, names));
+    }
+
+    /// Compares a file with the base of an incremental, and is done with it if it stands as it did.
+    fn compare(&mut self, batch: &mut Batch, item: usize) {
+        if !matches!(batch.items[item].state, State::Listed(FileType::RegularFile)) {
+            return;
+        }
+        // An error shows again when the file is opened.
+        let stat = statat(batch.directory(item), batch.name(item), AtFlags::SYMLINK_NOFOLLOW);
+        let Ok(metadata) = stat.map(|stat| FileMetadata::new(&stat)) else { return };
+        if metadata.file_type == FileType::RegularFile && !self.wanted(batch.path(item), &metadata) {
+            self.is_further_name(batch.path(item), &metadata, false);
+            self.emitter.tally.file(batch.path(item));
+            batch.items[item].state = State::Done;
+        }
+    }
+
+    fn not_opened(&mut self, batch: &Batch, item: usize, error: Errno) -> State {
+        match error {
+            Errno::NOENT => {
+                self.vanished(batch.path(item), EntryKind::File);
+                State::Done
+            }
+            // A symbolic link or something else by now.
+            Errno::LOOP | Errno::NXIO => State::ByName,
+            _ => self.unreadable(batch, item, error),
+        }
+    }
+
+    fn unreadable(&mut self, batch: &Batch, item: usize, error: Errno) -> State {
+        let path = batch.path(item);
+        let stat = statat(batch.directory(item), batch.name(item), AtFlags::SYMLINK_NOFOLLOW).ok();
+        let metadata = stat.as_ref().map(FileMetadata::new);
+        if metadata.is_some_and(|metadata| metadata.file_type != FileType::RegularFile) {
+            return State::ByName;
+        }
+        self.emitter.problem(path, ProblemKind::Unreadable(error.raw_os_error()));
+        if metadata.is_none() {
+            self.walk.keep_state_below(path);
+        }
+        self.emitter.absent(path, EntryKind::File, EntryFlags::UNREADABLE, metadata.as_ref());
+        State::Done
+    }
+
+    /// Whether another name of the file carries its content; then this one is written at the end, if it is wanted.
+    fn is_further_name(&mut self, path: &[u8], metadata: &FileMetadata, wanted: bool) -> bool {
+        if metadata.link_count < 2 {
+            return false;
+        }
+        let Name::Further(target) = self.walk.links.meet(metadata, path) else { return false };
+        // A directory that changes while it is listed may give a name twice.
+        if wanted && target != path {
+            self.walk.links.defer(PendingLink { path: path.to_vec(), target, metadata: *metadata });
+        }
+        true
+    }
+
+    /// Writes a batch, and empties it.
+    pub(super) fn write(&mut self, batch: &mut Batch) -> Result<(), Stopped> {
+        for item in 0..batch.len() {
+            match &batch.items[item].state {
+                State::Open(fd, metadata) => {
+                    self.emitter.file(batch.path(item), fd.as_fd(), metadata, batch.records(item))?;
+                }
+                State::Directory(metadata) => {
+                    self.emitter.bare(batch.path(item), EntryKind::Directory, metadata, b"", batch.records(item))?;
+                }
+                State::Listed(_) | State::ByName => self.by_name(batch, item)?,
+                State::Opened(_) | State::Done => {}
+            }
+        }
+        batch.clear();
+        Ok(())
+    }
+
+    /// Whatever has no content, or cannot be opened: described by name.
+    fn by_name(&mut self, batch: &Batch, item: usize) -> Result<(), Stopped> {
+        let (directory, name, path) = (batch.directory(item), batch.name(item), batch.path(item));
+        let metadata = match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => FileMetadata::new(&stat),
+            Err(Errno::NOENT) => {
+                self.vanished(path, EntryKind::File);
+                return Ok(());
+            }
+            Err(error) => {
+                self.emitter.problem(path, ProblemKind::Unreadable(error.raw_os_error()));
+                self.walk.keep_state_below(path);
+                return Ok(());
+            }
+        };
+        let Some(kind) = metadata.kind() else {
+            self.emitter.problem(path, ProblemKind::Socket);
+            return Ok(());
+        };
+        let target = match kind {
+            EntryKind::Symlink => readlinkat(directory, name, Vec::new()).map(std::ffi::CString::into_bytes),
+            // Exchanged for a file since it was listed.
+            EntryKind::File => Err(Errno::NOENT),
+            _ => Ok(Vec::new()),
+        };
+        let Ok(target) = target else {
+            self.vanished(path, kind);
+            return Ok(());
+        };
+        let wanted = self.wanted(path, &metadata);
+        if kind != EntryKind::Directory && self.is_further_name(path, &metadata, wanted) {
+            return Ok(());
+        }
+        if !wanted {
+            self.emitter.tally.file(path);
+            return Ok(());
+        }
+        self.read_attributes(path, AttributesOf::Named(directory, name), metadata.device);
+        self.emitter.bare(path, kind, &metadata, &target, self.attributes.records())
+    }
+}
