@@ -374,4 +374,6 @@ pub enum CopyError {
 }
 
 #[cfg(test)]
+mod damage_tests;
+#[cfg(test)]
 mod tests;

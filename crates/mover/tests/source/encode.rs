@@ -63,7 +63,7 @@ proptest! {
             user: &user,
             group: b"group",
             size,
-            mtime_ns,
+            mtime_ns: mtime_ns.into(),
             link: if has_link { &link } else { b"" },
             device: (0o777_7777, 5),
             records: &records,
