@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use capstan_format::FileEntry;
-use capstan_mover::{Progress, Stopped, StreamSink, TreeOptions, TreeSource};
-use rustix::fs::{Mode, OFlags, openat};
+use capstan_mover::{Progress, Stopped, StreamSink, Totals, TreeOptions, TreeSource};
+use rustix::fs::{FileType, Mode, OFlags, RawDir, openat};
 
 /// Takes everything and keeps nothing; chunks go round as those of a block pool do.
 struct Null {
@@ -59,6 +59,13 @@ impl StreamSink for Null {
     }
 }
 
+/// Passes names on or finds them itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Names {
+    Known,
+    Listed,
+}
+
 /// Directories with the names of the files in them.
 type Listing = Vec<(PathBuf, Vec<CString>)>;
 
@@ -76,18 +83,31 @@ fn list(directory: &Path, listing: &mut Listing) {
     listing.push((directory.to_owned(), names));
 }
 
-/// The bare loop: everything known ahead, nothing done with what is read.
-fn bare(listing: &Listing, threads: usize) {
+/// The bare loop: nothing is done with what is read. Names are known ahead, or listed as any reader of a tree must.
+fn bare(listing: &Listing, threads: usize, mode: Names) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 let mut buffer = vec![1; 65_536];
+                let mut entries = vec![std::mem::MaybeUninit::uninit(); 32_768];
+                let read = |directory: &File, name: &std::ffi::CStr, buffer: &mut [u8]| {
+                    let fd = openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+                    while rustix::io::read(&fd, &mut *buffer).unwrap() == buffer.len() {}
+                };
                 while let Some((directory, names)) = listing.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let directory = File::open(directory).unwrap();
-                    for name in names {
-                        let fd = openat(&directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-                        while rustix::io::read(&fd, &mut buffer).unwrap() == buffer.len() {}
+                    match mode {
+                        Names::Known => names.iter().for_each(|name| read(&directory, name, &mut buffer)),
+                        Names::Listed => {
+                            let mut listed = RawDir::new(&directory, &mut entries);
+                            while let Some(entry) = listed.next() {
+                                let entry = entry.unwrap();
+                                if entry.file_type() == FileType::RegularFile {
+                                    read(&directory, entry.file_name(), &mut buffer);
+                                }
+                            }
+                        }
                     }
                 }
             });
@@ -95,17 +115,32 @@ fn bare(listing: &Listing, threads: usize) {
     });
 }
 
-fn ours(directory: &Path, connections: u16, chunk_len: usize) {
+fn ours(directory: &Path, connections: u16, chunk_len: usize, counting: bool) {
     let tree = TreeSource::new(&[directory.to_owned()], &TreeOptions::default()).unwrap();
     let mut sinks: Vec<_> = (0..connections).map(|number| Null::new(number, chunk_len)).collect();
-    let report = tree.run(&mut sinks, None, &Progress::new()).unwrap();
+    let totals = Totals::new();
+    let report = std::thread::scope(|scope| {
+        if counting {
+            scope.spawn(|| tree.count(&totals));
+        }
+        tree.run(&mut sinks, None, &Progress::new()).unwrap()
+    });
     assert_eq!(sinks.iter().map(|sink| sink.members).sum::<u64>(), report.files + report.directories);
 }
 
 /// Processor time of the process so far. On a machine that is not quiet it says more than the clock.
 fn processor_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    // Of the process and of its children: user time, system time, and both of those that ended, in ticks (proc(5)).
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields = stat[stat.rfind(')').unwrap()..].split(' ').skip(12).take(4);
+    let ticks: f64 = fields.map(|field| field.parse::<f64>().unwrap()).sum();
+    ticks / rustix::param::clock_ticks_per_second() as f64
+}
+
+/// GNU tar reads nothing if its output is `/dev/null`.
+fn gnu_tar(directory: &Path, options: &str) {
+    let command = format!("tar --format=posix {options} -cf - '{}' 2>/dev/null | cat > /dev/null", directory.display());
+    assert!(std::process::Command::new("sh").args(["-c", &command]).status().unwrap().success());
 }
 
 fn main() {
@@ -127,14 +162,27 @@ fn main() {
     list(&directory, &mut listing);
     let files: usize = listing.iter().map(|(_, names)| names.len()).sum();
     let bare_threads = if cold { 32 } else { 2 };
-    let ours_n = format!("source, {connections} connections");
-    let bare_n = format!("bare loop, {bare_threads} threads");
-    let kinds: [(&str, &dyn Fn()); 4] = [
-        ("bare loop, 1 thread", &|| bare(&listing, 1)),
-        (&bare_n, &|| bare(&listing, bare_threads)),
-        ("source, 1 connection", &|| ours(&directory, 1, chunk_len)),
-        (&ours_n, &|| ours(&directory, connections, chunk_len)),
+    let names = [
+        "bare loop, 1 thread".to_owned(),
+        format!("bare loop, {bare_threads} threads"),
+        format!("bare loop that lists, {bare_threads} threads"),
+        "source, 1 connection".to_owned(),
+        format!("source, {connections} connections"),
+        format!("source, {connections} connections, counted"),
+        "GNU tar | cat".to_owned(),
+        "GNU tar --xattrs --acls | cat".to_owned(),
     ];
+    let runs: [&dyn Fn(); 8] = [
+        &|| bare(&listing, 1, Names::Known),
+        &|| bare(&listing, bare_threads, Names::Known),
+        &|| bare(&listing, bare_threads, Names::Listed),
+        &|| ours(&directory, 1, chunk_len, false),
+        &|| ours(&directory, connections, chunk_len, false),
+        &|| ours(&directory, connections, chunk_len, true),
+        &|| gnu_tar(&directory, ""),
+        &|| gnu_tar(&directory, "--xattrs --acls"),
+    ];
+    let kinds: Vec<_> = names.iter().zip(runs).collect();
     let mut times = vec![Vec::new(); kinds.len()];
     for _ in 0..rounds {
         for ((name, run), times) in kinds.iter().zip(&mut times) {
@@ -155,6 +203,6 @@ fn main() {
         let Some((wall, _)) = times.get(times.len() / 2).copied() else { continue };
         times.sort_by(|a, b| a.1.total_cmp(&b.1));
         let processor = times[times.len() / 2].1 * 1e6 / files as f64;
-        println!("{name:24} {:>9.0} files/s  {processor:.2} us of processor each", files as f64 / wall);
+        println!("{name:34} {:>9.0} files/s  {processor:6.2} us of processor each", files as f64 / wall);
     }
 }

@@ -250,6 +250,7 @@ impl<'a> Tally<'a> {
         self.rounds += 1;
         // A display looks a few times a second; it never makes the walk wait.
         if self.rounds % 16 == 1
+            && !path.is_empty()
             && let Ok(mut current) = progress.current.try_lock()
         {
             current.clear();

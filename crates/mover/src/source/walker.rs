@@ -3,6 +3,7 @@
 //! Everything is opened relative to its open directory, one name at a time and never through a symbolic link, so that paths
 //! may be as long as they like and a directory that is exchanged for a link while we walk leads nowhere else.
 
+use std::cell::Cell;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -33,8 +34,9 @@ pub(crate) struct Walker<'a, S> {
     announced: Batch,
     /// Files to gather.
     files_max: usize,
-    /// `O_NOATIME` while opening may leave access times alone; the kernel allows that to owners and to root only.
-    no_access_time: OFlags,
+    /// `O_NOATIME` while opening may leave access times alone. The kernel allows that to owners and to root only, so a refusal
+    /// counts for the rest of the directory: most of its files have one owner.
+    no_access_time: Cell<OFlags>,
 }
 
 impl<'a, S: StreamSink> Walker<'a, S> {
@@ -47,7 +49,7 @@ impl<'a, S: StreamSink> Walker<'a, S> {
             gathered: Batch::default(),
             announced: Batch::default(),
             files_max: WARM_FILES,
-            no_access_time: OFlags::NOATIME,
+            no_access_time: Cell::new(OFlags::NOATIME),
         }
     }
 
@@ -173,6 +175,7 @@ impl<'a, S: StreamSink> Walker<'a, S> {
 
     /// Enters a directory: describes and lists it. `above` is the device of the directory that it lies in.
     fn directory(&mut self, item: usize, source: usize, above: Option<u64>) {
+        self.no_access_time.set(OFlags::NOATIME);
         let opened = self
             .open(self.gathered.directory(item), self.gathered.name(item), DIRECTORY_FLAGS)
             .and_then(|fd| Ok((FileMetadata::new(&fstat(&fd)?), fd)));
@@ -229,10 +232,8 @@ impl<'a, S: StreamSink> Walker<'a, S> {
     /// Opens without touching the access time where that is allowed.
     pub(super) fn open(&self, directory: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
         loop {
-            match openat(directory, name, flags | self.no_access_time, Mode::empty()) {
-                Err(Errno::PERM) if !self.no_access_time.is_empty() => {
-                    return openat(directory, name, flags, Mode::empty());
-                }
+            match openat(directory, name, flags | self.no_access_time.get(), Mode::empty()) {
+                Err(Errno::PERM) if !self.no_access_time.get().is_empty() => self.no_access_time.set(OFlags::empty()),
                 Err(Errno::INTR) => {}
                 other => return other,
             }

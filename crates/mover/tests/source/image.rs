@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
-use capstan_format::crc32c;
-use capstan_mover::{DeviceSource, Progress, SourceError, StreamSource};
+use capstan_format::{EntryFlags, crc32c};
+use capstan_mover::{DeviceSource, Progress, Severity, SourceError, StreamSource};
 
-use crate::collect::{Collect, archive, below, extract, feed};
+use crate::collect::{Collect, archive, below, extract, feed, is_root, run};
 
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -45,6 +46,55 @@ fn an_image_is_one_member_however_many_connections_read_it() {
             );
         }
     }
+}
+
+/// A loop device, let go of however the test ends.
+struct Loop(PathBuf);
+
+impl Loop {
+    fn new(image: &Path) -> Self {
+        let shown = run("losetup", ["--find".as_ref(), "--show".as_ref(), image.as_os_str()]);
+        Self(PathBuf::from(String::from_utf8(shown).unwrap().trim()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        run("losetup", ["--detach".as_ref(), self.0.as_os_str()]);
+    }
+}
+
+#[test]
+fn a_block_device_is_read_to_its_end_and_bad_sectors_do_not_end_it() {
+    const LEN: usize = 8 << 20;
+    if !is_root() {
+        return eprintln!("not root: block devices are not tested");
+    }
+    let source = tempfile::tempdir().unwrap();
+    let image = source.path().join("image");
+    let content = noise(LEN);
+    fs::write(&image, &content).unwrap();
+    let device = Loop::new(&image);
+    let read = || {
+        let mut sinks: Vec<_> = (0..2).map(|number| Collect::new(number, 262_088)).collect();
+        let report = DeviceSource::open(&device.0).unwrap().run(&mut sinks, &Progress::new()).unwrap();
+        let archive = archive(&sinks);
+        let entry = sinks.pop().unwrap().entries.remove(0);
+        // The member ends with the content, which is a multiple of the block, and the end of the archive.
+        let stored = archive[archive.len() - 1024 - LEN..archive.len() - 1024].to_vec();
+        assert_eq!((entry.size, entry.crc), (LEN as u64, crc32c(&stored)));
+        (stored, entry, report)
+    };
+    let (stored, entry, report) = read();
+    assert!(stored == content);
+    assert_eq!((entry.flags, report.problem_counts), (EntryFlags::default(), [0, 0, 0]));
+    // The medium loses a quarter: each read there fails.
+    fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(6 << 20).unwrap();
+    run("blockdev", ["--flushbufs".as_ref(), device.0.as_os_str()]);
+    let (stored, entry, report) = read();
+    assert!(stored[..6 << 20] == content[..6 << 20]);
+    assert!(stored[6 << 20..].iter().all(|&byte| byte == 0));
+    assert_eq!((entry.flags, report.count(Severity::Loss)), (EntryFlags::UNREADABLE, 1));
 }
 
 #[test]
