@@ -193,7 +193,18 @@ pub(crate) fn catch_up_pool(desk: &Desk, pool: &str) -> Result<(), DirectorError
     };
     for known in volumes.iter().filter(filling) {
         let Some(life) = known.id else { continue };
-        let mut volume = desk.mount_known(&known.volser, life)?;
+        let mut volume = match desk.mount_known(&known.volser, life) {
+            Ok(volume) => volume,
+            Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked | DirectorError::Changer(_))) => {
+                return Err(error);
+            }
+            // A run was killed before the label was written: nothing can be on it, and it will be labelled again.
+            Err(_) if known.checkpoint_lbn == 0 => continue,
+            Err(error) => {
+                set_aside(desk, known.volser.clone(), error.to_string())?;
+                continue;
+            }
+        };
         let caught_up = catch_up(desk, &mut volume, known, life);
         desk.dismount(volume.drive, volume.number, &known.volser)?;
         match caught_up {

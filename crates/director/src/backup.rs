@@ -9,7 +9,8 @@ use capstan_catalog::{Object, ObjectFilter, ObjectStatus, Pool};
 use capstan_format::{EntryFlags, ObjectId, ObjectKind, ObjectRecord, ObjectState, SessionRecord};
 use capstan_mover::{
     Baseline, Bottleneck, CheckpointBounds, Connection, CopyHost, DeviceSource, ExtentBounds, Metadata, Meters,
-    MoverError, PackOptions, Progress, Session, SessionOptions, SourceReport, StreamSource, TreeOptions, TreeSource,
+    MoverError, PackOptions, Progress, Session, SessionOptions, SourceReport, StreamSource, Totals, TreeOptions,
+    TreeSource,
 };
 use uuid::{ContextV7, Timestamp, Uuid};
 
@@ -181,7 +182,20 @@ impl Site {
         let session = Session::start(&options, &record, hosts, Arc::clone(&watch.stop))?;
         let meters = session.meters();
         let _ = watch.meters.set(Arc::clone(&meters));
-        let sources = self.read_sources(&session, jobs, request, watch);
+        let counted: Vec<_> =
+            jobs.iter().filter(|job| job.record.kind == ObjectKind::Tree).filter_map(|job| job.path.clone()).collect();
+        let totals = Totals::default();
+        let sources = std::thread::scope(|scope| {
+            // Beside the reading, and by names alone: no file is looked at twice for the sake of a percentage.
+            let count = request.count_first && !counted.is_empty();
+            let counting = count.then(|| scope.spawn(|| Self::count_files(&counted, request, &totals, watch)));
+            let sources = self.read_sources(&session, jobs, request, watch);
+            totals.stop();
+            if let Some(Err(panic)) = counting.map(std::thread::ScopedJoinHandle::join) {
+                std::panic::resume_unwind(panic);
+            }
+            sources
+        });
         let outcome = session.finish();
         let elapsed_ns = began.elapsed().as_nanos() as u64;
         let mut failed_copies = Vec::new();
@@ -222,6 +236,17 @@ impl Site {
             bottleneck: meters.bottleneck(elapsed_ns, cores),
             failed_copies,
         })
+    }
+
+    /// Counts what there is, for the display.
+    fn count_files(paths: &[PathBuf], request: &BackupRequest, totals: &Totals, watch: &BackupWatch) {
+        // A source that cannot be read is reported where it is read.
+        if let Ok(tree) = TreeSource::new(paths, &request.tree) {
+            tree.count(totals);
+        }
+        if totals.is_complete() {
+            watch.files_total.store(totals.files(), Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn seal_complete(&self) -> Result<(), DirectorError> {

@@ -106,6 +106,14 @@ fn record_volume(desk: &Desk, volume: &mut InDrive, report: &mut RebuildReport) 
         EncryptionState::Plain => None,
         EncryptionState::Encrypted { algorithm, tag } => Some(VolumeKey { tag, algorithm }),
     };
+    volume.drive.space_to_end_of_data()?;
+    if volume.drive.position()?.lbn < FIRST_SESSION_LBN {
+        // A run was killed before the label was flushed: nothing was ever reported of this life.
+        let state = VolumeState::Scratch;
+        locked(&desk.catalog).put_volume(&Volume { capacity, state, ..Volume::blank(volser) })?;
+        report.blank += 1;
+        return Ok(());
+    }
     let header = desk.open_label(volume)?;
     let pool = (!header.pool.is_empty()).then(|| header.pool.clone());
     if let Some(name) = &pool {
