@@ -7,6 +7,7 @@
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use capstan_director::{
     Algorithm, BackupRequest, BackupWatch, Config, InitOptions, Level, Loss, Shortfall, Site, Target, TreeOptions,
@@ -14,12 +15,18 @@ use capstan_director::{
 };
 use capstan_format::crc32c;
 
-use crate::site::{CLOCK, PASSPHRASE, fixtures, no_events, unlock};
+use crate::site::{CLOCK, PASSPHRASE, fixtures, new_unlock, no_events};
 use crate::tree::{LARGE, change, describe, make};
 use crate::{CCM, GCM, PLAIN};
 
 /// Where the source lies: its path goes onto the volumes.
 const SOURCE: &str = "/tmp/golden/source";
+
+/// A second later each time it is asked: an incremental stands on the latest object of its source, so there must be one.
+fn later() -> i64 {
+    static SECONDS: AtomicI64 = AtomicI64::new(0);
+    CLOCK() + SECONDS.fetch_add(1, Ordering::Relaxed) * 1_000_000_000
+}
 
 /// How a volume is written.
 struct Recipe {
@@ -48,10 +55,9 @@ struct Written {
 #[test]
 #[ignore = "writes into testdata; for when a fixture is added"]
 fn make_fixtures() {
-    let mut state = None;
+    let directory = tempfile::tempdir().unwrap();
+    let site = new_site(directory.path());
     let source = Path::new(SOURCE);
-    let _ = fs::remove_dir_all(source);
-    let site = new_site(&mut state);
     let mut volumes = Vec::new();
     for recipe in &RECIPES {
         let _ = fs::remove_dir_all(source);
@@ -96,17 +102,18 @@ fn keep(name: &str, bytes: &[u8]) {
     fs::write(path, bytes).unwrap();
 }
 
-fn new_site(state: &mut Option<tempfile::TempDir>) -> Site {
-    let directory = state.insert(tempfile::tempdir().unwrap());
-    let path = directory.path().join("state");
+fn new_site(directory: &Path) -> Site {
+    let path = directory.join("state");
     let mut config = Config::default();
     config.data.block_kib = 4;
     config.data.buffer_mib = 8;
-    Site::init(&path, &InitOptions { config, encryption: None }, &unlock()).unwrap();
-    let site = Site::open(&path, Some(&unlock()), CLOCK, no_events()).unwrap();
+    let unlock = new_unlock(directory);
+    Site::init(&path, &InitOptions { config, encryption: None }, &unlock).unwrap();
+    let site = Site::open(&path, Some(&unlock), later, no_events()).unwrap();
     for recipe in &RECIPES {
         site.add_pool(recipe.name, recipe.encryption, None).unwrap();
-        site.label(&recipe.volser.parse().unwrap(), Some(recipe.name), Some(64 << 20), Loss::Refuse).unwrap();
+        // For scratch: the pools take them from there in the order of their barcodes, and label each once.
+        site.label(&recipe.volser.parse().unwrap(), None, Some(64 << 20), Loss::Refuse).unwrap();
     }
     site
 }

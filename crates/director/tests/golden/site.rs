@@ -6,21 +6,22 @@ use std::sync::Arc;
 
 use capstan_director::{
     Clock, Config, Events, ExtractOptions, InitOptions, Object, ObjectFilter, Place, RebuildReport, RestoreReport,
-    RestoreWatch, Site, Unlock, Zeroizing, rebuild,
+    RestoreWatch, Site, Unlock, Zeroizing, create_key_file, rebuild,
 };
 use tempfile::TempDir;
 
-/// Opens the export that lies beside the fixtures; `testdata/format-v1/README.md` names it.
+/// Opens the export that lies beside the fixtures, as `testdata/format-v1/README.md` says.
 pub(crate) const PASSPHRASE: &str = "golden volumes hold nothing secret";
-/// When the fixtures were written, and are read.
+/// When the fixtures are read; they were written in the minutes before and after.
 pub(crate) const CLOCK: Clock = || 1_790_000_000_000_000_000;
 
 pub(crate) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/format-v1")
 }
 
-pub(crate) fn unlock() -> Unlock {
-    Unlock::passphrase(Zeroizing::new("of the state directory".to_owned()))
+/// What opens the key store of a state directory that is made below `directory`: a key file, which costs no time.
+pub(crate) fn new_unlock(directory: &Path) -> Unlock {
+    create_key_file(&directory.join("key")).unwrap()
 }
 
 pub(crate) fn no_events() -> Events {
@@ -49,18 +50,20 @@ impl Rebuilt {
         let mut config = Config::default();
         config.library.drives = 1;
         config.data.buffer_mib = 8;
-        Site::init(&state, &InitOptions { config, encryption: None }, &unlock()).unwrap();
-        let site = Site::open(&state, Some(&unlock()), CLOCK, no_events()).unwrap();
+        let unlock = new_unlock(directory.path());
+        Site::init(&state, &InitOptions { config, encryption: None }, &unlock).unwrap();
+        let site = Site::open(&state, Some(&unlock), CLOCK, no_events()).unwrap();
         if keys == Keys::Imported {
             let export = fs::read(fixtures().join("keys.export")).unwrap();
-            let imported = site.keys().unwrap().import(&export, &Zeroizing::new(PASSPHRASE.to_owned()), CLOCK()).unwrap();
+            let imported =
+                site.keys().unwrap().import(&export, &Zeroizing::new(PASSPHRASE.to_owned()), CLOCK()).unwrap();
             assert_eq!(imported.len(), 2, "a key for each encrypted volume");
         }
         let slot = site.library_dir().join("slots").join(format!("{volser}.tape"));
         drop(site);
         fs::copy(fixtures().join(fixture), slot).unwrap();
-        let report = rebuild(&state, Some(&unlock()), CLOCK, no_events(), true).unwrap();
-        let site = Site::open(&state, Some(&unlock()), CLOCK, no_events()).unwrap();
+        let report = rebuild(&state, Some(&unlock), CLOCK, no_events(), true).unwrap();
+        let site = Site::open(&state, Some(&unlock), CLOCK, no_events()).unwrap();
         Self { site, report, directory }
     }
 
@@ -68,7 +71,6 @@ impl Rebuilt {
     pub(crate) fn objects(&self) -> Vec<Object> {
         let mut objects = self.site.catalog().objects(&ObjectFilter::default()).unwrap();
         objects.sort_by_key(|object| object.started_ns);
-        objects.sort_by_key(|object| object.base.is_some());
         objects
     }
 
