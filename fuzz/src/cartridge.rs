@@ -16,7 +16,7 @@ const LAID_OUT: u8 = 1;
 const MENDED: u8 = 2;
 /// There is an index.
 const INDEXED: u8 = 4;
-/// The drive has a key slot and, for an encrypted cartridge, the wrong key under the right tag.
+/// The drive has a key slot and a key in it, under whatever tag the cartridge names.
 const KEYED: u8 = 8;
 /// A block is appended at the end.
 const APPENDED: u8 = 16;
@@ -166,7 +166,7 @@ fn load(path: &Path, settings: u8) -> Option<CartridgeDrive> {
     let slot = if settings & KEYED != 0 { KeySlotKind::Fitted } else { KeySlotKind::Missing };
     let mut drive = CartridgeDrive::new("virtual-0", path, slot);
     let medium = drive.load().ok()?;
-    if slot == KeySlotKind::Fitted && settings & KEYED != 0 {
+    if slot == KeySlotKind::Fitted {
         let key = match medium.encryption {
             EncryptionState::Encrypted { algorithm, tag } => Some(DriveKey { tag, algorithm, key: [7; 32] }),
             EncryptionState::Blank => {

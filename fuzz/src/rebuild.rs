@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use capstan_director::{
-    Clock, Config, Devices, Events, ExtractOptions, InitOptions, ObjectFilter, Place, RestoreWatch, Site, Unlock,
-    Volser,
+    Clock, Config, Devices, Events, ExtractOptions, InitOptions, ObjectFilter, Place, RestoreWatch, Site, Volser,
+    create_key_file,
 };
 use tempfile::TempDir;
 
@@ -37,7 +37,7 @@ impl State {
         let mut config = Config::default();
         config.library.drives = 1;
         config.data.buffer_mib = 8;
-        let unlock = Unlock::passphrase(String::from("not needed again").into());
+        let unlock = create_key_file(&directory.path().join("key")).expect("room for a key file");
         Site::init(&directory.path().join("state"), &InitOptions { config, encryption: None }, &unlock)
             .expect("a new state directory");
         Self { directory }

@@ -6,8 +6,8 @@
 //! joined (the furthest state, the longest stream, the latest time), never overwritten.
 
 use capstan_format::{
-    CatalogPart, Checkpoint, EntryDecoder, ObjectId, ObjectRecord, ObjectState, SessionId, SessionRecord, Volser,
-    VolumeId, crc32c,
+    CatalogPart, Checkpoint, EntryDecoder, FileEntry, ObjectId, ObjectRecord, ObjectState, SessionId, SessionRecord,
+    Volser, VolumeId, crc32c,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -113,7 +113,15 @@ fn pack(seen: &CheckpointSeen<'_>) -> Result<Vec<Piece>, CatalogError> {
     for (object, run) in &seen.part.entries {
         for entry in EntryDecoder::new(run) {
             let damaged = |source| CatalogError::PartDamaged { volser: seen.volser.clone(), lbn: seen.lbn, source };
-            let path = entry.map_err(damaged)?.path;
+            let FileEntry { path, size, offset, member_len, .. } = entry.map_err(damaged)?;
+            // Whoever reads the catalog may add what it says without looking twice.
+            let ends = [Some(size), offset.checked_add(member_len)];
+            if ends.iter().any(|end| end.is_none_or(|end| i64::try_from(end).is_err())) {
+                return Err(refused(
+                    seen,
+                    format!("{:?} reaches further than any stream", String::from_utf8_lossy(&path)),
+                ));
+            }
             if path.is_empty() || path.starts_with(b"/") || path.ends_with(b"/") || path.contains(&0) {
                 return Err(refused(seen, format!("{:?} is no path of a member", String::from_utf8_lossy(&path))));
             }

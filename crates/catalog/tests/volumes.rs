@@ -7,7 +7,7 @@ use capstan_catalog::{
     Catalog, CatalogError, JobEnd, JobOutcome, LostCopy, Pool, ScratchFeed, Volume, VolumeKey, VolumeState,
 };
 use capstan_format::{
-    Algorithm, CatalogPart, ExtentRecord, KeyTag, ObjectRecord, ObjectState, PartRecord, Volser, VolumeId,
+    Algorithm, CatalogPart, ExtentRecord, FileEntry, KeyTag, ObjectRecord, ObjectState, PartRecord, Volser, VolumeId,
 };
 use tape::{Tape, catalog, file, object, object_id, part};
 
@@ -123,6 +123,12 @@ fn a_part_that_contradicts_itself_is_refused_whole() {
     refused.push(CatalogPart { extents: vec![far], ..good.clone() });
     for path in ["", "/a", "a/", "a\0b"] {
         refused.push(part(&known, &[file(path, 0, 0)]));
+    }
+    // Taken in, these stopped every plan that a restore of the object began with: their ends were added, and overflowed.
+    let far = |offset, member_len| FileEntry { offset, member_len, ..file("far", 0, 0) };
+    let large = FileEntry { size: 1 << 63, ..far(0, 1) };
+    for entry in [far(u64::MAX, 1), far(1024, u64::MAX), far(i64::MAX as u64, 1), large] {
+        refused.push(CatalogPart { entries: vec![(object_id(1), tape::run(&[entry]))], ..good.clone() });
     }
     for part in refused {
         let error = tape.write(part.clone()).record(&mut catalog).unwrap_err();

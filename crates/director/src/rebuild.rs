@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use capstan_catalog::{Catalog, CheckpointSeen, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
+use capstan_catalog::{Catalog, CatalogError, CheckpointSeen, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
 use capstan_format::Volser;
 use capstan_keys::Unlock;
 use capstan_mover::{FIRST_SESSION_LBN, VolumeReader};
@@ -187,8 +187,11 @@ fn record_volume(desk: &Desk, volume: &mut InDrive, report: &mut RebuildReport) 
                     checkpoint: &found.checkpoint,
                     part: &part,
                 };
-                locked(&desk.catalog).record_checkpoint(&seen)?;
-                report.checkpoints += 1;
+                match locked(&desk.catalog).record_checkpoint(&seen) {
+                    Ok(_) => report.checkpoints += 1,
+                    Err(error) if blames_volume(&error) => report.problems.push((volser.clone(), explain(&error))),
+                    Err(error) => return Err(error.into()),
+                }
             }
             Err(error) => report.problems.push((volser.clone(), explain(&error))),
         }
@@ -199,6 +202,11 @@ fn record_volume(desk: &Desk, volume: &mut InDrive, report: &mut RebuildReport) 
         locked(&desk.catalog).update_volume(&volser, |volume| volume.state = VolumeState::Full)?;
     }
     Ok(())
+}
+
+/// Whether a catalog part was refused for what it says: the checkpoints before it are none the worse.
+fn blames_volume(error: &CatalogError) -> bool {
+    matches!(error, CatalogError::PartRefused { .. } | CatalogError::PartDamaged { .. } | CatalogError::TooLarge { .. })
 }
 
 impl Site {

@@ -107,6 +107,11 @@ impl RestoreReport {
     }
 }
 
+/// A sum for people to read.
+fn total(lens: impl Iterator<Item = u64>) -> u64 {
+    lens.fold(0, u64::saturating_add)
+}
+
 impl Site {
     /// Plans a restore of these places.
     pub fn plan_restore(&self, places: &[Place]) -> Result<RestorePlan, DirectorError> {
@@ -135,7 +140,7 @@ impl Site {
             }
         }
         let mut plan = self.plan(entries, objects, interrupted, None)?;
-        plan.bytes += streams.iter().map(|stream| stream.entry.size).sum::<u64>();
+        plan.bytes = total(streams.iter().map(|stream| stream.entry.size)).saturating_add(plan.bytes);
         plan.members += streams.len() as u64;
         plan.streams = streams;
         Ok(plan)
@@ -162,14 +167,15 @@ impl Site {
             skipped: pass.blocks_skipped(),
         });
         let passes: Vec<_> = rows.collect();
-        let read_bytes = reads.passes.iter().flat_map(|pass| &pass.runs).map(|run| run.plain_len).sum();
+        // Catalog parts come from volumes, and a hostile one may claim anything.
+        let read_bytes = total(reads.passes.iter().flat_map(|pass| &pass.runs).map(|run| run.plain_len));
         let is_file = |entry: &&StateEntry| entry.entry.kind == EntryKind::File;
         let estimate_ns = passes.len() as u64 * MOUNT_NS
             + reads.locates() * LOCATE_NS
             + (u128::from(read_bytes) * 1_000_000_000 / u128::from(READ_RATE)) as u64;
         Ok(RestorePlan {
             members: entries.iter().filter(|entry| entry.entry.member_len > 0).count() as u64,
-            bytes: entries.iter().filter(is_file).map(|entry| entry.entry.size).sum(),
+            bytes: total(entries.iter().filter(is_file).map(|entry| entry.entry.size)),
             lost: entries.iter().filter(|entry| is_lost(&entry.entry)).map(|entry| entry.entry.path.clone()).collect(),
             wanted,
             reads,
