@@ -14,14 +14,15 @@ same_attributes() {
 }
 
 same_access_lists() {
-    (cd "$1" && find . ! -path './deep/*' ! -type l -print0 | LC_ALL=C sort -z | xargs -0 getfacl -n 2>/dev/null) >"$scratch/one"
-    (cd "$2" && find . ! -path './deep/*' ! -type l -print0 | LC_ALL=C sort -z | xargs -0 getfacl -n 2>/dev/null) >"$scratch/two"
+    (cd "$1" && find . ! -path './deep/*' ! -type l ! -type s -print0 | LC_ALL=C sort -z | xargs -0 getfacl -n 2>/dev/null) >"$scratch/one"
+    (cd "$2" && find . ! -path './deep/*' ! -type l ! -type s -print0 | LC_ALL=C sort -z | xargs -0 getfacl -n 2>/dev/null) >"$scratch/two"
     [ -s "$scratch/one" ] && cmp "$scratch/one" "$scratch/two"
 }
 
-# Paths above 4,096 bytes are more than rsync and GNU tar can open; compare.py walks them by descriptors.
+# Paths above 4,096 bytes are more than rsync and GNU tar can open; compare.py walks them by descriptors. A socket is not
+# backed up: it means something only to the program that made it.
 rsync_sees_none() {
-    nothing rsync -aHAXn --checksum --delete --itemize-changes --no-specials --exclude=/deep "$1/" "$2/"
+    nothing rsync -aHAXn --checksum --delete --itemize-changes --exclude=/deep --exclude=/special/socket "$1/" "$2/"
 }
 
 tar_compares() {

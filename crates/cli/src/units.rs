@@ -1,8 +1,8 @@
 //! Numbers as people write and read them: bytes, durations, times.
 
+use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use jiff::{Span, Timestamp};
 
 /// `500M`, `100G`, `1.5TiB`, `4096`: powers of 1024 whether or not an `i` is written.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
@@ -95,7 +95,8 @@ pub(crate) fn parse_age(text: &str) -> Result<i64, String> {
     if ns.is_finite() && (0.0..9e18).contains(&ns) { Ok(ns as i64) } else { Err(wrong()) }
 }
 
-/// A point in time: an age (`3d` ago), a date, a local date and time, or RFC 3339. A date alone is the end of that day.
+/// A point in time: an age (`3d` ago), a date, a local date and time, or RFC 3339. What is
+/// written means its end: a date the last moment of that day, a second the last of it.
 pub(crate) fn parse_time(text: &str, now_ns: i64) -> Result<i64, String> {
     let wrong = || format!("{text:?} is not a time: write 2026-11-01, 2026-11-01T12:00 or an age such as 3d");
     if let Ok(age) = parse_age(text) {
@@ -103,14 +104,17 @@ pub(crate) fn parse_time(text: &str, now_ns: i64) -> Result<i64, String> {
     }
     let at = if let Ok(exact) = text.parse::<Timestamp>() {
         exact
-    } else if let Ok(date) = text.parse::<jiff::civil::Date>() {
-        let end = date.to_zoned(TimeZone::system()).and_then(|start| start.checked_add(Span::new().days(1)));
+    } else if let (false, Ok(date)) = (text.contains([':', 'T', ' ']), text.parse::<jiff::civil::Date>()) {
+        // A date means its end; the parser would take a time behind it as well, and drop it.
+        let end = date.at(23, 59, 59, 0).to_zoned(TimeZone::system());
         end.map_err(|_| wrong())?.timestamp()
     } else {
         let local: DateTime = text.replace(' ', "T").parse().map_err(|_| wrong())?;
         local.to_zoned(TimeZone::system()).map_err(|_| wrong())?.timestamp()
     };
-    i64::try_from(at.as_nanosecond()).map_err(|_| wrong())
+    // A second means its end: `capstan objects` shows no more of when a backup began.
+    let whole = if text.contains('.') { at.as_nanosecond() } else { at.as_nanosecond() + 999_999_999 };
+    i64::try_from(whole).map_err(|_| wrong())
 }
 
 #[cfg(test)]
@@ -141,9 +145,13 @@ mod tests {
     fn times_are_ages_dates_or_both() {
         let now = 1_800_000_000_000_000_000;
         assert_eq!(parse_time("1d", now), Ok(now - 86_400_000_000_000));
-        assert_eq!(parse_time("2026-11-01T12:00:00Z", now), Ok(1_793_534_400_000_000_000));
+        assert_eq!(parse_time("2026-11-01T12:00:00Z", now), Ok(1_793_534_400_999_999_999));
+        assert_eq!(parse_time("2026-11-01T12:00:00.0Z", now), Ok(1_793_534_400_000_000_000));
         assert!(parse_time("yesterday", now).is_err());
-        assert!(parse_time("2026-11-01", now).is_ok() && parse_time("2026-11-01 12:00", now).is_ok());
+        let (noon, end) = (parse_time("2026-11-01 12:00", now), parse_time("2026-11-01", now));
+        assert_eq!(parse_time("2026-11-01T12:00:00", now), noon);
+        let apart = end.and_then(|end| noon.map(|noon| end - noon));
+        assert_eq!(apart, Ok((12 * 3600 - 1) * 1_000_000_000), "a date means its end");
         assert!(parse_age("").is_err() && parse_age("d").is_err() && parse_age("1é").is_err());
     }
 }

@@ -30,7 +30,13 @@ fn places(site: &Site, texts: &[String], at: Option<&str>) -> Result<Vec<Place>,
     let at_ns = at.map(|text| units::parse_time(text, now_ns())).transpose().map_err(Failure::Usage)?;
     let mut places: Vec<Place> = Vec::new();
     for text in texts {
-        let (object, path) = split_place(site, text, at_ns)?;
+        let (object, path) = split_place(site, text, at_ns).map_err(|failure| match (split_place(site, text, None), at) {
+            (Ok((later, _)), Some(at)) => Failure::Other(format!(
+                "nothing of {text} had been backed up by {at}: the latest backup of it began {}, and `capstan objects` lists all",
+                units::time(later.started_ns)
+            )),
+            _ => failure,
+        })?;
         match places.iter_mut().find(|place| place.object == object.id) {
             // The whole of an object holds each of its paths.
             Some(place) if place.paths.is_empty() => {}
