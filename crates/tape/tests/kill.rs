@@ -31,8 +31,9 @@ fn start(path: &Path) -> Child {
 
 #[test]
 fn what_was_acknowledged_survives_a_kill() {
-    let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos();
-    println!("delays from seed {seed}");
+    let given = std::env::var("CAPSTAN_SEED").ok().map(|seed| seed.parse().unwrap());
+    let seed: u32 = given.unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos());
+    println!("CAPSTAN_SEED={seed}");
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("A00001.tape");
     let spec = CartridgeSpec {

@@ -1,7 +1,7 @@
 //! Random commands against a virtual drive and against a tape in memory: both must answer alike.
 //!
-//! A failing case is printed with its seed; `CAPSTAN_TEST_SEED=n cargo test --test model` runs that case alone, and
-//! `CAPSTAN_TEST_SEEDS=n` as many seeds as given instead of 60.
+//! A failing case is printed with its seed; `CAPSTAN_SEED=n cargo test --test model` runs that case alone, and
+//! `CAPSTAN_SEEDS=n` as many seeds as given instead of 60.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::fs;
@@ -351,9 +351,9 @@ fn check(commands: &[Command]) {
 fn a_virtual_drive_is_a_tape() {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    let seeds = match number("CAPSTAN_TEST_SEED") {
+    let seeds = match number("CAPSTAN_SEED") {
         Some(seed) => seed..seed + 1,
-        None => now..now + number("CAPSTAN_TEST_SEEDS").unwrap_or(60),
+        None => now..now + number("CAPSTAN_SEEDS").unwrap_or(60),
     };
     println!("seeds {seeds:?}");
     for seed in seeds {
@@ -370,7 +370,7 @@ fn a_virtual_drive_is_a_tape() {
             Ok(())
         });
         if let Err(error) = outcome {
-            panic!("{error}\nreplay with CAPSTAN_TEST_SEED={seed}");
+            panic!("{error}\nreplay with CAPSTAN_SEED={seed}");
         }
     }
 }

@@ -9,11 +9,11 @@ use capstan_format::{EntryFlags, EntryKind, FileEntry};
 pub struct Random(pub u64);
 
 impl Random {
-    /// A seed from the environment (`SEED`), else from the clock; printed, so that a failure can be replayed.
+    /// A seed from the environment (`CAPSTAN_SEED`), else from the clock; printed, so that a failure can be replayed.
     pub fn seeded(test: &str) -> Self {
         let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
-        let seed = std::env::var("SEED").ok().map_or_else(clock, |seed| seed.parse().unwrap());
-        println!("{test}: SEED={seed}");
+        let seed = std::env::var("CAPSTAN_SEED").ok().map_or_else(clock, |seed| seed.parse().unwrap());
+        println!("{test}: CAPSTAN_SEED={seed}");
         Self(seed)
     }
 
