@@ -193,7 +193,7 @@ pub(crate) struct Backup {
     #[arg(long)]
     pub(crate) no_tree_walk: bool,
     /// zstd level, 0 for none [default: from capstan.toml]
-    #[arg(long, value_parser = clap::value_parser!(i32).range(0..=19))]
+    #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-7..=19))]
     pub(crate) compression: Option<i32>,
     /// Wait for a volume when the pool has none, instead of failing
     #[arg(long)]

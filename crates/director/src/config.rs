@@ -100,8 +100,8 @@ impl Config {
         if checkpoint_mib == 0 || checkpoint_seconds == 0 {
             return Err("data.checkpoint_mib and data.checkpoint_seconds must be above 0");
         }
-        if !(0..=19).contains(&compression_level) {
-            return Err("data.compression_level must be between 0 and 19");
+        if !(-7..=19).contains(&compression_level) {
+            return Err("data.compression_level must be between -7 and 19");
         }
         if self.library.drives == 0 || self.library.volume_mib == 0 {
             return Err("library.drives and library.volume_mib must be above 0");

@@ -97,7 +97,7 @@ impl Connection {
         }
         let buffer = match self.buffer.take() {
             Some(buffer) => buffer,
-            None => self.pool.take()?,
+            None => self.pool.take(),
         };
         let place = ChunkPlace {
             stream: self.stream,
@@ -127,7 +127,7 @@ impl StreamSink for Connection {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Stopped);
             }
-            self.buffer = Some(self.pool.take()?);
+            self.buffer = Some(self.pool.take());
         }
         let buffer = self.buffer.as_mut().ok_or(Stopped)?;
         Ok(&mut buffer[BLOCK_HEADER_LEN + self.filled..])

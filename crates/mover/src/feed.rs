@@ -146,7 +146,7 @@ pub fn read_streams(
                         }
                         let (lbn, offset) = (run.lbn + index, run.offset + index * u64::from(stream.chunk_len));
                         let end = (offset + u64::from(stream.chunk_len)).min(run.offset + run.plain_len);
-                        let Ok(buffer) = pool.take() else { continue };
+                        let buffer = pool.take();
                         let read = match &mut reader {
                             Ok(reader) => read_piece(reader, lbn, stream, (run.connection, run.base), offset, buffer)
                                 .map_err(|e| (chain(&e), Some(lbn))),
@@ -265,7 +265,7 @@ impl OtherCopy<'_> {
             let mut reader = VolumeReader::new(drive.as_mut(), place.volser.clone(), place.volume);
             let index = (range.start - extent.offset) / u64::from(stream.chunk_len.max(1));
             let offset = extent.offset + index * u64::from(stream.chunk_len);
-            let Ok(buffer) = pool.take() else { continue };
+            let buffer = pool.take();
             match read_piece(
                 &mut reader,
                 extent.first_lbn + index,

@@ -66,7 +66,7 @@ struct Bench {
 impl Bench {
     fn new(level: i32, pool: &BlockPool) -> Result<Self, MoverError> {
         let compressor = zstd::bulk::Compressor::new(level).map_err(MoverError::Compression)?;
-        let spare = pool.take().map_err(|_| MoverError::Stopped)?;
+        let spare = pool.take();
         Ok(Self { compressor, spare })
     }
 

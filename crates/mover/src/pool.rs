@@ -2,54 +2,61 @@
 //!
 //! A buffer holds one chunk of a stream with room for a block header in front of it, so that an uncompressed chunk becomes a
 //! block where it lies. A buffer that is dropped goes back to its pool; who wants one while all are out waits, and that
-//! waiting is what keeps sources from outrunning drives.
+//! waiting is what keeps sources from outrunning drives. The buffer that came back last goes out first: it is still in the
+//! processor's caches, and buffers that a fast drive never needs are never touched.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
 use capstan_format::BLOCK_HEADER_LEN;
-use crossbeam_channel::{Receiver, Sender, bounded};
-
-use crate::Stopped;
 
 /// A fixed number of equal buffers.
 #[derive(Clone)]
 pub(crate) struct BlockPool {
-    free: Receiver<Box<[u8]>>,
-    back: Sender<Box<[u8]>>,
+    free: Arc<Free>,
     chunk_len: usize,
     buffers: usize,
     waited_ns: Arc<AtomicU64>,
 }
 
+/// Buffers that nobody has.
+struct Free {
+    stack: Mutex<Vec<Box<[u8]>>>,
+    returned: Condvar,
+}
+
 /// One buffer of a pool; goes back when dropped.
 pub(crate) struct Buffer {
     bytes: Box<[u8]>,
-    back: Sender<Box<[u8]>>,
+    home: Arc<Free>,
 }
 
 impl BlockPool {
     /// Allocates `buffers` buffers for chunks of `chunk_len` bytes.
     pub(crate) fn new(buffers: usize, chunk_len: usize) -> Self {
-        let (back, free) = bounded(buffers);
-        for _ in 0..buffers {
-            let buffer = vec![0; BLOCK_HEADER_LEN + chunk_len].into_boxed_slice();
-            back.try_send(buffer).expect("the channel has room for every buffer");
-        }
-        Self { free, back, chunk_len, buffers, waited_ns: Arc::default() }
+        let stack = (0..buffers).map(|_| vec![0; BLOCK_HEADER_LEN + chunk_len].into_boxed_slice()).collect();
+        let free = Arc::new(Free { stack: Mutex::new(stack), returned: Condvar::new() });
+        Self { free, chunk_len, buffers, waited_ns: Arc::default() }
     }
 
     /// Takes a buffer, waiting for one if need be.
-    pub(crate) fn take(&self) -> Result<Buffer, Stopped> {
-        if let Ok(bytes) = self.free.try_recv() {
-            return Ok(Buffer { bytes, back: self.back.clone() });
+    pub(crate) fn take(&self) -> Buffer {
+        let mut stack = self.free.stack.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = None;
+        let bytes = loop {
+            if let Some(bytes) = stack.pop() {
+                break bytes;
+            }
+            since.get_or_insert_with(Instant::now);
+            stack = self.free.returned.wait(stack).unwrap_or_else(PoisonError::into_inner);
+        };
+        drop(stack);
+        if let Some(since) = since {
+            self.waited_ns.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
         }
-        let since = Instant::now();
-        let bytes = self.free.recv().map_err(|_| Stopped)?;
-        self.waited_ns.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        Ok(Buffer { bytes, back: self.back.clone() })
+        Buffer { bytes, home: Arc::clone(&self.free) }
     }
 
     /// Bytes of a chunk.
@@ -83,7 +90,8 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // The pool outlives its buffers or is gone with them; a closed channel means that nobody wants the buffer back.
-        let _ = self.back.try_send(std::mem::take(&mut self.bytes));
+        let bytes = std::mem::take(&mut self.bytes);
+        self.home.stack.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
+        self.home.returned.notify_one();
     }
 }

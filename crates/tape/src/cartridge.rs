@@ -14,6 +14,9 @@
 //! when writing begins at the beginning of tape: the memory, with a life drawn at random, first and synchronised; then the
 //! old records are cut off. They are void from the moment the memory is on disk.
 //!
+//! What is appended is gathered and written behind the host's back, as in a drive's buffer ([`write_behind`]): a failure is a
+//! deferred one, and what counts is what a synchronous flush confirmed.
+//!
 //! Locks: the data file is locked (`flock`) from load to unload, so a cartridge is in one drive at a time, whatever
 //! processes there are.
 
@@ -25,7 +28,7 @@ mod record;
 mod records;
 mod spec;
 mod volume;
-mod writeback;
+mod write_behind;
 
 pub use drive::{CartridgeDrive, KeySlotKind};
 pub use memory::Tab;

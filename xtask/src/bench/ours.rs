@@ -7,7 +7,7 @@ use super::contest::Work::Line;
 use super::contest::{Cache, Contestant, Count, Data, Pace};
 
 /// Bytes of files, as the last event of a backup says them.
-const SAID: Count = Count::Says("/bytes");
+const SAID: Count = Count::Says("/sources/0/bytes");
 
 const SMALL: Contestant = Contestant {
     id: "",

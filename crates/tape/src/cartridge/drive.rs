@@ -308,7 +308,9 @@ impl Drive for CartridgeDrive {
             }
             _ => (RecordKind::PlainBlock, block),
         };
-        *at = volume.write(*at, kind, crc32c(stored), stored).map_err(Self::write_failed(lbn))?;
+        let written = volume.write(*at, kind, crc32c(stored), stored);
+        *at = written.as_ref().map_or(volume.records.end(), |place| *place);
+        written.map_err(Self::write_failed(lbn))?;
         Ok(outcome(room))
     }
 
@@ -326,12 +328,19 @@ impl Drive for CartridgeDrive {
             }
             for _ in 0..count {
                 let lbn = at.lbn;
-                *at = volume.write(*at, RecordKind::Filemark, crc32c(&[]), &[]).map_err(Self::write_failed(lbn))?;
+                let written = volume.write(*at, RecordKind::Filemark, crc32c(&[]), &[]);
+                *at = written.as_ref().map_or(volume.records.end(), |place| *place);
+                written.map_err(Self::write_failed(lbn))?;
             }
         }
         let Loaded { volume, at } = self.loaded()?;
         if flush == Flush::Synchronous && !volume.write_protected() {
-            volume.records.flush().map_err(|source| DriveError::Deferred { source: source.into() })?;
+            let flushed = volume.records.flush();
+            if flushed.is_err() && at.lbn > volume.records.end().lbn {
+                // What was lost is not there to be stood behind.
+                *at = volume.records.end();
+            }
+            flushed.map_err(|source| DriveError::Deferred { source: source.into() })?;
         }
         if count == 0 && volume.early_warning_at(*at) {
             room = Room::BehindEarlyWarning;

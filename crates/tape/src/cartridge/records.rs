@@ -5,16 +5,16 @@
 //! the next header of this life, and the numbers in between are damaged blocks.
 
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::io::{preadv, pwritev, retry_on_intr};
+use rustix::io::{preadv, retry_on_intr};
 
 use super::index::{EntryKind, Index, IndexEntry};
 use super::memory::RECORDS_AT;
 use super::record::{NEEDLE_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, needle};
-use super::writeback::Writeback;
+use super::write_behind::{Lost, WriteBehind};
 use crate::lock::LockedFile;
 
 /// Bytes searched at once for the next header behind a damaged one.
@@ -40,26 +40,33 @@ pub(super) struct Records {
     end: Place,
     /// Bytes stand behind the end of data that a write must cut off first.
     torn: bool,
+    /// Cleared when the end of data could not be found again behind a failure: nothing is written then, lest it cut off data.
+    usable: bool,
     /// The header that was read together with the record in front of it.
     ahead: Option<(u64, [u8; RECORD_HEADER_LEN])>,
-    writeback: Writeback,
+    behind: WriteBehind,
 }
 
 impl Records {
     /// Opens the record area and finds the end of data.
     pub(super) fn open(file: LockedFile, index_path: &Path, life: u64) -> io::Result<Self> {
         let index = Index::open(index_path, life)?;
-        let writeback = Writeback::new(RECORDS_AT);
-        let mut records = Self { file, index, life, end: BEGINNING, torn: false, ahead: None, writeback };
-        let known = records.behind_last_indexed()?;
-        match known {
-            Some(place) => records.index.truncate(place.lbn)?,
-            None => records.index.reset(life)?,
-        }
-        records.scan(known.unwrap_or(BEGINNING))?;
+        let behind = WriteBehind::new(RECORDS_AT);
+        let mut records = Self { file, index, life, end: BEGINNING, torn: false, usable: true, ahead: None, behind };
+        records.find_end()?;
         // The kernel doubles its read-ahead; a refusal costs speed only.
         let _ = rustix::fs::fadvise(&records.file, 0, None, rustix::fs::Advice::Sequential);
         Ok(records)
+    }
+
+    /// Finds the end of data, from the last block that the index knows.
+    fn find_end(&mut self) -> io::Result<()> {
+        let known = self.behind_last_indexed()?;
+        match known {
+            Some(place) => self.index.truncate(place.lbn)?,
+            None => self.index.reset(self.life)?,
+        }
+        self.scan(known.unwrap_or(BEGINNING))
     }
 
     /// End of data.
@@ -73,6 +80,7 @@ impl Records {
 
     /// The header of the record at `place`; the inner error says what is wrong with it.
     pub(super) fn header(&mut self, place: Place) -> io::Result<Result<RecordHeader, &'static str>> {
+        self.settle()?;
         let bytes = match self.ahead {
             Some((offset, bytes)) if offset == place.offset => bytes,
             _ => match read_header(&self.file, place.offset)? {
@@ -111,6 +119,7 @@ impl Records {
         if lbn >= self.end.lbn {
             return Ok(self.end);
         }
+        self.settle()?;
         if let Some(place) = self.indexed_place(lbn)? {
             return Ok(place);
         }
@@ -135,6 +144,8 @@ impl Records {
 
     /// Drops every record from `place` on.
     pub(super) fn truncate(&mut self, place: Place) -> io::Result<()> {
+        self.check_usable()?;
+        self.settle()?;
         self.index.truncate(place.lbn)?;
         self.file.set_len(place.offset)?;
         self.set_end(place, false);
@@ -143,6 +154,7 @@ impl Records {
 
     /// Drops every record and begins another life.
     pub(super) fn begin(&mut self, life: u64) -> io::Result<()> {
+        self.settle()?;
         self.life = life;
         self.index.reset(life)?;
         self.file.set_len(RECORDS_AT)?;
@@ -150,8 +162,10 @@ impl Records {
         Ok(())
     }
 
-    /// Appends a record whose stored bytes are the given pieces. On failure the file ends behind the last whole record.
+    /// Appends a record whose stored bytes are given. A failure may be that of an earlier append; the end of data is then
+    /// behind the last whole record.
     pub(super) fn append(&mut self, kind: RecordKind, data_crc: u32, stored: &[u8]) -> io::Result<()> {
+        self.check_usable()?;
         if self.torn {
             self.file.set_len(self.end.offset)?;
             self.torn = false;
@@ -159,22 +173,47 @@ impl Records {
         let Place { lbn, offset } = self.end;
         let stored_len = u32::try_from(stored.len()).map_err(io::Error::other)?;
         let header = RecordHeader { kind, life: self.life, lbn, stored_len, data_crc };
-        if let Err(error) = write_both(&self.file, &header.encode(offset), stored, offset) {
-            // If even this fails the torn bytes stay, and the next write or load drops them.
-            self.torn = self.file.set_len(offset).is_err();
-            return Err(error);
+        let pieces = [&header.encode(offset)[..], stored];
+        if let Err(lost) = pieces.into_iter().try_for_each(|bytes| self.behind.append(&self.file, bytes)) {
+            return Err(self.fall_back(lost));
         }
         self.ahead = None;
         self.end = Place { lbn: lbn + 1, offset: offset + header.record_len() };
         // The record counts, whatever becomes of its entry: an entry that cannot be stored now stays gathered.
         let _ = self.index.push(IndexEntry { offset, kind: kind.into() });
-        self.writeback.written(&self.file, self.end.offset);
         Ok(())
     }
 
     /// Puts everything on the medium.
     pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.settle()?;
         self.file.sync_data()
+    }
+
+    fn check_usable(&self) -> io::Result<()> {
+        let reason = "its end of data was lost by a failed write: unload the cartridge and load it again";
+        if self.usable { Ok(()) } else { Err(io::Error::other(reason)) }
+    }
+
+    /// Puts everything in the file, where it can be read.
+    fn settle(&mut self) -> io::Result<()> {
+        if self.behind.is_settled() {
+            return Ok(());
+        }
+        self.behind.settle(&self.file).map_err(|lost| self.fall_back(lost))
+    }
+
+    /// Makes the last record that is whole in the file the last one. Gives what went wrong.
+    fn fall_back(&mut self, lost: Lost) -> io::Error {
+        // The thread may have pieces still; it is waited for, so that nothing is written behind the cut.
+        self.behind.cut(lost.offset);
+        // Cut, never made longer: what stands in front of the loss counts.
+        let cut = self
+            .file
+            .metadata()
+            .and_then(|metadata| if metadata.len() > lost.offset { self.file.set_len(lost.offset) } else { Ok(()) });
+        self.usable = cut.and_then(|()| self.find_end()).is_ok();
+        lost.source
     }
 
     /// Writes what the index gathered, for the next load to be short.
@@ -186,7 +225,7 @@ impl Records {
         self.end = end;
         self.torn = torn;
         self.ahead = None;
-        self.writeback.cut(end.offset);
+        self.behind.cut(end.offset);
     }
 
     /// The place behind the last block that the index knows and the data file confirms.
@@ -294,14 +333,4 @@ fn read_header(file: &File, offset: u64) -> io::Result<Option<[u8; RECORD_HEADER
         Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// Writes a header and what follows it with one system call, or more where the kernel takes less.
-fn write_both(file: &File, header: &[u8; RECORD_HEADER_LEN], stored: &[u8], offset: u64) -> io::Result<()> {
-    let written = retry_on_intr(|| pwritev(file, &[IoSlice::new(header), IoSlice::new(stored)], offset))?;
-    let rest = written.saturating_sub(header.len());
-    if written < header.len() {
-        file.write_all_at(&header[written..], offset + written as u64)?;
-    }
-    file.write_all_at(&stored[rest..], offset + (header.len() + rest) as u64)
 }

@@ -140,7 +140,11 @@ impl Volume {
 
     /// Appends a record at `place`, behind which everything is dropped.
     pub(super) fn write(&mut self, place: Place, kind: RecordKind, crc: u32, stored: &[u8]) -> io::Result<Place> {
-        if place.lbn < self.records.end().lbn {
+        let end = self.records.end();
+        if place.lbn > end.lbn {
+            return Err(io::Error::other(format!("a write before it failed, and data ends at block {}", end.lbn)));
+        }
+        if place.lbn < end.lbn {
             self.records.truncate(place)?;
         }
         self.records.append(kind, crc, stored)?;
