@@ -364,10 +364,7 @@ impl Drive for CartridgeDrive {
         self.key = match key {
             None => None,
             Some(_) if self.key_slot_kind == KeySlotKind::Missing => return Err(DriveError::NoKeySlot { drive }),
-            Some(key) => Some(
-                KeySlot::new(key)
-                    .map_err(|_| DriveError::Hardware { drive, reason: "its cipher refused the key".to_owned() })?,
-            ),
+            Some(key) => Some(KeySlot::new(key)),
         };
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! The key slot of an encrypting drive: mount keys, nonces, sealing and opening of blocks.
 //!
 //! The layout around a block and the derivation of a mount key are those of [`capstan_format::Envelope`]. A mount salt is
-//! drawn when a key is loaded, so each load has its own key and counts its nonces from zero.
+//! drawn when a loaded key is first written with, so each load has its own key and counts its nonces from zero. Whoever only
+//! reads draws none: the first random bytes of a process cost some twenty milliseconds.
 
 use aes::Aes256;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -24,20 +25,33 @@ type Aes256Ccm = Ccm<Aes256, U16, U12>;
 /// A key in the slot, ready to seal and to open.
 pub(super) struct KeySlot {
     key: DriveKey,
-    salt: [u8; MOUNT_SALT_LEN],
-    counter: NonceCounter,
-    sealing: MountKey,
+    /// What blocks are written with, once one was.
+    sealing: Option<Sealing>,
     /// The mount key that was needed last for reading.
     opening: Option<(Algorithm, [u8; MOUNT_SALT_LEN], MountKey)>,
 }
 
-impl KeySlot {
-    /// Takes a key and draws the mount salt.
-    pub(super) fn new(key: DriveKey) -> Result<Self, Unspecified> {
+/// A mount's own key, and the count of its nonces.
+struct Sealing {
+    salt: [u8; MOUNT_SALT_LEN],
+    counter: NonceCounter,
+    key: MountKey,
+}
+
+impl Sealing {
+    /// Draws the mount salt.
+    fn begin(key: &DriveKey) -> Result<Self, Unspecified> {
         let mut salt = [0; MOUNT_SALT_LEN];
         aws_lc_rs::rand::fill(&mut salt)?;
-        let sealing = MountKey::derive(&key, key.algorithm, &salt)?;
-        Ok(Self { key, salt, counter: NonceCounter::default(), sealing, opening: None })
+        let key = MountKey::derive(key, key.algorithm, &salt)?;
+        Ok(Self { salt, counter: NonceCounter::default(), key })
+    }
+}
+
+impl KeySlot {
+    /// Takes a key.
+    pub(super) fn new(key: DriveKey) -> Self {
+        Self { key, sealing: None, opening: None }
     }
 
     pub(super) fn tag(&self) -> KeyTag {
@@ -50,12 +64,16 @@ impl KeySlot {
 
     /// Encrypts `block` for `lbn` into `stored`, which becomes envelope, ciphertext and tag.
     pub(super) fn seal(&mut self, lbn: u64, block: &[u8], stored: &mut Vec<u8>) -> Result<(), Unspecified> {
-        let envelope = Envelope { algorithm: self.key.algorithm, mount_salt: self.salt, counter: self.counter.take() };
+        let Sealing { salt, counter, key } = match &mut self.sealing {
+            Some(sealing) => sealing,
+            None => self.sealing.insert(Sealing::begin(&self.key)?),
+        };
+        let envelope = Envelope { algorithm: self.key.algorithm, mount_salt: *salt, counter: counter.take() };
         stored.resize(block.len() + ENVELOPE_LEN, 0);
         let (prefix, sealed) = stored.split_at_mut(ENVELOPE_PREFIX_LEN);
         prefix.copy_from_slice(&envelope.encode());
         let (ciphertext, tag) = sealed.split_at_mut(block.len());
-        self.sealing.seal(&envelope, lbn, block, ciphertext, tag)
+        key.seal(&envelope, lbn, block, ciphertext, tag)
     }
 
     /// Decrypts a stored block of `lbn` into `block`, which has the length of the ciphertext. On failure `block` is zeroed.
@@ -181,7 +199,7 @@ mod tests {
     use super::*;
 
     fn slot(algorithm: Algorithm) -> KeySlot {
-        KeySlot::new(DriveKey { tag: KeyTag([1; 16]), algorithm, key: [7; 32] }).unwrap()
+        KeySlot::new(DriveKey { tag: KeyTag([1; 16]), algorithm, key: [7; 32] })
     }
 
     #[test]
