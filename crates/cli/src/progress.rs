@@ -83,13 +83,18 @@ impl Display {
         }
     }
 
+    /// Whether anyone sees how far the work is.
+    pub(crate) fn draws(&self) -> bool {
+        !self.quiet && !self.json && std::io::stderr().is_terminal()
+    }
+
     /// Draws a line while `work` runs; `line` makes it, with the share done if it is known.
     pub(crate) fn during<T>(
         &self,
         line: &(dyn Fn(Duration) -> (String, Option<f64>) + Sync),
         work: impl FnOnce() -> T,
     ) -> T {
-        if self.quiet || self.json || !std::io::stderr().is_terminal() {
+        if !self.draws() {
             return work();
         }
         let bar = ProgressBar::new(1000);

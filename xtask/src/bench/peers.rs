@@ -43,6 +43,12 @@ pub(super) const CONTESTANTS: &[Contestant] = &[
         ..NULL
     },
     Contestant {
+        id: "small-null/bare-described",
+        name: "bare loop, 2 threads, with fstat and flistxattr",
+        work: Line("$XTASK bare-read --threads 2 --describe $SMALL"),
+        ..NULL
+    },
+    Contestant {
         id: "small-null/bare-ring",
         name: "bare io_uring, 2 rings of 64",
         work: Line("$XTASK bare-read --threads 2 --ring 64 $SMALL"),

@@ -16,7 +16,7 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow};
 use rustix::fs::{self, AtFlags, CWD, Dir, FileType, Mode, OFlags};
-use rustix::io::read;
+use rustix::io::{Errno, read};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -26,6 +26,9 @@ pub(crate) struct Arguments {
     /// Gives each thread an io_uring with so many files in flight
     #[arg(long, value_name = "FILES")]
     ring: Option<u16>,
+    /// Also asks what a backup must know of each file: its status, and the names of its extended attributes
+    #[arg(long, conflicts_with = "ring")]
+    describe: bool,
     /// The tree to read
     folder: PathBuf,
 }
@@ -35,6 +38,9 @@ pub(super) const NOT_HERE: u8 = 77;
 
 /// Longer than any small file, so that one read takes it.
 const BUFFER_BYTES: usize = 64 << 10;
+
+/// Room for the names of a file's attributes.
+const ATTRIBUTE_NAMES_LEN: usize = 256;
 
 /// What was read.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -67,7 +73,7 @@ fn read_tree(arguments: &Arguments) -> Result<Total> {
     let folders = Folders::new(CString::new(arguments.folder.as_os_str().as_bytes())?);
     let work = || match arguments.ring {
         Some(depth) => ring::read_folders(&folders, depth),
-        None => read_folders(&folders),
+        None => read_folders(&folders, if arguments.describe { Depth::Described } else { Depth::Content }),
     };
     let mut total = Total::default();
     thread::scope(|scope| -> Result<()> {
@@ -172,20 +178,34 @@ fn kind(folder: &OwnedFd, name: &CStr, listed: FileType) -> Result<FileType> {
     Ok(FileType::from_raw_mode(stat.st_mode))
 }
 
-fn read_folders(folders: &Folders) -> Result<Total> {
+/// What is asked of each file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    Content,
+    Described,
+}
+
+fn read_folders(folders: &Folders, depth: Depth) -> Result<Total> {
     let mut total = Total::default();
     let mut buffer = vec![0; BUFFER_BYTES];
     while let Some(listing) = next_listing(folders)? {
         for name in &listing.files {
-            total.add(read_file(&listing.folder, name, &mut buffer).with_context(|| format!("read {name:?}"))?);
+            total.add(read_file(&listing.folder, name, depth, &mut buffer).with_context(|| format!("read {name:?}"))?);
         }
     }
     Ok(total)
 }
 
 /// Reads a file until a read comes back short: at the end of a regular file it always does.
-fn read_file(folder: impl AsFd, name: &CStr, buffer: &mut [u8]) -> Result<u64> {
+fn read_file(folder: impl AsFd, name: &CStr, depth: Depth, buffer: &mut [u8]) -> Result<u64> {
     let file = fs::openat(folder, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    if depth == Depth::Described {
+        fs::fstat(&file)?;
+        match fs::flistxattr(&file, &mut buffer[..ATTRIBUTE_NAMES_LEN]) {
+            Ok(_) | Err(Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
     let mut bytes = 0;
     loop {
         let count = read(&file, &mut *buffer)?;
@@ -213,8 +233,16 @@ mod tests {
             std::fs::write(folder.join(format!("d00001/{length}")), vec![7; length]).unwrap();
         }
         let expected = Total { files: set.file_count() + 5, bytes: set.bytes() + 6 * BUFFER_BYTES as u64 };
-        for (threads, ring) in [(1, None), (2, None), (32, None), (1, Some(1)), (2, Some(64))] {
-            let arguments = Arguments { threads, ring, folder: folder.clone() };
+        let kinds = [
+            (1, None, false),
+            (2, None, false),
+            (2, None, true),
+            (32, None, false),
+            (1, Some(1), false),
+            (2, Some(64), false),
+        ];
+        for (threads, ring, describe) in kinds {
+            let arguments = Arguments { threads, ring, describe, folder: folder.clone() };
             match read_tree(&arguments) {
                 Ok(total) => assert_eq!(total, expected, "{arguments:?}"),
                 // Containers often forbid io_uring, and then there is nothing to test.

@@ -62,7 +62,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path).map_err(text)
 }
 
-fn request(args: &args::Backup) -> Result<BackupRequest, Failure> {
+fn request(args: &args::Backup, display: &Display) -> Result<BackupRequest, Failure> {
     let sources: Result<Vec<_>, _> = args.sources.iter().map(|source| normalised(source)).collect();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let connections = args.connections.unwrap_or_else(|| cores.min(CONNECTIONS_MAX) as u16);
@@ -80,7 +80,8 @@ fn request(args: &args::Backup) -> Result<BackupRequest, Failure> {
         },
         target: if args.device == Device::Null { Target::Null } else { Target::Pool },
         compression: args.compression,
-        count_first: !args.no_tree_walk,
+        // For a percentage that nobody sees no directory is listed twice.
+        count_first: !args.no_tree_walk && display.draws(),
         shortfall: if args.wait { Shortfall::Wait } else { Shortfall::Fail },
     })
 }
@@ -95,8 +96,8 @@ fn normalised(source: &Path) -> Result<PathBuf, Failure> {
 }
 
 pub(crate) fn backup(cli: &Cli, args: &args::Backup) -> Result<ExitCode, Failure> {
-    let request = request(args)?;
     let display = Display::new(cli);
+    let request = request(args, &display)?;
     let need = if request.target == Target::Null { Need::Nothing } else { Need::Keys };
     let site = open(cli, need, display.events())?;
     let watch = BackupWatch::default();

@@ -14,7 +14,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;
 
-use super::{BUFFER_BYTES, Folders, Listing, Total, next_listing, read_file};
+use super::{BUFFER_BYTES, Depth, Folders, Listing, Total, next_listing, read_file};
 
 /// One file in flight. What the kernel reads and writes stays here until its chain is done.
 struct Flight {
@@ -121,7 +121,7 @@ fn finish(done: &Flight, large: &mut [u8]) -> Result<u64> {
     if (done.outcome as usize) < done.buffer.len() {
         return Ok(done.outcome as u64);
     }
-    read_file(&*done.folder, &done.name, large)
+    read_file(&*done.folder, &done.name, Depth::Content, large)
 }
 
 /// Files one by one, out of the shared folders.
