@@ -3,6 +3,7 @@
 
 use std::env;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -75,8 +76,9 @@ impl Demo {
         let mut full: Vec<&str> = vec!["backup"];
         full.extend(paths.iter().map(String::as_str));
         full.extend([changing.as_str(), "--connections", "4", "--copies", "2"]);
-        let took = self.step("full backup, 4 connections, 2 copies", &full)?;
-        self.measure("full backup", &["--json", "objects"], took)?;
+        let (took, said) = self.step_heard("full backup, 4 connections, 2 copies", &full)?;
+        let bottleneck = said.rsplit_once("bottleneck: ").map_or("unknown", |(_, name)| name.trim());
+        self.measure("full backup", bottleneck, took)?;
 
         fs::write(Path::new(&changing).join("letters/first.txt"), "The second version, longer.\n")?;
         fs::remove_file(Path::new(&changing).join("letters/gone.txt"))?;
@@ -130,14 +132,27 @@ impl Demo {
 
     /// Runs a command as a person would see it, and says how long it took.
     fn step(&self, title: &str, arguments: &[&str]) -> Result<Duration> {
+        Ok(self.step_heard(title, arguments)?.0)
+    }
+
+    /// The same, and gives what was printed, too. Progress is drawn on standard error, which stays the terminal.
+    fn step_heard(&self, title: &str, arguments: &[&str]) -> Result<(Duration, String)> {
         println!("\n\u{1b}[1m# {title}\u{1b}[0m\n$ capstan {}", arguments.join(" "));
         let began = Instant::now();
-        let status = self.command(arguments).status().context("cannot start capstan")?;
+        let mut child = self.command(arguments).stdout(Stdio::piped()).spawn().context("cannot start capstan")?;
+        let mut said = String::new();
+        for line in BufReader::new(child.stdout.take().context("the output is a pipe")?).lines() {
+            let line = line?;
+            println!("{line}");
+            said.push_str(&line);
+            said.push('\n');
+        }
+        let status = child.wait()?;
         // 3 is "done, with something to look at": a live system has files that change while they are read.
         if !matches!(status.code(), Some(0 | 3)) {
             bail!("capstan {} ended with {status}", arguments.join(" "));
         }
-        Ok(began.elapsed())
+        Ok((began.elapsed(), said))
     }
 
     fn output(&self, arguments: &[&str]) -> Result<Vec<u8>> {
@@ -152,8 +167,8 @@ impl Demo {
     }
 
     /// Files, bytes and rate of the first backup, from what the program lists.
-    fn measure(&mut self, name: &str, arguments: &[&str], took: Duration) -> Result<()> {
-        let listed: Value = serde_json::from_slice(&self.output(arguments)?)?;
+    fn measure(&mut self, name: &str, bottleneck: &str, took: Duration) -> Result<()> {
+        let listed: Value = serde_json::from_slice(&self.output(&["--json", "objects"])?)?;
         let sum = |field: &str| -> u64 {
             let objects = listed.as_array().into_iter().flatten();
             objects.filter_map(|object| object[field].as_u64()).sum()
@@ -164,7 +179,7 @@ impl Demo {
         let rate = bytes as f64 / took.as_secs_f64() / 1e6;
         let ratio = bytes as f64 * 2.0 / written.max(1) as f64;
         let what = format!(
-            "{files} files, {:.2} GB, {rate:.0} MB/s, ratio {ratio:.2} on each of 2 copies",
+            "{files} files, {:.2} GB, {rate:.0} MB/s, ratio {ratio:.2} on each of 2 copies, bottleneck: {bottleneck}",
             bytes as f64 / 1e9
         );
         self.rows.push((name.to_owned(), what, took));

@@ -167,8 +167,17 @@ fn show(cli: &Cli, display: &Display, report: &BackupReport) -> ExitCode {
 }
 
 fn print_table(report: &BackupReport, elapsed: Duration) {
-    let mut table =
-        Table::new(&["object", "level", ">files", ">directories", ">unchanged", ">deleted", ">size", "source"]);
+    let mut table = Table::new(&[
+        "object",
+        "level",
+        ">files",
+        ">others",
+        ">directories",
+        ">unchanged",
+        ">deleted",
+        ">size",
+        "source",
+    ]);
     for source in &report.sources {
         let id = source.object.to_string();
         let read = source.report.clone().unwrap_or_default();
@@ -176,6 +185,7 @@ fn print_table(report: &BackupReport, elapsed: Duration) {
             id[id.len() - 8..].to_owned(),
             if source.base.is_some() { "incr" } else { "full" }.to_owned(),
             units::count(read.files),
+            units::count(read.others),
             units::count(read.directories),
             units::count(read.unchanged),
             units::count(read.deleted),
@@ -208,6 +218,7 @@ fn report_json(report: &BackupReport) -> serde_json::Value {
                 "resumed": source.resumed,
                 "base": source.base.map(|base| base.to_string()),
                 "files": read.files,
+                "others": read.others,
                 "directories": read.directories,
                 "bytes": read.bytes,
                 "unchanged": read.unchanged,

@@ -60,7 +60,7 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
             self.report.directories += 1;
             self.tally.directory();
         } else {
-            self.report.files += 1;
+            self.report.others += 1;
             self.tally.file(path);
         }
         let mut entry = entry(path, kind, metadata);

@@ -104,8 +104,10 @@ impl fmt::Display for ProblemKind {
 /// How a source ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceReport {
-    /// Members that are not directories, written to the stream.
+    /// Regular files written to the stream, each under its first name.
     pub files: u64,
+    /// What is neither file nor directory, written to the stream: links, fifos, devices.
+    pub others: u64,
     /// Directories written to the stream.
     pub directories: u64,
     /// Bytes of content.
@@ -137,6 +139,7 @@ impl SourceReport {
     /// Adds another connection's part.
     pub(crate) fn merge(&mut self, other: Self) {
         self.files += other.files;
+        self.others += other.others;
         self.directories += other.directories;
         self.bytes += other.bytes;
         self.unchanged += other.unchanged;
