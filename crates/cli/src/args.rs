@@ -192,7 +192,7 @@ pub(crate) struct Backup {
     /// Do not count files first; progress then has no percentage
     #[arg(long)]
     pub(crate) no_tree_walk: bool,
-    /// zstd level, 0 for none [default: from capstan.toml]
+    /// zstd level, -7 (fastest) to 19, 0 for none [default: from capstan.toml]
     #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-7..=19))]
     pub(crate) compression: Option<i32>,
     /// Wait for a volume when the pool has none, instead of failing
