@@ -110,7 +110,7 @@ pub(crate) enum Command {
     Status,
     /// List, export, import or destroy keys
     #[command(
-        after_help = "Examples:\n  capstan keys list\n  capstan keys export /media/stick/capstan.keys\n  capstan keys destroy A00001 --yes"
+        after_help = "Examples:\n  capstan keys list\n  capstan keys export /media/stick/capstan.keys\n  capstan keys passphrase\n  capstan keys add --new-key-file /media/stick/capstan.key\n  capstan keys destroy A00001 --yes"
     )]
     Keys(Keys),
     /// Print shell completions
@@ -411,6 +411,24 @@ pub(crate) enum KeyAction {
     Import {
         /// The file
         file: PathBuf,
+    },
+    /// List what opens the key store: each passphrase and key file has a slot
+    Slots,
+    /// Change the passphrase; the new one is asked for, or taken from CAPSTAN_NEW_PASSPHRASE
+    Passphrase,
+    /// Let one more passphrase or key file open the key store
+    Add {
+        /// A key file, which is made if it does not exist; without it a passphrase is asked for
+        #[arg(long, value_name = "FILE")]
+        new_key_file: Option<PathBuf>,
+    },
+    /// Let a passphrase or key file open the key store no more
+    Remove {
+        /// Its slot, as `capstan keys slots` lists it
+        slot: u8,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
     },
     /// Destroy the keys of a volume: the data on it is gone for good
     Destroy {

@@ -82,6 +82,28 @@ pub(crate) fn new_unlock(cli: &Cli) -> Result<Unlock, Failure> {
     Ok(Unlock::passphrase(passphrase))
 }
 
+/// A further passphrase or key file for a key store that exists; a key file is made if it does not exist.
+pub(crate) fn further_unlock(new_key_file: Option<&Path>) -> Result<Unlock, Failure> {
+    if let Some(file) = new_key_file {
+        if !file.exists() {
+            capstan_director::create_key_file(file).map_err(|error| Failure::Director(error.into()))?;
+        }
+        return key_file(file);
+    }
+    let passphrase = match from_environment("CAPSTAN_NEW_PASSPHRASE") {
+        Some(passphrase) => passphrase,
+        None => ask_twice("New passphrase").map_err(|failure| match failure {
+            Failure::Director(DirectorError::KeysLocked) => {
+                let advice =
+                    "the new passphrase cannot be asked for: type it at a terminal, or set CAPSTAN_NEW_PASSPHRASE";
+                Failure::Passphrase(advice.to_owned())
+            }
+            other => other,
+        })?,
+    };
+    Ok(Unlock::passphrase(passphrase))
+}
+
 /// The passphrase of an export.
 pub(crate) fn export_passphrase(new: bool) -> Result<Zeroizing<String>, Failure> {
     let given = from_environment("CAPSTAN_EXPORT_PASSPHRASE");

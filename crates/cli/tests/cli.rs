@@ -91,7 +91,13 @@ impl Bench {
 
 fn capstan(args: &[&str]) -> Command {
     let mut command = Command::cargo_bin("capstan").unwrap();
-    for name in ["CAPSTAN_STATE", "CAPSTAN_KEY_FILE", "CAPSTAN_PASSPHRASE", "CAPSTAN_EXPORT_PASSPHRASE"] {
+    for name in [
+        "CAPSTAN_STATE",
+        "CAPSTAN_KEY_FILE",
+        "CAPSTAN_PASSPHRASE",
+        "CAPSTAN_NEW_PASSPHRASE",
+        "CAPSTAN_EXPORT_PASSPHRASE",
+    ] {
         command.env_remove(name);
     }
     command.args(args).stdin(Stdio::null());
@@ -327,4 +333,41 @@ fn a_key_file_opens_what_it_sealed() {
     run(Path::new("key"), &["backup", "note"], 0);
     run(Path::new("key"), &["verify", "note"], 0);
     run(Path::new("note"), &["verify", "note"], 4);
+}
+
+/// A passphrase is changed and a key file set beside it; at each moment something opens the store, and the old one no more.
+#[test]
+fn the_passphrase_can_be_changed_and_joined_by_a_key_file() {
+    let bench = Bench::new(&[]);
+    bench.done(&["backup", &bench.source_text()], 0);
+    let with = |variable: &str, value: &str, args: &[&str], code: i32| {
+        let output = bench.command(args).env(variable, value).output().unwrap();
+        ended(&output, args, code);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(
+        bench.said(&["keys", "passphrase"], 4).contains("CAPSTAN_NEW_PASSPHRASE"),
+        "nobody to ask, nothing changed"
+    );
+    with("CAPSTAN_NEW_PASSPHRASE", "four other plain words", &["keys", "passphrase"], 0);
+    bench.done(&["verify", &bench.source_text()], 4);
+    let new = ("CAPSTAN_PASSPHRASE", "four other plain words");
+    with(new.0, new.1, &["verify", &bench.source_text()], 0);
+
+    let file = bench.dir.path().join("capstan.key");
+    let file = file.to_str().unwrap();
+    with(new.0, new.1, &["keys", "add", "--new-key-file", file], 0);
+    bench.done(&["--key-file", file, "verify", &bench.source_text()], 0);
+    let slots = with(new.0, new.1, &["--json", "keys", "slots"], 0);
+    let slots: serde_json::Value = serde_json::from_str(&slots).unwrap();
+    let kinds: Vec<_> = slots.as_array().unwrap().iter().map(|slot| slot["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["key file", "passphrase"]);
+
+    bench.said(&["--key-file", file, "keys", "passphrase"], 2);
+    let passphrase = slots[1]["slot"].to_string();
+    bench.done(&["--key-file", file, "keys", "remove", &passphrase, "--yes"], 0);
+    with(new.0, new.1, &["verify", &bench.source_text()], 4);
+    let own = slots[0]["slot"].to_string();
+    assert!(bench.said(&["--key-file", file, "keys", "remove", &own, "--yes"], 4).contains("only one"));
+    bench.done(&["--key-file", file, "verify", &bench.source_text()], 0);
 }

@@ -1,7 +1,7 @@
 //! What is done with keys beyond mounting.
 
 use capstan_format::{KeyTag, Volser};
-use capstan_keys::{Argon2Cost, Destruction, ExportSelection};
+use capstan_keys::{Argon2Cost, Destruction, ExportSelection, Unlock};
 use zeroize::Zeroizing;
 
 use crate::DirectorError;
@@ -36,6 +36,11 @@ impl Site {
             ExportSelection::Keys(tags)
         };
         Ok(keys.export(&selection, passphrase, Argon2Cost::default())?)
+    }
+
+    /// Lets one more secret open the key store, and gives its slot.
+    pub fn add_key_slot(&self, unlock: &Unlock) -> Result<u8, DirectorError> {
+        Ok(self.keys()?.add_slot(unlock, Argon2Cost::default())?)
     }
 
     /// Destroys a key. What it encrypted is gone for good.

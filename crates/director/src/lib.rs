@@ -40,7 +40,7 @@ pub use site::{Clock, DEFAULT_POOL, InitOptions, Site, WriterLock};
 // The words of lower rooms that this room's methods speak in, so that a door needs no other room.
 pub use capstan_catalog::{Object, ObjectFilter, ObjectStatus, Pool, Volume, VolumeState};
 pub use capstan_format::{Algorithm, EntryKind, FileEntry, ObjectId, Volser};
-pub use capstan_keys::{ImportOutcome, KeyRecord, Unlock, create_key_file};
+pub use capstan_keys::{ImportOutcome, KeyRecord, SlotKind, SlotRecord, Unlock, create_key_file};
 pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};
 pub use capstan_mover::{Damage, Mounts, RestoreWatch, Severity, TreeOptions};
 pub use zeroize::Zeroizing;

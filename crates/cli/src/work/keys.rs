@@ -7,13 +7,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use capstan_director::{DestroyedKey, DirectorError, ImportOutcome, KeyRecord, Volser};
+use capstan_director::{DestroyedKey, DirectorError, ImportOutcome, KeyRecord, SlotKind, SlotRecord, Volser};
 use serde_json::json;
 
 use super::media::confirm;
 use crate::args::{self, Cli, KeyAction};
 use crate::failure::Failure;
-use crate::secrets::{Need, export_passphrase, now_ns, open};
+use crate::secrets::{Need, export_passphrase, further_unlock, now_ns, open};
 use crate::table::Table;
 use crate::units;
 
@@ -25,6 +25,10 @@ pub(crate) fn keys(cli: &Cli, args: &args::Keys) -> Result<ExitCode, Failure> {
         KeyAction::List => list(cli),
         KeyAction::Export { file, volume } => export(cli, file, volume),
         KeyAction::Import { file } => import(cli, file),
+        KeyAction::Slots => slots(cli),
+        KeyAction::Passphrase => passphrase(cli),
+        KeyAction::Add { new_key_file } => add(cli, new_key_file.as_deref()),
+        KeyAction::Remove { slot, yes } => remove(cli, *slot, *yes),
         KeyAction::Destroy { what, yes } => destroy(cli, what, *yes),
     }
 }
@@ -102,6 +106,60 @@ fn import(cli: &Cli, file: &Path) -> Result<ExitCode, Failure> {
         };
         println!("{}  {}  {what}", key.tag, key.volser);
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn slots(cli: &Cli) -> Result<ExitCode, Failure> {
+    let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
+    let keys = site.keys()?;
+    let slots = keys.slots().map_err(director)?;
+    if cli.json {
+        let opened = keys.opened_slot();
+        let row =
+            |slot: &SlotRecord| json!({"slot": slot.number, "kind": slot.kind.name(), "used": slot.number == opened});
+        println!("{:#}", serde_json::Value::Array(slots.iter().map(row).collect()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&[">slot", "opened by", ""]);
+    for slot in slots {
+        let used = if slot.number == keys.opened_slot() { "used now" } else { "" };
+        table.row(vec![slot.number.to_string(), slot.kind.name().to_owned(), used.to_owned()]);
+    }
+    table.print(&mut std::io::stdout().lock()).map_err(Failure::output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The new passphrase opens the store before the old one ceases to: at no moment does none.
+fn passphrase(cli: &Cli) -> Result<ExitCode, Failure> {
+    let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
+    let old = site.keys()?.opened_slot();
+    let kind = site.keys()?.slots().map_err(director)?.into_iter().find(|slot| slot.number == old);
+    if kind.is_some_and(|slot| slot.kind == SlotKind::KeyFile) {
+        let advice = "the key store was opened by a key file: `capstan keys add` sets a passphrase beside it, and \
+                      `capstan keys remove` takes a slot away";
+        return Err(Failure::Usage(advice.to_owned()));
+    }
+    let unlock = further_unlock(None)?;
+    let new = site.add_key_slot(&unlock)?;
+    site.keys()?.remove_slot(old).map_err(director)?;
+    println!("the passphrase is changed (slot {new} instead of {old})");
+    println!("An old copy of the key store still opens with the old passphrase: destroy copies, or take new ones.");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn add(cli: &Cli, new_key_file: Option<&Path>) -> Result<ExitCode, Failure> {
+    let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
+    let slot = site.add_key_slot(&further_unlock(new_key_file)?)?;
+    println!("slot {slot}: opens the key store from now on; what did before still does");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn remove(cli: &Cli, slot: u8, yes: bool) -> Result<ExitCode, Failure> {
+    let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
+    let used = if site.keys()?.opened_slot() == slot { " (the one that was just used)" } else { "" };
+    confirm(&format!("Slot {slot}{used} will open the key store no more."), yes)?;
+    site.keys()?.remove_slot(slot).map_err(director)?;
+    println!("slot {slot} is removed; an old copy of the key store can still be opened by it");
     Ok(ExitCode::SUCCESS)
 }
 
