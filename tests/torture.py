@@ -86,6 +86,7 @@ def times(top):
         "2038": 2_147_483_648 * SECOND + 1,
         "2242": 8_589_934_592 * SECOND + 3,
         "2446": 15_032_385_535 * SECOND,
+        "2446 with nanoseconds": 15_032_385_534 * SECOND + 123_456_789,
     }
     for name, time in cases.items():
         path = write(top / name)

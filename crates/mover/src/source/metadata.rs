@@ -28,9 +28,10 @@ pub(crate) struct FileMetadata {
     pub(crate) gid: u32,
     /// Size in bytes; 0 for everything but regular files.
     pub(crate) size: u64,
+    /// Held at the ends of its range for times before 1677 and behind 2262.
     pub(crate) mtime_ns: i64,
-    /// Seconds of the modification time, exact where `mtime_ns` is held at the end of its range.
-    mtime_seconds: i64,
+    /// The modification time, whatever it is.
+    exact_mtime_ns: i128,
     pub(crate) ctime_ns: i64,
     pub(crate) device: u64,
     pub(crate) inode: u64,
@@ -41,18 +42,16 @@ pub(crate) struct FileMetadata {
 }
 
 impl FileMetadata {
-    /// The modification time in the width of a pax header. Where the nanoseconds since 1970 do not fit 64 bits, whole seconds.
+    /// The modification time in the width of a pax header.
     pub(crate) fn exact_mtime_ns(&self) -> i128 {
-        match self.mtime_ns {
-            i64::MIN | i64::MAX => i128::from(self.mtime_seconds) * 1_000_000_000,
-            fits => fits.into(),
-        }
+        self.exact_mtime_ns
     }
 
     pub(crate) fn new(stat: &Stat) -> Self {
         let file_type = FileType::from_raw_mode(stat.st_mode);
-        // Times beyond the years 1677 to 2262 are held at the ends of that range.
-        let nanoseconds = |seconds: i64, part: i64| seconds.saturating_mul(1_000_000_000).saturating_add(part);
+        let nanoseconds = |seconds: i64, part: i64| i128::from(seconds) * 1_000_000_000 + i128::from(part);
+        let held = |ns: i128| ns.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+        let exact_mtime_ns = nanoseconds(stat.st_mtime, stat.st_mtime_nsec as i64);
         let size = if file_type == FileType::RegularFile { u64::try_from(stat.st_size).unwrap_or(0) } else { 0 };
         Self {
             file_type,
@@ -60,9 +59,9 @@ impl FileMetadata {
             uid: stat.st_uid,
             gid: stat.st_gid,
             size,
-            mtime_seconds: stat.st_mtime,
-            mtime_ns: nanoseconds(stat.st_mtime, stat.st_mtime_nsec as i64),
-            ctime_ns: nanoseconds(stat.st_ctime, stat.st_ctime_nsec as i64),
+            mtime_ns: held(exact_mtime_ns),
+            exact_mtime_ns,
+            ctime_ns: held(nanoseconds(stat.st_ctime, stat.st_ctime_nsec as i64)),
             device: stat.st_dev,
             inode: stat.st_ino,
             link_count: stat.st_nlink,
