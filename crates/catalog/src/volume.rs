@@ -140,6 +140,13 @@ impl Catalog {
         Ok(volume)
     }
 
+    /// Notes that the key of a tag was destroyed, for those who ask without opening the key store.
+    pub fn key_destroyed(&mut self, tag: &KeyTag, destroyed_ns: i64) -> Result<(), CatalogError> {
+        let note = "UPDATE volumes SET key_destroyed_ns = ?2 WHERE key_tag = ?1 AND key_destroyed_ns IS NULL";
+        self.db.execute(note, params![tag.0, destroyed_ns])?;
+        Ok(())
+    }
+
     /// The volume of a barcode.
     pub fn volume(&self, volser: &Volser) -> Result<Option<Volume>, CatalogError> {
         find(&self.db, volser)

@@ -49,10 +49,8 @@ impl Catalog {
     /// ever was; so only the one process that writes may call it, and no object of its own may be on the way.
     pub fn want_copies(&mut self, wanted: &[(ObjectId, u8, &str)]) -> Result<(), CatalogError> {
         let transaction = self.write()?;
-        transaction.execute(
-            "DELETE FROM wanted_copies WHERE whole = 0 AND object NOT IN (SELECT object FROM objects)",
-            [],
-        )?;
+        transaction
+            .execute("DELETE FROM wanted_copies WHERE whole = 0 AND object NOT IN (SELECT object FROM objects)", [])?;
         for (object, copy, pool) in wanted {
             want(&transaction, *object, *copy, pool)?;
         }
@@ -73,6 +71,18 @@ impl Catalog {
              ORDER BY started_ns, object, copy"
         ))?;
         Ok(statement.query_map([], wanted_row)?.collect::<Result<_, _>>()?)
+    }
+
+    /// Complete objects of which a copy is known to be whole and no key of its volumes is known to be destroyed, by id. One pass
+    /// over all copies.
+    pub fn readable_objects(&self) -> Result<Vec<ObjectId>, CatalogError> {
+        let mut statement = self.db.prepare_cached(
+            "SELECT DISTINCT object FROM
+                 (SELECT object FROM wanted_copies JOIN copies USING (object, copy) JOIN volumes USING (volume)
+                  WHERE whole = 1 GROUP BY object, copy HAVING count(key_destroyed_ns) = 0)
+             JOIN objects USING (object) WHERE complete AND expired_ns IS NULL ORDER BY object",
+        )?;
+        Ok(statement.query_map([], |row| row.get(0).map(ObjectId))?.collect::<Result<_, _>>()?)
     }
 
     /// Keeps that a copy holds all of its object. One that did not end stays as it is.

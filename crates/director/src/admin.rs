@@ -8,7 +8,7 @@ use capstan_tape::{Changer, ElementAddress, EncryptionState};
 
 use crate::append::{create_cartridge, label_volume};
 use crate::desk::{Desk, is_drive};
-use crate::repair::missing_ranges;
+use crate::repair::{missing_ranges, stream_lengths};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
@@ -96,6 +96,7 @@ impl Site {
             checkpoint_lbn: 0,
             labelled_ns: None,
             recycled: known.recycled + 1,
+            key_destroyed_ns: None,
             ..known
         };
         let lost = locked(&self.catalog).relabelled(&row)?;
@@ -218,16 +219,13 @@ impl Site {
 
 /// Whether a volume holds something of an object that no other volume does: another copy may be only part of one.
 fn holds_alone(catalog: &Catalog, object: &Object, volser: &Volser) -> Result<bool, DirectorError> {
-    let parts: Vec<_> = catalog.parts(object.id)?.iter().map(|part| (part.connection, part.valid_len)).collect();
-    let extents = catalog.extents(object.id, None)?;
+    let (parts, extents) = (stream_lengths(catalog, object.id)?, catalog.extents(object.id, None)?);
     let lacking = |left: &dyn Fn(&Extent) -> bool| {
         // What counts is whether any copy has it: all are taken as one.
         let one = extents.iter().filter(|extent| left(extent)).map(|extent| Extent { copy: 1, ..extent.clone() });
-        missing_ranges(&parts, &one.collect::<Vec<_>>(), object.chunk_len)
+        missing_ranges(1, &parts, &one.collect::<Vec<_>>(), object.chunk_len)
     };
-    let left = |extent: &Extent| extent.volser != *volser;
-    let none_left = !extents.iter().any(left) && extents.iter().any(|extent| extent.record.plain_len > 0);
-    Ok(none_left || lacking(&left) != lacking(&|_| true))
+    Ok(lacking(&|extent| extent.volser != *volser) != lacking(&|_| true))
 }
 
 fn stands_alone(dependents: &[ObjectId], expirable: &[Object]) -> bool {

@@ -130,6 +130,7 @@ pub(crate) fn label_volume(
         labelled_ns: Some(now_ns),
         written_ns: None,
         recycled,
+        key_destroyed_ns: None,
         ..known
     };
     locked(&desk.catalog).relabelled(&row)?;

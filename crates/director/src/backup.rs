@@ -9,7 +9,7 @@ use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, Pool};
 use capstan_format::{EntryFlags, ObjectId, ObjectKind, ObjectRecord, ObjectState, SessionRecord};
 use capstan_mover::{
     Baseline, Bottleneck, CheckpointBounds, Connection, CopyHost, DeviceSource, ExtentBounds, Metadata, Meters,
-    MoverError, PackOptions, Progress, Session, SessionOptions, SourceReport, StreamSource, Totals, TreeOptions,
+    PackOptions, Progress, RestoreWatch, Session, SessionOptions, SourceReport, StreamSource, Totals, TreeOptions,
     TreeSource,
 };
 use uuid::{ContextV7, Timestamp, Uuid};
@@ -18,6 +18,7 @@ use crate::append::{AppendHost, Known, Shortfall, catch_up_pool, is_copy_pool};
 use crate::baseline::{BaselineBuilder, StateBaseline};
 use crate::desk::Desk;
 use crate::null::NullHost;
+use crate::repair::is_all_there;
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
@@ -170,6 +171,13 @@ impl Site {
             known = catch_up_pool(&desk, &request.pool)?;
         }
         let jobs = self.jobs(request, &pools[0], known)?;
+        if request.target == Target::Pool {
+            // Before the first block, so that a copy that fails before its first checkpoint is made later.
+            let each =
+                jobs.iter().flat_map(|job| (1u8..).zip(&pools).map(|(copy, pool)| (job.record.object, copy, pool)));
+            let wanted: Vec<_> = each.map(|(object, copy, pool)| (object, copy, pool.name.as_str())).collect();
+            locked(&self.catalog).want_copies(&wanted)?;
+        }
         let hosts: Vec<Box<dyn CopyHost>> = match request.target {
             Target::Null => vec![Box::new(NullHost::new(self.clock))],
             Target::Pool => {
@@ -213,20 +221,18 @@ impl Site {
             }
         }
         if let Some(error) = first_failure.filter(|_| failed_copies.len() == copies) {
-            return Err(match error {
-                // The cause speaks for itself where it is the director's own: no volume, no key, no space.
-                MoverError::Host(cause) => match cause.downcast::<DirectorError>() {
-                    Ok(own) => *own,
-                    Err(other) => DirectorError::CopiesFailed(MoverError::Host(other)),
-                },
-                other => DirectorError::CopiesFailed(other),
-            });
+            return Err(DirectorError::of_copy(error));
         }
         self.seal_complete()?;
-        if copies > 1 && failed_copies.is_empty() && !watch.stop.load(Ordering::Relaxed) {
-            // An earlier run may have been killed between the flushes of its copies. This run's objects are whole whether or
-            // not those can be mended now: what could not be was said.
-            let _ = self.repair_copies();
+        if request.target == Target::Pool {
+            if failed_copies.is_empty() && !watch.stop.load(Ordering::Relaxed) {
+                // An earlier run may have lost a copy, or been killed between the flushes of its copies. This run's objects
+                // are whole whether or not those can be mended now: what could not be was said.
+                let repair = RestoreWatch { stop: Arc::clone(&watch.stop), ..RestoreWatch::default() };
+                let _ = self.mend_copies(&[], Shortfall::Fail, &repair);
+            } else {
+                self.look_at_copies()?;
+            }
         }
         if watch.stop.load(Ordering::Relaxed) {
             return Err(DirectorError::Interrupted);
@@ -420,6 +426,8 @@ impl Site {
                 && object.chunk_len as usize == self.config.chunk_len()
         });
         let open = match open {
+            // Its volume was erased: what it had of the source is not there to be gone on with.
+            Some(object) if !is_all_there(&catalog, &object)? => None,
             Some(object) if known == Known::NotAll || !in_pool(&catalog, object.id, &request.pool)? => {
                 let message = format!(
                     "object {} was interrupted and is not taken up: not all volumes it may be on can be read, or they are of another pool; its source is read from the beginning",

@@ -48,7 +48,13 @@ impl Site {
                 return Err(DirectorError::CopyInPool { object: object.id.to_string(), pool: pool.name });
             }
         }
-        let copy = copies.iter().map(|copy| copy.copy).max().unwrap_or(0) + 1;
+        let wanted = locked(&self.catalog).wanted_copies(object.id)?;
+        let numbers = copies.iter().map(|copy| copy.copy).chain(wanted.iter().map(|wanted| wanted.copy));
+        // A copy that was promised to this pool and never begun is the one that is made now.
+        let promised = wanted.iter().find(|wanted| wanted.pool == pool.name).map(|wanted| wanted.copy);
+        let next = numbers.max().unwrap_or(0).checked_add(1);
+        let copy = promised.or(next).ok_or_else(|| DirectorError::TooManyCopies { object: object.id.to_string() })?;
+        locked(&self.catalog).want_copies(&[(object.id, copy, &pool.name)])?;
         let desk = Desk::new(self);
         let host: Box<dyn CopyHost> = Box::new(AppendHost {
             desk: desk.clone(),
@@ -76,8 +82,9 @@ impl Site {
             session.end_object(object.id, connections, object.ended_ns)?;
         }
         for outcome in session.finish().copies {
-            outcome.map_err(DirectorError::CopiesFailed)?;
+            outcome.map_err(DirectorError::of_copy)?;
         }
+        self.look_at_copies()?;
         let mut report = moved?;
         report.copy = copy;
         report.elapsed_ns = began.elapsed().as_nanos() as u64;

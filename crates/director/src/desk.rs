@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use capstan_catalog::{Catalog, Volume, VolumeState};
 use capstan_format::{KeyTag, Volser, VolumeHeader, VolumeId};
-use capstan_keys::SealedStore;
+use capstan_keys::{KeyError, SealedStore};
 use capstan_mover::{HostError, ReadHost, VolumePlace, read_label};
 use capstan_tape::{
     Changer, ChangerError, Drive, DriveKey, ElementAddress, EncryptionState, KeySlotKind, Medium, VirtualLibrary,
@@ -131,7 +131,12 @@ impl Desk {
     /// The key of a tag, ready for the drive's key slot.
     pub(crate) fn drive_key(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, DirectorError> {
         let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let key = locked(keys).key_by_tag(volser, tag)?;
+        let found = locked(keys).key_by_tag(volser, tag);
+        if let Err(KeyError::KeyDestroyed { destroyed_ns, .. }) = &found {
+            // The catalog may be older than the destruction, or made anew since.
+            locked(&self.catalog).key_destroyed(tag, *destroyed_ns)?;
+        }
+        let key = found?;
         Ok(DriveKey { tag: *tag, algorithm: key.algorithm(), key: *key.expose() })
     }
 

@@ -163,12 +163,20 @@ pub enum DirectorError {
     #[error("stopped; files that were being written are removed, those that were finished stay")]
     RestoreInterrupted,
     /// Operator: two copies in one pool could share a volume.
-    #[error("object {object} has a copy in pool {pool} already: copy it to another pool")]
+    #[error(
+        "object {object} has a copy in pool {pool} already: copy it to another pool; `capstan repair` mends a copy that lacks something"
+    )]
     CopyInPool {
         /// The object.
         object: String,
         /// The pool.
         pool: String,
+    },
+    /// Operator: a copy's number has one byte.
+    #[error("object {object} has had 255 copies: erase volumes of copies that are not needed")]
+    TooManyCopies {
+        /// The object.
+        object: String,
     },
     /// Operator: only files have content.
     #[error("{path} is not a file with content")]
@@ -238,6 +246,17 @@ fn shortage_advice(pool: &str, shortage: &Shortage) -> String {
 }
 
 impl DirectorError {
+    /// Why a copy failed: the cause speaks for itself where it is the director's own: no volume, no key, no space.
+    pub(crate) fn of_copy(error: MoverError) -> Self {
+        match error {
+            MoverError::Host(cause) => match cause.downcast::<Self>() {
+                Ok(own) => *own,
+                Err(other) => Self::CopiesFailed(MoverError::Host(other)),
+            },
+            other => Self::CopiesFailed(other),
+        }
+    }
+
     pub(crate) fn host(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Host { what, path, source }

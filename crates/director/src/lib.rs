@@ -15,6 +15,7 @@ mod events;
 mod keys;
 mod null;
 mod pools;
+mod protection;
 mod rebuild;
 mod repair;
 mod restore;
@@ -31,14 +32,15 @@ pub use error::DirectorError;
 pub use events::{Event, Events};
 pub use keys::DestroyedKey;
 pub use pools::{Candidate, Choice, Fill, Refill, Shortage, choose_volume};
+pub use protection::Protection;
 pub use rebuild::{RebuildReport, rebuild};
-pub use repair::{MissingRange, missing_ranges};
+pub use repair::{RepairReport, RepairedCopy};
 pub use restore::{FailedFile, PassRow, RestorePlan, RestoreReport};
 pub use select::{Place, index_path, path_pattern};
 pub use site::{Clock, DEFAULT_POOL, InitOptions, Site, WriterLock};
 
 // The words of lower rooms that this room's methods speak in, so that a door needs no other room.
-pub use capstan_catalog::{Object, ObjectFilter, ObjectStatus, Pool, Volume, VolumeState};
+pub use capstan_catalog::{CopyState, Counts, Object, ObjectFilter, ObjectStatus, Pool, Volume, VolumeState};
 pub use capstan_format::{Algorithm, EntryKind, FileEntry, ObjectId, Volser};
 pub use capstan_keys::{ImportOutcome, KeyRecord, Unlock, create_key_file};
 pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};

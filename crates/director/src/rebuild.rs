@@ -64,6 +64,7 @@ pub fn rebuild(
     }
     keep_pools(&dir.join("catalog"), &site)?;
     site.seal_complete()?;
+    site.look_at_copies()?;
     let objects = locked(&site.catalog).objects(&capstan_catalog::ObjectFilter::default())?;
     for object in objects {
         match object.status {
