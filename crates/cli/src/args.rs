@@ -82,6 +82,9 @@ pub(crate) enum Command {
     /// Copy an object to another pool, demultiplexed
     #[command(after_help = "Example:\n  capstan copy /home --to-pool vault")]
     Copy(Copy),
+    /// Make copies whole that lack something, or that were promised and never made
+    #[command(after_help = "Examples:\n  capstan repair\n  capstan repair /home --wait")]
+    Repair(Repair),
     /// Make the catalog anew from the volumes alone
     #[command(after_help = "Example:\n  capstan rebuild")]
     Rebuild(Rebuild),
@@ -308,6 +311,16 @@ pub(crate) struct Copy {
     /// Pool to write the copy to
     #[arg(long, value_name = "POOL")]
     pub(crate) to_pool: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Repair {
+    /// Only copies of these objects [default: all that lack something]
+    #[arg(value_name = "OBJECT")]
+    pub(crate) objects: Vec<String>,
+    /// Wait for a volume when a pool has none, instead of failing
+    #[arg(long)]
+    pub(crate) wait: bool,
 }
 
 #[derive(Debug, Args)]

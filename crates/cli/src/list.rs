@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use capstan_director::{
-    Algorithm, DirectorError, EntryKind, Events, FileEntry, Object, ObjectFilter, ObjectStatus, Pool, Site, Volser,
-    Volume, VolumeState, index_path,
+    Algorithm, Counts, DirectorError, EntryKind, Events, FileEntry, Object, ObjectFilter, ObjectStatus, Pool,
+    Protection, Site, Volser, Volume, VolumeState, index_path,
 };
 use serde_json::{Value, json};
 
@@ -17,6 +17,9 @@ use crate::failure::Failure;
 use crate::secrets::{Need, now_ns, open};
 use crate::table::{Table, path_text};
 use crate::units;
+
+/// Objects that `status` lists one by one.
+const OBJECTS_SHOWN: usize = 10;
 
 fn silent() -> Events {
     Arc::new(|_| {})
@@ -56,12 +59,19 @@ fn status_name(object: &Object) -> &'static str {
 fn object_json(site: &Site, object: &Object) -> Result<Value, Failure> {
     let copies = site.catalog().copies(object.id).map_err(director)?;
     let whole = site.whole_copies(object)?;
+    let wanted = site.catalog().wanted_copies(object.id).map_err(director)?;
+    let promised = wanted.iter().filter(|wanted| copies.iter().all(|copy| copy.copy != wanted.copy));
+    let promised: Vec<_> = promised
+        .map(|wanted| json!({"copy": wanted.copy, "volumes": [], "whole": false, "pool": wanted.pool}))
+        .collect();
     let copies: Vec<_> = copies
         .iter()
         .map(|copy| {
             let volumes: Vec<_> = copy.volumes.iter().map(Volser::as_str).collect();
-            json!({"copy": copy.copy, "volumes": volumes, "whole": whole.contains(&copy.copy)})
+            let pool = wanted.iter().find(|wanted| wanted.copy == copy.copy).map(|wanted| &wanted.pool);
+            json!({"copy": copy.copy, "volumes": volumes, "whole": whole.contains(&copy.copy), "pool": pool})
         })
+        .chain(promised)
         .collect();
     let counts = object.counts.unwrap_or_default();
     Ok(json!({
@@ -114,6 +124,9 @@ pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failu
             let volumes: Vec<_> = copy.volumes.iter().map(Volser::as_str).collect();
             volumes.join("+") + if whole.contains(&copy.copy) { "" } else { "(part)" }
         });
+        let promised = site.catalog().wanted_copies(object.id).map_err(director)?.into_iter();
+        let promised = promised.filter(|wanted| copies.iter().all(|copy| copy.copy != wanted.copy));
+        let on = on.chain(promised.map(|wanted| format!("{}(none)", wanted.pool)));
         table.row(vec![
             short(object),
             units::time(object.started_ns),
@@ -531,19 +544,22 @@ pub(crate) fn show(cli: &Cli, args: &args::Show) -> Result<ExitCode, Failure> {
 
 pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
-    let objects = site.catalog().objects(&ObjectFilter::default()).map_err(director)?;
+    let Protection { protected, unprotected, lacking, open } = site.protection()?;
     let volumes = site.catalog().volumes().map_err(director)?;
-    let complete: Vec<_> = objects.iter().filter(|object| object.status == ObjectStatus::Complete).collect();
-    let open: Vec<_> = objects.iter().filter(|object| object.status == ObjectStatus::Open).collect();
     let suspect: Vec<_> = volumes.iter().filter(|volume| volume.state == VolumeState::Suspect).collect();
-    let files: u64 = complete.iter().map(|object| object.counts.unwrap_or_default().files).sum();
-    let bytes: u64 = complete.iter().map(|object| object.counts.unwrap_or_default().bytes).sum();
+    let sum = |count: fn(Counts) -> u64| -> u64 {
+        protected.iter().map(|object| count(object.counts.unwrap_or_default())).fold(0, u64::saturating_add)
+    };
+    let (files, bytes) = (sum(|counts| counts.files), sum(|counts| counts.bytes));
     let written: u64 = volumes.iter().map(|volume| volume.written).sum();
-    let latest = complete.first().map(|object| object.ended_ns);
+    let latest = protected.first().map(|object| object.ended_ns);
     if cli.json {
         return print_json(&json!({
             "state": site.dir(),
-            "objects_complete": complete.len(),
+            "objects_complete": protected.len() + unprotected.len(),
+            "objects_protected": protected.len(),
+            "objects_unprotected": unprotected.iter().map(|object| object.id.to_string()).collect::<Vec<_>>(),
+            "objects_lacking_a_copy": lacking.len(),
             "objects_interrupted": open.len(),
             "files": files,
             "bytes": bytes,
@@ -556,12 +572,25 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
     let mut out = stdout().lock();
     let mut line = |name: &str, value: String| writeln!(out, "{name:<12}{value}").map_err(Failure::output);
     line("state", site.dir().display().to_string())?;
-    line("protected", format!("{} objects, {} files, {}", complete.len(), units::count(files), units::bytes(bytes)))?;
+    line("protected", format!("{} objects, {} files, {}", protected.len(), units::count(files), units::bytes(bytes)))?;
     if let Some(latest) = latest {
         let ago = units::duration((now_ns() - latest) as f64 / 1e9);
         line("latest", format!("{}, {ago} ago", units::time(latest)))?;
     }
     line("volumes", format!("{}, {} written", volumes.len(), units::bytes(written)))?;
+    for object in unprotected.iter().take(OBJECTS_SHOWN) {
+        let (id, source) = (short(object), path_text(&object.source));
+        line(
+            "attention",
+            format!("object {id} of {source} cannot be restored in full: `capstan verify {id}` says why"),
+        )?;
+    }
+    if unprotected.len() > OBJECTS_SHOWN {
+        line("attention", format!("and {} more objects", unprotected.len() - OBJECTS_SHOWN))?;
+    }
+    if !lacking.is_empty() {
+        line("attention", format!("{} objects lack a copy: run `capstan repair`", lacking.len()))?;
+    }
     for object in &open {
         let source = path_text(&object.source);
         line(

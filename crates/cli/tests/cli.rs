@@ -11,7 +11,7 @@ use assert_cmd::cargo::CommandCargoExt;
 use tempfile::TempDir;
 
 /// Every command, with arguments that list or describe something where it has any.
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 23] = [
     "init",
     "backup",
     "objects",
@@ -23,6 +23,7 @@ const COMMANDS: [&str; 22] = [
     "cat",
     "verify",
     "copy",
+    "repair",
     "rebuild",
     "expire",
     "erase",
@@ -202,6 +203,43 @@ fn rebuild_keeps_pools_that_have_no_volume() {
     bench.done(&["rebuild"], 0);
     assert_eq!(bench.json(&["pools"]), before);
     bench.done(&["backup", "home"], 0);
+}
+
+/// A copy that failed before its first checkpoint was forgotten: nothing ever made it.
+#[test]
+fn repair_makes_the_copies_that_were_promised() {
+    let bench = Bench::new(&["--volumes-max", "0"]);
+    bench.done(&["label", "A00001", "--pool", "default"], 0);
+    bench.done(&["backup", "home", "--copies", "2"], 3);
+    let objects = bench.done(&["objects"], 0);
+    assert!(objects.contains("A00001 default-copy2(none)"), "{objects}");
+    let status = bench.done(&["status"], 0);
+    assert!(status.contains("1 objects lack a copy: run `capstan repair`"), "{status}");
+    assert!(bench.said(&["repair"], 5).contains("capstan label NEW --pool default-copy2"));
+    bench.done(&["label", "B00001", "--pool", "default-copy2"], 0);
+    let events = bench.done(&["repair", "home", "--json"], 0);
+    let events: Vec<serde_json::Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(events.iter().any(|event| event["event"] == "mended" && event["copy"] == 2), "{events:?}");
+    let last = events.last().unwrap();
+    assert_eq!((&last["event"], &last["copies"][0]["whole"]), (&"repaired".into(), &true.into()));
+    assert_eq!(bench.json(&["show", "home"])["copies"][1]["whole"], true);
+    let status = bench.json(&["status"]);
+    assert_eq!((&status["objects_protected"], &status["objects_lacking_a_copy"]), (&1.into(), &0.into()));
+    assert!(bench.done(&["repair"], 0).contains("every copy"));
+    assert!(bench.said(&["repair", "nothing"], 1).contains("capstan objects"));
+}
+
+/// What no key opens any more was counted as protected, and so was what stands on it.
+#[test]
+fn status_counts_what_can_be_restored() {
+    let bench = Bench::new(&[]);
+    bench.done(&["backup", "home"], 0);
+    bench.done(&["backup", "home", "--incremental", "--copies", "2"], 0);
+    assert_eq!(bench.json(&["status"])["objects_protected"], 2);
+    bench.done(&["keys", "destroy", "A00001", "--yes"], 0);
+    let status = bench.json(&["status"]);
+    assert_eq!((&status["objects_complete"], &status["objects_protected"]), (&2.into(), &0.into()));
+    assert!(bench.done(&["status"], 0).contains("cannot be restored in full"));
 }
 
 #[test]

@@ -73,14 +73,16 @@ impl Site {
         let mut options = self.session_options_for_copy(object.chunk_len as usize);
         options.first_copy = copy;
         let session = Session::start(&options, &record, vec![host], Arc::default())?;
-        session.begin_object(record_of(object))?;
-        let moved = self.move_streams(object, &session, desk, watch);
-        // The copy of an object that a run left open is as open as the object.
-        let complete = object.status == ObjectStatus::Complete;
-        if complete && moved.as_ref().is_ok_and(|report| report.lost.is_empty()) {
-            let connections = locked(&self.catalog).parts(object.id)?.len();
-            session.end_object(object.id, connections, object.ended_ns)?;
-        }
+        let moved = session.begin_object(record_of(object)).map_err(DirectorError::from).and_then(|()| {
+            let moved = self.move_streams(object, &session, desk, watch)?;
+            // The copy of an object that a run left open is as open as the object.
+            if object.status == ObjectStatus::Complete && moved.lost.is_empty() {
+                let connections = locked(&self.catalog).parts(object.id)?.len();
+                session.end_object(object.id, connections, object.ended_ns)?;
+            }
+            Ok(moved)
+        });
+        // Why the copy failed says more than that nothing could be handed to it any more.
         for outcome in session.finish().copies {
             outcome.map_err(DirectorError::of_copy)?;
         }

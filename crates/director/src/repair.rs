@@ -77,6 +77,9 @@ fn lacks(catalog: &Catalog, object: &Object, copy: u8) -> Result<Vec<MissingRang
     Ok(missing_ranges(copy, &stream_lengths(catalog, object.id)?, &extents, object.chunk_len))
 }
 
+/// Entries by connection.
+type EntriesOf = HashMap<u16, Vec<FileEntry>>;
+
 /// A wanted copy of a complete object that is not whole.
 #[derive(Debug)]
 pub(crate) struct Lack {
@@ -233,14 +236,15 @@ impl Site {
         let mut options = self.session_options_for_copy(object.chunk_len as usize);
         options.first_copy = wanted.copy;
         let session = Session::start(&options, &record, vec![host], watch.stop.clone())?;
-        session.begin_object(record_of(object))?;
-        let moved = ranges.iter().try_for_each(|missing| {
-            let own = entries.get_mut(&missing.connection).map(|own| take_of(own, &missing.range)).unwrap_or_default();
-            self.copy_range_of(object, wanted.copy, &session, desk.clone(), missing, own, watch)
+        let moved = session.begin_object(record_of(object)).map_err(DirectorError::from).and_then(|()| {
+            for missing in &ranges {
+                let own = entries.get_mut(&missing.connection);
+                let own = own.map(|own| take_of(own, &missing.range)).unwrap_or_default();
+                self.copy_range_of(object, wanted.copy, &session, desk.clone(), missing, own, watch)?;
+            }
+            Ok(session.end_object(object.id, ranges.len(), object.ended_ns)?)
         });
-        if moved.is_ok() {
-            session.end_object(object.id, ranges.len(), object.ended_ns)?;
-        }
+        // Why the copy failed says more than that nothing could be handed to it any more.
         for outcome in session.finish().copies {
             outcome.map_err(DirectorError::of_copy)?;
         }
@@ -260,10 +264,10 @@ impl Site {
         &self,
         object: &Object,
         missing: &[MissingRange],
-    ) -> Result<(Vec<MissingRange>, HashMap<u16, Vec<FileEntry>>), DirectorError> {
+    ) -> Result<(Vec<MissingRange>, EntriesOf), DirectorError> {
         let catalog = locked(&self.catalog);
         let mut ranges = missing.to_vec();
-        let mut entries: HashMap<u16, Vec<FileEntry>> = HashMap::new();
+        let mut entries = EntriesOf::new();
         for entry in catalog.index(object.id)?.iter() {
             let entry = entry?;
             let end = entry.offset + entry.member_len;

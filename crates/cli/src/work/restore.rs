@@ -269,7 +269,8 @@ fn verify_object(cli: &Cli, display: &Display, site: &Site, object: &Object) -> 
         show_failures(display, report);
         if report.behind > 0 {
             let paths = units::count(report.behind);
-            display.warn(&format!("copy {copy} lacks {paths} paths that another copy holds: the next backup mends it"));
+            display
+                .warn(&format!("copy {copy} lacks {paths} paths that another copy holds: `capstan repair` mends it"));
         }
         show_verified(cli, &format!("object {}, copy {copy}", short(object)), report);
     }
