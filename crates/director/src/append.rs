@@ -146,7 +146,8 @@ pub(crate) fn label_volume(
 
 /// Checkpoints on the volume that the catalog lacks: a run was killed between flush and commit.
 ///
-/// Also finds that the volume ends before its last checkpoint as the catalog knows it, which bars it from being written.
+/// Also finds that the volume is not what the catalog thinks: that it ends before its last checkpoint as the catalog knows it,
+/// or that its checkpoints do not lead back to that one. Either bars it from being written.
 pub(crate) fn catch_up(
     desk: &Desk,
     volume: &mut InDrive,
@@ -172,10 +173,16 @@ pub(crate) fn catch_up(
     let append_lbn = last.lbn + 2;
     let mut missing = Vec::new();
     let mut at = Some(last);
-    while let Some(found) = at.filter(|found| found.lbn > known.checkpoint_lbn) {
+    while let Some(found) = at.take_if(|found| found.lbn > known.checkpoint_lbn) {
         let previous = found.checkpoint.previous_lbn;
         missing.push(found);
         at = if previous > 0 { Some(reader.checkpoint(previous)?) } else { None };
+    }
+    if at.map_or(0, |found| found.lbn) != known.checkpoint_lbn {
+        let lbn = known.checkpoint_lbn;
+        let reason =
+            format!("its checkpoints do not lead back to the one at block {lbn}: it was written by somebody else");
+        return Err(DirectorError::VolumeDiffers { volser, reason });
     }
     for found in missing.iter().rev() {
         let part = reader.catalog_part(found)?;
@@ -228,15 +235,14 @@ pub(crate) fn catch_up_pool(desk: &Desk, pool: &str) -> Result<Known, DirectorEr
                 desk.dismount(volume.drive, volume.number, &known.volser)?;
                 caught_up
             }
-            Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked | DirectorError::Changer(_))) => {
-                return Err(error);
-            }
             // A run was killed before the label was written: nothing can be on it, and it will be labelled again.
-            Err(_) if known.checkpoint_lbn == 0 => continue,
+            Err(error) if known.checkpoint_lbn == 0 && error.blames_volume() => continue,
             Err(error) => Err(error),
         };
         match caught_up {
             Ok(_) => {}
+            // A full disk, a catalog that cannot be written: no fault of the volume, and no run can go on.
+            Err(error) if !error.blames_volume() => return Err(error),
             Err(_) if known.state == VolumeState::Suspect => all = Known::NotAll,
             Err(DirectorError::VolumeDiffers { volser, reason }) => {
                 set_aside(desk, volser, reason)?;
@@ -403,11 +409,9 @@ impl AppendHost {
         let Some(life) = known.id else { return Err(differs("the catalog knows no life of it".to_owned())) };
         let mut volume = match self.desk.mount_known(volser, life) {
             Ok(volume) => volume,
+            Err(error) if error.blames_volume() => return Err(differs(error.to_string())),
             // Without its key no volume can be written: that is for the operator to mend, not a fault of the volume.
-            Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked | DirectorError::Changer(_))) => {
-                return Err(error);
-            }
-            Err(error) => return Err(differs(error.to_string())),
+            Err(error) => return Err(error),
         };
         let checked = self.may_append(&mut volume, &known, life);
         match checked {
@@ -433,7 +437,8 @@ impl AppendHost {
         }
         catch_up(&self.desk, volume, known, life).map_err(|error| match error {
             DirectorError::VolumeDiffers { .. } => error,
-            other => differs(other.to_string()),
+            other if other.blames_volume() => differs(other.to_string()),
+            other => other,
         })
     }
 }

@@ -438,8 +438,22 @@ impl Site {
             }
             other => other,
         };
-        if let Some(object) = open {
-            let first_connection = catalog.parts(object.id)?.iter().map(|part| part.connection + 1).max().unwrap_or(0);
+        let open = match open {
+            Some(object) => {
+                let used = catalog.parts(object.id)?.iter().map(|part| part.connection).max();
+                let next = next_connection(used, request.connections);
+                if next.is_none() {
+                    let message = format!(
+                        "object {} was interrupted so often that it has no numbers left for streams: its source is read from the beginning",
+                        object.id
+                    );
+                    (self.events)(Event::Notice { message });
+                }
+                next.map(|first_connection| (object, first_connection))
+            }
+            None => None,
+        };
+        if let Some((object, first_connection)) = open {
             drop(catalog);
             let baseline = Some(self.baseline(object.id)?);
             let record = record_of(&object);
@@ -583,6 +597,13 @@ fn in_pool(catalog: &Catalog, object: ObjectId, pool: &str) -> Result<bool, Dire
     Ok(true)
 }
 
+/// The number that a resumed object's next connections begin with; `None` if there are not enough above those that were used.
+fn next_connection(used: Option<u16>, connections: u16) -> Option<u16> {
+    let first = used.map_or(Some(0), |last| last.checked_add(1))?;
+    // The numbers of all connections, less the one it begins with.
+    first.checked_add(connections.max(1) - 1).map(|_| first)
+}
+
 pub(crate) fn record_of(object: &Object) -> ObjectRecord {
     ObjectRecord {
         object: object.id,
@@ -621,4 +642,18 @@ pub(crate) fn explain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_numbered_on_until_the_numbers_are_used_up() {
+        assert_eq!(next_connection(None, 8), Some(0));
+        assert_eq!(next_connection(Some(7), 8), Some(8));
+        assert_eq!(next_connection(Some(u16::MAX - 8), 8), Some(u16::MAX - 7));
+        assert_eq!(next_connection(Some(u16::MAX - 7), 8), None);
+        assert_eq!(next_connection(Some(u16::MAX), 1), None);
+    }
 }

@@ -230,6 +230,11 @@ pub enum DirectorError {
     },
 }
 
+/// Whether the catalog refused what a volume's catalog part says: the checkpoints before it are none the worse.
+pub(crate) fn refuses_part(error: &CatalogError) -> bool {
+    matches!(error, CatalogError::PartRefused { .. } | CatalogError::PartDamaged { .. } | CatalogError::TooLarge { .. })
+}
+
 fn shortage_text(shortage: &Shortage) -> String {
     format!(
         "{} full, {} not to be written, {} not in the library, {} in use",
@@ -246,6 +251,24 @@ fn shortage_advice(pool: &str, shortage: &Shortage) -> String {
 }
 
 impl DirectorError {
+    /// Whether it is a matter of the volume in the drive, as what was read from it or its drive says; and not of the catalog,
+    /// the keys, the robot or the host, which are no reason to set a volume aside.
+    pub(crate) fn blames_volume(&self) -> bool {
+        match self {
+            Self::VolumeDiffers { .. } | Self::Volume { .. } | Self::Drive(_) => true,
+            Self::Catalog(error) => refuses_part(error),
+            Self::Mover(error) => match error {
+                MoverError::Drive { .. }
+                | MoverError::Format { .. }
+                | MoverError::Misplaced { .. }
+                | MoverError::OtherVolume { .. }
+                | MoverError::NotLabelled { .. } => true,
+                MoverError::Compression(_) | MoverError::Thread(_) | MoverError::Stopped | MoverError::Host(_) => false,
+            },
+            _ => false,
+        }
+    }
+
     /// Why a copy failed: the cause speaks for itself where it is the director's own: no volume, no key, no space.
     pub(crate) fn of_copy(error: MoverError) -> Self {
         match error {
