@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use capstan_catalog::{Catalog, CatalogError, CopyState, ObjectFilter, ObjectStatus, Recorded};
-use capstan_format::{EntryKind, FileEntry, ObjectId, ObjectRecord, ObjectState};
+use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, ObjectRecord, ObjectState};
 use tape::{Random, Tape, Written, catalog, object, object_id, part};
 
 /// Entries by directory and name, as an index orders them.
@@ -46,9 +46,15 @@ fn history(random: &mut Random, count: u64) -> History {
                 let any = random.entry(connection, offset);
                 // No file is longer; a part that says otherwise is refused, which volumes.rs tests.
                 let size = any.size.min(i64::MAX.cast_unsigned());
-                let entry = FileEntry { size, member_len: 1024 * (1 + random.below(3)), ..any };
+                let mut entry = FileEntry { size, member_len: 1024 * (1 + random.below(3)), ..any };
+                // Not two at one place: which of them is the later read nobody could tell.
+                if random.chance(4) && run.last().is_none_or(|last| last.member_len > 0) {
+                    let kind = if random.chance(4) { EntryKind::Directory } else { EntryKind::File };
+                    entry = FileEntry { kind, flags: EntryFlags::UNREADABLE, member_len: 0, link: Vec::new(), ..entry };
+                }
                 let best = model.entry(key(&entry.path)).or_insert_with(|| entry.clone());
-                if (entry.connection, entry.offset) > (best.connection, best.offset) {
+                let place = |entry: &FileEntry| (entry.connection, entry.offset, entry.member_len);
+                if place(&entry) > place(best) {
                     *best = entry.clone();
                 }
                 run.push(entry);
@@ -118,15 +124,26 @@ fn index_bytes(dir: &Path, object: ObjectId) -> Vec<u8> {
     std::fs::read(file).unwrap()
 }
 
-/// The state of an object: the chain up to it, later wins, deleted is gone.
-fn state(objects: &[(ObjectId, Entries)]) -> BTreeMap<(Vec<u8>, Vec<u8>), (ObjectId, FileEntry)> {
-    let mut state = BTreeMap::new();
+/// An entry of a state: the object that holds it, and the one that could not read it later.
+type Held = (ObjectId, FileEntry, Option<ObjectId>);
+
+/// The state of an object: the chain up to it, later wins, deleted is gone, what could not be read is as it was before.
+fn state(objects: &[(ObjectId, Entries)]) -> BTreeMap<(Vec<u8>, Vec<u8>), Held> {
+    let unread = |entry: &FileEntry| entry.flags.0 & EntryFlags::UNREADABLE.0 != 0 && entry.member_len == 0;
+    let is_directory = |entry: &FileEntry| entry.kind == EntryKind::Directory;
+    let mut state: BTreeMap<_, Held> = BTreeMap::new();
     for (object, entries) in objects {
         for (key, entry) in entries {
-            state.insert(key.clone(), (*object, entry.clone()));
+            let before = state.get_mut(key).filter(|(_, before, _)| {
+                before.kind != EntryKind::Deleted && !unread(before) && is_directory(before) == is_directory(entry)
+            });
+            match before.filter(|_| unread(entry)) {
+                Some((_, _, later)) => *later = Some(*object),
+                None => drop(state.insert(key.clone(), (*object, entry.clone(), None))),
+            }
         }
     }
-    state.retain(|_, (_, entry)| entry.kind != EntryKind::Deleted);
+    state.retain(|_, (_, entry, _)| entry.kind != EntryKind::Deleted);
     state
 }
 
@@ -137,17 +154,17 @@ fn check(catalog: &Catalog, history: &History, random: &mut Random) {
         assert_eq!(listed, entries.values().cloned().collect::<Vec<_>>());
         let merged = catalog.state(*object).unwrap();
         let expected = state(&history.objects[..=at]);
-        let listed: Vec<_> = merged.iter().map(|entry| entry.unwrap()).map(|it| (it.object, it.entry)).collect();
+        let listed: Vec<_> = merged.iter().map(|it| it.unwrap()).map(|it| (it.object, it.entry, it.unread)).collect();
         assert_eq!(listed, expected.values().cloned().collect::<Vec<_>>());
         for _ in 0..10 {
             let path = random.path();
-            let found = merged.get(&path).unwrap().map(|it| (it.object, it.entry));
+            let found = merged.get(&path).unwrap().map(|it| (it.object, it.entry, it.unread));
             assert_eq!(found.as_ref(), expected.get(&key(&path)));
             let children: Vec<_> = merged.children(&path).map(|it| it.unwrap().entry.path).collect();
             let expected_children: Vec<_> = expected
                 .iter()
                 .filter(|((dir, _), _)| *dir == path)
-                .map(|(_, (_, entry))| entry.path.clone())
+                .map(|(_, (_, entry, _))| entry.path.clone())
                 .collect();
             assert_eq!(children, expected_children);
             let versions: Vec<_> =
