@@ -11,7 +11,7 @@ Exit codes:
   0    done
   1    failed; the message says what to do
   2    the command line is wrong
-  3    done, but some files could not be read, or some data could not be given back: they are listed
+  3    done, but some files could not be read, or some data could not be given back as it was: they are listed
   4    keys: wrong passphrase, missing or destroyed key, tampered key store
   5    no volume to write to
   6    another capstan is writing in this state directory

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use capstan_director::{
-    Algorithm, Counts, DirectorError, EntryKind, Events, FileEntry, Object, ObjectFilter, ObjectStatus, Pool,
-    Protection, Site, Volser, Volume, VolumeState, index_path,
+    Algorithm, Counts, DirectorError, EntryFlags, EntryKind, Events, FileEntry, Object, ObjectFilter, ObjectStatus,
+    Pool, Protection, Site, StateEntry, Volser, Volume, VolumeState, index_path,
 };
 use serde_json::{Value, json};
 
@@ -253,6 +253,15 @@ fn entry_row(entry: &FileEntry) -> Vec<String> {
 
 const ENTRY_HEADS: [&str; 7] = ["mode", ">uid", ">gid", ">size", "modified", "flags", "path"];
 
+/// The entry of a state. One that is older than the state, because the path could not be read since, says so by its flag.
+fn listed(entry: StateEntry) -> FileEntry {
+    let StateEntry { mut entry, unread, .. } = entry;
+    if unread.is_some() {
+        entry.flags = entry.flags.with(EntryFlags::UNREADABLE);
+    }
+    entry
+}
+
 pub(crate) fn ls(cli: &Cli, args: &args::Ls) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
     let (object, path) = split_place(&site, &args.place, None)?;
@@ -261,11 +270,11 @@ pub(crate) fn ls(cli: &Cli, args: &args::Ls) -> Result<ExitCode, Failure> {
     let mut entries = Vec::new();
     let found = if args.recursive { state.subtree(&path) } else { state.children(&path) };
     for entry in found {
-        entries.push(entry.map_err(director)?.entry);
+        entries.push(listed(entry.map_err(director)?));
     }
     if entries.is_empty() {
         match state.get(&path).map_err(director)? {
-            Some(entry) => entries.push(entry.entry),
+            Some(entry) => entries.push(listed(entry)),
             None => {
                 return Err(Failure::Director(DirectorError::UnknownPath {
                     object: short(&object),

@@ -293,17 +293,24 @@ fn after_its_key_is_destroyed_every_command_says_that_the_data_is_gone() {
     bench.done(&["backup", "home"], 0);
     assert!(bench.said(&["keys", "destroy", "A00001"], 2).contains("gone for good"));
     assert!(bench.done(&["keys", "destroy", "A00001", "--yes"], 0).contains("gone for good"));
+    let sentence = bench.said(&["verify", "A00001"], 4);
+    let sentence = sentence.trim_start_matches("capstan: ").trim_end();
+    assert!(sentence.starts_with("key ") && sentence.contains("gone for good"), "{sentence}");
+    bench.done(&["pools", "add", "vault"], 0);
+    let letter = format!("home:{}/letters/ada.txt", bench.source_text());
     for (args, code) in [
-        (&["restore", "home", "--to", "back"][..], 3),
-        (&["verify", "home"], 3),
-        (&["verify", "A00001"], 4),
-        (&["cat", "home"], 1),
+        (&["restore", "home", "--dry-run"][..], 0),
+        (&["restore", "home", "--to", "back"], 4),
+        (&["verify", "home"], 4),
+        (&["cat", "home"], 4),
+        (&["cat", &letter], 4),
+        (&["copy", "home", "--to-pool", "vault"], 4),
         (&["backup", "home"], 4),
-        (&["keys", "list"], 0),
     ] {
         let said = bench.said(args, code);
-        assert!(said.contains("gone for good"), "capstan {args:?} said:\n{said}");
+        assert!(said.contains(sentence), "capstan {args:?} said:\n{said}and not\n{sentence}");
     }
+    assert!(bench.said(&["keys", "list"], 0).contains("gone for good"));
 }
 
 /// A copy that could not be read once passed for a copy, and its original for one that could be written over.
@@ -313,9 +320,26 @@ fn a_copy_of_nothing_does_not_free_the_original() {
     bench.done(&["backup", "home"], 0);
     bench.done(&["keys", "destroy", "A00001", "--yes"], 0);
     bench.done(&["pools", "add", "vault"], 0);
-    bench.done(&["copy", "home", "--to-pool", "vault"], 3);
+    bench.done(&["copy", "home", "--to-pool", "vault"], 4);
     assert!(bench.done(&["objects"], 0).contains("A00002(part)"));
     assert!(bench.said(&["label", "A00001"], 1).contains("last copy"));
+}
+
+#[test]
+fn what_is_lost_by_force_is_named() {
+    let bench = Bench::new(&[]);
+    // Two copies begin at once; which of them made which volume would be chance.
+    bench.done(&["label", "A00001", "--pool", "default"], 0);
+    bench.done(&["backup", "home", "--copies", "2"], 0);
+    bench.done(&["backup", "home/letters"], 0);
+    let said = bench.said(&["erase", "A00001", "--yes"], 1);
+    assert!(said.contains("1 objects"), "{said}");
+    let said = bench.said(&["erase", "A00001", "--yes", "--force"], 0);
+    assert!(said.contains("of 1 objects") && said.contains("home/letters,"), "{said}");
+    let events = bench.done(&["label", "A00002", "--force", "--json"], 0);
+    let events: Vec<serde_json::Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lost = events.iter().find(|event| event["event"] == "overwritten").unwrap();
+    assert_eq!(lost["gone"].as_array().unwrap().len(), 1, "{lost}");
 }
 
 #[test]

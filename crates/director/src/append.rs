@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use capstan_catalog::{CheckpointSeen, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
+use capstan_catalog::{CheckpointSeen, LostCopy, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
 use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeHeader, VolumeId};
 use capstan_mover::{
     Commit, CopyHost, FIRST_SESSION_LBN, FoundCheckpoint, HostError, Mounted, VolumeEnd, VolumeReader, write_label,
@@ -88,13 +88,13 @@ pub(crate) fn create_cartridge(desk: &Desk, volser: &Volser, capacity_bytes: u64
     Ok(())
 }
 
-/// Gives a volume a new life in a pool: new key, label, catalog row. What it held before is gone.
+/// Gives a volume a new life in a pool: new key, label, catalog row. What it held before is gone: copies of these objects.
 pub(crate) fn label_volume(
     desk: &Desk,
     volume: &mut InDrive,
     pool: Option<&Pool>,
     block_len_max: u32,
-) -> Result<VolumeId, DirectorError> {
+) -> Result<(VolumeId, Vec<LostCopy>), DirectorError> {
     let (volser, now_ns) = (volume.volser.clone(), desk.now_ns());
     let known = locked(&desk.catalog).volume(&volser)?.unwrap_or_else(|| Volume::blank(volser.clone()));
     let recycled = if known.id.is_some() { known.recycled + 1 } else { known.recycled };
@@ -133,7 +133,7 @@ pub(crate) fn label_volume(
         key_destroyed_ns: None,
         ..known
     };
-    locked(&desk.catalog).relabelled(&row)?;
+    let lost = locked(&desk.catalog).relabelled(&row)?;
     write_label(volume.drive.as_mut(), &header)?;
     if let (Some(key), Some(keys)) = (key, desk.keys.as_deref()) {
         locked(keys).activate(&volser, &key.tag, now_ns)?;
@@ -141,7 +141,7 @@ pub(crate) fn label_volume(
     volume.medium = volume.drive.medium()?;
     let pool = header.pool;
     (desk.events)(Event::Labelled { volser, pool, recycled });
-    Ok(life)
+    Ok((life, lost))
 }
 
 /// Checkpoints on the volume that the catalog lacks: a run was killed between flush and commit.
@@ -369,7 +369,7 @@ impl AppendHost {
         let prepared = self.only_known(&mut volume, &known).and_then(|append_lbn| match (append_lbn, known.id) {
             (Some(append_lbn), Some(life)) => Ok((life, append_lbn)),
             _ => {
-                let life = label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max())?;
+                let (life, _) = label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max())?;
                 Ok((life, FIRST_SESSION_LBN))
             }
         });

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, Pool};
+use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, Pool, StateEntry};
 use capstan_format::{EntryFlags, ObjectId, ObjectKind, ObjectRecord, ObjectState, SessionRecord};
 use capstan_mover::{
     Baseline, Bottleneck, CheckpointBounds, Connection, CopyHost, DeviceSource, ExtentBounds, Metadata, Meters,
@@ -478,12 +478,11 @@ impl Site {
         let unsteady = EntryFlags::GREW.with(EntryFlags::SHRANK).with(EntryFlags::CHANGED).0;
         let lost = EntryFlags::VANISHED.with(EntryFlags::UNREADABLE).0;
         for entry in state.iter() {
-            let entry = entry?.entry;
-            if entry.flags.0 & lost != 0 {
-                continue;
-            }
-            // What was in use when it was read is read again, whatever it looks like now.
-            let change = if entry.flags.0 & unsteady != 0 { !entry.change } else { entry.change };
+            let StateEntry { entry, unread, .. } = entry?;
+            // What was in use when it was read, or could not be read at all, is read again, whatever it looks like now; and is
+            // missed if it is gone, so that no older version of it comes back.
+            let again = unread.is_some() || entry.flags.0 & (unsteady | lost) != 0;
+            let change = if again { !entry.change } else { entry.change };
             builder.push(&entry.path, &Metadata { size: entry.size, mtime_ns: entry.mtime_ns, change });
         }
         Ok(builder.finish(Box::new(move |found| {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use capstan_catalog::{Object, ObjectStatus};
-use capstan_format::{FileEntry, SessionRecord};
+use capstan_format::{FileEntry, SessionRecord, Volser};
 use capstan_mover::{
     Connection, CopyHost, Damage, RestoreWatch, Session, StreamSink, WantedMember, plan_reads, read_streams,
 };
@@ -20,7 +20,7 @@ use crate::select::{Layout, locate_streams};
 use crate::site::{Site, locked};
 
 /// How an object copy ended.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct CopyReport {
     /// The copy's number.
     pub copy: u8,
@@ -30,6 +30,8 @@ pub struct CopyReport {
     pub bytes: u64,
     /// Blocks that no copy gives; the new copy ends before the first.
     pub lost: Vec<Damage>,
+    /// Volumes that no key opens, and why. Another copy may have stood in for them.
+    pub without_key: Vec<(Volser, DirectorError)>,
     /// How long it took.
     pub elapsed_ns: u64,
 }
@@ -107,7 +109,7 @@ impl Site {
             (catalog.parts(object.id)?, entries?)
         };
         entries.sort_by_key(|entry| (entry.connection, entry.offset + entry.member_len));
-        let mut report = CopyReport { copy: 0, blocks: 0, bytes: 0, lost: Vec::new(), elapsed_ns: 0 };
+        let mut report = CopyReport::default();
         let mut host = ReadDesk::new(desk);
         for part in parts {
             let mut sink = session.connection(object.id, part.connection);
@@ -137,10 +139,11 @@ impl Site {
             }
             match failure {
                 None => sink.finish().map_err(|error| DirectorError::Output { reason: explain(&error) })?,
-                Some(_) if !report.lost.is_empty() => return Ok(report),
-                Some(reason) => return Err(DirectorError::Output { reason }),
+                Some(_) if !report.lost.is_empty() => break,
+                Some(reason) => return Err(host.why_not(reason)),
             }
         }
+        report.without_key = host.without_key;
         Ok(report)
     }
 }

@@ -13,6 +13,7 @@ use capstan_tape::{
 };
 use rustix::fs::{FlockOperation, flock};
 
+use crate::backup::explain;
 use crate::site::{Clock, Site, locked};
 use crate::{DirectorError, Event, Events};
 
@@ -186,17 +187,38 @@ impl Desk {
 pub(crate) struct ReadDesk {
     desk: Desk,
     numbers: Vec<(Volser, u32)>,
+    /// Volumes that no key opens, each once, and why: what is read says so in words only.
+    pub(crate) without_key: Vec<(Volser, DirectorError)>,
 }
 
 impl ReadDesk {
     pub(crate) fn new(desk: Desk) -> Self {
-        Self { desk, numbers: Vec::new() }
+        Self { desk, numbers: Vec::new(), without_key: Vec::new() }
+    }
+}
+
+impl ReadDesk {
+    /// Why something was not read: the key that is not there, if it is that.
+    pub(crate) fn why_not(mut self, reason: String) -> DirectorError {
+        match self.without_key.is_empty() {
+            true => DirectorError::Output { reason },
+            false => self.without_key.swap_remove(0).1,
+        }
     }
 }
 
 impl ReadHost for ReadDesk {
     fn mount(&mut self, place: &VolumePlace) -> Result<Box<dyn Drive>, HostError> {
-        let volume = self.desk.mount_known(&place.volser, place.volume)?;
+        let volume = match self.desk.mount_known(&place.volser, place.volume) {
+            Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked)) => {
+                let text = explain(&error);
+                if self.without_key.iter().all(|(volser, _)| *volser != place.volser) {
+                    self.without_key.push((place.volser.clone(), error));
+                }
+                return Err(text.into());
+            }
+            other => other?,
+        };
         let now_ns = self.desk.now_ns();
         locked(&self.desk.catalog).update_volume(&place.volser, |known| {
             known.mounts += 1;

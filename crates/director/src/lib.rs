@@ -23,7 +23,7 @@ mod select;
 mod site;
 mod verify;
 
-pub use admin::{DriveRow, Loss};
+pub use admin::{DriveRow, Loss, Overwritten};
 pub use append::Shortfall;
 pub use backup::{BackupReport, BackupRequest, BackupWatch, Level, SourceOutcome, Target};
 pub use config::{Config, DataConfig, LibraryConfig};
@@ -35,13 +35,15 @@ pub use pools::{Candidate, Choice, Fill, Refill, Shortage, choose_volume};
 pub use protection::Protection;
 pub use rebuild::{RebuildReport, rebuild};
 pub use repair::{RepairReport, RepairedCopy};
-pub use restore::{FailedFile, PassRow, RestorePlan, RestoreReport};
+pub use restore::{FailedFile, OlderVersion, PassRow, RestorePlan, RestoreReport};
 pub use select::{Place, index_path, path_pattern};
 pub use site::{Clock, DEFAULT_POOL, InitOptions, Site, WriterLock};
 
 // The words of lower rooms that this room's methods speak in, so that a door needs no other room.
-pub use capstan_catalog::{CopyState, Counts, Object, ObjectFilter, ObjectStatus, Pool, Volume, VolumeState};
-pub use capstan_format::{Algorithm, EntryKind, FileEntry, ObjectId, Volser};
+pub use capstan_catalog::{
+    CopyState, Counts, Object, ObjectFilter, ObjectStatus, Pool, StateEntry, Volume, VolumeState,
+};
+pub use capstan_format::{Algorithm, EntryFlags, EntryKind, FileEntry, ObjectId, Volser};
 pub use capstan_keys::{ImportOutcome, KeyRecord, Unlock, create_key_file};
 pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};
 pub use capstan_mover::{Damage, Mounts, RestoreWatch, Severity, TreeOptions};

@@ -326,7 +326,7 @@ impl Site {
             });
             drop(shared);
             if let Some(reason) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-                return Err(DirectorError::Output { reason });
+                return Err(host.why_not(reason));
             }
         }
         // The stream's last block says how far it is whole, where no member ends in it.

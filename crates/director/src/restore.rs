@@ -8,8 +8,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 use std::time::Instant;
 
-use capstan_catalog::{Extent, Object, ObjectStatus, StateEntry};
+use capstan_catalog::{Catalog, Extent, Object, ObjectStatus, StateEntry, Volume};
 use capstan_format::{EntryKind, FileEntry, ObjectId, ObjectKind, Volser, crc32c_append};
+use capstan_keys::KeyError;
 use capstan_mover::extract::{CopyError, ExtractOptions, ExtractReport, MemberReader, Target as Directory};
 use capstan_mover::{
     Damage, FailedMember, ReadPlan, RestoreWatch, StreamsReport, Wanted, WantedMember, plan_reads, read_streams,
@@ -62,10 +63,25 @@ pub struct RestorePlan {
     pub read_bytes: u64,
     /// Paths of which nothing is stored: they vanished or could not be read when they were backed up.
     pub lost: Vec<Vec<u8>>,
+    /// Paths that could not be read when they were last backed up: an older version is restored.
+    pub older: Vec<OlderVersion>,
+    /// Volumes of the plan whose key was destroyed, and what that means: what no other copy holds of them is gone.
+    pub without_key: Vec<(Volser, DirectorError)>,
     /// Whether an object is open: an interrupted backup gives what it has.
     pub interrupted: bool,
     /// How long it is thought to take.
     pub estimate_ns: u64,
+}
+
+/// A path that is given back as it was before the time that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OlderVersion {
+    /// The path.
+    pub path: Vec<u8>,
+    /// The object that holds the last version that was read.
+    pub object: ObjectId,
+    /// When that was begun, nanoseconds since 1970.
+    pub backed_up_ns: i64,
 }
 
 /// A file that could not be given back, and why.
@@ -94,6 +110,8 @@ pub struct RestoreReport {
     pub lost: Vec<Damage>,
     /// Blocks that were damaged in one copy and came from another.
     pub recovered: Vec<Damage>,
+    /// Volumes that no key opens, and why. Another copy may have stood in for them.
+    pub without_key: Vec<(Volser, DirectorError)>,
     /// Members that this copy lacks and another holds: it is a twin that ended before the other.
     pub behind: u64,
     /// How long it took.
@@ -154,6 +172,7 @@ impl Site {
         copy: Option<u8>,
     ) -> Result<RestorePlan, DirectorError> {
         let present = self.present()?;
+        let older = older_versions(&locked(&self.catalog), &entries)?;
         let located = {
             let catalog = locked(&self.catalog);
             let stored = entries.iter().map(|entry| (entry.object, &entry.entry));
@@ -167,6 +186,7 @@ impl Site {
             skipped: pass.blocks_skipped(),
         });
         let passes: Vec<_> = rows.collect();
+        let without_key = destroyed_keys(&locked(&self.catalog), &passes)?;
         // Catalog parts come from volumes, and a hostile one may claim anything.
         let read_bytes = total(reads.passes.iter().flat_map(|pass| &pass.runs).map(|run| run.plain_len));
         let is_file = |entry: &&StateEntry| entry.entry.kind == EntryKind::File;
@@ -177,6 +197,8 @@ impl Site {
             members: entries.iter().filter(|entry| entry.entry.member_len > 0).count() as u64,
             bytes: total(entries.iter().filter(is_file).map(|entry| entry.entry.size)),
             lost: entries.iter().filter(|entry| is_lost(&entry.entry)).map(|entry| entry.entry.path.clone()).collect(),
+            older,
+            without_key,
             wanted,
             reads,
             entries,
@@ -202,7 +224,7 @@ impl Site {
         let target = Directory::new(directory, options.clone()).map_err(DirectorError::Extract)?;
         let mut host = ReadDesk::new(Desk::new(self));
         let streams = restore_streams(&plan.wanted, &plan.reads, &mut host, &target, watch);
-        let mut report = self.report(plan, streams, watch)?;
+        let mut report = self.report(plan, streams, host, watch)?;
         if watch.stop.load(std::sync::atomic::Ordering::Relaxed) {
             return Err(DirectorError::RestoreInterrupted);
         }
@@ -251,8 +273,10 @@ impl Site {
         let (entries, copies, extents) = {
             let catalog = locked(&self.catalog);
             let index = catalog.index(object.id)?;
-            let entries: Result<Vec<_>, _> =
-                index.iter().map(|entry| entry.map(|entry| StateEntry { object: object.id, entry })).collect();
+            let entries: Result<Vec<_>, _> = index
+                .iter()
+                .map(|entry| entry.map(|entry| StateEntry { object: object.id, entry, unread: None }))
+                .collect();
             (entries?, catalog.copies(object.id)?, catalog.extents(object.id, None)?)
         };
         let mut reports = Vec::new();
@@ -294,7 +318,7 @@ impl Site {
         let plan = self.plan(entries, vec![object], open, copy)?;
         let mut host = ReadDesk::new(Desk::new(self));
         let streams = verify_streams(&plan.wanted, &plan.reads, &mut host, watch);
-        self.report(&plan, streams, watch)
+        self.report(&plan, streams, host, watch)
     }
 
     /// Gives failures their files' names.
@@ -302,6 +326,7 @@ impl Site {
         &self,
         plan: &RestorePlan,
         streams: StreamsReport,
+        host: ReadDesk,
         watch: &RestoreWatch,
     ) -> Result<RestoreReport, DirectorError> {
         if let Some(fatal) = streams.fatal {
@@ -316,6 +341,7 @@ impl Site {
             failed: named(plan, &streams.failed),
             lost: streams.read.lost,
             recovered: streams.read.recovered,
+            without_key: host.without_key,
             behind: 0,
             elapsed_ns: 0,
         })
@@ -337,8 +363,14 @@ impl Site {
         end.map_err(|error| DirectorError::Output { reason: error.to_string() })
     }
 
-    /// Writes the content of one file of the state at an object.
-    pub fn cat_file(&self, object: ObjectId, path: &[u8], out: &mut (dyn Write + Send)) -> Result<(), DirectorError> {
+    /// Writes the content of one file of the state at an object. Says if that is an older version, because the file could not
+    /// be read at that time.
+    pub fn cat_file(
+        &self,
+        object: ObjectId,
+        path: &[u8],
+        out: &mut (dyn Write + Send),
+    ) -> Result<Option<OlderVersion>, DirectorError> {
         let unknown = || DirectorError::UnknownPath {
             object: object.to_string(),
             source_name: String::new(),
@@ -380,7 +412,7 @@ impl Site {
             let reason = format!("its content has checksum {:08x}, the catalog says {crc:08x}", out.crc);
             return Err(DirectorError::Output { reason });
         }
-        Ok(())
+        Ok(older_versions(&locked(&self.catalog), &[entry])?.pop())
     }
 
     /// Reads the one range of the one stream that is wanted and gives it to `copy`.
@@ -405,8 +437,38 @@ impl Site {
             }
         });
         let outcome = outcome.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        outcome.map_err(|reason| DirectorError::Output { reason })
+        outcome.map_err(|reason| host.why_not(reason))
     }
+}
+
+/// Entries that stand for a later one that could not be read.
+fn older_versions(catalog: &Catalog, entries: &[StateEntry]) -> Result<Vec<OlderVersion>, DirectorError> {
+    let mut begun: HashMap<ObjectId, i64> = HashMap::new();
+    let mut older = Vec::new();
+    for StateEntry { object, entry, .. } in entries.iter().filter(|entry| entry.unread.is_some()) {
+        let backed_up_ns = match begun.get(object) {
+            Some(known) => *known,
+            None => catalog.object(*object)?.map_or(0, |object| object.started_ns),
+        };
+        begun.insert(*object, backed_up_ns);
+        older.push(OlderVersion { path: entry.path.clone(), object: *object, backed_up_ns });
+    }
+    Ok(older)
+}
+
+/// Volumes of a plan whose key was destroyed, in the words of the key store.
+fn destroyed_keys(catalog: &Catalog, passes: &[PassRow]) -> Result<Vec<(Volser, DirectorError)>, DirectorError> {
+    let mut without_key: Vec<(Volser, DirectorError)> = Vec::new();
+    for PassRow { volser, .. } in passes {
+        let Some(Volume { key: Some(key), key_destroyed_ns: Some(destroyed_ns), .. }) = catalog.volume(volser)? else {
+            continue;
+        };
+        if without_key.iter().all(|(known, _)| known != volser) {
+            let error = KeyError::KeyDestroyed { tag: key.tag, volser: volser.clone(), destroyed_ns };
+            without_key.push((volser.clone(), error.into()));
+        }
+    }
+    Ok(without_key)
 }
 
 /// Whether a copy's extents hold the whole of a member.

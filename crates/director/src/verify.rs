@@ -44,7 +44,7 @@ impl Site {
                 let here: Result<Vec<_>, _> = index
                     .iter()
                     .filter(|entry| entry.as_ref().map_or(true, |entry| joined || touches(&extents, entry)))
-                    .map(|entry| entry.map(|entry| StateEntry { object, entry }))
+                    .map(|entry| entry.map(|entry| StateEntry { object, entry, unread: None }))
                     .collect();
                 (here?, joined)
             };
@@ -60,6 +60,7 @@ impl Site {
             report.failed.extend(part.failed);
             report.lost.extend(part.lost);
             report.recovered.extend(part.recovered);
+            report.without_key.extend(part.without_key);
         }
         report.members = watch.members.load(Ordering::Relaxed);
         report.bytes = watch.bytes.load(Ordering::Relaxed);
