@@ -6,8 +6,8 @@ use capstan_catalog::{
 use capstan_format::{Algorithm, BLOCK_HEADER_LEN, ObjectId, Volser};
 use capstan_tape::{Changer, ElementAddress, EncryptionState};
 
-use crate::append::{create_cartridge, label_volume};
 use crate::desk::{Desk, is_drive};
+use crate::label::{create_cartridge, label_volume};
 use crate::repair::{missing_ranges, stream_lengths};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};

@@ -14,8 +14,9 @@ use capstan_mover::{
 
 use crate::DirectorError;
 use crate::append::{AppendHost, Shortfall};
-use crate::backup::{explain, record_of};
+use crate::backup::explain;
 use crate::desk::{Desk, ReadDesk};
+use crate::jobs::record_of;
 use crate::select::{Layout, locate_streams};
 use crate::site::{Site, locked};
 

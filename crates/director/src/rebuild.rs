@@ -13,8 +13,8 @@ use capstan_keys::Unlock;
 use capstan_mover::{FIRST_SESSION_LBN, VolumeReader};
 use capstan_tape::EncryptionState;
 
-use crate::append::session_record;
 use crate::backup::explain;
+use crate::catch_up::session_record;
 use crate::desk::{Desk, InDrive};
 use crate::error::refuses_part;
 use crate::site::{Clock, Site, locked};

@@ -15,9 +15,10 @@ use capstan_format::{FileEntry, ObjectId, SessionRecord};
 use capstan_mover::{CopyHost, RestoreWatch, Session, StreamSink, WantedMember, plan_reads, read_streams};
 
 use crate::append::{AppendHost, Shortfall};
-use crate::backup::{explain, record_of};
+use crate::backup::explain;
 use crate::copy::move_bytes;
 use crate::desk::{Desk, ReadDesk};
+use crate::jobs::record_of;
 use crate::select::{Layout, locate_streams};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};

@@ -16,9 +16,10 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
 
 use crate::backup::explain;
 use crate::desk::Desk;
-use crate::restore::{FailedFile, RestoreReport, is_held};
+use crate::restore::{FailedFile, RestoreReport};
 use crate::select::index_path;
 use crate::site::{Site, locked};
+use crate::verify_object::is_held;
 
 impl Site {
     /// Reads back every block of a volume: labels, session headers and catalog parts by themselves, data with every file's
