@@ -229,6 +229,45 @@ fn repair_makes_the_copies_that_were_promised() {
     assert!(bench.said(&["repair", "nothing"], 1).contains("capstan objects"));
 }
 
+/// A path of which nothing or only an older version is stored was restored, or not, with exit code 0.
+#[test]
+fn what_comes_back_older_than_asked_is_named_and_ends_with_3() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let bench = Bench::new(&[]);
+    let letter = bench.source().join("letters/ada.txt");
+    bench.done(&["backup", "home"], 0);
+    fs::write(&letter, "dear Ada, later\n").unwrap();
+    fs::write(bench.source().join("never"), "never read\n").unwrap();
+    for path in [&letter, &bench.source().join("never")] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
+    }
+    let args = ["backup", "home", "--incremental"];
+    let plain = bench.command(&args);
+    // Root reads everything unless it lays that down.
+    let root = fs::metadata("/proc/self").unwrap().uid() == 0;
+    let mut command = if root { Command::new("setpriv") } else { Command::new("env") };
+    if root {
+        command.args(["--bounding-set", "-dac_override,-dac_read_search"]);
+    }
+    command.arg(plain.get_program()).args(plain.get_args()).current_dir(bench.dir.path()).stdin(Stdio::null());
+    command.env("CAPSTAN_STATE", bench.dir.path().join("state")).env("CAPSTAN_PASSPHRASE", "three plain words");
+    ended(&command.env_remove("CAPSTAN_KEY_FILE").output().unwrap(), &args, 3);
+
+    let place = format!("home:{}", letter.display());
+    let older = "letters/ada.txt: could not be read when it was last backed up";
+    assert_eq!(bench.done(&["cat", &place], 3), "dear Ada\n");
+    assert!(bench.said(&["cat", &place], 3).contains(older));
+    assert_eq!(bench.json(&["restore", "home", "--dry-run"])["older"].as_array().unwrap().len(), 1);
+    let said = bench.said(&["restore", "home", "--to", "back"], 3);
+    assert_eq!(said.matches(older).count(), 2, "in the plan and at the end: {said}");
+    assert!(said.contains("home/never: could not be read when it was backed up; nothing"), "{said}");
+    assert!(bench.done(&["ls", &place], 0).contains("unreadable"));
+    let back = bench.dir.path().join("back").join(letter.strip_prefix("/").unwrap());
+    assert_eq!(fs::read_to_string(back).unwrap(), "dear Ada\n");
+    // What was asked for and is as it was is no matter of what else was not.
+    bench.done(&["restore", &format!("home:{}/noise", bench.source_text()), "--to", "part"], 0);
+}
+
 /// What no key opens any more was counted as protected, and so was what stands on it.
 #[test]
 fn status_counts_what_can_be_restored() {

@@ -165,7 +165,7 @@ pub(crate) fn find(cli: &Cli, args: &args::Find) -> Result<ExitCode, Failure> {
             let object = find_object(&site, object, None)?;
             let state = site.catalog().state(object.id).map_err(director)?;
             for entry in state.find(&*wanted) {
-                if found(&object, entry.map_err(director)?.entry).is_break() {
+                if found(&object, listed(entry.map_err(director)?)).is_break() {
                     break;
                 }
             }
