@@ -4,7 +4,7 @@
 //! says so before its first block. Recording a checkpoint says it again of the copy that the volume holds, so that a rebuilt
 //! catalog knows every copy of which some volume is left; a copy of which none is left is unknown to it, and no longer wanted.
 //!
-//! `whole` is a conclusion that whoever knows the extents draws and [`Catalog::copy_is_whole`] keeps, so that looking for what
+//! `whole` is a conclusion that whoever knows the extents draws and [`Catalog::copies_are_whole`] keeps, so that looking for what
 //! is not whole costs as much as there is of it, however long the history is. Whatever may falsify it takes it back: a stream
 //! that turns out to be longer, a volume that is labelled anew.
 
@@ -85,14 +85,17 @@ impl Catalog {
         Ok(statement.query_map([], |row| row.get(0).map(ObjectId))?.collect::<Result<_, _>>()?)
     }
 
-    /// Keeps that a copy holds all of its object. One that did not end stays as it is.
-    pub fn copy_is_whole(&mut self, object: ObjectId, copy: u8) -> Result<(), CatalogError> {
+    /// Keeps that copies hold all of their objects, in one transaction. One that did not end stays as it is.
+    pub fn copies_are_whole(&mut self, copies: &[(ObjectId, u8)]) -> Result<(), CatalogError> {
         let transaction = self.write()?;
-        transaction.execute(
-            "UPDATE wanted_copies SET whole = 1 WHERE object = ?1 AND copy = ?2
-             AND EXISTS (SELECT 1 FROM copies WHERE object = ?1 AND copy = ?2 AND ended)",
-            params![object.0, copy],
-        )?;
+        for (object, copy) in copies {
+            transaction
+                .prepare_cached(
+                    "UPDATE wanted_copies SET whole = 1 WHERE object = ?1 AND copy = ?2
+                     AND EXISTS (SELECT 1 FROM copies WHERE object = ?1 AND copy = ?2 AND ended)",
+                )?
+                .execute(params![object.0, copy])?;
+        }
         transaction.commit()?;
         Ok(())
     }

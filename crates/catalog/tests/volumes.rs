@@ -104,9 +104,7 @@ fn a_copy_is_wanted_until_its_last_volume_is_given_up() {
     let states = |catalog: &Catalog| -> Vec<_> {
         catalog.wanted_copies(id).unwrap().iter().map(|copy| (copy.copy, copy.state)).collect()
     };
-    for copy in 1..=3 {
-        catalog.copy_is_whole(id, copy).unwrap();
-    }
+    catalog.copies_are_whole(&[(id, 1), (id, 2), (id, 3)]).unwrap();
     // Copy 3 was promised and never begun: whatever is said of it, it did not end.
     assert_eq!(states(&catalog), [(1, CopyState::Whole), (2, CopyState::Whole), (3, CopyState::Open)]);
     assert_eq!(catalog.lacking_copies().unwrap().len(), 1);

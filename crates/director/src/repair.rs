@@ -170,8 +170,9 @@ impl Site {
     pub(crate) fn look_at_copies(&self) -> Result<Vec<Lack>, DirectorError> {
         let mut catalog = locked(&self.catalog);
         let looked = look(&catalog)?;
-        for whole in looked.whole {
-            catalog.copy_is_whole(whole.object, whole.copy)?;
+        if !looked.whole.is_empty() {
+            let whole: Vec<_> = looked.whole.iter().map(|wanted| (wanted.object, wanted.copy)).collect();
+            catalog.copies_are_whole(&whole)?;
         }
         Ok(looked.lacking)
     }
@@ -252,7 +253,7 @@ impl Site {
         moved?;
         let mut catalog = locked(&self.catalog);
         if lacks(&catalog, object, wanted.copy)?.is_empty() {
-            catalog.copy_is_whole(object.id, wanted.copy)?;
+            catalog.copies_are_whole(&[(object.id, wanted.copy)])?;
         }
         Ok(())
     }
