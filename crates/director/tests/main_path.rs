@@ -12,7 +12,6 @@ use capstan_director::{
     BackupWatch, DirectorError, Event, Level, Loss, ObjectStatus, RestoreWatch, Shortfall, Volser, VolumeState,
 };
 use place::{Bench, copy_tree, small};
-use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 fn volser(name: &str) -> Volser {
     Volser::new(name).unwrap()
@@ -213,52 +212,6 @@ fn a_damaged_volume_does_not_keep_an_interrupted_backup_from_being_done() {
     bench.assert_restores(&complete[0], "again");
 }
 
-/// A backup is interrupted twice; the catalog is put back to what it was between.
-fn volume_ahead_of_the_catalog() -> Bench {
-    let bench = Bench::new(small());
-    bench.fill("a", 200, 150_000);
-    bench.interrupted(&bench.request(Level::Full), 2, |_| ());
-    copy_tree(&bench.path("state/catalog"), &bench.path("saved"));
-    bench.interrupted(&bench.request(Level::Full), 2, |_| ());
-    bench.put_back("saved", "state/catalog");
-    bench
-}
-
-fn state_of(bench: &Bench, name: &str) -> VolumeState {
-    bench.site().catalog().volume(&volser(name)).unwrap().unwrap().state
-}
-
-#[test]
-fn a_catalog_that_cannot_be_written_makes_no_volume_suspect() {
-    // Whatever went wrong while the catalog caught up with a volume set the volume aside: a full disk cost a good volume.
-    let bench = volume_ahead_of_the_catalog();
-    bench.sql("CREATE TRIGGER no_room BEFORE INSERT ON checkpoints BEGIN SELECT RAISE(FAIL, 'no room'); END");
-    let ended = bench.backup(&bench.request(Level::Full));
-    assert!(matches!(ended, Err(DirectorError::Catalog(_))), "{ended:?}");
-    // A run that has nothing to take up meets the same where it appends.
-    bench.fill("../other/b", 2, 1000);
-    let mut other = bench.request(Level::Full);
-    other.sources = vec![bench.path("other")];
-    let ended = bench.backup(&other);
-    assert!(matches!(ended, Err(DirectorError::Catalog(_))), "{ended:?}");
-    assert_eq!(state_of(&bench, "A00001"), VolumeState::Filling);
-    bench.sql("DROP TRIGGER no_room");
-    let report = bench.backup(&bench.request(Level::Full)).unwrap();
-    assert!(report.sources[0].resumed);
-    bench.assert_restores(&bench.objects()[0], "out");
-}
-
-#[test]
-fn a_volume_whose_checkpoints_pass_over_the_one_that_is_known_is_another() {
-    // What was written behind the last checkpoint was recorded without looking whether it leads back to it.
-    let bench = volume_ahead_of_the_catalog();
-    bench.sql("UPDATE volumes SET checkpoint_lbn = checkpoint_lbn + 1");
-    let report = bench.backup(&bench.request(Level::Full)).unwrap();
-    assert!(!report.sources[0].resumed);
-    assert_eq!(state_of(&bench, "A00001"), VolumeState::Suspect);
-    assert!(bench.notices.lock().unwrap().iter().any(|notice| notice.contains("do not lead back")));
-}
-
 #[test]
 fn a_twin_that_ran_out_of_volumes_is_mended_and_then_suffices_alone() {
     // What a twin lacked was copied with the entries of members only. Of an incremental it lacked what tells of deleted files:
@@ -352,72 +305,6 @@ fn a_point_in_time_is_that_point() {
     bench.assert_restores(&bench.objects()[0], "third");
     bench.rebuild();
     bench.assert_restores(&bench.objects()[0], "fourth");
-}
-
-/// Backs up as somebody who may read nothing that its mode forbids.
-fn backup_as_nobody_special(bench: &Bench, level: Level) {
-    // Root reads everything unless it lays that down; a thread may do so for itself and for those that it starts.
-    std::thread::scope(|scope| {
-        let run = scope.spawn(|| {
-            let mut sets = capabilities(None).unwrap();
-            sets.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
-            set_capabilities(None, sets).unwrap();
-            bench.backup(&bench.request(level)).unwrap();
-        });
-        run.join().unwrap();
-    });
-}
-
-#[test]
-fn what_could_not_be_read_later_comes_back_as_it_was_read_last() {
-    // An incremental that could not read a file hid the version that a full backup had, and nothing of it was restored.
-    use std::os::unix::fs::PermissionsExt;
-    let bench = Bench::new(small());
-    let file = |name: &str| bench.source().join(name);
-    let (secret, never) = (file("secret"), file("never"));
-    let close = |path: &std::path::Path| fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
-    let open = |path: &std::path::Path| fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
-    bench.fill("a", 3, 1000);
-    fs::write(&secret, "first").unwrap();
-    bench.backup(&bench.request(Level::Full)).unwrap();
-    let full = bench.objects().remove(0);
-    fs::write(&secret, "second").unwrap();
-    fs::write(&never, "never read").unwrap();
-    close(&secret);
-    close(&never);
-    backup_as_nobody_special(&bench, Level::Incremental);
-    backup_as_nobody_special(&bench, Level::Incremental);
-    let object = bench.objects().remove(0);
-    let below = |out: &str, path: &std::path::Path| bench.path(out).join(path.strip_prefix("/").unwrap());
-    let places = [capstan_director::Place { object: object.id, paths: Vec::new() }];
-    let plan = bench.site().plan_restore(&places).unwrap();
-    let older: Vec<_> =
-        plan.older.iter().map(|older| (older.path.as_slice(), older.object, older.backed_up_ns)).collect();
-    let path = capstan_director::index_path(secret.to_str().unwrap().as_bytes());
-    assert_eq!(older, [(path.as_slice(), full.id, full.started_ns)]);
-    let lost = capstan_director::index_path(never.to_str().unwrap().as_bytes());
-    assert_eq!(plan.lost, [lost]);
-    assert!(bench.restore(&object, "out").is_whole());
-    assert_eq!(fs::read(below("out", &secret)).unwrap(), b"first");
-    let mut out = Vec::new();
-    let told = bench.site().cat_file(object.id, &path, &mut out).unwrap().unwrap();
-    assert_eq!((out.as_slice(), told.object), (&b"first"[..], full.id));
-
-    // Once it can be read it is, though nothing else changed; once it is gone no version of it comes back.
-    open(&secret);
-    bench.backup(&bench.request(Level::Incremental)).unwrap();
-    bench.restore(&bench.objects()[0], "readable");
-    assert_eq!(fs::read(below("readable", &secret)).unwrap(), b"second");
-    close(&secret);
-    fs::write(file("a-0"), "so that there is something to do").unwrap();
-    open(&secret);
-    fs::write(&secret, "third").unwrap();
-    close(&secret);
-    backup_as_nobody_special(&bench, Level::Incremental);
-    fs::remove_file(&secret).unwrap();
-    fs::remove_file(&never).unwrap();
-    bench.backup(&bench.request(Level::Incremental)).unwrap();
-    bench.assert_restores(&bench.objects()[0], "gone");
 }
 
 #[test]
