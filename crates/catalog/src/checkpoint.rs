@@ -15,6 +15,7 @@ use crate::CatalogError;
 use crate::catalog::{Catalog, number};
 use crate::object::kind_code;
 use crate::volume::{self, VolumeState};
+use crate::wanted;
 
 /// How hard a run of entries is compressed until its object is sealed.
 const PIECE_LEVEL: i32 = 3;
@@ -66,18 +67,21 @@ impl Catalog {
             return Ok(Recorded::Known);
         }
         for object in &seen.part.objects {
-            join_object(&transaction, seen, object)?;
+            join_object(&transaction, seen, volume.pool.as_deref(), object)?;
         }
         for part in &seen.part.parts {
             if standing(&transaction, seen, part.object)? == Standing::Expired {
                 continue;
             }
-            transaction
+            let grown = transaction
                 .prepare_cached(
                     "INSERT INTO parts VALUES (?1, ?2, ?3)
-                     ON CONFLICT DO UPDATE SET valid_len = max(valid_len, ?3)",
+                     ON CONFLICT DO UPDATE SET valid_len = ?3 WHERE valid_len < ?3",
                 )?
                 .execute(params![part.object.0, part.connection, number("the length of a stream", part.valid_len)?])?;
+            if grown > 0 {
+                wanted::look_again(&transaction, part.object)?;
+            }
         }
         let stored_len = record_extents(&transaction, seen)?;
         for piece in &pieces {
@@ -176,7 +180,12 @@ fn record_checkpoint(db: &Connection, seen: &CheckpointSeen<'_>) -> Result<bool,
 }
 
 /// Adds an object, or takes over what this record knows further; and notes which copy of it the volume holds.
-fn join_object(db: &Connection, seen: &CheckpointSeen<'_>, object: &ObjectRecord) -> Result<(), CatalogError> {
+fn join_object(
+    db: &Connection,
+    seen: &CheckpointSeen<'_>,
+    pool: Option<&str>,
+    object: &ObjectRecord,
+) -> Result<(), CatalogError> {
     // 0 means never, so it is the latest expiry of all.
     db.prepare_cached(
         "INSERT INTO objects (object, source, client, policy, kind, complete, base, chunk_len, started_ns, ended_ns,
@@ -207,15 +216,19 @@ fn join_object(db: &Connection, seen: &CheckpointSeen<'_>, object: &ObjectRecord
     let (id, volume) = (object.object.0, seen.volume.0.cast_signed());
     let copy: u8 = db
         .prepare_cached(
-            "INSERT INTO copies VALUES (?1, ?2, ?3, ?4)
-             ON CONFLICT DO UPDATE SET first_ns = min(first_ns, ?4) RETURNING copy",
+            "INSERT INTO copies VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT DO UPDATE SET first_ns = min(first_ns, ?4), ended = max(ended, ?5) RETURNING copy",
         )?
-        .query_row(params![id, volume, object.copy, seen.checkpoint.written_ns], |row| row.get(0))?;
+        .query_row(
+            params![id, volume, object.copy, seen.checkpoint.written_ns, object.state == ObjectState::Complete],
+            |row| row.get(0),
+        )?;
     if copy != object.copy {
         let reason = format!("it holds copy {} of object {}, and copy {copy} too", object.copy, object.object);
         return Err(refused(seen, reason));
     }
-    Ok(())
+    // A volume of no pool holds nothing that a session wrote; there is nowhere to mend such a copy to.
+    pool.map_or(Ok(()), |pool| wanted::want(db, object.object, copy, pool))
 }
 
 /// Whether something is recorded for an object.

@@ -14,8 +14,8 @@ impl Catalog {
     /// volumes, sessions, checkpoints; then each object with its streams, copies, extents and entries.
     ///
     /// Left out is what only this catalog knows: pools' rules, volumes' states and counters, jobs, expired objects (their
-    /// data may still be on a volume: a rebuild brings them back), and objects of which no volume holds anything. Nothing
-    /// should be recorded meanwhile.
+    /// data may still be on a volume: a rebuild brings them back), and objects and wanted copies of which no volume holds
+    /// anything. Nothing should be recorded meanwhile.
     pub fn dump(&self, out: &mut dyn Write) -> Result<(), CatalogError> {
         self.dump_volumes(out)?;
         let mut objects = self.objects(&ObjectFilter::default())?;
@@ -82,9 +82,15 @@ impl Catalog {
             let (connection, valid_len) = (part.connection, part.valid_len);
             put(out, &json!({"row": "part", "object": id, "connection": connection, "valid_len": valid_len}))?;
         }
+        let wanted = self.wanted_copies(object.id)?;
         for copy in copies {
             let volumes: Vec<_> = copy.volumes.iter().map(capstan_format::Volser::as_str).collect();
-            put(out, &json!({"row": "copy", "object": id, "copy": copy.copy, "volumes": volumes}))?;
+            let wanted = wanted.iter().find(|wanted| wanted.copy == copy.copy);
+            let (pool, state) = (wanted.map(|it| &it.pool), wanted.map(|it| format!("{:?}", it.state)));
+            let line = json!({
+                "row": "copy", "object": id, "copy": copy.copy, "volumes": volumes, "pool": pool, "state": state,
+            });
+            put(out, &line)?;
         }
         for extent in self.extents(object.id, None)? {
             let record = extent.record;

@@ -18,6 +18,8 @@
 //!   the row groups that can hold it; [`State`] merges an incremental with what it stands on.
 //! - **Nothing is believed.** Each row group and footer has a checksum in the database, which is compared before anything is
 //!   decoded. A damaged catalog is an error that says `capstan rebuild`, never a panic and never other files.
+//! - **What was promised is kept**: which copies an object is wanted in, and which of them are not known to be whole yet.
+//!   See [`Catalog::lacking_copies`].
 //! - **One writer, many readers**, in any number of processes. Methods with `&mut self` write. A writer waits half a minute for
 //!   another; readers never wait. An [`Index`] that is open goes on to show what it showed.
 //!
@@ -80,6 +82,7 @@ mod seal;
 mod sort;
 mod state;
 mod volume;
+mod wanted;
 
 pub use catalog::Catalog;
 pub use checkpoint::{CheckpointSeen, Recorded};
@@ -92,3 +95,4 @@ pub use object::{Extent, Object, ObjectCopy, ObjectFilter, ObjectStatus};
 pub use pool::{Pool, ScratchFeed};
 pub use state::{State, StateEntries, StateEntry};
 pub use volume::{LostCopy, Volume, VolumeKey, VolumeState};
+pub use wanted::{CopyState, WantedCopy};

@@ -5,7 +5,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next; `user_version` counts the steps taken. Steps are only added.
-const STEPS: [&str; 1] = [
+const STEPS: [&str; 2] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the same
     // bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording idempotent.
     "
@@ -61,6 +61,22 @@ const STEPS: [&str; 1] = [
         stored INTEGER NOT NULL, message TEXT NOT NULL
     ) STRICT;
     ",
+    // Which copies an object is wanted in, and whether each is known to be whole; `copies.ended` says whether the volume's
+    // record of the object says that it is complete. Until now what existed was what was wanted, and a copy of a complete
+    // object is taken to have ended: its extents are looked at when it is asked for. `key_destroyed_ns` notes what the sealed
+    // store says of the volume's key, for those who ask without opening it.
+    "
+    CREATE TABLE wanted_copies (
+        object BLOB NOT NULL, copy INTEGER NOT NULL, pool TEXT NOT NULL, whole INTEGER NOT NULL,
+        PRIMARY KEY (object, copy)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX lacking_copies ON wanted_copies (object) WHERE whole = 0;
+    ALTER TABLE volumes ADD COLUMN key_destroyed_ns INTEGER;
+    ALTER TABLE copies ADD COLUMN ended INTEGER NOT NULL DEFAULT 0;
+    UPDATE copies SET ended = 1 WHERE object IN (SELECT object FROM objects WHERE complete);
+    INSERT INTO wanted_copies SELECT object, copy, min(pool), 0 FROM copies JOIN volumes USING (volume)
+        WHERE pool IS NOT NULL GROUP BY object, copy;
+    ",
 ];
 
 /// Brings a database to the newest version, whatever older one it has; an empty file is version 0.
@@ -88,4 +104,41 @@ fn check(found: i64) -> Result<usize, CatalogError> {
         return Err(CatalogError::Newer { found, supported });
     }
     usize::try_from(found).map_err(|_| CatalogError::corrupt("the catalog's database", "its version is negative"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use capstan_format::ObjectId;
+
+    use super::*;
+    use crate::{Catalog, CopyState};
+
+    #[test]
+    fn an_older_catalog_wants_the_copies_that_it_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Connection::open(dir.path().join("catalog.db")).unwrap();
+        db.execute_batch(STEPS[0]).unwrap();
+        db.pragma_update(None, "user_version", 1).unwrap();
+        db.execute_batch(
+            "INSERT INTO pools VALUES ('main', NULL, NULL, 1), ('main-copy2', NULL, NULL, 1);
+             INSERT INTO volumes VALUES ('A00001', 'main', 1, 2, NULL, NULL, NULL, 0, 0, 0, NULL, NULL, NULL, 0, 0, 0),
+                                        ('B00001', 'main-copy2', 2, 2, NULL, NULL, NULL, 0, 0, 0, NULL, NULL, NULL, 0, 0, 0);
+             INSERT INTO objects (object, source, client, policy, kind, complete, chunk_len, started_ns, ended_ns, expires_ns)
+                 VALUES (x'01010101010101010101010101010101', x'2f', 'tern', '', 1, 1, 1, 1, 2, 0),
+                        (x'02020202020202020202020202020202', x'2f', 'tern', '', 1, 0, 1, 1, 0, 0);
+             INSERT INTO copies VALUES (x'01010101010101010101010101010101', 1, 1, 5),
+                                       (x'01010101010101010101010101010101', 2, 2, 5),
+                                       (x'02020202020202020202020202020202', 1, 1, 5);",
+        )
+        .unwrap();
+        drop(db);
+        let catalog = Catalog::open(dir.path()).unwrap();
+        let lacking: Vec<_> =
+            catalog.lacking_copies().unwrap().into_iter().map(|copy| (copy.copy, copy.pool, copy.state)).collect();
+        let ended = CopyState::Ended;
+        assert_eq!(lacking, [(1, "main".to_owned(), ended), (2, "main-copy2".to_owned(), ended)]);
+        assert_eq!(catalog.wanted_copies(ObjectId([2; 16])).unwrap()[0].state, CopyState::Open);
+    }
 }

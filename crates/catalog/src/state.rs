@@ -1,8 +1,11 @@
 //! The state of a source at a point in time: an incremental merged with the objects that it stands on.
+//!
+//! Of each path the latest entry counts. Where that says that the path could not be read, the last version that was read is
+//! given instead, and says so: the file was there, and an older version of it is better than none. One that vanished is gone.
 
 use std::cmp::Ordering;
 
-use capstan_format::{EntryKind, FileEntry, ObjectId};
+use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId};
 
 use crate::CatalogError;
 use crate::catalog::Catalog;
@@ -13,7 +16,8 @@ use crate::order::compare_paths;
 /// Longest chain of incrementals that is followed.
 const CHAIN_LEN_MAX: usize = 4096;
 
-/// The merged view of an object and its bases: of each path the latest entry, and none where the latest says deleted.
+/// The merged view of an object and its bases: of each path the latest entry that was read, and none where the latest says
+/// deleted.
 #[derive(Clone)]
 pub struct State {
     /// The latest object first.
@@ -27,6 +31,52 @@ pub struct StateEntry {
     pub object: ObjectId,
     /// The entry.
     pub entry: FileEntry,
+    /// The latest object, in which the path could not be read; this is the last version that was. `None` for what is up to
+    /// date.
+    pub unread: Option<ObjectId>,
+}
+
+/// Looks for the last version of a path that was read, from the latest object back.
+enum Search {
+    /// Nothing was found yet; the latest object that could not read the path, and of which kind it took it to be.
+    Going { unread: Option<(ObjectId, FileEntry)> },
+    /// What counts; `None` for a path that is not there.
+    Done(Option<StateEntry>),
+}
+
+impl Search {
+    /// Takes an entry of the path from the next older object.
+    fn take(self, object: ObjectId, entry: FileEntry) -> Self {
+        let Self::Going { unread } = self else { return self };
+        let Some((latest, lost)) = unread else {
+            return match entry {
+                entry if entry.kind == EntryKind::Deleted => Self::Done(None),
+                entry if is_unread(&entry) => Self::Going { unread: Some((object, entry)) },
+                entry => Self::Done(Some(StateEntry { object, entry, unread: None })),
+            };
+        };
+        let is_directory = |entry: &FileEntry| entry.kind == EntryKind::Directory;
+        if entry.kind == EntryKind::Deleted || is_directory(&entry) != is_directory(&lost) {
+            // What was there before is something else.
+            return Self::Done(Some(StateEntry { object: latest, entry: lost, unread: None }));
+        }
+        if is_unread(&entry) {
+            return Self::Going { unread: Some((latest, lost)) };
+        }
+        Self::Done(Some(StateEntry { object, entry, unread: Some(latest) }))
+    }
+
+    fn end(self) -> Option<StateEntry> {
+        match self {
+            Self::Done(found) => found,
+            Self::Going { unread } => unread.map(|(object, entry)| StateEntry { object, entry, unread: None }),
+        }
+    }
+}
+
+/// Whether an entry says that its path was there and that nothing of it could be read.
+fn is_unread(entry: &FileEntry) -> bool {
+    entry.flags.0 & EntryFlags::UNREADABLE.0 != 0 && entry.member_len == 0
 }
 
 impl Catalog {
@@ -70,13 +120,16 @@ impl State {
 
     /// The entry of a path.
     pub fn get(&self, path: &[u8]) -> Result<Option<StateEntry>, CatalogError> {
+        let mut search = Search::Going { unread: None };
         for index in &self.chain {
             if let Some(entry) = index.get(path)? {
-                let there = entry.kind != EntryKind::Deleted;
-                return Ok(there.then_some(StateEntry { object: index.object(), entry }));
+                search = search.take(index.object(), entry);
+            }
+            if let Search::Done(found) = search {
+                return Ok(found);
             }
         }
-        Ok(None)
+        Ok(search.end())
     }
 
     /// What stands directly in a directory; in the empty directory stands what has no slash in its path.
@@ -142,14 +195,16 @@ impl<'f> StateEntries<'f> {
                 }
             }
             let Some(first) = first else { return Ok(None) };
-            for at in same {
-                self.sources[at].head = self.sources[at].entries.next().transpose()?;
+            let mut search = Search::Going { unread: None };
+            for at in [first].into_iter().chain(same) {
+                let source = &mut self.sources[at];
+                let following = source.entries.next().transpose()?;
+                if let Some(entry) = std::mem::replace(&mut source.head, following) {
+                    search = search.take(source.object, entry);
+                }
             }
-            let source = &mut self.sources[first];
-            let following = source.entries.next().transpose()?;
-            let Some(entry) = std::mem::replace(&mut source.head, following) else { return Ok(None) };
-            if entry.kind != EntryKind::Deleted {
-                return Ok(Some(StateEntry { object: source.object, entry }));
+            if let Some(found) = search.end() {
+                return Ok(Some(found));
             }
         }
     }

@@ -6,6 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::CatalogError;
 use crate::catalog::{Catalog, number};
 use crate::pool::{algorithm, impossible};
+use crate::wanted;
 
 /// What may be done with a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -74,6 +75,8 @@ pub struct Volume {
     pub errors: u64,
     /// How many lives it had before this one.
     pub recycled: u32,
+    /// When the key of this life was destroyed, as far as is known here: the sealed key store knows.
+    pub key_destroyed_ns: Option<i64>,
 }
 
 impl Volume {
@@ -95,6 +98,7 @@ impl Volume {
             mounts: 0,
             errors: 0,
             recycled: 0,
+            key_destroyed_ns: None,
         }
     }
 }
@@ -134,6 +138,13 @@ impl Catalog {
         upsert(&transaction, &volume)?;
         transaction.commit()?;
         Ok(volume)
+    }
+
+    /// Notes that the key of a tag was destroyed, for those who ask without opening the key store.
+    pub fn key_destroyed(&mut self, tag: &KeyTag, destroyed_ns: i64) -> Result<(), CatalogError> {
+        let note = "UPDATE volumes SET key_destroyed_ns = ?2 WHERE key_tag = ?1 AND key_destroyed_ns IS NULL";
+        self.db.execute(note, params![tag.0, destroyed_ns])?;
+        Ok(())
     }
 
     /// The volume of a barcode.
@@ -183,10 +194,11 @@ fn lose_copies(db: &Connection, life: VolumeId) -> Result<Vec<LostCopy>, Catalog
     )?;
     let lost =
         |row: &Row<'_>| Ok(LostCopy { object: ObjectId(row.get(0)?), copy: row.get(1)?, copies_left: row.get(2)? });
-    let lost = statement.query_map([life], lost)?.collect::<Result<_, _>>()?;
+    let lost: Vec<LostCopy> = statement.query_map([life], lost)?.collect::<Result<_, _>>()?;
     for table in ["extents", "copies", "checkpoints", "sessions"] {
         db.execute(&format!("DELETE FROM {table} WHERE volume = ?1"), [life])?;
     }
+    wanted::lose(db, &lost)?;
     Ok(lost)
 }
 
@@ -215,7 +227,7 @@ pub(crate) fn upsert(db: &Connection, volume: &Volume) -> Result<(), CatalogErro
     }
     db.prepare_cached("DELETE FROM volumes WHERE volser = ?1")?.execute([volume.volser.as_str()])?;
     db.prepare_cached(
-        "INSERT INTO volumes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+        "INSERT INTO volumes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
     )?
     .execute(params![
         volume.volser.as_str(),
@@ -234,6 +246,7 @@ pub(crate) fn upsert(db: &Connection, volume: &Volume) -> Result<(), CatalogErro
         number("the mount count", volume.mounts)?,
         number("the error count", volume.errors)?,
         volume.recycled,
+        volume.key_destroyed_ns,
     ])?;
     Ok(())
 }
@@ -260,6 +273,7 @@ fn volume(row: &Row<'_>) -> rusqlite::Result<Volume> {
         mounts: row.get(13)?,
         errors: row.get(14)?,
         recycled: row.get(15)?,
+        key_destroyed_ns: row.get(16)?,
     })
 }
 

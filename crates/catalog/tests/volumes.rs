@@ -4,7 +4,7 @@
 mod tape;
 
 use capstan_catalog::{
-    Catalog, CatalogError, JobEnd, JobOutcome, LostCopy, Pool, ScratchFeed, Volume, VolumeKey, VolumeState,
+    Catalog, CatalogError, CopyState, JobEnd, JobOutcome, LostCopy, Pool, ScratchFeed, Volume, VolumeKey, VolumeState,
 };
 use capstan_format::{
     Algorithm, CatalogPart, ExtentRecord, FileEntry, KeyTag, ObjectRecord, ObjectState, PartRecord, Volser, VolumeId,
@@ -85,6 +85,41 @@ fn a_volume_labelled_anew_loses_its_copies_and_says_whose() {
     // A checkpoint of the old life belongs to no volume that there is.
     let stale = first.write(part(&record, &entries)).record(&mut catalog);
     assert!(matches!(stale, Err(CatalogError::OtherLife { .. })));
+}
+
+#[test]
+fn a_copy_is_wanted_until_its_last_volume_is_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut first, mut second) = (Tape::new("A00001", 11), Tape::new("B00001", 22));
+    let (mut twin, mut blank) = (Tape::new("C00001", 33), 100);
+    let mut catalog = catalog(dir.path(), &[&first, &second, &twin]);
+    let id = object_id(1);
+    catalog.want_copies(&[(id, 1, "main"), (id, 2, "main"), (id, 3, "vault")]).unwrap();
+    let (open, complete) = (object(id, None, ObjectState::Open), object(id, None, ObjectState::Complete));
+    first.write(part(&open, &[file("a", 0, 0)])).record(&mut catalog).unwrap();
+    assert_eq!(catalog.lacking_copies().unwrap(), [], "an open object lacks nothing yet");
+    second.write(part(&complete, &[file("b", 0, 1024)])).record(&mut catalog).unwrap();
+    let of_twin = ObjectRecord { copy: 2, ..complete };
+    twin.write(part(&of_twin, &[file("a", 0, 0), file("b", 0, 1024)])).record(&mut catalog).unwrap();
+    let states = |catalog: &Catalog| -> Vec<_> {
+        catalog.wanted_copies(id).unwrap().iter().map(|copy| (copy.copy, copy.state)).collect()
+    };
+    catalog.copies_are_whole(&[(id, 1), (id, 2), (id, 3)]).unwrap();
+    // Copy 3 was promised and never begun: whatever is said of it, it did not end.
+    assert_eq!(states(&catalog), [(1, CopyState::Whole), (2, CopyState::Whole), (3, CopyState::Open)]);
+    assert_eq!(catalog.lacking_copies().unwrap().len(), 1);
+
+    let mut erase = |catalog: &mut Catalog, tape: &Tape| {
+        blank += 1;
+        let now = Volume { id: Some(VolumeId(blank)), ..Volume::blank(tape.volser.clone()) };
+        catalog.relabelled(&now).unwrap();
+    };
+    erase(&mut catalog, &second);
+    assert_eq!(states(&catalog), [(1, CopyState::Open), (2, CopyState::Whole), (3, CopyState::Open)]);
+    erase(&mut catalog, &twin);
+    assert_eq!(states(&catalog), [(1, CopyState::Open), (3, CopyState::Open)], "given up by its last volume");
+    erase(&mut catalog, &first);
+    assert_eq!(states(&catalog), [], "there is nothing left that copy 3 could be made from");
 }
 
 #[test]

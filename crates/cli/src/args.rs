@@ -11,7 +11,7 @@ Exit codes:
   0    done
   1    failed; the message says what to do
   2    the command line is wrong
-  3    done, but some files could not be read, or some data could not be given back: they are listed
+  3    done, but some files could not be read, or some data could not be given back as it was: they are listed
   4    keys: wrong passphrase, missing or destroyed key, tampered key store
   5    no volume to write to
   6    another capstan is writing in this state directory
@@ -82,6 +82,9 @@ pub(crate) enum Command {
     /// Copy an object to another pool, demultiplexed
     #[command(after_help = "Example:\n  capstan copy /home --to-pool vault")]
     Copy(Copy),
+    /// Make copies whole that lack something, or that were promised and never made
+    #[command(after_help = "Examples:\n  capstan repair\n  capstan repair /home --wait")]
+    Repair(Repair),
     /// Make the catalog anew from the volumes alone
     #[command(after_help = "Example:\n  capstan rebuild")]
     Rebuild(Rebuild),
@@ -308,6 +311,16 @@ pub(crate) struct Copy {
     /// Pool to write the copy to
     #[arg(long, value_name = "POOL")]
     pub(crate) to_pool: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Repair {
+    /// Only copies of these objects [default: all that lack something]
+    #[arg(value_name = "OBJECT")]
+    pub(crate) objects: Vec<String>,
+    /// Wait for a volume when a pool has none, instead of failing
+    #[arg(long)]
+    pub(crate) wait: bool,
 }
 
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use capstan_director::DirectorError;
+use capstan_director::{DirectorError, Volser};
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -21,6 +21,14 @@ pub(crate) enum Failure {
 /// Done, with something to look at.
 pub(crate) const DONE_WITH_PROBLEMS: u8 = 3;
 
+/// Done in part, because a key is not there.
+const WITHOUT_KEY: u8 = 4;
+
+/// How work ended that could not be done in full: keys that are not there have a code of their own, wherever they are met.
+pub(crate) fn ended_in_part(without_key: &[(Volser, DirectorError)]) -> ExitCode {
+    ExitCode::from(if without_key.is_empty() { DONE_WITH_PROBLEMS } else { WITHOUT_KEY })
+}
+
 impl Failure {
     #[expect(clippy::needless_pass_by_value, reason = "map_err gives its error away")]
     pub(crate) fn output(error: std::io::Error) -> Self {
@@ -31,9 +39,9 @@ impl Failure {
         ExitCode::from(match self {
             Self::Usage(_) => 2,
             Self::Other(_) => 1,
-            Self::Passphrase(_) => 4,
+            Self::Passphrase(_) => WITHOUT_KEY,
             Self::Director(error) => match error {
-                DirectorError::Keys(_) | DirectorError::KeysLocked => 4,
+                DirectorError::Keys(_) | DirectorError::KeysLocked => WITHOUT_KEY,
                 DirectorError::NoVolume { .. } => 5,
                 DirectorError::Busy { .. } => 6,
                 DirectorError::Interrupted | DirectorError::RestoreInterrupted => 130,

@@ -63,6 +63,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Cat(cat) => work::cat(cli, cat),
         Command::Verify(verify) => work::verify(cli, verify),
         Command::Copy(copy) => work::copy(cli, copy),
+        Command::Repair(repair) => work::repair(cli, repair),
         Command::Rebuild(rebuild) => work::rebuild(cli, rebuild),
         Command::Expire(expire) => work::expire(cli, expire),
         Command::Erase(erase) => work::erase(cli, erase),

@@ -79,6 +79,9 @@ impl Display {
             Event::CopyFailed { copy, reason } => self.warn(&format!("copy {copy} failed: {reason}")),
             Event::Waiting { message } => self.warn(message),
             Event::Notice { message } => self.warn(message),
+            Event::Mended { object, copy, pool } => {
+                self.say(&format!("object {object}: copy {copy} in pool {pool} lacked something and is whole now"));
+            }
             Event::Mounted { .. } | Event::Checkpoint { .. } => {}
         }
     }
@@ -145,6 +148,9 @@ fn event_json(event: &Event) -> serde_json::Value {
             json!({"event": "checkpoint", "objects": objects, "copy": copy, "volume": volser.as_str(), "bytes": bytes})
         }
         Event::CopyFailed { copy, reason } => json!({"event": "copy-failed", "copy": copy, "reason": reason}),
+        Event::Mended { object, copy, pool } => {
+            json!({"event": "mended", "object": object.to_string(), "copy": copy, "pool": pool})
+        }
         Event::Waiting { message } => json!({"event": "waiting", "message": message}),
         Event::Notice { message } => json!({"event": "notice", "message": message}),
     }

@@ -3,9 +3,11 @@
 mod backup;
 mod keys;
 mod media;
+mod repair;
 mod restore;
 
 pub(crate) use backup::{backup, init};
 pub(crate) use keys::keys;
 pub(crate) use media::{copy, erase, expire, label, rebuild};
+pub(crate) use repair::repair;
 pub(crate) use restore::{cat, restore, verify};

@@ -11,7 +11,7 @@ use assert_cmd::cargo::CommandCargoExt;
 use tempfile::TempDir;
 
 /// Every command, with arguments that list or describe something where it has any.
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 23] = [
     "init",
     "backup",
     "objects",
@@ -23,6 +23,7 @@ const COMMANDS: [&str; 22] = [
     "cat",
     "verify",
     "copy",
+    "repair",
     "rebuild",
     "expire",
     "erase",
@@ -210,6 +211,82 @@ fn rebuild_keeps_pools_that_have_no_volume() {
     bench.done(&["backup", "home"], 0);
 }
 
+/// A copy that failed before its first checkpoint was forgotten: nothing ever made it.
+#[test]
+fn repair_makes_the_copies_that_were_promised() {
+    let bench = Bench::new(&["--volumes-max", "0"]);
+    bench.done(&["label", "A00001", "--pool", "default"], 0);
+    bench.done(&["backup", "home", "--copies", "2"], 3);
+    let objects = bench.done(&["objects"], 0);
+    assert!(objects.contains("A00001 default-copy2(none)"), "{objects}");
+    let status = bench.done(&["status"], 0);
+    assert!(status.contains("1 objects lack a copy: run `capstan repair`"), "{status}");
+    assert!(bench.said(&["repair"], 5).contains("capstan label NEW --pool default-copy2"));
+    bench.done(&["label", "B00001", "--pool", "default-copy2"], 0);
+    let events = bench.done(&["repair", "home", "--json"], 0);
+    let events: Vec<serde_json::Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(events.iter().any(|event| event["event"] == "mended" && event["copy"] == 2), "{events:?}");
+    let last = events.last().unwrap();
+    assert_eq!((&last["event"], &last["copies"][0]["whole"]), (&"repaired".into(), &true.into()));
+    assert_eq!(bench.json(&["show", "home"])["copies"][1]["whole"], true);
+    let status = bench.json(&["status"]);
+    assert_eq!((&status["objects_protected"], &status["objects_lacking_a_copy"]), (&1.into(), &0.into()));
+    assert!(bench.done(&["repair"], 0).contains("every copy"));
+    assert!(bench.said(&["repair", "nothing"], 1).contains("capstan objects"));
+}
+
+/// A path of which nothing or only an older version is stored was restored, or not, with exit code 0.
+#[test]
+fn what_comes_back_older_than_asked_is_named_and_ends_with_3() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let bench = Bench::new(&[]);
+    let letter = bench.source().join("letters/ada.txt");
+    bench.done(&["backup", "home"], 0);
+    fs::write(&letter, "dear Ada, later\n").unwrap();
+    fs::write(bench.source().join("never"), "never read\n").unwrap();
+    for path in [&letter, &bench.source().join("never")] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
+    }
+    let args = ["backup", "home", "--incremental"];
+    let plain = bench.command(&args);
+    // Root reads everything unless it lays that down.
+    let root = fs::metadata("/proc/self").unwrap().uid() == 0;
+    let mut command = if root { Command::new("setpriv") } else { Command::new("env") };
+    if root {
+        command.args(["--bounding-set", "-dac_override,-dac_read_search"]);
+    }
+    command.arg(plain.get_program()).args(plain.get_args()).current_dir(bench.dir.path()).stdin(Stdio::null());
+    command.env("CAPSTAN_STATE", bench.dir.path().join("state")).env("CAPSTAN_PASSPHRASE", "three plain words");
+    ended(&command.env_remove("CAPSTAN_KEY_FILE").output().unwrap(), &args, 3);
+
+    let place = format!("home:{}", letter.display());
+    let older = "letters/ada.txt: could not be read when it was last backed up";
+    assert_eq!(bench.done(&["cat", &place], 3), "dear Ada\n");
+    assert!(bench.said(&["cat", &place], 3).contains(older));
+    assert_eq!(bench.json(&["restore", "home", "--dry-run"])["older"].as_array().unwrap().len(), 1);
+    let said = bench.said(&["restore", "home", "--to", "back"], 3);
+    assert_eq!(said.matches(older).count(), 2, "in the plan and at the end: {said}");
+    assert!(said.contains("home/never: could not be read when it was backed up; nothing"), "{said}");
+    assert!(bench.done(&["ls", &place], 0).contains("unreadable"));
+    let back = bench.dir.path().join("back").join(letter.strip_prefix("/").unwrap());
+    assert_eq!(fs::read_to_string(back).unwrap(), "dear Ada\n");
+    // What was asked for and is as it was is no matter of what else was not.
+    bench.done(&["restore", &format!("home:{}/noise", bench.source_text()), "--to", "part"], 0);
+}
+
+/// What no key opens any more was counted as protected, and so was what stands on it.
+#[test]
+fn status_counts_what_can_be_restored() {
+    let bench = Bench::new(&[]);
+    bench.done(&["backup", "home"], 0);
+    bench.done(&["backup", "home", "--incremental", "--copies", "2"], 0);
+    assert_eq!(bench.json(&["status"])["objects_protected"], 2);
+    bench.done(&["keys", "destroy", "A00001", "--yes"], 0);
+    let status = bench.json(&["status"]);
+    assert_eq!((&status["objects_complete"], &status["objects_protected"]), (&2.into(), &0.into()));
+    assert!(bench.done(&["status"], 0).contains("cannot be restored in full"));
+}
+
 #[test]
 fn a_wrong_command_line_ends_with_2() {
     let bench = Bench::new(&[]);
@@ -261,17 +338,24 @@ fn after_its_key_is_destroyed_every_command_says_that_the_data_is_gone() {
     bench.done(&["backup", "home"], 0);
     assert!(bench.said(&["keys", "destroy", "A00001"], 2).contains("gone for good"));
     assert!(bench.done(&["keys", "destroy", "A00001", "--yes"], 0).contains("gone for good"));
+    let sentence = bench.said(&["verify", "A00001"], 4);
+    let sentence = sentence.trim_start_matches("capstan: ").trim_end();
+    assert!(sentence.starts_with("key ") && sentence.contains("gone for good"), "{sentence}");
+    bench.done(&["pools", "add", "vault"], 0);
+    let letter = format!("home:{}/letters/ada.txt", bench.source_text());
     for (args, code) in [
-        (&["restore", "home", "--to", "back"][..], 3),
-        (&["verify", "home"], 3),
-        (&["verify", "A00001"], 4),
-        (&["cat", "home"], 1),
+        (&["restore", "home", "--dry-run"][..], 0),
+        (&["restore", "home", "--to", "back"], 4),
+        (&["verify", "home"], 4),
+        (&["cat", "home"], 4),
+        (&["cat", &letter], 4),
+        (&["copy", "home", "--to-pool", "vault"], 4),
         (&["backup", "home"], 4),
-        (&["keys", "list"], 0),
     ] {
         let said = bench.said(args, code);
-        assert!(said.contains("gone for good"), "capstan {args:?} said:\n{said}");
+        assert!(said.contains(sentence), "capstan {args:?} said:\n{said}and not\n{sentence}");
     }
+    assert!(bench.said(&["keys", "list"], 0).contains("gone for good"));
 }
 
 /// A copy that could not be read once passed for a copy, and its original for one that could be written over.
@@ -281,9 +365,26 @@ fn a_copy_of_nothing_does_not_free_the_original() {
     bench.done(&["backup", "home"], 0);
     bench.done(&["keys", "destroy", "A00001", "--yes"], 0);
     bench.done(&["pools", "add", "vault"], 0);
-    bench.done(&["copy", "home", "--to-pool", "vault"], 3);
+    bench.done(&["copy", "home", "--to-pool", "vault"], 4);
     assert!(bench.done(&["objects"], 0).contains("A00002(part)"));
     assert!(bench.said(&["label", "A00001"], 1).contains("last copy"));
+}
+
+#[test]
+fn what_is_lost_by_force_is_named() {
+    let bench = Bench::new(&[]);
+    // Two copies begin at once; which of them made which volume would be chance.
+    bench.done(&["label", "A00001", "--pool", "default"], 0);
+    bench.done(&["backup", "home", "--copies", "2"], 0);
+    bench.done(&["backup", "home/letters"], 0);
+    let said = bench.said(&["erase", "A00001", "--yes"], 1);
+    assert!(said.contains("1 objects"), "{said}");
+    let said = bench.said(&["erase", "A00001", "--yes", "--force"], 0);
+    assert!(said.contains("of 1 objects") && said.contains("home/letters,"), "{said}");
+    let events = bench.done(&["label", "A00002", "--force", "--json"], 0);
+    let events: Vec<serde_json::Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lost = events.iter().find(|event| event["event"] == "overwritten").unwrap();
+    assert_eq!(lost["gone"].as_array().unwrap().len(), 1, "{lost}");
 }
 
 #[test]

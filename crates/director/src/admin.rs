@@ -6,9 +6,9 @@ use capstan_catalog::{
 use capstan_format::{Algorithm, BLOCK_HEADER_LEN, ObjectId, Volser};
 use capstan_tape::{Changer, ElementAddress, EncryptionState};
 
-use crate::append::{create_cartridge, label_volume};
 use crate::desk::{Desk, is_drive};
-use crate::repair::missing_ranges;
+use crate::label::{create_cartridge, label_volume};
+use crate::repair::{missing_ranges, stream_lengths};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
@@ -19,6 +19,15 @@ pub enum Loss {
     Refuse,
     /// They are lost with it.
     Accept,
+}
+
+/// What was lost with the life that a volume had.
+#[derive(Debug, Default)]
+pub struct Overwritten {
+    /// Copies of objects that stood on it, or a part of each.
+    pub copies: Vec<LostCopy>,
+    /// Objects of which it held what no other volume does: they are gone, or a part of each. The latest first.
+    pub last: Vec<Object>,
 }
 
 /// A drive and what is in it.
@@ -38,7 +47,7 @@ impl Site {
         pool: Option<&str>,
         capacity_bytes: Option<u64>,
         loss: Loss,
-    ) -> Result<Vec<LostCopy>, DirectorError> {
+    ) -> Result<Overwritten, DirectorError> {
         let writer = self.writer_lock();
         let desk = Desk::new(self);
         let _volumes = desk.volumes_lock()?;
@@ -57,7 +66,7 @@ impl Site {
         if !desk.present()?.contains(volser) {
             create_cartridge(&desk, volser, capacity_bytes.unwrap_or(self.config.library.volume_mib << 20))?;
         }
-        let lost = self.would_lose(volser, loss)?;
+        let last = self.would_lose(volser, loss)?;
         let mut volume = desk.mount(volser)?;
         let known = locked(&self.catalog).volume(volser)?.is_some();
         let foreign = !known && volume.medium.encryption != EncryptionState::Blank;
@@ -65,11 +74,11 @@ impl Site {
         let labelled = if foreign && loss == Loss::Refuse {
             Err(DirectorError::VolumeHoldsData { volser: volser.clone(), objects: 0 })
         } else {
-            label_volume(&desk, &mut volume, pool.as_ref(), block_len_max).map(drop)
+            label_volume(&desk, &mut volume, pool.as_ref(), block_len_max)
         };
         desk.dismount(volume.drive, volume.number, volser)?;
-        labelled?;
-        Ok(lost)
+        let (_, copies) = labelled?;
+        Ok(Overwritten { copies, last })
     }
 
     /// Whether a volume is new, blank or scratch.
@@ -79,11 +88,11 @@ impl Site {
     }
 
     /// Makes a volume blank.
-    pub fn erase(&self, volser: &Volser, loss: Loss) -> Result<Vec<LostCopy>, DirectorError> {
+    pub fn erase(&self, volser: &Volser, loss: Loss) -> Result<Overwritten, DirectorError> {
         let _lock = self.writer_lock()?;
         let desk = Desk::new(self);
         let known = desk.volume(volser)?;
-        self.would_lose(volser, loss)?;
+        let last = self.would_lose(volser, loss)?;
         let mut volume = desk.mount(volser)?;
         // The catalog forgets before the medium does: what it lists can always be read.
         let row = Volume {
@@ -96,34 +105,37 @@ impl Site {
             checkpoint_lbn: 0,
             labelled_ns: None,
             recycled: known.recycled + 1,
+            key_destroyed_ns: None,
             ..known
         };
-        let lost = locked(&self.catalog).relabelled(&row)?;
+        let copies = locked(&self.catalog).relabelled(&row)?;
         let erased = volume.drive.erase().map_err(DirectorError::from);
         desk.dismount(volume.drive, volume.number, volser)?;
         erased?;
-        Ok(lost)
+        Ok(Overwritten { copies, last })
     }
 
-    /// Objects that would lose their last copy with a volume.
-    fn would_lose(&self, volser: &Volser, loss: Loss) -> Result<Vec<LostCopy>, DirectorError> {
+    /// Objects that would lose their last copy, or the last of a part of it, with a volume.
+    fn would_lose(&self, volser: &Volser, loss: Loss) -> Result<Vec<Object>, DirectorError> {
         let catalog = locked(&self.catalog);
         if catalog.volume(volser)?.is_none() {
             return Ok(Vec::new());
         }
-        let mut last = 0;
+        let mut last = Vec::new();
         for object in catalog.objects_on(volser)? {
             if object.status == ObjectStatus::Expired {
                 continue;
             }
             let copies = catalog.copies(object.id)?;
             let elsewhere = copies.iter().any(|copy| !copy.volumes.contains(volser));
-            last += usize::from(!elsewhere || holds_alone(&catalog, &object, volser)?);
+            if !elsewhere || holds_alone(&catalog, &object, volser)? {
+                last.push(object);
+            }
         }
-        if last > 0 && loss == Loss::Refuse {
-            return Err(DirectorError::VolumeHoldsData { volser: volser.clone(), objects: last });
+        if !last.is_empty() && loss == Loss::Refuse {
+            return Err(DirectorError::VolumeHoldsData { volser: volser.clone(), objects: last.len() });
         }
-        Ok(Vec::new())
+        Ok(last)
     }
 
     /// Makes a pool.
@@ -218,16 +230,13 @@ impl Site {
 
 /// Whether a volume holds something of an object that no other volume does: another copy may be only part of one.
 fn holds_alone(catalog: &Catalog, object: &Object, volser: &Volser) -> Result<bool, DirectorError> {
-    let parts: Vec<_> = catalog.parts(object.id)?.iter().map(|part| (part.connection, part.valid_len)).collect();
-    let extents = catalog.extents(object.id, None)?;
+    let (parts, extents) = (stream_lengths(catalog, object.id)?, catalog.extents(object.id, None)?);
     let lacking = |left: &dyn Fn(&Extent) -> bool| {
         // What counts is whether any copy has it: all are taken as one.
         let one = extents.iter().filter(|extent| left(extent)).map(|extent| Extent { copy: 1, ..extent.clone() });
-        missing_ranges(&parts, &one.collect::<Vec<_>>(), object.chunk_len)
+        missing_ranges(1, &parts, &one.collect::<Vec<_>>(), object.chunk_len)
     };
-    let left = |extent: &Extent| extent.volser != *volser;
-    let none_left = !extents.iter().any(left) && extents.iter().any(|extent| extent.record.plain_len > 0);
-    Ok(none_left || lacking(&left) != lacking(&|_| true))
+    Ok(lacking(&|extent| extent.volser != *volser) != lacking(&|_| true))
 }
 
 fn stands_alone(dependents: &[ObjectId], expirable: &[Object]) -> bool {

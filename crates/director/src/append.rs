@@ -1,34 +1,25 @@
-//! Finding, labelling and handing out volumes to one copy of a session.
+//! Finding and handing out volumes to one copy of a session, and recording what it has flushed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use capstan_catalog::{CheckpointSeen, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
-use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeHeader, VolumeId};
-use capstan_mover::{
-    Commit, CopyHost, FIRST_SESSION_LBN, FoundCheckpoint, HostError, Mounted, VolumeEnd, VolumeReader, write_label,
-};
-use capstan_tape::{CartridgeSpec, Drive, DriveKey, EncryptionState};
-use uuid::Uuid;
+use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeId};
+use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, VolumeEnd, VolumeReader};
+use capstan_tape::{Drive, EncryptionState};
 
-use crate::backup::ENTRY_BYTES_MAX;
+use crate::catch_up::{catch_up, set_aside};
 use crate::config::Config;
 use crate::desk::{Desk, InDrive};
+use crate::label::{create_cartridge, label_volume, random_u64};
 use crate::pools::{Candidate, Choice, Fill, Refill, choose_volume};
 use crate::site::locked;
 use crate::{DirectorError, Event};
 
-/// Share of a cartridge that is kept for trailers behind early warning: a catalog part and its checkpoint fit many times.
-const EARLY_WARNING_SHARE: u64 = 20;
-/// Least that is kept for them, where the cartridge has twice that: the longest catalog part, and the block that met it.
-const EARLY_WARNING_MIN: u64 = ENTRY_BYTES_MAX as u64 + (4 << 20);
-/// Most that is kept for them.
-const EARLY_WARNING_MAX: u64 = 256 << 20;
-/// Share of a cartridge that is kept for them at most, and of it the entries between two checkpoints may take half.
-pub(crate) const EARLY_WARNING_SHARE_MAX: u64 = 4;
 /// How often an operator's new volume is looked for.
 const WAIT_EVERY: Duration = Duration::from_secs(2);
+
 /// How often whoever waits looks whether to stop: a person who pressed Ctrl-C takes this for at once.
 const STOP_EVERY: Duration = Duration::from_millis(100);
 
@@ -53,10 +44,6 @@ pub(crate) struct AppendHost {
     pub(crate) mounted: Option<(u32, Volser)>,
 }
 
-pub(crate) fn random_u64() -> u64 {
-    Uuid::new_v4().as_u64_pair().1.rotate_left(17) ^ Uuid::new_v4().as_u64_pair().0
-}
-
 /// The catalog's volumes as the choice sees them.
 pub(crate) fn candidates(volumes: &[Volume], present: &[Volser]) -> Vec<Candidate> {
     let candidate = |volume: &Volume| Candidate {
@@ -73,209 +60,6 @@ pub(crate) fn candidates(volumes: &[Volume], present: &[Volser]) -> Vec<Candidat
         present: present.contains(&volume.volser),
     };
     volumes.iter().map(candidate).collect()
-}
-
-/// A new cartridge of the virtual library.
-pub(crate) fn create_cartridge(desk: &Desk, volser: &Volser, capacity_bytes: u64) -> Result<(), DirectorError> {
-    let early_warning_bytes = (capacity_bytes / EARLY_WARNING_SHARE)
-        .clamp(EARLY_WARNING_MIN, EARLY_WARNING_MAX)
-        .min(capacity_bytes / EARLY_WARNING_SHARE_MAX);
-    let spec =
-        CartridgeSpec { volser: volser.clone(), capacity_bytes, early_warning_bytes, generation: "virtual".to_owned() };
-    locked(&desk.library).create_cartridge(&spec).map_err(DirectorError::Changer)?;
-    locked(&desk.catalog).put_volume(&Volume { capacity: Some(capacity_bytes), ..Volume::blank(volser.clone()) })?;
-    (desk.events)(Event::Created { volser: volser.clone() });
-    Ok(())
-}
-
-/// Gives a volume a new life in a pool: new key, label, catalog row. What it held before is gone.
-pub(crate) fn label_volume(
-    desk: &Desk,
-    volume: &mut InDrive,
-    pool: Option<&Pool>,
-    block_len_max: u32,
-) -> Result<VolumeId, DirectorError> {
-    let (volser, now_ns) = (volume.volser.clone(), desk.now_ns());
-    let known = locked(&desk.catalog).volume(&volser)?.unwrap_or_else(|| Volume::blank(volser.clone()));
-    let recycled = if known.id.is_some() { known.recycled + 1 } else { known.recycled };
-    let mut key: Option<VolumeKey> = None;
-    if let Some(algorithm) = pool.and_then(|pool| pool.encryption) {
-        let keys = desk.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let issued = locked(keys).key_for_new_volume(&volser, algorithm, now_ns)?;
-        let tag = issued.tag();
-        volume.drive.set_key(Some(DriveKey { tag, algorithm, key: *issued.expose() }))?;
-        key = Some(VolumeKey { tag, algorithm });
-    } else {
-        volume.drive.set_key(None)?;
-    }
-    let life = VolumeId(random_u64());
-    let header = VolumeHeader {
-        volume: life,
-        volser: volser.clone(),
-        labelled_ns: now_ns,
-        pool: pool.map(|pool| pool.name.clone()).unwrap_or_default(),
-        block_len_max,
-        recycled,
-    };
-    // The catalog forgets the old life before the tape does: what it lists can always be read.
-    let row = Volume {
-        pool: pool.map(|pool| pool.name.clone()),
-        id: Some(life),
-        state: if pool.is_some() { VolumeState::Filling } else { VolumeState::Scratch },
-        key,
-        capacity: Some(volume.medium.capacity_bytes),
-        written: 0,
-        end_of_data_lbn: FIRST_SESSION_LBN,
-        checkpoint_lbn: 0,
-        labelled_ns: Some(now_ns),
-        written_ns: None,
-        recycled,
-        ..known
-    };
-    locked(&desk.catalog).relabelled(&row)?;
-    write_label(volume.drive.as_mut(), &header)?;
-    if let (Some(key), Some(keys)) = (key, desk.keys.as_deref()) {
-        locked(keys).activate(&volser, &key.tag, now_ns)?;
-    }
-    volume.medium = volume.drive.medium()?;
-    let pool = header.pool;
-    (desk.events)(Event::Labelled { volser, pool, recycled });
-    Ok(life)
-}
-
-/// Checkpoints on the volume that the catalog lacks: a run was killed between flush and commit.
-///
-/// Also finds that the volume ends before its last checkpoint as the catalog knows it, which bars it from being written.
-pub(crate) fn catch_up(
-    desk: &Desk,
-    volume: &mut InDrive,
-    known: &Volume,
-    life: VolumeId,
-) -> Result<u64, DirectorError> {
-    let volser = volume.volser.clone();
-    let mut reader = VolumeReader::new(volume.drive.as_mut(), volser.clone(), life);
-    let Some(last) = reader.last_checkpoint()? else {
-        if known.checkpoint_lbn > 0 {
-            let reason = format!("it has no checkpoint, and should have one at block {}", known.checkpoint_lbn);
-            return Err(DirectorError::VolumeDiffers { volser, reason });
-        }
-        return Ok(FIRST_SESSION_LBN);
-    };
-    if last.lbn < known.checkpoint_lbn {
-        let reason = format!(
-            "its last checkpoint stands at block {}, and there should be one at block {}: it was cut short",
-            last.lbn, known.checkpoint_lbn
-        );
-        return Err(DirectorError::VolumeDiffers { volser, reason });
-    }
-    let append_lbn = last.lbn + 2;
-    let mut missing = Vec::new();
-    let mut at = Some(last);
-    while let Some(found) = at.filter(|found| found.lbn > known.checkpoint_lbn) {
-        let previous = found.checkpoint.previous_lbn;
-        missing.push(found);
-        at = if previous > 0 { Some(reader.checkpoint(previous)?) } else { None };
-    }
-    for found in missing.iter().rev() {
-        let part = reader.catalog_part(found)?;
-        let record = session_record(&mut reader, found)?;
-        let seen = CheckpointSeen {
-            volser: &volser,
-            volume: life,
-            session: found.session,
-            session_record: record.as_ref(),
-            lbn: found.lbn,
-            checkpoint: &found.checkpoint,
-            part: &part,
-        };
-        locked(&desk.catalog).record_checkpoint(&seen)?;
-    }
-    if !missing.is_empty() {
-        let message = format!("volume {volser} holds {} checkpoints that the catalog lacked: recorded", missing.len());
-        (desk.events)(Event::Notice { message });
-    }
-    Ok(append_lbn)
-}
-
-/// Whether all that the volumes of some pools hold is in the catalog.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Known {
-    All,
-    /// A volume is absent or cannot be read; it may hold a checkpoint more.
-    NotAll,
-}
-
-/// Records what the volumes of a pool and of its further copies hold and the catalog lacks. A volume that is not as it should
-/// be is set aside.
-pub(crate) fn catch_up_pool(desk: &Desk, pool: &str) -> Result<Known, DirectorError> {
-    let present = desk.present()?;
-    let volumes = locked(&desk.catalog).volumes()?;
-    let open = |volume: &&Volume| {
-        volume.pool.as_deref().is_some_and(|name| is_copy_pool(pool, name))
-            && matches!(volume.state, VolumeState::Filling | VolumeState::Suspect)
-    };
-    let mut all = Known::All;
-    for known in volumes.iter().filter(open) {
-        let Some(life) = known.id else { continue };
-        if !present.contains(&known.volser) {
-            all = Known::NotAll;
-            continue;
-        }
-        let caught_up = match desk.mount_known(&known.volser, life) {
-            Ok(mut volume) => {
-                let caught_up = catch_up(desk, &mut volume, known, life);
-                desk.dismount(volume.drive, volume.number, &known.volser)?;
-                caught_up
-            }
-            Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked | DirectorError::Changer(_))) => {
-                return Err(error);
-            }
-            // A run was killed before the label was written: nothing can be on it, and it will be labelled again.
-            Err(_) if known.checkpoint_lbn == 0 => continue,
-            Err(error) => Err(error),
-        };
-        match caught_up {
-            Ok(_) => {}
-            Err(_) if known.state == VolumeState::Suspect => all = Known::NotAll,
-            Err(DirectorError::VolumeDiffers { volser, reason }) => {
-                set_aside(desk, volser, reason)?;
-                all = Known::NotAll;
-            }
-            Err(error) => {
-                set_aside(desk, known.volser.clone(), error.to_string())?;
-                all = Known::NotAll;
-            }
-        }
-    }
-    Ok(all)
-}
-
-/// Whether a pool is another or one that holds further copies for it.
-pub(crate) fn is_copy_pool(pool: &str, name: &str) -> bool {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    name == pool || name.strip_prefix(pool).and_then(|rest| rest.strip_prefix("-copy")).is_some_and(is_number)
-}
-
-/// Bars a volume from being written, and says why.
-fn set_aside(desk: &Desk, volser: Volser, reason: String) -> Result<(), DirectorError> {
-    desk.suspect(&volser)?;
-    let error = DirectorError::VolumeDiffers { volser, reason };
-    (desk.events)(Event::Notice { message: error.to_string() });
-    Ok(())
-}
-
-/// The header of the session that a checkpoint is the first of.
-pub(crate) fn session_record(
-    reader: &mut VolumeReader<'_>,
-    found: &FoundCheckpoint,
-) -> Result<Option<capstan_format::SessionRecord>, DirectorError> {
-    if found.checkpoint.number != 1 {
-        return Ok(None);
-    }
-    let previous = found.checkpoint.previous_lbn;
-    let lbn = if previous > 0 { previous + 2 } else { FIRST_SESSION_LBN };
-    let (session, record) = reader.session_record(lbn)?;
-    Ok((session == found.session).then_some(record))
 }
 
 impl AppendHost {
@@ -362,7 +146,7 @@ impl AppendHost {
         let prepared = self.only_known(&mut volume, &known).and_then(|append_lbn| match (append_lbn, known.id) {
             (Some(append_lbn), Some(life)) => Ok((life, append_lbn)),
             _ => {
-                let life = label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max())?;
+                let (life, _) = label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max())?;
                 Ok((life, FIRST_SESSION_LBN))
             }
         });
@@ -402,11 +186,9 @@ impl AppendHost {
         let Some(life) = known.id else { return Err(differs("the catalog knows no life of it".to_owned())) };
         let mut volume = match self.desk.mount_known(volser, life) {
             Ok(volume) => volume,
+            Err(error) if error.blames_volume() => return Err(differs(error.to_string())),
             // Without its key no volume can be written: that is for the operator to mend, not a fault of the volume.
-            Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked | DirectorError::Changer(_))) => {
-                return Err(error);
-            }
-            Err(error) => return Err(differs(error.to_string())),
+            Err(error) => return Err(error),
         };
         let checked = self.may_append(&mut volume, &known, life);
         match checked {
@@ -432,7 +214,8 @@ impl AppendHost {
         }
         catch_up(&self.desk, volume, known, life).map_err(|error| match error {
             DirectorError::VolumeDiffers { .. } => error,
-            other => differs(other.to_string()),
+            other if other.blames_volume() => differs(other.to_string()),
+            other => other,
         })
     }
 }

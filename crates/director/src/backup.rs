@@ -1,31 +1,27 @@
-//! Backups: which object each source goes to, what it is compared with, and the session that writes them.
+//! Backups: the session that writes, its copies, and the sources that are read into it.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, Pool};
-use capstan_format::{EntryFlags, ObjectId, ObjectKind, ObjectRecord, ObjectState, SessionRecord};
+use capstan_catalog::Pool;
+use capstan_format::{ObjectId, ObjectKind, SessionRecord};
 use capstan_mover::{
-    Baseline, Bottleneck, CheckpointBounds, Connection, CopyHost, DeviceSource, ExtentBounds, Metadata, Meters,
-    MoverError, PackOptions, Progress, Session, SessionOptions, SourceReport, StreamSource, Totals, TreeOptions,
-    TreeSource,
+    Baseline, Bottleneck, CheckpointBounds, Connection, CopyHost, DeviceSource, ExtentBounds, Meters, PackOptions,
+    Progress, RestoreWatch, Session, SessionOptions, SourceReport, StreamSource, Totals, TreeOptions, TreeSource,
 };
-use uuid::{ContextV7, Timestamp, Uuid};
 
-use crate::append::{AppendHost, Known, Shortfall, catch_up_pool, is_copy_pool};
-use crate::baseline::{BaselineBuilder, StateBaseline};
+use crate::append::{AppendHost, Shortfall};
+use crate::catch_up::{Known, catch_up_pool};
 use crate::desk::Desk;
+use crate::jobs::Job;
 use crate::null::NullHost;
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
 /// Entry bytes after which a checkpoint is due: its catalog part must fit behind early warning.
 pub(crate) const ENTRY_BYTES_MAX: usize = 8 << 20;
-
-/// A source that is one file of at least this length, without holes, is read in ranges by all connections.
-const IMAGE_LEN_MIN: u64 = 256 << 20;
 
 /// Everything, or what changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,15 +115,6 @@ pub struct BackupReport {
     pub failed_copies: Vec<(u8, String)>,
 }
 
-struct Job {
-    path: Option<PathBuf>,
-    source: Vec<u8>,
-    record: ObjectRecord,
-    resumed: bool,
-    first_connection: u16,
-    baseline: Option<StateBaseline>,
-}
-
 /// The pool of a copy: the first is the one that was named, the others are made like it.
 pub(crate) fn pool_of_copy(site: &Site, name: &str, copy: u8) -> Result<Pool, DirectorError> {
     let mut catalog = locked(&site.catalog);
@@ -141,12 +128,6 @@ pub(crate) fn pool_of_copy(site: &Site, name: &str, copy: u8) -> Result<Pool, Di
     }
     catalog.put_pool(&twin)?;
     Ok(twin)
-}
-
-pub(crate) fn new_object_id(now_ns: i64) -> ObjectId {
-    let now_ns = u64::try_from(now_ns).unwrap_or_default();
-    let at = Timestamp::from_unix(ContextV7::new(), now_ns / 1_000_000_000, (now_ns % 1_000_000_000) as u32);
-    ObjectId(*Uuid::new_v7(at).as_bytes())
 }
 
 impl Site {
@@ -170,6 +151,13 @@ impl Site {
             known = catch_up_pool(&desk, &request.pool)?;
         }
         let jobs = self.jobs(request, &pools[0], known)?;
+        if request.target == Target::Pool {
+            // Before the first block, so that a copy that fails before its first checkpoint is made later.
+            let each =
+                jobs.iter().flat_map(|job| (1u8..).zip(&pools).map(|(copy, pool)| (job.record.object, copy, pool)));
+            let wanted: Vec<_> = each.map(|(object, copy, pool)| (object, copy, pool.name.as_str())).collect();
+            locked(&self.catalog).want_copies(&wanted)?;
+        }
         let hosts: Vec<Box<dyn CopyHost>> = match request.target {
             Target::Null => vec![Box::new(NullHost::new(self.clock))],
             Target::Pool => {
@@ -213,20 +201,18 @@ impl Site {
             }
         }
         if let Some(error) = first_failure.filter(|_| failed_copies.len() == copies) {
-            return Err(match error {
-                // The cause speaks for itself where it is the director's own: no volume, no key, no space.
-                MoverError::Host(cause) => match cause.downcast::<DirectorError>() {
-                    Ok(own) => *own,
-                    Err(other) => DirectorError::CopiesFailed(MoverError::Host(other)),
-                },
-                other => DirectorError::CopiesFailed(other),
-            });
+            return Err(DirectorError::of_copy(error));
         }
         self.seal_complete()?;
-        if copies > 1 && failed_copies.is_empty() && !watch.stop.load(Ordering::Relaxed) {
-            // An earlier run may have been killed between the flushes of its copies. This run's objects are whole whether or
-            // not those can be mended now: what could not be was said.
-            let _ = self.repair_copies();
+        if request.target == Target::Pool {
+            if failed_copies.is_empty() && !watch.stop.load(Ordering::Relaxed) {
+                // An earlier run may have lost a copy, or been killed between the flushes of its copies. This run's objects
+                // are whole whether or not those can be mended now: what could not be was said.
+                let repair = RestoreWatch { stop: Arc::clone(&watch.stop), ..RestoreWatch::default() };
+                let _ = self.mend_copies(&[], Shortfall::Fail, &repair);
+            } else {
+                self.look_at_copies()?;
+            }
         }
         if watch.stop.load(Ordering::Relaxed) {
             return Err(DirectorError::Interrupted);
@@ -322,153 +308,6 @@ impl Site {
         }
     }
 
-    /// One object a source: a new one, or the one that an interrupted run left open.
-    fn jobs(&self, request: &BackupRequest, pool: &Pool, known: Known) -> Result<Vec<Job>, DirectorError> {
-        let mut jobs = Vec::new();
-        if let Some(name) = &request.stream {
-            let record = self.new_record(name.clone().into_bytes(), ObjectKind::Stream, None, request, pool);
-            let source = record.source.clone();
-            jobs.push(Job { path: None, source, record, resumed: false, first_connection: 0, baseline: None });
-        }
-        let library = std::fs::canonicalize(self.library_dir()).unwrap_or_else(|_| self.library_dir());
-        for (number, path) in request.sources.iter().enumerate() {
-            // Named twice it is read once: two jobs would take up one interrupted object with the same connections.
-            if request.sources[..number].contains(path) {
-                continue;
-            }
-            std::fs::symlink_metadata(path).map_err(|source| DirectorError::Source { path: path.clone(), source })?;
-            if path == &library || path.starts_with(&library) {
-                return Err(DirectorError::SourceHoldsLibrary { path: path.clone() });
-            }
-            jobs.push(self.tree_job(path, request, pool, known)?);
-        }
-        Ok(jobs)
-    }
-
-    /// Whether an earlier run of one of the sources was interrupted.
-    fn any_interrupted(&self, request: &BackupRequest) -> Result<bool, DirectorError> {
-        use std::os::unix::ffi::OsStrExt;
-        let catalog = locked(&self.catalog);
-        for path in &request.sources {
-            let source = Some(path.as_os_str().as_bytes().to_vec());
-            let status = Some(ObjectStatus::Open);
-            let filter = ObjectFilter { source, status, client: Some(self.client.clone()), ..ObjectFilter::default() };
-            if catalog.latest(&filter)?.is_some() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn new_record(
-        &self,
-        source: Vec<u8>,
-        kind: ObjectKind,
-        base: Option<ObjectId>,
-        request: &BackupRequest,
-        pool: &Pool,
-    ) -> ObjectRecord {
-        let started_ns = self.now_ns();
-        let keep = pool.retention_ns.and_then(|ns| i64::try_from(ns).ok());
-        ObjectRecord {
-            object: new_object_id(started_ns),
-            source,
-            client: self.client.clone(),
-            policy: request.policy.clone(),
-            kind,
-            state: ObjectState::Open,
-            base,
-            copy: 1,
-            chunk_len: self.config.chunk_len() as u32,
-            started_ns,
-            ended_ns: 0,
-            expires_ns: keep.map_or(0, |keep| started_ns.saturating_add(keep)),
-        }
-    }
-
-    fn tree_job(
-        &self,
-        path: &std::path::Path,
-        request: &BackupRequest,
-        pool: &Pool,
-        known: Known,
-    ) -> Result<Job, DirectorError> {
-        use std::os::unix::ffi::OsStrExt;
-        let source = path.as_os_str().as_bytes().to_vec();
-        let filter =
-            ObjectFilter { source: Some(source.clone()), client: Some(self.client.clone()), ..ObjectFilter::default() };
-        let name = String::from_utf8_lossy(&source).into_owned();
-        let kind = kind_of(path);
-        if request.target == Target::Null || kind == ObjectKind::Device {
-            let record = self.new_record(source.clone(), kind, None, request, pool);
-            return Ok(Job {
-                path: Some(path.to_owned()),
-                source,
-                record,
-                resumed: false,
-                first_connection: 0,
-                baseline: None,
-            });
-        }
-        let catalog = locked(&self.catalog);
-        let latest = catalog.latest(&filter)?;
-        let wants_base = request.level == Level::Incremental;
-        // An object of the same kind that was interrupted goes on; its chunk length is on the volumes already.
-        let open = latest.filter(|object| {
-            object.status == ObjectStatus::Open
-                && object.base.is_some() == wants_base
-                && object.chunk_len as usize == self.config.chunk_len()
-        });
-        let open = match open {
-            Some(object) if known == Known::NotAll || !in_pool(&catalog, object.id, &request.pool)? => {
-                let message = format!(
-                    "object {} was interrupted and is not taken up: not all volumes it may be on can be read, or they are of another pool; its source is read from the beginning",
-                    object.id
-                );
-                (self.events)(Event::Notice { message });
-                None
-            }
-            other => other,
-        };
-        if let Some(object) = open {
-            let first_connection = catalog.parts(object.id)?.iter().map(|part| part.connection + 1).max().unwrap_or(0);
-            drop(catalog);
-            let baseline = Some(self.baseline(object.id)?);
-            let record = record_of(&object);
-            return Ok(Job { path: Some(path.to_owned()), source, record, resumed: true, first_connection, baseline });
-        }
-        let mut base = None;
-        if wants_base {
-            let complete = ObjectFilter { status: Some(ObjectStatus::Complete), ..filter };
-            let found = catalog.latest(&complete)?.ok_or(DirectorError::NoBase { path: name })?;
-            base = Some(found.id);
-        }
-        drop(catalog);
-        let baseline = base.map(|base| self.baseline(base)).transpose()?;
-        let record = self.new_record(source.clone(), kind, base, request, pool);
-        Ok(Job { path: Some(path.to_owned()), source, record, resumed: false, first_connection: 0, baseline })
-    }
-
-    /// The state of an object as a baseline.
-    fn baseline(&self, object: ObjectId) -> Result<StateBaseline, DirectorError> {
-        let state = locked(&self.catalog).state(object)?;
-        let mut builder = BaselineBuilder::new();
-        let unsteady = EntryFlags::GREW.with(EntryFlags::SHRANK).with(EntryFlags::CHANGED).0;
-        let lost = EntryFlags::VANISHED.with(EntryFlags::UNREADABLE).0;
-        for entry in state.iter() {
-            let entry = entry?.entry;
-            if entry.flags.0 & lost != 0 {
-                continue;
-            }
-            // What was in use when it was read is read again, whatever it looks like now.
-            let change = if entry.flags.0 & unsteady != 0 { !entry.change } else { entry.change };
-            builder.push(&entry.path, &Metadata { size: entry.size, mtime_ns: entry.mtime_ns, change });
-        }
-        Ok(builder.finish(Box::new(move |found| {
-            state.iter().map_while(Result::ok).for_each(|entry| found(&entry.entry.path));
-        })))
-    }
-
     /// Reads all sources, as many at a time as there are connections for them.
     fn read_sources(
         &self,
@@ -561,43 +400,6 @@ impl Site {
         session.end_object(object, connections, self.now_ns()).map_err(|error| explain(&error))?;
         Ok(report)
     }
-}
-
-/// Whether all that is known of an object stands on volumes of a pool and of its further copies: only those are looked at for
-/// what a killed run did not record.
-fn in_pool(catalog: &Catalog, object: ObjectId, pool: &str) -> Result<bool, DirectorError> {
-    for volser in catalog.copies(object)?.iter().flat_map(|copy| &copy.volumes) {
-        let of = catalog.volume(volser)?.and_then(|volume| volume.pool);
-        if !of.is_some_and(|name| is_copy_pool(pool, &name)) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-pub(crate) fn record_of(object: &Object) -> ObjectRecord {
-    ObjectRecord {
-        object: object.id,
-        source: object.source.clone(),
-        client: object.client.clone(),
-        policy: object.policy.clone(),
-        kind: object.kind,
-        state: ObjectState::Open,
-        base: object.base,
-        copy: 1,
-        chunk_len: object.chunk_len,
-        started_ns: object.started_ns,
-        ended_ns: 0,
-        expires_ns: object.expires_ns,
-    }
-}
-
-/// A block device, or a file that is large enough to be worth reading in ranges, is read as a device.
-fn kind_of(path: &std::path::Path) -> ObjectKind {
-    use std::os::unix::fs::{FileTypeExt, MetadataExt};
-    let Ok(metadata) = std::fs::symlink_metadata(path) else { return ObjectKind::Tree };
-    let image = metadata.is_file() && metadata.len() >= IMAGE_LEN_MIN && metadata.blocks() * 512 >= metadata.len();
-    if metadata.file_type().is_block_device() || image { ObjectKind::Device } else { ObjectKind::Tree }
 }
 
 /// An error and its causes on one line.

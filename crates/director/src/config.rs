@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::DirectorError;
-use crate::append::EARLY_WARNING_SHARE_MAX;
+use crate::label::EARLY_WARNING_SHARE_MAX;
 
 /// What `capstan.toml` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,20 +7,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use capstan_catalog::{Object, ObjectStatus};
-use capstan_format::{FileEntry, SessionRecord};
+use capstan_format::{FileEntry, SessionRecord, Volser};
 use capstan_mover::{
     Connection, CopyHost, Damage, RestoreWatch, Session, StreamSink, WantedMember, plan_reads, read_streams,
 };
 
 use crate::DirectorError;
 use crate::append::{AppendHost, Shortfall};
-use crate::backup::{explain, record_of};
+use crate::backup::explain;
 use crate::desk::{Desk, ReadDesk};
+use crate::jobs::record_of;
 use crate::select::{Layout, locate_streams};
 use crate::site::{Site, locked};
 
 /// How an object copy ended.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct CopyReport {
     /// The copy's number.
     pub copy: u8,
@@ -30,6 +31,8 @@ pub struct CopyReport {
     pub bytes: u64,
     /// Blocks that no copy gives; the new copy ends before the first.
     pub lost: Vec<Damage>,
+    /// Volumes that no key opens, and why. Another copy may have stood in for them.
+    pub without_key: Vec<(Volser, DirectorError)>,
     /// How long it took.
     pub elapsed_ns: u64,
 }
@@ -48,7 +51,13 @@ impl Site {
                 return Err(DirectorError::CopyInPool { object: object.id.to_string(), pool: pool.name });
             }
         }
-        let copy = copies.iter().map(|copy| copy.copy).max().unwrap_or(0) + 1;
+        let wanted = locked(&self.catalog).wanted_copies(object.id)?;
+        let numbers = copies.iter().map(|copy| copy.copy).chain(wanted.iter().map(|wanted| wanted.copy));
+        // A copy that was promised to this pool and never begun is the one that is made now.
+        let promised = wanted.iter().find(|wanted| wanted.pool == pool.name).map(|wanted| wanted.copy);
+        let next = numbers.max().unwrap_or(0).checked_add(1);
+        let copy = promised.or(next).ok_or_else(|| DirectorError::TooManyCopies { object: object.id.to_string() })?;
+        locked(&self.catalog).want_copies(&[(object.id, copy, &pool.name)])?;
         let desk = Desk::new(self);
         let host: Box<dyn CopyHost> = Box::new(AppendHost {
             desk: desk.clone(),
@@ -67,17 +76,20 @@ impl Site {
         let mut options = self.session_options_for_copy(object.chunk_len as usize);
         options.first_copy = copy;
         let session = Session::start(&options, &record, vec![host], Arc::default())?;
-        session.begin_object(record_of(object))?;
-        let moved = self.move_streams(object, &session, desk, watch);
-        // The copy of an object that a run left open is as open as the object.
-        let complete = object.status == ObjectStatus::Complete;
-        if complete && moved.as_ref().is_ok_and(|report| report.lost.is_empty()) {
-            let connections = locked(&self.catalog).parts(object.id)?.len();
-            session.end_object(object.id, connections, object.ended_ns)?;
-        }
+        let moved = session.begin_object(record_of(object)).map_err(DirectorError::from).and_then(|()| {
+            let moved = self.move_streams(object, &session, desk, watch)?;
+            // The copy of an object that a run left open is as open as the object.
+            if object.status == ObjectStatus::Complete && moved.lost.is_empty() {
+                let connections = locked(&self.catalog).parts(object.id)?.len();
+                session.end_object(object.id, connections, object.ended_ns)?;
+            }
+            Ok(moved)
+        });
+        // Why the copy failed says more than that nothing could be handed to it any more.
         for outcome in session.finish().copies {
-            outcome.map_err(DirectorError::CopiesFailed)?;
+            outcome.map_err(DirectorError::of_copy)?;
         }
+        self.look_at_copies()?;
         let mut report = moved?;
         report.copy = copy;
         report.elapsed_ns = began.elapsed().as_nanos() as u64;
@@ -98,7 +110,7 @@ impl Site {
             (catalog.parts(object.id)?, entries?)
         };
         entries.sort_by_key(|entry| (entry.connection, entry.offset + entry.member_len));
-        let mut report = CopyReport { copy: 0, blocks: 0, bytes: 0, lost: Vec::new(), elapsed_ns: 0 };
+        let mut report = CopyReport::default();
         let mut host = ReadDesk::new(desk);
         for part in parts {
             let mut sink = session.connection(object.id, part.connection);
@@ -128,10 +140,11 @@ impl Site {
             }
             match failure {
                 None => sink.finish().map_err(|error| DirectorError::Output { reason: explain(&error) })?,
-                Some(_) if !report.lost.is_empty() => return Ok(report),
-                Some(reason) => return Err(DirectorError::Output { reason }),
+                Some(_) if !report.lost.is_empty() => break,
+                Some(reason) => return Err(host.why_not(reason)),
             }
         }
+        report.without_key = host.without_key;
         Ok(report)
     }
 }

@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use capstan_catalog::{Catalog, Volume, VolumeState};
 use capstan_format::{KeyTag, Volser, VolumeHeader, VolumeId};
-use capstan_keys::SealedStore;
+use capstan_keys::{KeyError, SealedStore};
 use capstan_mover::{HostError, ReadHost, VolumePlace, read_label};
 use capstan_tape::{
     Changer, ChangerError, Drive, DriveKey, ElementAddress, EncryptionState, KeySlotKind, Medium, VirtualLibrary,
 };
 use rustix::fs::{FlockOperation, flock};
 
+use crate::backup::explain;
 use crate::site::{Clock, Site, locked};
 use crate::{DirectorError, Event, Events};
 
@@ -131,7 +132,12 @@ impl Desk {
     /// The key of a tag, ready for the drive's key slot.
     pub(crate) fn drive_key(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, DirectorError> {
         let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let key = locked(keys).key_by_tag(volser, tag)?;
+        let found = locked(keys).key_by_tag(volser, tag);
+        if let Err(KeyError::KeyDestroyed { destroyed_ns, .. }) = &found {
+            // The catalog may be older than the destruction, or made anew since.
+            locked(&self.catalog).key_destroyed(tag, *destroyed_ns)?;
+        }
+        let key = found?;
         Ok(DriveKey { tag: *tag, algorithm: key.algorithm(), key: *key.expose() })
     }
 
@@ -181,17 +187,38 @@ impl Desk {
 pub(crate) struct ReadDesk {
     desk: Desk,
     numbers: Vec<(Volser, u32)>,
+    /// Volumes that no key opens, each once, and why: what is read says so in words only.
+    pub(crate) without_key: Vec<(Volser, DirectorError)>,
 }
 
 impl ReadDesk {
     pub(crate) fn new(desk: Desk) -> Self {
-        Self { desk, numbers: Vec::new() }
+        Self { desk, numbers: Vec::new(), without_key: Vec::new() }
+    }
+}
+
+impl ReadDesk {
+    /// Why something was not read: the key that is not there, if it is that.
+    pub(crate) fn why_not(mut self, reason: String) -> DirectorError {
+        match self.without_key.is_empty() {
+            true => DirectorError::Output { reason },
+            false => self.without_key.swap_remove(0).1,
+        }
     }
 }
 
 impl ReadHost for ReadDesk {
     fn mount(&mut self, place: &VolumePlace) -> Result<Box<dyn Drive>, HostError> {
-        let volume = self.desk.mount_known(&place.volser, place.volume)?;
+        let volume = match self.desk.mount_known(&place.volser, place.volume) {
+            Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked)) => {
+                let text = explain(&error);
+                if self.without_key.iter().all(|(volser, _)| *volser != place.volser) {
+                    self.without_key.push((place.volser.clone(), error));
+                }
+                return Err(text.into());
+            }
+            other => other?,
+        };
         let now_ns = self.desk.now_ns();
         locked(&self.desk.catalog).update_volume(&place.volser, |known| {
             known.mounts += 1;

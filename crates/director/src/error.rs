@@ -163,12 +163,20 @@ pub enum DirectorError {
     #[error("stopped; files that were being written are removed, those that were finished stay")]
     RestoreInterrupted,
     /// Operator: two copies in one pool could share a volume.
-    #[error("object {object} has a copy in pool {pool} already: copy it to another pool")]
+    #[error(
+        "object {object} has a copy in pool {pool} already: copy it to another pool; `capstan repair` mends a copy that lacks something"
+    )]
     CopyInPool {
         /// The object.
         object: String,
         /// The pool.
         pool: String,
+    },
+    /// Operator: a copy's number has one byte.
+    #[error("object {object} has had 255 copies: erase volumes of copies that are not needed")]
+    TooManyCopies {
+        /// The object.
+        object: String,
     },
     /// Operator: only files have content.
     #[error("{path} is not a file with content")]
@@ -222,6 +230,11 @@ pub enum DirectorError {
     },
 }
 
+/// Whether the catalog refused what a volume's catalog part says: the checkpoints before it are none the worse.
+pub(crate) fn refuses_part(error: &CatalogError) -> bool {
+    matches!(error, CatalogError::PartRefused { .. } | CatalogError::PartDamaged { .. } | CatalogError::TooLarge { .. })
+}
+
 fn shortage_text(shortage: &Shortage) -> String {
     format!(
         "{} full, {} not to be written, {} not in the library, {} in use",
@@ -238,6 +251,35 @@ fn shortage_advice(pool: &str, shortage: &Shortage) -> String {
 }
 
 impl DirectorError {
+    /// Whether it is a matter of the volume in the drive, as what was read from it or its drive says; and not of the catalog,
+    /// the keys, the robot or the host, which are no reason to set a volume aside.
+    pub(crate) fn blames_volume(&self) -> bool {
+        match self {
+            Self::VolumeDiffers { .. } | Self::Volume { .. } | Self::Drive(_) => true,
+            Self::Catalog(error) => refuses_part(error),
+            Self::Mover(error) => match error {
+                MoverError::Drive { .. }
+                | MoverError::Format { .. }
+                | MoverError::Misplaced { .. }
+                | MoverError::OtherVolume { .. }
+                | MoverError::NotLabelled { .. } => true,
+                MoverError::Compression(_) | MoverError::Thread(_) | MoverError::Stopped | MoverError::Host(_) => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// Why a copy failed: the cause speaks for itself where it is the director's own: no volume, no key, no space.
+    pub(crate) fn of_copy(error: MoverError) -> Self {
+        match error {
+            MoverError::Host(cause) => match cause.downcast::<Self>() {
+                Ok(own) => *own,
+                Err(other) => Self::CopiesFailed(MoverError::Host(other)),
+            },
+            other => Self::CopiesFailed(other),
+        }
+    }
+
     pub(crate) fn host(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Host { what, path, source }

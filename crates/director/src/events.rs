@@ -60,6 +60,15 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// A copy lacked something and is whole now.
+    Mended {
+        /// The object.
+        object: ObjectId,
+        /// Which copy.
+        copy: u8,
+        /// Its pool.
+        pool: String,
+    },
     /// A pool has no volume; somebody is waited for.
     Waiting {
         /// What to do.

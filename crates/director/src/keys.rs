@@ -5,7 +5,7 @@ use capstan_keys::{Argon2Cost, Destruction, ExportSelection, Unlock};
 use zeroize::Zeroizing;
 
 use crate::DirectorError;
-use crate::site::Site;
+use crate::site::{Site, locked};
 
 /// A key that is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +48,7 @@ impl Site {
         let now_ns = self.now_ns();
         let (Destruction::Destroyed(record) | Destruction::AlreadyDestroyed(record)) =
             self.keys()?.destroy(tag, now_ns)?;
+        locked(&self.catalog).key_destroyed(&record.tag, record.destroyed_ns.unwrap_or(now_ns))?;
         Ok(DestroyedKey { volser: record.volser, tag: record.tag })
     }
 }

@@ -7,22 +7,29 @@ mod admin;
 mod append;
 mod backup;
 mod baseline;
+mod cat;
+mod catch_up;
 mod config;
 mod copy;
 mod desk;
 mod error;
 mod events;
+mod jobs;
 mod keys;
+mod label;
 mod null;
+mod plan;
 mod pools;
+mod protection;
 mod rebuild;
 mod repair;
 mod restore;
 mod select;
 mod site;
 mod verify;
+mod verify_object;
 
-pub use admin::{DriveRow, Loss};
+pub use admin::{DriveRow, Loss, Overwritten};
 pub use append::Shortfall;
 pub use backup::{BackupReport, BackupRequest, BackupWatch, Level, SourceOutcome, Target};
 pub use config::{Config, DataConfig, LibraryConfig};
@@ -30,16 +37,20 @@ pub use copy::CopyReport;
 pub use error::DirectorError;
 pub use events::{Event, Events};
 pub use keys::DestroyedKey;
+pub use plan::{OlderVersion, PassRow, RestorePlan};
 pub use pools::{Candidate, Choice, Fill, Refill, Shortage, choose_volume};
+pub use protection::Protection;
 pub use rebuild::{RebuildReport, rebuild};
-pub use repair::{MissingRange, missing_ranges};
-pub use restore::{FailedFile, PassRow, RestorePlan, RestoreReport};
+pub use repair::{RepairReport, RepairedCopy};
+pub use restore::{FailedFile, RestoreReport};
 pub use select::{Place, index_path, path_pattern};
 pub use site::{Clock, DEFAULT_POOL, InitOptions, Site, WriterLock};
 
 // The words of lower rooms that this room's methods speak in, so that a door needs no other room.
-pub use capstan_catalog::{Object, ObjectFilter, ObjectStatus, Pool, Volume, VolumeState};
-pub use capstan_format::{Algorithm, EntryKind, FileEntry, ObjectId, Volser};
+pub use capstan_catalog::{
+    CopyState, Counts, Object, ObjectFilter, ObjectStatus, Pool, StateEntry, Volume, VolumeState,
+};
+pub use capstan_format::{Algorithm, EntryFlags, EntryKind, FileEntry, ObjectId, Volser};
 pub use capstan_keys::{ImportOutcome, KeyRecord, SlotKind, SlotRecord, Unlock, create_key_file};
 pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};
 pub use capstan_mover::{Damage, Mounts, RestoreWatch, Severity, TreeOptions};

@@ -7,15 +7,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use capstan_catalog::{Catalog, CatalogError, CheckpointSeen, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
+use capstan_catalog::{Catalog, CheckpointSeen, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
 use capstan_format::Volser;
 use capstan_keys::Unlock;
 use capstan_mover::{FIRST_SESSION_LBN, VolumeReader};
 use capstan_tape::EncryptionState;
 
-use crate::append::session_record;
 use crate::backup::explain;
+use crate::catch_up::session_record;
 use crate::desk::{Desk, InDrive};
+use crate::error::refuses_part;
 use crate::site::{Clock, Site, locked};
 use crate::{DirectorError, Event, Events};
 
@@ -64,6 +65,7 @@ pub fn rebuild(
     }
     keep_pools(&dir.join("catalog"), &site)?;
     site.seal_complete()?;
+    site.look_at_copies()?;
     let objects = locked(&site.catalog).objects(&capstan_catalog::ObjectFilter::default())?;
     for object in objects {
         match object.status {
@@ -189,7 +191,7 @@ fn record_volume(desk: &Desk, volume: &mut InDrive, report: &mut RebuildReport) 
                 };
                 match locked(&desk.catalog).record_checkpoint(&seen) {
                     Ok(_) => report.checkpoints += 1,
-                    Err(error) if blames_volume(&error) => report.problems.push((volser.clone(), explain(&error))),
+                    Err(error) if refuses_part(&error) => report.problems.push((volser.clone(), explain(&error))),
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -202,11 +204,6 @@ fn record_volume(desk: &Desk, volume: &mut InDrive, report: &mut RebuildReport) 
         locked(&desk.catalog).update_volume(&volser, |volume| volume.state = VolumeState::Full)?;
     }
     Ok(())
-}
-
-/// Whether a catalog part was refused for what it says: the checkpoints before it are none the worse.
-fn blames_volume(error: &CatalogError) -> bool {
-    matches!(error, CatalogError::PartRefused { .. } | CatalogError::PartDamaged { .. } | CatalogError::TooLarge { .. })
 }
 
 impl Site {

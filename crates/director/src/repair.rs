@@ -1,143 +1,232 @@
-//! Repair: what one copy of an object lacks and another has is copied, and nothing else.
+//! Repair: what a copy of an object lacks and another has is copied, and nothing else.
 //!
 //! Twin copies are flushed each in its own time. After a crash, or when one copy's drive failed, one copy may end before the
-//! other. Every block keeps its place in its stream, so what is missing is a set of ranges between blocks.
+//! other, lack only its last checkpoint, or have nothing at all. Which copies an object was promised stands in the catalog
+//! ([`capstan_catalog::WantedCopy`]), and so does which of them are known to be whole; only the others are looked at. Every
+//! block keeps its place in its stream, so what a copy lacks is a set of ranges between blocks.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 
-use capstan_catalog::{Catalog, Extent, Object, ObjectFilter, ObjectStatus};
-use capstan_format::{FileEntry, SessionRecord};
-use capstan_mover::{CopyHost, RestoreWatch, Session, WantedMember, plan_reads, read_streams};
+use capstan_catalog::{Catalog, CopyState, Extent, Object, ObjectStatus, WantedCopy};
+use capstan_format::{FileEntry, ObjectId, SessionRecord};
+use capstan_mover::{CopyHost, RestoreWatch, Session, StreamSink, WantedMember, plan_reads, read_streams};
 
 use crate::append::{AppendHost, Shortfall};
-use crate::backup::{explain, record_of};
+use crate::backup::explain;
 use crate::copy::move_bytes;
 use crate::desk::{Desk, ReadDesk};
+use crate::jobs::record_of;
 use crate::select::{Layout, locate_streams};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
 /// What a copy of one connection's stream lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MissingRange {
-    /// The copy.
-    pub copy: u8,
+pub(crate) struct MissingRange {
     /// The connection.
-    pub connection: u16,
+    pub(crate) connection: u16,
     /// Sequence of the first block that is missing.
-    pub sequence: u32,
+    pub(crate) sequence: u32,
     /// Bytes of the stream.
-    pub range: Range<u64>,
+    pub(crate) range: Range<u64>,
+    /// Whether the stream ends with it.
+    pub(crate) last: bool,
 }
 
-/// What each copy lacks of streams that are whole up to the given lengths: a pure function of the extents.
-pub fn missing_ranges(parts: &[(u16, u64)], extents: &[Extent], chunk_len: u32) -> Vec<MissingRange> {
-    let mut copies: Vec<u8> = extents.iter().map(|extent| extent.copy).collect();
-    copies.sort_unstable();
-    copies.dedup();
+/// What a copy lacks of streams that are whole up to the given lengths: a pure function of its extents. Those of other copies
+/// do not count.
+pub(crate) fn missing_ranges(copy: u8, parts: &[(u16, u64)], extents: &[Extent], chunk_len: u32) -> Vec<MissingRange> {
     let mut missing = Vec::new();
-    for &copy in &copies {
-        for &(connection, valid_len) in parts {
-            let own = extents.iter().filter(|extent| extent.copy == copy && extent.record.connection == connection);
-            let mut own: Vec<_> = own.map(|extent| (extent.record.offset, extent.record.plain_len)).collect();
-            own.sort_unstable();
-            let mut at = 0;
-            let mut lack = |range: Range<u64>| {
-                if range.start < range.end {
-                    let sequence = (range.start / u64::from(chunk_len.max(1))) as u32;
-                    missing.push(MissingRange { copy, connection, sequence, range });
-                }
-            };
-            for (offset, len) in own {
-                lack(at..offset.min(valid_len));
-                at = at.max(offset + len);
+    for &(connection, valid_len) in parts {
+        let own = extents.iter().filter(|extent| extent.copy == copy && extent.record.connection == connection);
+        let mut own: Vec<_> = own.map(|extent| (extent.record.offset, extent.record.plain_len)).collect();
+        own.sort_unstable();
+        let mut at = 0;
+        let mut lack = |range: Range<u64>| {
+            if range.start < range.end {
+                let sequence = (range.start / u64::from(chunk_len.max(1))) as u32;
+                let last = range.end == valid_len;
+                missing.push(MissingRange { connection, sequence, range, last });
             }
-            lack(at..valid_len);
+        };
+        for (offset, len) in own {
+            lack(at..offset.min(valid_len));
+            at = at.max(offset.saturating_add(len));
         }
+        lack(at..valid_len);
     }
     missing
 }
 
-/// [`Site::whole_copies`], for whoever holds the catalog.
-pub(crate) fn copies_with_everything(catalog: &Catalog, object: &Object) -> Result<Vec<u8>, DirectorError> {
-    let parts: Vec<_> = catalog.parts(object.id)?.iter().map(|part| (part.connection, part.valid_len)).collect();
-    Ok(whole_copies(&parts, &catalog.extents(object.id, None)?, object.chunk_len))
+/// How much of each connection's stream is whole.
+pub(crate) fn stream_lengths(catalog: &Catalog, object: ObjectId) -> Result<Vec<(u16, u64)>, DirectorError> {
+    Ok(catalog.parts(object)?.iter().map(|part| (part.connection, part.valid_len)).collect())
 }
 
-/// The copies that hold all of the streams: a pure function of the extents.
-pub(crate) fn whole_copies(parts: &[(u16, u64)], extents: &[Extent], chunk_len: u32) -> Vec<u8> {
-    let missing = missing_ranges(parts, extents, chunk_len);
-    let mut whole: Vec<u8> = extents.iter().map(|extent| extent.copy).collect();
-    whole.sort_unstable();
-    whole.dedup();
-    whole.retain(|copy| missing.iter().all(|range| range.copy != *copy));
-    whole
+/// Whether all of an object's streams are on some volume, whichever copies they are of.
+pub(crate) fn is_all_there(catalog: &Catalog, object: &Object) -> Result<bool, DirectorError> {
+    let extents = catalog.extents(object.id, None)?;
+    let one: Vec<_> = extents.into_iter().map(|extent| Extent { copy: 1, ..extent }).collect();
+    Ok(missing_ranges(1, &stream_lengths(catalog, object.id)?, &one, object.chunk_len).is_empty())
+}
+
+fn lacks(catalog: &Catalog, object: &Object, copy: u8) -> Result<Vec<MissingRange>, DirectorError> {
+    let extents = catalog.extents(object.id, Some(copy))?;
+    Ok(missing_ranges(copy, &stream_lengths(catalog, object.id)?, &extents, object.chunk_len))
+}
+
+/// Entries by connection.
+type EntriesOf = HashMap<u16, Vec<FileEntry>>;
+
+/// A wanted copy of a complete object that is not whole.
+#[derive(Debug)]
+pub(crate) struct Lack {
+    pub(crate) object: Object,
+    pub(crate) wanted: WantedCopy,
+    ranges: Vec<MissingRange>,
+}
+
+/// Which wanted copies are not whole, and which of those not known to be whole are.
+pub(crate) struct Looked {
+    pub(crate) lacking: Vec<Lack>,
+    pub(crate) whole: Vec<WantedCopy>,
+}
+
+/// Looks at the extents of wanted copies that are not known to be whole.
+pub(crate) fn look(catalog: &Catalog) -> Result<Looked, DirectorError> {
+    let mut looked = Looked { lacking: Vec::new(), whole: Vec::new() };
+    for wanted in catalog.lacking_copies()? {
+        let Some(object) = catalog.object(wanted.object)? else { continue };
+        let ranges = lacks(catalog, &object, wanted.copy)?;
+        if wanted.state == CopyState::Ended && ranges.is_empty() {
+            looked.whole.push(wanted);
+        } else {
+            looked.lacking.push(Lack { object, wanted, ranges });
+        }
+    }
+    Ok(looked)
+}
+
+/// A copy that was made whole, or could not be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepairedCopy {
+    /// The object.
+    pub object: ObjectId,
+    /// Its source.
+    pub source: Vec<u8>,
+    /// The copy.
+    pub copy: u8,
+    /// The pool it belongs to.
+    pub pool: String,
+    /// Why it could not be mended; `None` for one that is whole now.
+    pub failure: Option<String>,
+}
+
+/// How a repair ended.
+#[derive(Debug, Default)]
+pub struct RepairReport {
+    /// Copies that lacked something, in the order they were mended.
+    pub copies: Vec<RepairedCopy>,
+    /// Why the first one could not be mended, as its cause says.
+    pub first_failure: Option<DirectorError>,
 }
 
 impl Site {
     /// The copies of an object that hold all of it. Others are being written, were interrupted, or lost a volume.
     pub fn whole_copies(&self, object: &Object) -> Result<Vec<u8>, DirectorError> {
         let catalog = locked(&self.catalog);
-        copies_with_everything(&catalog, object)
-    }
-
-    /// Copies what twin copies lack, for every object that is complete. Gives the objects that were mended.
-    pub fn repair(&self) -> Result<Vec<Object>, DirectorError> {
-        let _lock = self.writer_lock()?;
-        self.repair_copies()
-    }
-
-    /// The same, for whoever holds the writer's lock. An object that cannot be mended does not keep others from it.
-    pub(crate) fn repair_copies(&self) -> Result<Vec<Object>, DirectorError> {
-        let filter = ObjectFilter { status: Some(ObjectStatus::Complete), ..ObjectFilter::default() };
-        let objects = locked(&self.catalog).objects(&filter)?;
-        let mut mended = Vec::new();
-        let mut first_failure = None;
-        for object in objects {
-            let (parts, extents) = {
-                let catalog = locked(&self.catalog);
-                (catalog.parts(object.id)?, catalog.extents(object.id, None)?)
+        let mut whole = Vec::new();
+        let wanted = catalog.wanted_copies(object.id)?;
+        for copy in catalog.copies(object.id)? {
+            let state = wanted.iter().find(|wanted| wanted.copy == copy.copy).map(|wanted| wanted.state);
+            let is_whole = match (object.status, state) {
+                (ObjectStatus::Complete, Some(CopyState::Whole)) => true,
+                (ObjectStatus::Complete, Some(CopyState::Open)) => false,
+                _ => lacks(&catalog, object, copy.copy)?.is_empty(),
             };
-            let lengths: Vec<_> = parts.iter().map(|part| (part.connection, part.valid_len)).collect();
-            let missing = missing_ranges(&lengths, &extents, object.chunk_len);
-            let mut by_copy: BTreeMap<u8, Vec<MissingRange>> = BTreeMap::new();
-            missing.into_iter().for_each(|range| by_copy.entry(range.copy).or_default().push(range));
-            let mut whole = !by_copy.is_empty();
-            for (copy, ranges) in &by_copy {
-                let own = extents.iter().find(|extent| extent.copy == *copy);
-                let pool = own.map(|extent| locked(&self.catalog).volume(&extent.volser)).transpose()?.flatten();
-                let Some(pool) = pool.and_then(|volume| volume.pool) else { continue };
-                if let Err(error) = self.copy_ranges(&object, *copy, &pool, ranges) {
-                    let reason = explain(&error);
-                    let message = format!("object {}: what copy {copy} lacks could not be copied: {reason}", object.id);
-                    (self.events)(Event::Notice { message });
-                    first_failure.get_or_insert(error);
-                    whole = false;
-                }
-            }
-            if whole {
-                let message = format!("object {}: what a copy lacked was copied from the other", object.id);
-                (self.events)(Event::Notice { message });
-                mended.push(object);
+            if is_whole {
+                whole.push(copy.copy);
             }
         }
-        first_failure.map_or(Ok(mended), Err)
+        Ok(whole)
     }
 
-    fn copy_ranges(&self, object: &Object, copy: u8, pool: &str, ranges: &[MissingRange]) -> Result<(), DirectorError> {
-        let pool =
-            locked(&self.catalog).pool(pool)?.ok_or_else(|| DirectorError::UnknownPool { pool: pool.to_owned() })?;
+    /// Copies what wanted copies lack: of these objects, or of all without any. What cannot be mended is told in the report
+    /// and does not keep others from it.
+    pub fn repair(
+        &self,
+        objects: &[ObjectId],
+        shortfall: Shortfall,
+        watch: &RestoreWatch,
+    ) -> Result<RepairReport, DirectorError> {
+        let _lock = self.writer_lock()?;
+        self.mend_copies(objects, shortfall, watch)
+    }
+
+    /// Keeps which copies are whole, and gives those that are not; for whoever holds the writer's lock.
+    pub(crate) fn look_at_copies(&self) -> Result<Vec<Lack>, DirectorError> {
+        let mut catalog = locked(&self.catalog);
+        let looked = look(&catalog)?;
+        if !looked.whole.is_empty() {
+            let whole: Vec<_> = looked.whole.iter().map(|wanted| (wanted.object, wanted.copy)).collect();
+            catalog.copies_are_whole(&whole)?;
+        }
+        Ok(looked.lacking)
+    }
+
+    /// [`Site::repair`] for whoever holds the writer's lock.
+    pub(crate) fn mend_copies(
+        &self,
+        objects: &[ObjectId],
+        shortfall: Shortfall,
+        watch: &RestoreWatch,
+    ) -> Result<RepairReport, DirectorError> {
+        let mut report = RepairReport::default();
+        for lack in self.look_at_copies()? {
+            if !objects.is_empty() && !objects.contains(&lack.object.id) {
+                continue;
+            }
+            let mended = self.mend(&lack, shortfall, watch);
+            if watch.stop.load(Ordering::Relaxed) {
+                return Err(DirectorError::Interrupted);
+            }
+            let (object, copy, pool) = (lack.object.id, lack.wanted.copy, lack.wanted.pool);
+            let mut failure = None;
+            match mended {
+                Ok(()) => (self.events)(Event::Mended { object, copy, pool: pool.clone() }),
+                Err(error) => {
+                    let reason = explain(&error);
+                    let message = format!("object {object}: what copy {copy} lacks could not be copied: {reason}");
+                    (self.events)(Event::Notice { message });
+                    failure = Some(reason);
+                    report.first_failure.get_or_insert(error);
+                }
+            }
+            report.copies.push(RepairedCopy { object, source: lack.object.source, copy, pool, failure });
+        }
+        if !report.copies.is_empty() {
+            // A copy brings its entries along, cut otherwise than they were.
+            self.seal_complete()?;
+        }
+        Ok(report)
+    }
+
+    /// Makes one copy whole.
+    fn mend(&self, lack: &Lack, shortfall: Shortfall, watch: &RestoreWatch) -> Result<(), DirectorError> {
+        let (object, wanted) = (&lack.object, &lack.wanted);
+        let pool = locked(&self.catalog).pool(&wanted.pool)?;
+        let pool = pool.ok_or_else(|| DirectorError::UnknownPool { pool: wanted.pool.clone() })?;
         let desk = Desk::new(self);
         let host: Box<dyn CopyHost> = Box::new(AppendHost {
             desk: desk.clone(),
             config: self.config.clone(),
             pool,
-            copy,
-            shortfall: Shortfall::Fail,
-            stop: Arc::default(),
+            copy: wanted.copy,
+            shortfall,
+            stop: watch.stop.clone(),
             mounted: None,
         });
         let record = SessionRecord {
@@ -145,65 +234,113 @@ impl Site {
             host: self.client.clone(),
             software: concat!("capstan ", env!("CARGO_PKG_VERSION")).to_owned(),
         };
+        let (ranges, mut entries) = self.to_copy(object, &lack.ranges)?;
         let mut options = self.session_options_for_copy(object.chunk_len as usize);
-        options.first_copy = copy;
-        let session = Session::start(&options, &record, vec![host], Arc::default())?;
-        session.begin_object(record_of(object))?;
-        let moved = ranges.iter().try_for_each(|missing| self.copy_range_of(object, &session, desk.clone(), missing));
-        if moved.is_ok() {
-            session.end_object(object.id, ranges.len(), object.ended_ns)?;
-        }
+        options.first_copy = wanted.copy;
+        let session = Session::start(&options, &record, vec![host], watch.stop.clone())?;
+        let moved = session.begin_object(record_of(object)).map_err(DirectorError::from).and_then(|()| {
+            for missing in &ranges {
+                let own = entries.get_mut(&missing.connection);
+                let own = own.map(|own| take_of(own, &missing.range)).unwrap_or_default();
+                self.copy_range_of(object, wanted.copy, &session, desk.clone(), missing, own, watch)?;
+            }
+            Ok(session.end_object(object.id, ranges.len(), object.ended_ns)?)
+        });
+        // Why the copy failed says more than that nothing could be handed to it any more.
         for outcome in session.finish().copies {
-            outcome.map_err(DirectorError::CopiesFailed)?;
+            outcome.map_err(DirectorError::of_copy)?;
         }
-        moved
+        moved?;
+        let mut catalog = locked(&self.catalog);
+        if lacks(&catalog, object, wanted.copy)?.is_empty() {
+            catalog.copies_are_whole(&[(object.id, wanted.copy)])?;
+        }
+        Ok(())
     }
 
+    /// The ranges that are copied, and the entries that go with them, by connection and offset.
+    ///
+    /// What has no member (a deleted path, for one) stands beside the stream: it goes along, and twice does no harm. Where a
+    /// stream lacks nothing, an empty block brings it.
+    fn to_copy(
+        &self,
+        object: &Object,
+        missing: &[MissingRange],
+    ) -> Result<(Vec<MissingRange>, EntriesOf), DirectorError> {
+        let catalog = locked(&self.catalog);
+        let mut ranges = missing.to_vec();
+        let mut entries = EntriesOf::new();
+        for entry in catalog.index(object.id)?.iter() {
+            let entry = entry?;
+            let end = entry.offset + entry.member_len;
+            let ends_in = |missing: &MissingRange| {
+                missing.connection == entry.connection && missing.range.start < end && end <= missing.range.end
+            };
+            if entry.member_len == 0 || missing.iter().any(ends_in) {
+                entries.entry(entry.connection).or_default().push(entry);
+            }
+        }
+        for own in entries.values_mut() {
+            own.sort_by_key(|entry| entry.offset);
+        }
+        for (connection, valid_len) in stream_lengths(&catalog, object.id)? {
+            if entries.contains_key(&connection) && !missing.iter().any(|range| range.connection == connection) {
+                let sequence = valid_len.div_ceil(u64::from(object.chunk_len.max(1))) as u32;
+                ranges.push(MissingRange { connection, sequence, range: valid_len..valid_len, last: true });
+            }
+        }
+        Ok((ranges, entries))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what is copied, from where, to where, with what, and who watches")]
     fn copy_range_of(
         &self,
         object: &Object,
+        copy: u8,
         session: &Session,
         desk: Desk,
         missing: &MissingRange,
+        mut entries: Vec<FileEntry>,
+        watch: &RestoreWatch,
     ) -> Result<(), DirectorError> {
-        let MissingRange { connection, sequence, range, .. } = missing.clone();
-        let present = self.present()?;
-        let mut entries: Vec<FileEntry> = Vec::new();
-        for entry in locked(&self.catalog).index(object.id)?.iter() {
-            let entry = entry?;
-            let end = entry.offset + entry.member_len;
-            // What has no member (a deleted path, for one) stands beside the stream: it goes along, and twice does no harm.
-            let ends_here = entry.member_len == 0 || range.start < end && end <= range.end;
-            if entry.connection == connection && ends_here {
-                entries.push(entry);
-            }
-        }
-        entries.sort_by_key(|entry| entry.offset);
-        let member = WantedMember { offset: range.start, len: range.end - range.start, crc: 0 };
-        let streams = BTreeMap::from([((object.id, connection), vec![member])]);
-        let mut located = locate_streams(&locked(&self.catalog), streams, &present, None, Layout::Apart)?;
-        for stream in &mut located.wanted.streams {
-            stream.extents.retain(|extent| extent.copy != missing.copy);
-        }
-        let reads = plan_reads(&located.wanted);
+        let MissingRange { connection, sequence, range, last } = missing.clone();
         let mut sink = session.connection_at(object.id, connection, sequence, range.start);
-        let failure = Mutex::new(None);
-        let shared = Mutex::new((&mut sink, entries));
-        let (stop, watch) = (AtomicBool::new(false), RestoreWatch::default());
-        read_streams(&located.wanted, &reads, &mut ReadDesk::new(desk), &stop, &|_, reader| {
-            let mut guard = shared.lock().unwrap_or_else(PoisonError::into_inner);
-            let (sink, entries) = &mut *guard;
-            if let Err(reason) = move_bytes(&mut reader.range(range.clone()), sink, entries, &watch) {
-                *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
-                stop.store(true, Ordering::Relaxed);
+        if range.is_empty() {
+            entries.drain(..).for_each(|entry| sink.member(entry));
+        } else {
+            let present = self.present()?;
+            let member = WantedMember { offset: range.start, len: range.end - range.start, crc: 0 };
+            let streams = [((object.id, connection), vec![member])].into();
+            let mut located = locate_streams(&locked(&self.catalog), streams, &present, None, Layout::Apart)?;
+            for stream in &mut located.wanted.streams {
+                stream.extents.retain(|extent| extent.copy != copy);
             }
-        });
-        drop(shared);
-        if let Some(reason) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            return Err(DirectorError::Output { reason });
+            let reads = plan_reads(&located.wanted);
+            let failure = Mutex::new(None);
+            let shared = Mutex::new((&mut sink, entries));
+            let mut host = ReadDesk::new(desk);
+            read_streams(&located.wanted, &reads, &mut host, &watch.stop, &|_, reader| {
+                let mut guard = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                let (sink, entries) = &mut *guard;
+                if let Err(reason) = move_bytes(&mut reader.range(range.clone()), sink, entries, watch) {
+                    *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+                }
+            });
+            drop(shared);
+            if let Some(reason) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+                return Err(host.why_not(reason));
+            }
         }
-        sink.finish_range().map_err(|error| DirectorError::Output { reason: explain(&error) })
+        // The stream's last block says how far it is whole, where no member ends in it.
+        let finished = if last { sink.finish() } else { sink.finish_range() };
+        finished.map_err(|error| DirectorError::Output { reason: explain(&error) })
     }
+}
+
+/// Takes the entries that end in a range or have no member out of those of a connection.
+fn take_of(entries: &mut Vec<FileEntry>, range: &Range<u64>) -> Vec<FileEntry> {
+    let goes = |entry: &mut FileEntry| entry.member_len == 0 || entry.offset + entry.member_len <= range.end;
+    entries.extract_if(.., goes).collect()
 }
 
 #[cfg(test)]
@@ -229,19 +366,27 @@ mod tests {
     #[test]
     fn a_copy_that_ended_early_lacks_the_rest() {
         let extents = [extent(1, 0, 1000), extent(2, 0, 400)];
-        let missing = missing_ranges(&[(0, 950)], &extents, 100);
-        assert_eq!(missing, [MissingRange { copy: 2, connection: 0, sequence: 4, range: 400..950 }]);
+        let missing = missing_ranges(2, &[(0, 950)], &extents, 100);
+        assert_eq!(missing, [MissingRange { connection: 0, sequence: 4, range: 400..950, last: true }]);
     }
 
     #[test]
     fn a_hole_in_the_middle_is_found() {
         let extents = [extent(1, 0, 1000), extent(2, 0, 300), extent(2, 600, 400)];
-        let missing = missing_ranges(&[(0, 1000)], &extents, 100);
-        assert_eq!(missing, [MissingRange { copy: 2, connection: 0, sequence: 3, range: 300..600 }]);
+        let missing = missing_ranges(2, &[(0, 1000)], &extents, 100);
+        assert_eq!(missing, [MissingRange { connection: 0, sequence: 3, range: 300..600, last: false }]);
     }
 
     #[test]
     fn whole_copies_lack_nothing() {
-        assert_eq!(missing_ranges(&[(0, 1000)], &[extent(1, 0, 1000), extent(2, 0, 1000)], 100), []);
+        let extents = [extent(1, 0, 1000), extent(2, 0, 1000)];
+        assert_eq!([1, 2].map(|copy| missing_ranges(copy, &[(0, 1000)], &extents, 100)), [[], []]);
+    }
+
+    #[test]
+    fn a_copy_that_was_never_begun_lacks_every_stream() {
+        let missing = missing_ranges(2, &[(0, 1000), (1, 0), (2, 50)], &[extent(1, 0, 1000)], 100);
+        let all = |connection, len| MissingRange { connection, sequence: 0, range: 0..len, last: true };
+        assert_eq!(missing, [all(0, 1000), all(2, 50)]);
     }
 }

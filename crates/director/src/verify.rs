@@ -16,9 +16,10 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
 
 use crate::backup::explain;
 use crate::desk::Desk;
-use crate::restore::{FailedFile, RestoreReport, is_held};
+use crate::restore::{FailedFile, RestoreReport};
 use crate::select::index_path;
 use crate::site::{Site, locked};
+use crate::verify_object::is_held;
 
 impl Site {
     /// Reads back every block of a volume: labels, session headers and catalog parts by themselves, data with every file's
@@ -44,7 +45,7 @@ impl Site {
                 let here: Result<Vec<_>, _> = index
                     .iter()
                     .filter(|entry| entry.as_ref().map_or(true, |entry| joined || touches(&extents, entry)))
-                    .map(|entry| entry.map(|entry| StateEntry { object, entry }))
+                    .map(|entry| entry.map(|entry| StateEntry { object, entry, unread: None }))
                     .collect();
                 (here?, joined)
             };
@@ -60,6 +61,7 @@ impl Site {
             report.failed.extend(part.failed);
             report.lost.extend(part.lost);
             report.recovered.extend(part.recovered);
+            report.without_key.extend(part.without_key);
         }
         report.members = watch.members.load(Ordering::Relaxed);
         report.bytes = watch.bytes.load(Ordering::Relaxed);

@@ -242,7 +242,8 @@ fn a_twin_that_ran_out_of_volumes_is_mended_and_then_suffices_alone() {
     assert_eq!(report.failed_copies.len(), 1, "{:?}", report.failed_copies);
     let site = bench.site();
     site.label(&volser("B00003"), Some("default-copy2"), Some(64 << 20), Loss::Refuse).unwrap();
-    assert_eq!(site.repair().unwrap().len(), 1);
+    let repaired = site.repair(&[], Shortfall::Fail, &RestoreWatch::default()).unwrap();
+    assert!(repaired.copies.len() == 1 && repaired.first_failure.is_none(), "{repaired:?}");
     let object = bench.objects().remove(0);
     for (copy, report) in site.verify_object(&object, &RestoreWatch::default()).unwrap() {
         assert!(report.is_whole() && report.behind == 0, "copy {copy}: {report:?}");

@@ -5,16 +5,19 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_director::{Loss, RestoreWatch, Volser};
+use capstan_director::{Loss, Object, Overwritten, RestoreWatch, Volser};
 use serde_json::json;
 
 use crate::args::{self, Cli};
-use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
 use crate::list::{find_object, short};
 use crate::progress::{Display, rate, stop_on_interrupt};
 use crate::secrets::{Need, now_ns, open, state_dir, unlock};
 use crate::table::path_text;
 use crate::units;
+
+/// Objects that are named when they are lost.
+const OBJECTS_SHOWN: usize = 5;
 
 fn volser(text: &str) -> Result<Volser, Failure> {
     let wrong = |_| Failure::Usage(format!("{text:?} is no barcode: use 1 to 8 of A-Z and 0-9"));
@@ -68,12 +71,15 @@ pub(crate) fn copy(cli: &Cli, args: &args::Copy) -> Result<ExitCode, Failure> {
             rate(report.bytes, elapsed)
         );
     }
+    for (_, error) in &report.without_key {
+        display.warn(&error.to_string());
+    }
     let mut lost: Vec<_> = report.lost.iter().map(ToString::to_string).collect();
     lost.dedup();
     for damage in lost {
         display.warn(&format!("lost: {damage}"));
     }
-    Ok(if report.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
+    Ok(if report.lost.is_empty() { ExitCode::SUCCESS } else { ended_in_part(&report.without_key) })
 }
 
 pub(crate) fn rebuild(cli: &Cli, args: &args::Rebuild) -> Result<ExitCode, Failure> {
@@ -147,7 +153,10 @@ pub(crate) fn erase(cli: &Cli, args: &args::Erase) -> Result<ExitCode, Failure> 
     let volume = volser(&args.volume)?;
     confirm(&format!("All that is on volume {volume} will be gone."), args.yes)?;
     let lost = site.erase(&volume, if args.force { Loss::Accept } else { Loss::Refuse })?;
-    println!("volume {volume} is blank; {} objects lost a copy", lost.len());
+    show_lost(cli, &display, &volume, &lost);
+    if !cli.json {
+        println!("volume {volume} is blank; {} objects lost a copy", lost.copies.len());
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -157,7 +166,35 @@ pub(crate) fn label(cli: &Cli, args: &args::Label) -> Result<ExitCode, Failure> 
     let pool = (args.pool != "scratch").then_some(args.pool.as_str());
     for text in &args.volumes {
         let loss = if args.force { Loss::Accept } else { Loss::Refuse };
-        site.label(&volser(text)?, pool, args.size, loss)?;
+        let volume = volser(text)?;
+        let lost = site.label(&volume, pool, args.size, loss)?;
+        show_lost(cli, &display, &volume, &lost);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says which objects are gone with what was on a volume.
+fn show_lost(cli: &Cli, display: &Display, volume: &Volser, lost: &Overwritten) {
+    if cli.json {
+        let ids = |objects: &[Object]| objects.iter().map(|object| object.id.to_string()).collect::<Vec<_>>();
+        let copies: Vec<_> = lost.copies.iter().map(|copy| copy.object.to_string()).collect();
+        println!(
+            "{}",
+            json!({"event": "overwritten", "volume": volume.as_str(), "lost_a_copy": copies, "gone": ids(&lost.last)})
+        );
+    }
+    if lost.last.is_empty() {
+        return;
+    }
+    let name = |object: &Object| {
+        format!("{} of {}, {}", short(object), path_text(&object.source), units::time(object.started_ns))
+    };
+    let named: Vec<_> = lost.last.iter().take(OBJECTS_SHOWN).map(name).collect();
+    let more = lost.last.len() - named.len();
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    display.warn(&format!(
+        "volume {volume} held what no other volume holds of {} objects, which is gone for good: {}{more}",
+        lost.last.len(),
+        named.join("; ")
+    ));
 }

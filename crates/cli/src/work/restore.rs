@@ -9,12 +9,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_director::{
-    Devices, ExtractOptions, Object, Overwrite, Place, RestorePlan, RestoreReport, RestoreWatch, Site, Volser,
+    Devices, DirectorError, ExtractOptions, Object, OlderVersion, Overwrite, Place, RestorePlan, RestoreReport,
+    RestoreWatch, Site, Volser,
 };
 use serde_json::json;
 
 use crate::args::{self, Cli};
-use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
 use crate::list::{find_volume, object_or_volume, short, split_place};
 use crate::progress::{Display, rate, stop_on_interrupt};
 use crate::secrets::{Need, now_ns, open};
@@ -72,7 +73,7 @@ pub(crate) fn restore(cli: &Cli, args: &args::Restore) -> Result<ExitCode, Failu
     let total = plan.bytes;
     let line = |elapsed: Duration| progress_line(&watch, total, elapsed);
     let report = display.during(&line, || site.restore(&plan, directory, &options, &watch))?;
-    Ok(show_restore(cli, &display, &report, directory))
+    Ok(show_restore(cli, &display, &plan, &report, directory))
 }
 
 fn progress_line(watch: &RestoreWatch, total: u64, elapsed: Duration) -> (String, Option<f64>) {
@@ -98,9 +99,15 @@ fn show_plan(cli: &Cli, plan: &RestorePlan) {
                 "read_bytes": plan.read_bytes,
                 "absent": plan.absent.iter().map(Volser::as_str).collect::<Vec<_>>(),
                 "estimate_ns": plan.estimate_ns,
+                "lost": plan.lost.iter().map(|path| path_text(path)).collect::<Vec<_>>(),
+                "older": plan.older.iter().map(older_json).collect::<Vec<_>>(),
+                "without_key": without_key_json(&plan.without_key),
             })
         );
         return;
+    }
+    for (_, error) in &plan.without_key {
+        eprintln!("capstan: {error}");
     }
     if cli.quiet {
         return;
@@ -123,13 +130,51 @@ fn show_plan(cli: &Cli, plan: &RestorePlan) {
     if plan.interrupted {
         eprintln!("capstan: an object was interrupted and never finished: what it has is restored");
     }
-    for path in plan.lost.iter().take(FILES_SHOWN) {
-        eprintln!("capstan: {}: could not be read when it was backed up; nothing of it is stored", path_text(path));
+    not_as_asked(plan).iter().for_each(|line| eprintln!("capstan: {line}"));
+}
+
+/// Paths that do not come back as they were at the time that was asked for, a line each.
+fn not_as_asked(plan: &RestorePlan) -> Vec<String> {
+    let lost = plan
+        .lost
+        .iter()
+        .map(|path| format!("{}: could not be read when it was backed up; nothing of it is stored", path_text(path)));
+    let mut lines: Vec<_> = plan.older.iter().map(older_text).chain(lost).take(FILES_SHOWN).collect();
+    let more = plan.older.len() + plan.lost.len() - lines.len();
+    if more > 0 {
+        lines.push(format!(
+            "and {} more paths that could not be read when they were backed up",
+            units::count(more as u64)
+        ));
     }
+    lines
+}
+
+fn older_text(older: &OlderVersion) -> String {
+    let object = older.object.to_string();
+    format!(
+        "{}: could not be read when it was last backed up; what is given back is the version of {} (object {})",
+        path_text(&older.path),
+        units::time(older.backed_up_ns),
+        &object[object.len() - 8..]
+    )
+}
+
+fn older_json(older: &OlderVersion) -> serde_json::Value {
+    json!({"path": path_text(&older.path), "object": older.object.to_string(), "backed_up_ns": older.backed_up_ns})
+}
+
+fn without_key_json(without_key: &[(Volser, DirectorError)]) -> serde_json::Value {
+    let row =
+        |(volser, error): &(Volser, DirectorError)| json!({"volume": volser.as_str(), "reason": error.to_string()});
+    without_key.iter().map(row).collect()
 }
 
 fn show_failures(display: &Display, report: &RestoreReport) {
-    // One cause, such as a key that is gone, hits many files: it is said once.
+    for (_, error) in &report.without_key {
+        display.warn(&error.to_string());
+    }
+    // One cause, such as a block that is gone, hits many files: it is said once.
     let mut by_reason: BTreeMap<&str, Vec<&[u8]>> = BTreeMap::new();
     for file in &report.failed {
         by_reason.entry(&file.reason).or_default().push(&file.path);
@@ -171,13 +216,24 @@ fn failures_json(report: &RestoreReport) -> serde_json::Value {
         "members": report.members,
         "bytes": report.bytes,
         "blocks": report.blocks,
+        "without_key": without_key_json(&report.without_key),
         "behind": report.behind,
         "elapsed_ns": report.elapsed_ns,
     })
 }
 
-fn show_restore(cli: &Cli, display: &Display, report: &RestoreReport, directory: &Path) -> ExitCode {
+fn show_restore(
+    cli: &Cli,
+    display: &Display,
+    plan: &RestorePlan,
+    report: &RestoreReport,
+    directory: &Path,
+) -> ExitCode {
     show_failures(display, report);
+    if !cli.json {
+        // Once more behind all that scrolled by.
+        not_as_asked(plan).iter().for_each(|line| display.warn(line));
+    }
     let problems = report.extract.as_ref().map(|extract| extract.problems.as_slice()).unwrap_or_default();
     for problem in problems.iter().take(FILES_SHOWN) {
         display.warn(&problem.to_string());
@@ -196,6 +252,8 @@ fn show_restore(cli: &Cli, display: &Display, report: &RestoreReport, directory:
         let mut value = failures_json(report);
         value["event"] = json!("finished");
         value["kept"] = json!(kept);
+        value["lost"] = plan.lost.iter().map(|path| path_text(path)).collect();
+        value["older"] = plan.older.iter().map(older_json).collect();
         value["problems"] = problems
             .iter()
             .map(|problem| json!({"path": path_text(&problem.path), "reason": problem.reason}))
@@ -213,7 +271,11 @@ fn show_restore(cli: &Cli, display: &Display, report: &RestoreReport, directory:
             units::count(report.blocks)
         );
     }
-    if report.is_whole() && problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) }
+    if !report.is_whole() {
+        return ended_in_part(&report.without_key);
+    }
+    let as_asked = problems.is_empty() && plan.lost.is_empty() && plan.older.is_empty();
+    if as_asked { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) }
 }
 
 pub(crate) fn cat(cli: &Cli, args: &args::Cat) -> Result<ExitCode, Failure> {
@@ -221,23 +283,26 @@ pub(crate) fn cat(cli: &Cli, args: &args::Cat) -> Result<ExitCode, Failure> {
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let (object, path) = split_place(&site, &args.place, None)?;
     let mut out = BufWriter::with_capacity(1 << 20, stdout());
+    let mut older = None;
     match path {
-        Some(path) => site.cat_file(object.id, &path, &mut out)?,
+        Some(path) => older = site.cat_file(object.id, &path, &mut out)?,
         None if stdout().is_terminal() => {
             let advice = "a pax stream is no text: pipe it, as in `capstan cat OBJECT | tar tvf -`";
             return Err(Failure::Usage(advice.to_owned()));
         }
         None => site.cat_object(object.id, &mut out)?,
     }
-    drop(display);
     std::io::Write::flush(&mut out).map_err(Failure::output)?;
-    Ok(ExitCode::SUCCESS)
+    let Some(older) = older else { return Ok(ExitCode::SUCCESS) };
+    display.warn(&older_text(&older));
+    Ok(ExitCode::from(DONE_WITH_PROBLEMS))
 }
 
 pub(crate) fn verify(cli: &Cli, args: &args::Verify) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
     let mut whole = true;
+    let mut without_key = Vec::new();
     for what in &args.what {
         if let Some((volser, _)) = find_volume(&site, what)? {
             let watch = Arc::new(RestoreWatch::default());
@@ -247,31 +312,41 @@ pub(crate) fn verify(cli: &Cli, args: &args::Verify) -> Result<ExitCode, Failure
             whole &= report.is_whole();
             show_failures(&display, &report);
             show_verified(cli, &format!("volume {volser}"), &report);
+            without_key.extend(report.without_key);
             continue;
         }
         let object = object_or_volume(&site, what)?;
-        whole &= verify_object(cli, &display, &site, &object)?;
+        whole &= verify_object(cli, &display, &site, &object, &mut without_key)?;
         if args.against_source {
             whole &= against_source(cli, &display, &site, &object)?;
         }
     }
-    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
+    Ok(if whole { ExitCode::SUCCESS } else { ended_in_part(&without_key) })
 }
 
-fn verify_object(cli: &Cli, display: &Display, site: &Site, object: &Object) -> Result<bool, Failure> {
+fn verify_object(
+    cli: &Cli,
+    display: &Display,
+    site: &Site,
+    object: &Object,
+    without_key: &mut Vec<(Volser, DirectorError)>,
+) -> Result<bool, Failure> {
     let watch = Arc::new(RestoreWatch::default());
     stop_on_interrupt(&watch.stop);
     let line = |elapsed: Duration| progress_line(&watch, 0, elapsed);
     let reports = display.during(&line, || site.verify_object(object, &watch))?;
     let mut whole = true;
-    for (copy, report) in &reports {
+    let none = reports.is_empty();
+    for (copy, report) in reports {
         whole &= report.is_whole();
-        show_failures(display, report);
+        show_failures(display, &report);
         if report.behind > 0 {
             let paths = units::count(report.behind);
-            display.warn(&format!("copy {copy} lacks {paths} paths that another copy holds: the next backup mends it"));
+            display
+                .warn(&format!("copy {copy} lacks {paths} paths that another copy holds: `capstan repair` mends it"));
         }
-        show_verified(cli, &format!("object {}, copy {copy}", short(object)), report);
+        show_verified(cli, &format!("object {}, copy {copy}", short(object)), &report);
+        without_key.extend(report.without_key);
     }
     let chain = site.catalog().chain(object.id).map_err(|error| Failure::Director(error.into()))?;
     if chain.len() > 1 {
@@ -279,10 +354,10 @@ fn verify_object(cli: &Cli, display: &Display, site: &Site, object: &Object) -> 
         let based: Vec<_> = based.map(|id| id[id.len() - 8..].to_owned()).collect();
         display.say(&format!("it stands on earlier objects, verify them too: capstan verify {}", based.join(" ")));
     }
-    if reports.is_empty() {
+    if none {
         display.warn(&format!("object {} is on no volume any more: its data is gone", short(object)));
     }
-    Ok(whole && !reports.is_empty())
+    Ok(whole && !none)
 }
 
 fn show_verified(cli: &Cli, what: &str, report: &RestoreReport) {

@@ -166,6 +166,18 @@ impl Bench {
         capstan_director::rebuild(&self.path("state"), Some(&self.unlock), now_ns, events, true).unwrap();
     }
 
+    /// What the catalog knows that volumes hold, a line a row.
+    pub(crate) fn dump(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        self.site().catalog().dump(&mut out).unwrap();
+        String::from_utf8(out).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    /// Changes the catalog behind its back.
+    pub(crate) fn sql(&self, statements: &str) {
+        rusqlite::Connection::open(self.path("state/catalog/catalog.db")).unwrap().execute_batch(statements).unwrap();
+    }
+
     pub(crate) fn put_back(&self, name: &str, place: &str) {
         let place = self.path(place);
         fs::remove_dir_all(&place).unwrap();

@@ -1,0 +1,193 @@
+//! Wanted copies: how many copies an object was promised, in which pools, and which of them are whole.
+//!
+//! What a copy holds stands in its extents; that a copy is wanted of which there is nothing yet stands nowhere but here. A run
+//! says so before its first block. Recording a checkpoint says it again of the copy that the volume holds, so that a rebuilt
+//! catalog knows every copy of which some volume is left; a copy of which none is left is unknown to it, and no longer wanted.
+//!
+//! `whole` is a conclusion that whoever knows the extents draws and [`Catalog::copies_are_whole`] keeps, so that looking for what
+//! is not whole costs as much as there is of it, however long the history is. Whatever may falsify it takes it back: a stream
+//! that turns out to be longer, a volume that is labelled anew.
+
+use capstan_format::ObjectId;
+use rusqlite::{Connection, params};
+
+use crate::CatalogError;
+use crate::catalog::Catalog;
+use crate::volume::LostCopy;
+
+/// A copy that an object is wanted in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedCopy {
+    /// The object.
+    pub object: ObjectId,
+    /// The copy's number, from 1.
+    pub copy: u8,
+    /// The pool whose volumes it belongs on.
+    pub pool: String,
+    /// How far it has come.
+    pub state: CopyState,
+}
+
+/// How far a wanted copy has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyState {
+    /// No volume of it says that the object is complete.
+    Open,
+    /// A volume of it says that the object is complete. Whether it holds all of the streams was not looked at: a run that was
+    /// taken up again ends copies that lack what an earlier run could not write.
+    Ended,
+    /// It ended, and holds all of the streams.
+    Whole,
+}
+
+const WANTED: &str = "SELECT object, copy, pool, whole, EXISTS
+    (SELECT 1 FROM copies WHERE copies.object = wanted_copies.object AND copies.copy = wanted_copies.copy AND ended)
+    FROM wanted_copies";
+
+impl Catalog {
+    /// Notes copies that objects are wanted in, before anything of them is written. Forgets those of objects of which nothing
+    /// ever was; so only the one process that writes may call it, and no object of its own may be on the way.
+    pub fn want_copies(&mut self, wanted: &[(ObjectId, u8, &str)]) -> Result<(), CatalogError> {
+        let transaction = self.write()?;
+        transaction
+            .execute("DELETE FROM wanted_copies WHERE whole = 0 AND object NOT IN (SELECT object FROM objects)", [])?;
+        for (object, copy, pool) in wanted {
+            want(&transaction, *object, *copy, pool)?;
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// The copies that an object is wanted in, by number.
+    pub fn wanted_copies(&self, object: ObjectId) -> Result<Vec<WantedCopy>, CatalogError> {
+        let mut statement = self.db.prepare_cached(&format!("{WANTED} WHERE object = ?1 ORDER BY copy"))?;
+        Ok(statement.query_map([object.0], wanted_row)?.collect::<Result<_, _>>()?)
+    }
+
+    /// Wanted copies of complete objects that are not known to be whole, the oldest object first.
+    pub fn lacking_copies(&self) -> Result<Vec<WantedCopy>, CatalogError> {
+        let mut statement = self.db.prepare_cached(&format!(
+            "{WANTED} JOIN objects USING (object) WHERE whole = 0 AND complete AND expired_ns IS NULL
+             ORDER BY started_ns, object, copy"
+        ))?;
+        Ok(statement.query_map([], wanted_row)?.collect::<Result<_, _>>()?)
+    }
+
+    /// Complete objects of which a copy is known to be whole and no key of its volumes is known to be destroyed, by id. One pass
+    /// over all copies.
+    pub fn readable_objects(&self) -> Result<Vec<ObjectId>, CatalogError> {
+        let mut statement = self.db.prepare_cached(
+            "SELECT DISTINCT object FROM
+                 (SELECT object FROM wanted_copies JOIN copies USING (object, copy) JOIN volumes USING (volume)
+                  WHERE whole = 1 GROUP BY object, copy HAVING count(key_destroyed_ns) = 0)
+             JOIN objects USING (object) WHERE complete AND expired_ns IS NULL ORDER BY object",
+        )?;
+        Ok(statement.query_map([], |row| row.get(0).map(ObjectId))?.collect::<Result<_, _>>()?)
+    }
+
+    /// Keeps that copies hold all of their objects, in one transaction. One that did not end stays as it is.
+    pub fn copies_are_whole(&mut self, copies: &[(ObjectId, u8)]) -> Result<(), CatalogError> {
+        let transaction = self.write()?;
+        for (object, copy) in copies {
+            transaction
+                .prepare_cached(
+                    "UPDATE wanted_copies SET whole = 1 WHERE object = ?1 AND copy = ?2
+                     AND EXISTS (SELECT 1 FROM copies WHERE object = ?1 AND copy = ?2 AND ended)",
+                )?
+                .execute(params![object.0, copy])?;
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+}
+
+fn wanted_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<WantedCopy> {
+    let state = match (row.get::<_, bool>(3)?, row.get::<_, bool>(4)?) {
+        (true, _) => CopyState::Whole,
+        (false, true) => CopyState::Ended,
+        (false, false) => CopyState::Open,
+    };
+    Ok(WantedCopy { object: ObjectId(row.get(0)?), copy: row.get(1)?, pool: row.get(2)?, state })
+}
+
+/// Notes a wanted copy. Should a copy's volumes be of several pools, the first by name counts, whatever order they come in.
+pub(crate) fn want(db: &Connection, object: ObjectId, copy: u8, pool: &str) -> Result<(), CatalogError> {
+    db.prepare_cached(
+        "INSERT INTO wanted_copies VALUES (?1, ?2, ?3, 0)
+         ON CONFLICT DO UPDATE SET pool = excluded.pool WHERE excluded.pool < pool",
+    )?
+    .execute(params![object.0, copy, pool])?;
+    Ok(())
+}
+
+/// Takes back that copies of an object are whole: one of its streams is longer than was known.
+pub(crate) fn look_again(db: &Connection, object: ObjectId) -> Result<(), CatalogError> {
+    db.prepare_cached("UPDATE wanted_copies SET whole = 0 WHERE object = ?1 AND whole = 1")?.execute([object.0])?;
+    Ok(())
+}
+
+/// Takes back what stood on a volume that is gone: a copy that has other volumes is to be mended; one that has none was given
+/// up with its last volume.
+pub(crate) fn lose(db: &Connection, lost: &[LostCopy]) -> Result<(), CatalogError> {
+    for LostCopy { object, copy, copies_left } in lost {
+        let copy_left = "SELECT 1 FROM copies WHERE object = ?1 AND copy = ?2";
+        if db.prepare_cached(copy_left)?.exists(params![object.0, copy])? {
+            // What has no bytes, such as the note that a path is gone, may have stood on the lost volume alone; so the copy
+            // is ended anew, with all such notes.
+            db.prepare_cached("UPDATE copies SET ended = 0 WHERE object = ?1 AND copy = ?2")?
+                .execute(params![object.0, copy])?;
+            db.prepare_cached("UPDATE wanted_copies SET whole = 0 WHERE object = ?1 AND copy = ?2")?
+                .execute(params![object.0, copy])?;
+        } else if *copies_left > 0 {
+            db.prepare_cached("DELETE FROM wanted_copies WHERE object = ?1 AND copy = ?2")?
+                .execute(params![object.0, copy])?;
+        } else {
+            // Nothing is left that a further copy could be made from.
+            db.prepare_cached("DELETE FROM wanted_copies WHERE object = ?1")?.execute([object.0])?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+
+    /// A backup asks this at its end; history must not make it slower.
+    #[test]
+    fn what_lacks_something_is_found_by_an_index_of_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let catalog = Catalog::open(dir.path()).unwrap();
+        let queries = [
+            format!("{WANTED} JOIN objects USING (object) WHERE whole = 0 AND complete AND expired_ns IS NULL"),
+            "DELETE FROM wanted_copies WHERE whole = 0 AND object NOT IN (SELECT object FROM objects)".to_owned(),
+        ];
+        for query in queries {
+            let mut statement = catalog.db.prepare(&format!("EXPLAIN QUERY PLAN {query}")).unwrap();
+            let plan: Vec<String> =
+                statement.query_map([], |row| row.get(3)).unwrap().collect::<Result<_, _>>().unwrap();
+            assert!(plan[0].contains("INDEX lacking_copies"), "{plan:?}");
+            assert!(!plan.iter().any(|step| step.starts_with("SCAN objects")), "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn what_never_had_a_checkpoint_does_not_pile_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut catalog = Catalog::open(dir.path()).unwrap();
+        let rows = |catalog: &Catalog| -> u64 {
+            catalog.db.query_row("SELECT count(*) FROM wanted_copies", [], |row| row.get(0)).unwrap()
+        };
+        for run in 1..20u8 {
+            let object = ObjectId([run; 16]);
+            catalog.want_copies(&[(object, 1, "main"), (object, 2, "main-copy2")]).unwrap();
+            assert_eq!(rows(&catalog), 2);
+        }
+        let left = catalog.wanted_copies(ObjectId([19; 16])).unwrap();
+        assert_eq!(left.len(), 2);
+        assert_eq!((left[1].copy, left[1].pool.as_str(), left[1].state), (2, "main-copy2", CopyState::Open));
+        assert_eq!(catalog.lacking_copies().unwrap(), [], "the object is not complete");
+    }
+}

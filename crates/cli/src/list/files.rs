@@ -1,0 +1,215 @@
+//! Files: directories, patterns, versions.
+
+use std::io::{Write, stdout};
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+
+use capstan_director::{DirectorError, EntryFlags, EntryKind, FileEntry, Object, ObjectFilter, StateEntry, index_path};
+use serde_json::{Value, json};
+
+use super::objects::level;
+use super::{director, find_object, print, print_json, short, site, split_place};
+use crate::args::{self, Cli};
+use crate::failure::Failure;
+use crate::table::{Table, path_text};
+use crate::units;
+
+fn kind_letter(kind: EntryKind) -> char {
+    match kind {
+        EntryKind::File | EntryKind::HardLink => '-',
+        EntryKind::Directory => 'd',
+        EntryKind::Symlink => 'l',
+        EntryKind::Fifo => 'p',
+        EntryKind::CharDevice => 'c',
+        EntryKind::BlockDevice => 'b',
+        EntryKind::Deleted => 'x',
+    }
+}
+
+fn mode_text(entry: &FileEntry) -> String {
+    let mut text = String::from(kind_letter(entry.kind));
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = entry.mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (entry.mode & special != 0, bits & 1 != 0) {
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+fn flags_text(entry: &FileEntry) -> String {
+    const NAMES: [&str; 6] = ["grew", "shrank", "vanished", "changed", "sparse", "unreadable"];
+    let set = NAMES.iter().enumerate().filter(|(bit, _)| entry.flags.0 & (1 << bit) != 0);
+    set.map(|(_, name)| *name).collect::<Vec<_>>().join(",")
+}
+
+fn kind_name(kind: EntryKind) -> &'static str {
+    match kind {
+        EntryKind::File => "file",
+        EntryKind::Directory => "directory",
+        EntryKind::Symlink => "symlink",
+        EntryKind::HardLink => "hardlink",
+        EntryKind::Fifo => "fifo",
+        EntryKind::CharDevice => "char-device",
+        EntryKind::BlockDevice => "block-device",
+        EntryKind::Deleted => "deleted",
+    }
+}
+
+fn entry_json(entry: &FileEntry) -> Value {
+    json!({
+        "path": path_text(&entry.path),
+        "kind": kind_name(entry.kind),
+        "flags": flags_text(entry),
+        "mode": format!("{:04o}", entry.mode),
+        "uid": entry.uid,
+        "gid": entry.gid,
+        "size": entry.size,
+        "mtime_ns": entry.mtime_ns,
+        "crc32c": format!("{:08x}", entry.crc),
+        "connection": entry.connection,
+        "offset": entry.offset,
+        "member_len": entry.member_len,
+    })
+}
+
+fn entry_row(entry: &FileEntry) -> Vec<String> {
+    let mut name = path_text(&entry.path);
+    if entry.kind == EntryKind::Directory {
+        name.push('/');
+    }
+    vec![
+        mode_text(entry),
+        entry.uid.to_string(),
+        entry.gid.to_string(),
+        units::count(entry.size),
+        units::time(entry.mtime_ns),
+        flags_text(entry),
+        name,
+    ]
+}
+
+const ENTRY_HEADS: [&str; 7] = ["mode", ">uid", ">gid", ">size", "modified", "flags", "path"];
+
+/// The entry of a state. One that is older than the state, because the path could not be read since, says so by its flag.
+fn listed(entry: StateEntry) -> FileEntry {
+    let StateEntry { mut entry, unread, .. } = entry;
+    if unread.is_some() {
+        entry.flags = entry.flags.with(EntryFlags::UNREADABLE);
+    }
+    entry
+}
+
+pub(crate) fn ls(cli: &Cli, args: &args::Ls) -> Result<ExitCode, Failure> {
+    let site = site(cli)?;
+    let (object, path) = split_place(&site, &args.place, None)?;
+    let state = site.catalog().state(object.id).map_err(director)?;
+    let path = path.unwrap_or_else(|| index_path(&object.source));
+    let mut entries = Vec::new();
+    let found = if args.recursive { state.subtree(&path) } else { state.children(&path) };
+    for entry in found {
+        entries.push(listed(entry.map_err(director)?));
+    }
+    if entries.is_empty() {
+        match state.get(&path).map_err(director)? {
+            Some(entry) => entries.push(listed(entry)),
+            None => {
+                return Err(Failure::Director(DirectorError::UnknownPath {
+                    object: short(&object),
+                    source_name: path_text(&object.source),
+                    path: path_text(&path),
+                }));
+            }
+        }
+    }
+    if cli.json {
+        return print_json(&entries.iter().map(entry_json).collect());
+    }
+    let mut table = Table::new(&ENTRY_HEADS);
+    entries.iter().for_each(|entry| table.row(entry_row(entry)));
+    print(&table)
+}
+
+pub(crate) fn find(cli: &Cli, args: &args::Find) -> Result<ExitCode, Failure> {
+    let site = site(cli)?;
+    let wanted = capstan_director::path_pattern(&args.glob)?;
+    let mut out = stdout().lock();
+    let mut written = Ok(());
+    let mut rows = Vec::new();
+    let mut found = |object: &Object, entry: FileEntry| {
+        if cli.json {
+            let mut row = entry_json(&entry);
+            row["object"] = json!(object.id.to_string());
+            rows.push(row);
+            return ControlFlow::Continue(());
+        }
+        let gone = if entry.kind == EntryKind::Deleted { "  (deleted)" } else { "" };
+        let line = format!(
+            "{}  {}  {:>15}  {}  {}{gone}",
+            short(object),
+            mode_text(&entry),
+            units::count(entry.size),
+            units::time(entry.mtime_ns),
+            path_text(&entry.path)
+        );
+        written = writeln!(out, "{line}");
+        if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    match &args.object {
+        Some(object) => {
+            let object = find_object(&site, object, None)?;
+            let state = site.catalog().state(object.id).map_err(director)?;
+            for entry in state.find(&*wanted) {
+                if found(&object, listed(entry.map_err(director)?)).is_break() {
+                    break;
+                }
+            }
+        }
+        None => site.catalog().find(&ObjectFilter::default(), &*wanted, &mut found).map_err(director)?,
+    }
+    drop(out);
+    if cli.json {
+        return print_json(&Value::Array(rows));
+    }
+    written.map_err(Failure::output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn versions(cli: &Cli, args: &args::Versions) -> Result<ExitCode, Failure> {
+    use std::os::unix::ffi::OsStrExt;
+    let site = site(cli)?;
+    let mut versions = site.catalog().versions(&index_path(args.path.as_os_str().as_bytes())).map_err(director)?;
+    if versions.is_empty() {
+        // Named from the working directory, as it may be for a backup.
+        let path = std::path::absolute(&args.path).unwrap_or_else(|_| args.path.clone());
+        versions = site.catalog().versions(&index_path(path.as_os_str().as_bytes())).map_err(director)?;
+    }
+    if cli.json {
+        let rows = versions.iter().map(|version| {
+            let mut row = entry_json(&version.entry);
+            row["object"] = json!(version.object.id.to_string());
+            row["backed_up_ns"] = json!(version.object.started_ns);
+            row
+        });
+        return print_json(&rows.collect());
+    }
+    let mut table = Table::new(&["object", "backed up", "level", "mode", ">size", "modified", "flags"]);
+    for version in &versions {
+        let entry = &version.entry;
+        table.row(vec![
+            short(&version.object),
+            units::time(version.object.started_ns),
+            level(&version.object).to_owned(),
+            if entry.kind == EntryKind::Deleted { "deleted".to_owned() } else { mode_text(entry) },
+            units::count(entry.size),
+            units::time(entry.mtime_ns),
+            flags_text(entry),
+        ]);
+    }
+    print(&table)
+}

@@ -1,0 +1,130 @@
+//! Volumes, drives and pools.
+
+use std::process::ExitCode;
+
+use capstan_director::{Algorithm, Pool, Volser, VolumeState};
+use serde_json::json;
+
+use super::{cipher, director, print, print_json, site};
+use crate::args::{self, Cli, PoolAction};
+use crate::failure::Failure;
+use crate::table::Table;
+use crate::units;
+
+pub(super) fn state_name(state: VolumeState) -> &'static str {
+    match state {
+        VolumeState::Blank => "blank",
+        VolumeState::Scratch => "scratch",
+        VolumeState::Filling => "filling",
+        VolumeState::Full => "full",
+        VolumeState::Suspect => "suspect",
+        VolumeState::Retired => "retired",
+    }
+}
+
+pub(crate) fn volumes(cli: &Cli, args: &args::Volumes) -> Result<ExitCode, Failure> {
+    let site = site(cli)?;
+    let mut volumes = site.catalog().volumes().map_err(director)?;
+    volumes.retain(|volume| args.pool.is_none() || volume.pool == args.pool);
+    let present = site.present()?;
+    if cli.json {
+        let rows = volumes.iter().map(|volume| {
+            json!({
+                "volume": volume.volser.as_str(),
+                "pool": volume.pool,
+                "state": state_name(volume.state),
+                "id": volume.id.map(|id| id.to_string()),
+                "encryption": volume.key.map(|key| key.algorithm.name()),
+                "key": volume.key.map(|key| key.tag.to_string()),
+                "capacity_bytes": volume.capacity,
+                "written_bytes": volume.written,
+                "labelled_ns": volume.labelled_ns,
+                "written_ns": volume.written_ns,
+                "mounts": volume.mounts,
+                "errors": volume.errors,
+                "recycled": volume.recycled,
+                "in_library": present.contains(&volume.volser),
+            })
+        });
+        return print_json(&rows.collect());
+    }
+    let mut table = Table::new(&[
+        "volume",
+        "pool",
+        "state",
+        "encryption",
+        ">written",
+        ">capacity",
+        "last written",
+        ">mounts",
+        ">errors",
+        "place",
+    ]);
+    for volume in &volumes {
+        table.row(vec![
+            volume.volser.to_string(),
+            volume.pool.clone().unwrap_or_else(|| "scratch".to_owned()),
+            state_name(volume.state).to_owned(),
+            volume.key.map_or("none", |key| key.algorithm.name()).to_owned(),
+            units::bytes(volume.written),
+            volume.capacity.map(units::bytes).unwrap_or_default(),
+            units::time(volume.written_ns.unwrap_or_default()),
+            volume.mounts.to_string(),
+            volume.errors.to_string(),
+            if present.contains(&volume.volser) { "library" } else { "outside" }.to_owned(),
+        ]);
+    }
+    print(&table)
+}
+
+pub(crate) fn drives(cli: &Cli) -> Result<ExitCode, Failure> {
+    let site = site(cli)?;
+    let drives = site.drives()?;
+    if cli.json {
+        let row = |drive: &capstan_director::DriveRow| json!({"drive": drive.number, "model": "virtual", "volume": drive.volser.as_ref().map(Volser::as_str)});
+        return print_json(&drives.iter().map(row).collect());
+    }
+    let mut table = Table::new(&[">drive", "model", "volume"]);
+    for drive in &drives {
+        let volume = drive.volser.as_ref().map_or("-", Volser::as_str);
+        table.row(vec![drive.number.to_string(), "virtual".to_owned(), volume.to_owned()]);
+    }
+    print(&table)
+}
+
+pub(crate) fn pools(cli: &Cli, args: &args::Pools) -> Result<ExitCode, Failure> {
+    let site = site(cli)?;
+    if let Some(PoolAction::Add(add)) = &args.action {
+        let retention = add.retention.as_deref().map(units::parse_age).transpose().map_err(Failure::Usage)?;
+        let encryption = if add.plain { None } else { cipher(add.encrypt) };
+        site.add_pool(&add.name, encryption, retention.map(i64::cast_unsigned))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let pools = site.catalog().pools().map_err(director)?;
+    let volumes = site.catalog().volumes().map_err(director)?;
+    let of = |pool: &Pool| volumes.iter().filter(|volume| volume.pool.as_ref() == Some(&pool.name)).count();
+    if cli.json {
+        let rows = pools.iter().map(|pool| {
+            json!({
+                "pool": pool.name,
+                "encryption": pool.encryption.map(Algorithm::name),
+                "retention_ns": pool.retention_ns,
+                "volumes": of(pool),
+            })
+        });
+        return print_json(&rows.collect());
+    }
+    let mut table = Table::new(&["pool", "encryption", "retention", ">volumes"]);
+    for pool in &pools {
+        let retention = pool.retention_ns.map(|ns| format!("{:.0} d", ns as f64 / 86_400e9));
+        table.row(vec![
+            pool.name.clone(),
+            pool.encryption.map_or("none", Algorithm::name).to_owned(),
+            retention.unwrap_or_else(|| "for ever".to_owned()),
+            of(pool).to_string(),
+        ]);
+    }
+    let scratch = volumes.iter().filter(|volume| volume.pool.is_none()).count();
+    table.row(vec!["scratch".to_owned(), "-".to_owned(), "-".to_owned(), scratch.to_string()]);
+    print(&table)
+}

@@ -1,0 +1,127 @@
+//! Objects and files written to an output.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use capstan_format::{EntryKind, FileEntry, ObjectId, crc32c_append};
+use capstan_mover::extract::{CopyError, MemberReader};
+use capstan_mover::{Wanted, WantedMember, plan_reads, read_streams};
+
+use crate::DirectorError;
+use crate::desk::{Desk, ReadDesk};
+use crate::plan::{OlderVersion, older_versions};
+use crate::select::{Layout, locate_streams};
+use crate::site::{Site, locked};
+
+/// An output that computes the checksum of what passes.
+struct Checked<'o> {
+    out: &'o mut (dyn Write + Send),
+    crc: u32,
+}
+
+impl Site {
+    /// Writes an object's own pax stream: every connection up to its valid length, then the end of the archive.
+    pub fn cat_object(&self, object: ObjectId, out: &mut (dyn Write + Send)) -> Result<(), DirectorError> {
+        let present = self.present()?;
+        let parts = locked(&self.catalog).parts(object)?;
+        for part in parts.iter().filter(|part| part.valid_len > 0) {
+            let member = WantedMember { offset: 0, len: part.valid_len, crc: 0 };
+            let streams = BTreeMap::from([((object, part.connection), vec![member])]);
+            let located = locate_streams(&locked(&self.catalog), streams, &present, None, Layout::Apart)?;
+            self.copy_range(&located.wanted, &mut |bytes| {
+                std::io::copy(bytes, out).map(drop).map_err(|error| error.to_string())
+            })?;
+        }
+        let end = out.write_all(&[0; 1024]).and_then(|()| out.flush());
+        end.map_err(|error| DirectorError::Output { reason: error.to_string() })
+    }
+
+    /// Writes the content of one file of the state at an object. Says if that is an older version, because the file could not
+    /// be read at that time.
+    pub fn cat_file(
+        &self,
+        object: ObjectId,
+        path: &[u8],
+        out: &mut (dyn Write + Send),
+    ) -> Result<Option<OlderVersion>, DirectorError> {
+        let unknown = || DirectorError::UnknownPath {
+            object: object.to_string(),
+            source_name: String::new(),
+            path: String::from_utf8_lossy(path).into_owned(),
+        };
+        let mut entry = locked(&self.catalog).state(object)?.get(path)?.ok_or_else(unknown)?;
+        if entry.entry.kind == EntryKind::HardLink {
+            let target = entry.entry.link.clone();
+            entry = locked(&self.catalog).state(object)?.get(&target)?.ok_or_else(unknown)?;
+        }
+        if entry.entry.kind != EntryKind::File || entry.entry.member_len == 0 {
+            let path = String::from_utf8_lossy(path).into_owned();
+            return Err(DirectorError::NotAFile { path });
+        }
+        let FileEntry { connection, offset, member_len, crc, .. } = entry.entry;
+        let member = WantedMember { offset, len: member_len, crc };
+        let streams = BTreeMap::from([((entry.object, connection), vec![member])]);
+        let present = self.present()?;
+        let located = locate_streams(&locked(&self.catalog), streams, &present, None, Layout::Joined)?;
+        let mut out = Checked { out, crc: 0 };
+        self.copy_range(&located.wanted, &mut |bytes| {
+            let mut reader = MemberReader::new(bytes);
+            // A stream that was standard input is one file in several members.
+            let mut any = false;
+            loop {
+                match reader.next() {
+                    Ok(Some((_, mut content))) => content.copy_to(&mut out).map(drop).map_err(|error| match error {
+                        CopyError::Output(error) => error.to_string(),
+                        CopyError::Stream(error) => crate::backup::explain(&error),
+                    })?,
+                    Ok(None) if any => return Ok(()),
+                    Ok(None) => return Err("the stream holds no member where the catalog says one is".to_owned()),
+                    Err(error) => return Err(crate::backup::explain(&error)),
+                }
+                any = true;
+            }
+        })?;
+        if out.crc != crc {
+            let reason = format!("its content has checksum {:08x}, the catalog says {crc:08x}", out.crc);
+            return Err(DirectorError::Output { reason });
+        }
+        Ok(older_versions(&locked(&self.catalog), &[entry])?.pop())
+    }
+
+    /// Reads the one range of the one stream that is wanted and gives it to `copy`.
+    fn copy_range(
+        &self,
+        wanted: &Wanted,
+        copy: &mut (dyn FnMut(&mut dyn std::io::BufRead) -> Result<(), String> + Send),
+    ) -> Result<(), DirectorError> {
+        let reads = plan_reads(wanted);
+        let mut host = ReadDesk::new(Desk::new(self));
+        let outcome = std::sync::Mutex::new(Ok(()));
+        let copy = std::sync::Mutex::new(copy);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        read_streams(wanted, &reads, &mut host, &stop, &|_, reader| {
+            for member in reader.members() {
+                let copied = locked(&copy)(&mut reader.range(member.offset..member.offset + member.len));
+                if copied.is_err() {
+                    *locked(&outcome) = copied;
+                    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                    return;
+                }
+            }
+        });
+        let outcome = outcome.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        outcome.map_err(|reason| host.why_not(reason))
+    }
+}
+
+impl Write for Checked<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let len = self.out.write(bytes)?;
+        self.crc = crc32c_append(self.crc, &bytes[..len]);
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
+}

@@ -1,0 +1,153 @@
+//! Catching up: what a volume holds and the catalog lacks is recorded before anything is appended.
+//!
+//! A run may be killed between a flush and the commit that follows it. What was flushed counts; so the volume is read back from
+//! its last checkpoint to the one that the catalog knows.
+
+use capstan_catalog::{CheckpointSeen, Volume, VolumeState};
+use capstan_format::{Volser, VolumeId};
+use capstan_mover::{FIRST_SESSION_LBN, FoundCheckpoint, VolumeReader};
+
+use crate::desk::{Desk, InDrive};
+use crate::site::locked;
+use crate::{DirectorError, Event};
+
+/// Whether all that the volumes of some pools hold is in the catalog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    All,
+    /// A volume is absent or cannot be read; it may hold a checkpoint more.
+    NotAll,
+}
+
+/// Checkpoints on the volume that the catalog lacks: a run was killed between flush and commit.
+///
+/// Also finds that the volume is not what the catalog thinks: that it ends before its last checkpoint as the catalog knows it,
+/// or that its checkpoints do not lead back to that one. Either bars it from being written.
+pub(crate) fn catch_up(
+    desk: &Desk,
+    volume: &mut InDrive,
+    known: &Volume,
+    life: VolumeId,
+) -> Result<u64, DirectorError> {
+    let volser = volume.volser.clone();
+    let mut reader = VolumeReader::new(volume.drive.as_mut(), volser.clone(), life);
+    let Some(last) = reader.last_checkpoint()? else {
+        if known.checkpoint_lbn > 0 {
+            let reason = format!("it has no checkpoint, and should have one at block {}", known.checkpoint_lbn);
+            return Err(DirectorError::VolumeDiffers { volser, reason });
+        }
+        return Ok(FIRST_SESSION_LBN);
+    };
+    if last.lbn < known.checkpoint_lbn {
+        let reason = format!(
+            "its last checkpoint stands at block {}, and there should be one at block {}: it was cut short",
+            last.lbn, known.checkpoint_lbn
+        );
+        return Err(DirectorError::VolumeDiffers { volser, reason });
+    }
+    let append_lbn = last.lbn + 2;
+    let mut missing = Vec::new();
+    let mut at = Some(last);
+    while let Some(found) = at.take_if(|found| found.lbn > known.checkpoint_lbn) {
+        let previous = found.checkpoint.previous_lbn;
+        missing.push(found);
+        at = if previous > 0 { Some(reader.checkpoint(previous)?) } else { None };
+    }
+    if at.map_or(0, |found| found.lbn) != known.checkpoint_lbn {
+        let lbn = known.checkpoint_lbn;
+        let reason =
+            format!("its checkpoints do not lead back to the one at block {lbn}: it was written by somebody else");
+        return Err(DirectorError::VolumeDiffers { volser, reason });
+    }
+    for found in missing.iter().rev() {
+        let part = reader.catalog_part(found)?;
+        let record = session_record(&mut reader, found)?;
+        let seen = CheckpointSeen {
+            volser: &volser,
+            volume: life,
+            session: found.session,
+            session_record: record.as_ref(),
+            lbn: found.lbn,
+            checkpoint: &found.checkpoint,
+            part: &part,
+        };
+        locked(&desk.catalog).record_checkpoint(&seen)?;
+    }
+    if !missing.is_empty() {
+        let message = format!("volume {volser} holds {} checkpoints that the catalog lacked: recorded", missing.len());
+        (desk.events)(Event::Notice { message });
+    }
+    Ok(append_lbn)
+}
+
+/// Records what the volumes of a pool and of its further copies hold and the catalog lacks. A volume that is not as it should
+/// be is set aside.
+pub(crate) fn catch_up_pool(desk: &Desk, pool: &str) -> Result<Known, DirectorError> {
+    let present = desk.present()?;
+    let volumes = locked(&desk.catalog).volumes()?;
+    let open = |volume: &&Volume| {
+        volume.pool.as_deref().is_some_and(|name| is_copy_pool(pool, name))
+            && matches!(volume.state, VolumeState::Filling | VolumeState::Suspect)
+    };
+    let mut all = Known::All;
+    for known in volumes.iter().filter(open) {
+        let Some(life) = known.id else { continue };
+        if !present.contains(&known.volser) {
+            all = Known::NotAll;
+            continue;
+        }
+        let caught_up = match desk.mount_known(&known.volser, life) {
+            Ok(mut volume) => {
+                let caught_up = catch_up(desk, &mut volume, known, life);
+                desk.dismount(volume.drive, volume.number, &known.volser)?;
+                caught_up
+            }
+            // A run was killed before the label was written: nothing can be on it, and it will be labelled again.
+            Err(error) if known.checkpoint_lbn == 0 && error.blames_volume() => continue,
+            Err(error) => Err(error),
+        };
+        match caught_up {
+            Ok(_) => {}
+            // A full disk, a catalog that cannot be written: no fault of the volume, and no run can go on.
+            Err(error) if !error.blames_volume() => return Err(error),
+            Err(_) if known.state == VolumeState::Suspect => all = Known::NotAll,
+            Err(DirectorError::VolumeDiffers { volser, reason }) => {
+                set_aside(desk, volser, reason)?;
+                all = Known::NotAll;
+            }
+            Err(error) => {
+                set_aside(desk, known.volser.clone(), error.to_string())?;
+                all = Known::NotAll;
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Whether a pool is another or one that holds further copies for it.
+pub(crate) fn is_copy_pool(pool: &str, name: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    name == pool || name.strip_prefix(pool).and_then(|rest| rest.strip_prefix("-copy")).is_some_and(is_number)
+}
+
+/// Bars a volume from being written, and says why.
+pub(crate) fn set_aside(desk: &Desk, volser: Volser, reason: String) -> Result<(), DirectorError> {
+    desk.suspect(&volser)?;
+    let error = DirectorError::VolumeDiffers { volser, reason };
+    (desk.events)(Event::Notice { message: error.to_string() });
+    Ok(())
+}
+
+/// The header of the session that a checkpoint is the first of.
+pub(crate) fn session_record(
+    reader: &mut VolumeReader<'_>,
+    found: &FoundCheckpoint,
+) -> Result<Option<capstan_format::SessionRecord>, DirectorError> {
+    if found.checkpoint.number != 1 {
+        return Ok(None);
+    }
+    let previous = found.checkpoint.previous_lbn;
+    let lbn = if previous > 0 { previous + 2 } else { FIRST_SESSION_LBN };
+    let (session, record) = reader.session_record(lbn)?;
+    Ok((session == found.session).then_some(record))
+}

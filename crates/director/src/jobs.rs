@@ -1,0 +1,257 @@
+//! What each source becomes: an object of its own, or the one that an interrupted run left open; and what it is compared with.
+
+use std::path::PathBuf;
+
+use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, Pool, StateEntry};
+use capstan_format::{EntryFlags, ObjectId, ObjectKind, ObjectRecord, ObjectState};
+use capstan_mover::Metadata;
+use uuid::{ContextV7, Timestamp, Uuid};
+
+use crate::backup::{BackupRequest, Level, Target};
+use crate::baseline::{BaselineBuilder, StateBaseline};
+use crate::catch_up::{Known, is_copy_pool};
+use crate::repair::is_all_there;
+use crate::site::{Site, locked};
+use crate::{DirectorError, Event};
+
+/// A source that is one file of at least this length, without holes, is read in ranges by all connections.
+const IMAGE_LEN_MIN: u64 = 256 << 20;
+
+/// A source, and the object that it is read into.
+pub(crate) struct Job {
+    /// `None` for standard input.
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) source: Vec<u8>,
+    pub(crate) record: ObjectRecord,
+    pub(crate) resumed: bool,
+    pub(crate) first_connection: u16,
+    pub(crate) baseline: Option<StateBaseline>,
+}
+
+impl Site {
+    /// One object a source: a new one, or the one that an interrupted run left open.
+    pub(crate) fn jobs(&self, request: &BackupRequest, pool: &Pool, known: Known) -> Result<Vec<Job>, DirectorError> {
+        let mut jobs = Vec::new();
+        if let Some(name) = &request.stream {
+            let record = self.new_record(name.clone().into_bytes(), ObjectKind::Stream, None, request, pool);
+            let source = record.source.clone();
+            jobs.push(Job { path: None, source, record, resumed: false, first_connection: 0, baseline: None });
+        }
+        let library = std::fs::canonicalize(self.library_dir()).unwrap_or_else(|_| self.library_dir());
+        for (number, path) in request.sources.iter().enumerate() {
+            // Named twice it is read once: two jobs would take up one interrupted object with the same connections.
+            if request.sources[..number].contains(path) {
+                continue;
+            }
+            std::fs::symlink_metadata(path).map_err(|source| DirectorError::Source { path: path.clone(), source })?;
+            if path == &library || path.starts_with(&library) {
+                return Err(DirectorError::SourceHoldsLibrary { path: path.clone() });
+            }
+            jobs.push(self.tree_job(path, request, pool, known)?);
+        }
+        Ok(jobs)
+    }
+
+    /// Whether an earlier run of one of the sources was interrupted.
+    pub(crate) fn any_interrupted(&self, request: &BackupRequest) -> Result<bool, DirectorError> {
+        use std::os::unix::ffi::OsStrExt;
+        let catalog = locked(&self.catalog);
+        for path in &request.sources {
+            let source = Some(path.as_os_str().as_bytes().to_vec());
+            let status = Some(ObjectStatus::Open);
+            let filter = ObjectFilter { source, status, client: Some(self.client.clone()), ..ObjectFilter::default() };
+            if catalog.latest(&filter)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn new_record(
+        &self,
+        source: Vec<u8>,
+        kind: ObjectKind,
+        base: Option<ObjectId>,
+        request: &BackupRequest,
+        pool: &Pool,
+    ) -> ObjectRecord {
+        let started_ns = self.now_ns();
+        let keep = pool.retention_ns.and_then(|ns| i64::try_from(ns).ok());
+        ObjectRecord {
+            object: new_object_id(started_ns),
+            source,
+            client: self.client.clone(),
+            policy: request.policy.clone(),
+            kind,
+            state: ObjectState::Open,
+            base,
+            copy: 1,
+            chunk_len: self.config.chunk_len() as u32,
+            started_ns,
+            ended_ns: 0,
+            expires_ns: keep.map_or(0, |keep| started_ns.saturating_add(keep)),
+        }
+    }
+
+    fn tree_job(
+        &self,
+        path: &std::path::Path,
+        request: &BackupRequest,
+        pool: &Pool,
+        known: Known,
+    ) -> Result<Job, DirectorError> {
+        use std::os::unix::ffi::OsStrExt;
+        let source = path.as_os_str().as_bytes().to_vec();
+        let filter =
+            ObjectFilter { source: Some(source.clone()), client: Some(self.client.clone()), ..ObjectFilter::default() };
+        let name = String::from_utf8_lossy(&source).into_owned();
+        let kind = kind_of(path);
+        if request.target == Target::Null || kind == ObjectKind::Device {
+            let record = self.new_record(source.clone(), kind, None, request, pool);
+            return Ok(Job {
+                path: Some(path.to_owned()),
+                source,
+                record,
+                resumed: false,
+                first_connection: 0,
+                baseline: None,
+            });
+        }
+        let catalog = locked(&self.catalog);
+        let latest = catalog.latest(&filter)?;
+        let wants_base = request.level == Level::Incremental;
+        // An object of the same kind that was interrupted goes on; its chunk length is on the volumes already.
+        let open = latest.filter(|object| {
+            object.status == ObjectStatus::Open
+                && object.base.is_some() == wants_base
+                && object.chunk_len as usize == self.config.chunk_len()
+        });
+        let open = match open {
+            // Its volume was erased: what it had of the source is not there to be gone on with.
+            Some(object) if !is_all_there(&catalog, &object)? => None,
+            Some(object) if known == Known::NotAll || !in_pool(&catalog, object.id, &request.pool)? => {
+                let message = format!(
+                    "object {} was interrupted and is not taken up: not all volumes it may be on can be read, or they are of another pool; its source is read from the beginning",
+                    object.id
+                );
+                (self.events)(Event::Notice { message });
+                None
+            }
+            other => other,
+        };
+        let open = match open {
+            Some(object) => {
+                let used = catalog.parts(object.id)?.iter().map(|part| part.connection).max();
+                let next = next_connection(used, request.connections);
+                if next.is_none() {
+                    let message = format!(
+                        "object {} was interrupted so often that it has no numbers left for streams: its source is read from the beginning",
+                        object.id
+                    );
+                    (self.events)(Event::Notice { message });
+                }
+                next.map(|first_connection| (object, first_connection))
+            }
+            None => None,
+        };
+        if let Some((object, first_connection)) = open {
+            drop(catalog);
+            let baseline = Some(self.baseline(object.id)?);
+            let record = record_of(&object);
+            return Ok(Job { path: Some(path.to_owned()), source, record, resumed: true, first_connection, baseline });
+        }
+        let mut base = None;
+        if wants_base {
+            let complete = ObjectFilter { status: Some(ObjectStatus::Complete), ..filter };
+            let found = catalog.latest(&complete)?.ok_or(DirectorError::NoBase { path: name })?;
+            base = Some(found.id);
+        }
+        drop(catalog);
+        let baseline = base.map(|base| self.baseline(base)).transpose()?;
+        let record = self.new_record(source.clone(), kind, base, request, pool);
+        Ok(Job { path: Some(path.to_owned()), source, record, resumed: false, first_connection: 0, baseline })
+    }
+
+    /// The state of an object as a baseline.
+    fn baseline(&self, object: ObjectId) -> Result<StateBaseline, DirectorError> {
+        let state = locked(&self.catalog).state(object)?;
+        let mut builder = BaselineBuilder::new();
+        let unsteady = EntryFlags::GREW.with(EntryFlags::SHRANK).with(EntryFlags::CHANGED).0;
+        let lost = EntryFlags::VANISHED.with(EntryFlags::UNREADABLE).0;
+        for entry in state.iter() {
+            let StateEntry { entry, unread, .. } = entry?;
+            // What was in use when it was read, or could not be read at all, is read again, whatever it looks like now; and is
+            // missed if it is gone, so that no older version of it comes back.
+            let again = unread.is_some() || entry.flags.0 & (unsteady | lost) != 0;
+            let change = if again { !entry.change } else { entry.change };
+            builder.push(&entry.path, &Metadata { size: entry.size, mtime_ns: entry.mtime_ns, change });
+        }
+        Ok(builder.finish(Box::new(move |found| {
+            state.iter().map_while(Result::ok).for_each(|entry| found(&entry.entry.path));
+        })))
+    }
+}
+
+pub(crate) fn new_object_id(now_ns: i64) -> ObjectId {
+    let now_ns = u64::try_from(now_ns).unwrap_or_default();
+    let at = Timestamp::from_unix(ContextV7::new(), now_ns / 1_000_000_000, (now_ns % 1_000_000_000) as u32);
+    ObjectId(*Uuid::new_v7(at).as_bytes())
+}
+
+/// Whether all that is known of an object stands on volumes of a pool and of its further copies: only those are looked at for
+/// what a killed run did not record.
+fn in_pool(catalog: &Catalog, object: ObjectId, pool: &str) -> Result<bool, DirectorError> {
+    for volser in catalog.copies(object)?.iter().flat_map(|copy| &copy.volumes) {
+        let of = catalog.volume(volser)?.and_then(|volume| volume.pool);
+        if !of.is_some_and(|name| is_copy_pool(pool, &name)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The number that a resumed object's next connections begin with; `None` if there are not enough above those that were used.
+fn next_connection(used: Option<u16>, connections: u16) -> Option<u16> {
+    let first = used.map_or(Some(0), |last| last.checked_add(1))?;
+    // The numbers of all connections, less the one it begins with.
+    first.checked_add(connections.max(1) - 1).map(|_| first)
+}
+
+pub(crate) fn record_of(object: &Object) -> ObjectRecord {
+    ObjectRecord {
+        object: object.id,
+        source: object.source.clone(),
+        client: object.client.clone(),
+        policy: object.policy.clone(),
+        kind: object.kind,
+        state: ObjectState::Open,
+        base: object.base,
+        copy: 1,
+        chunk_len: object.chunk_len,
+        started_ns: object.started_ns,
+        ended_ns: 0,
+        expires_ns: object.expires_ns,
+    }
+}
+
+/// A block device, or a file that is large enough to be worth reading in ranges, is read as a device.
+fn kind_of(path: &std::path::Path) -> ObjectKind {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return ObjectKind::Tree };
+    let image = metadata.is_file() && metadata.len() >= IMAGE_LEN_MIN && metadata.blocks() * 512 >= metadata.len();
+    if metadata.file_type().is_block_device() || image { ObjectKind::Device } else { ObjectKind::Tree }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_numbered_on_until_the_numbers_are_used_up() {
+        assert_eq!(next_connection(None, 8), Some(0));
+        assert_eq!(next_connection(Some(7), 8), Some(8));
+        assert_eq!(next_connection(Some(u16::MAX - 8), 8), Some(u16::MAX - 7));
+        assert_eq!(next_connection(Some(u16::MAX - 7), 8), None);
+        assert_eq!(next_connection(Some(u16::MAX), 1), None);
+    }
+}

@@ -1,0 +1,97 @@
+//! New cartridges, and new lives of volumes.
+
+use capstan_catalog::{LostCopy, Pool, Volume, VolumeKey, VolumeState};
+use capstan_format::{Volser, VolumeHeader, VolumeId};
+use capstan_mover::{FIRST_SESSION_LBN, write_label};
+use capstan_tape::{CartridgeSpec, DriveKey};
+use uuid::Uuid;
+
+use crate::backup::ENTRY_BYTES_MAX;
+use crate::desk::{Desk, InDrive};
+use crate::site::locked;
+use crate::{DirectorError, Event};
+
+/// Share of a cartridge that is kept for trailers behind early warning: a catalog part and its checkpoint fit many times.
+const EARLY_WARNING_SHARE: u64 = 20;
+
+/// Least that is kept for them, where the cartridge has twice that: the longest catalog part, and the block that met it.
+const EARLY_WARNING_MIN: u64 = ENTRY_BYTES_MAX as u64 + (4 << 20);
+
+/// Most that is kept for them.
+const EARLY_WARNING_MAX: u64 = 256 << 20;
+
+/// Share of a cartridge that is kept for them at most, and of it the entries between two checkpoints may take half.
+pub(crate) const EARLY_WARNING_SHARE_MAX: u64 = 4;
+
+pub(crate) fn random_u64() -> u64 {
+    Uuid::new_v4().as_u64_pair().1.rotate_left(17) ^ Uuid::new_v4().as_u64_pair().0
+}
+
+/// A new cartridge of the virtual library.
+pub(crate) fn create_cartridge(desk: &Desk, volser: &Volser, capacity_bytes: u64) -> Result<(), DirectorError> {
+    let early_warning_bytes = (capacity_bytes / EARLY_WARNING_SHARE)
+        .clamp(EARLY_WARNING_MIN, EARLY_WARNING_MAX)
+        .min(capacity_bytes / EARLY_WARNING_SHARE_MAX);
+    let spec =
+        CartridgeSpec { volser: volser.clone(), capacity_bytes, early_warning_bytes, generation: "virtual".to_owned() };
+    locked(&desk.library).create_cartridge(&spec).map_err(DirectorError::Changer)?;
+    locked(&desk.catalog).put_volume(&Volume { capacity: Some(capacity_bytes), ..Volume::blank(volser.clone()) })?;
+    (desk.events)(Event::Created { volser: volser.clone() });
+    Ok(())
+}
+
+/// Gives a volume a new life in a pool: new key, label, catalog row. What it held before is gone: copies of these objects.
+pub(crate) fn label_volume(
+    desk: &Desk,
+    volume: &mut InDrive,
+    pool: Option<&Pool>,
+    block_len_max: u32,
+) -> Result<(VolumeId, Vec<LostCopy>), DirectorError> {
+    let (volser, now_ns) = (volume.volser.clone(), desk.now_ns());
+    let known = locked(&desk.catalog).volume(&volser)?.unwrap_or_else(|| Volume::blank(volser.clone()));
+    let recycled = if known.id.is_some() { known.recycled + 1 } else { known.recycled };
+    let mut key: Option<VolumeKey> = None;
+    if let Some(algorithm) = pool.and_then(|pool| pool.encryption) {
+        let keys = desk.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
+        let issued = locked(keys).key_for_new_volume(&volser, algorithm, now_ns)?;
+        let tag = issued.tag();
+        volume.drive.set_key(Some(DriveKey { tag, algorithm, key: *issued.expose() }))?;
+        key = Some(VolumeKey { tag, algorithm });
+    } else {
+        volume.drive.set_key(None)?;
+    }
+    let life = VolumeId(random_u64());
+    let header = VolumeHeader {
+        volume: life,
+        volser: volser.clone(),
+        labelled_ns: now_ns,
+        pool: pool.map(|pool| pool.name.clone()).unwrap_or_default(),
+        block_len_max,
+        recycled,
+    };
+    // The catalog forgets the old life before the tape does: what it lists can always be read.
+    let row = Volume {
+        pool: pool.map(|pool| pool.name.clone()),
+        id: Some(life),
+        state: if pool.is_some() { VolumeState::Filling } else { VolumeState::Scratch },
+        key,
+        capacity: Some(volume.medium.capacity_bytes),
+        written: 0,
+        end_of_data_lbn: FIRST_SESSION_LBN,
+        checkpoint_lbn: 0,
+        labelled_ns: Some(now_ns),
+        written_ns: None,
+        recycled,
+        key_destroyed_ns: None,
+        ..known
+    };
+    let lost = locked(&desk.catalog).relabelled(&row)?;
+    write_label(volume.drive.as_mut(), &header)?;
+    if let (Some(key), Some(keys)) = (key, desk.keys.as_deref()) {
+        locked(keys).activate(&volser, &key.tag, now_ns)?;
+    }
+    volume.medium = volume.drive.medium()?;
+    let pool = header.pool;
+    (desk.events)(Event::Labelled { volser, pool, recycled });
+    Ok((life, lost))
+}

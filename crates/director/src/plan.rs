@@ -1,0 +1,192 @@
+//! The plan of a restore: what is read from which volume, made and shown before anything is mounted.
+
+use std::collections::HashMap;
+
+use capstan_catalog::{Catalog, ObjectStatus, StateEntry, Volume};
+use capstan_format::{EntryKind, ObjectId, ObjectKind, Volser};
+use capstan_keys::KeyError;
+use capstan_mover::{ReadPlan, Wanted, plan_reads};
+
+use crate::DirectorError;
+use crate::select::{Located, Place, is_lost};
+use crate::site::{Site, locked};
+
+/// Bytes a second that virtual volumes are taken to give, for the estimate.
+const READ_RATE: u64 = 400 << 20;
+
+/// What a LOCATE on a virtual volume is taken to cost, for the estimate.
+const LOCATE_NS: u64 = 100_000;
+
+/// What a mount of a virtual volume is taken to cost, for the estimate.
+const MOUNT_NS: u64 = 20_000_000;
+
+/// One mount of a plan.
+#[derive(Debug, Clone)]
+pub struct PassRow {
+    /// The volume.
+    pub volser: Volser,
+    /// Blocks to read from it.
+    pub blocks: u64,
+    /// Blocks that are passed over between the first and the last.
+    pub skipped: u64,
+}
+
+/// What a restore will do.
+pub struct RestorePlan {
+    pub(crate) wanted: Wanted,
+    pub(crate) reads: ReadPlan,
+    pub(crate) entries: Vec<StateEntry>,
+    /// What was standard input: each is one file, whatever number of members it has in the stream.
+    pub(crate) streams: Vec<StateEntry>,
+    /// Volumes in mount order.
+    pub passes: Vec<PassRow>,
+    /// Objects that are read, in the order they were asked for, each with the ones it stands on.
+    pub objects: Vec<ObjectId>,
+    /// Volumes that hold something of it and are not in the library.
+    pub absent: Vec<Volser>,
+    /// Paths that will be written.
+    pub members: u64,
+    /// Bytes of files that will be written.
+    pub bytes: u64,
+    /// Bytes of blocks to read, before compression.
+    pub read_bytes: u64,
+    /// Paths of which nothing is stored: they vanished or could not be read when they were backed up.
+    pub lost: Vec<Vec<u8>>,
+    /// Paths that could not be read when they were last backed up: an older version is restored.
+    pub older: Vec<OlderVersion>,
+    /// Volumes of the plan whose key was destroyed, and what that means: what no other copy holds of them is gone.
+    pub without_key: Vec<(Volser, DirectorError)>,
+    /// Whether an object is open: an interrupted backup gives what it has.
+    pub interrupted: bool,
+    /// How long it is thought to take.
+    pub estimate_ns: u64,
+}
+
+/// A path that is given back as it was before the time that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OlderVersion {
+    /// The path.
+    pub path: Vec<u8>,
+    /// The object that holds the last version that was read.
+    pub object: ObjectId,
+    /// When that was begun, nanoseconds since 1970.
+    pub backed_up_ns: i64,
+}
+
+impl Site {
+    /// Plans a restore of these places.
+    pub fn plan_restore(&self, places: &[Place]) -> Result<RestorePlan, DirectorError> {
+        let mut entries: Vec<StateEntry> = Vec::new();
+        let mut objects = Vec::new();
+        let mut interrupted = false;
+        {
+            let catalog = locked(&self.catalog);
+            for place in places {
+                entries.extend(self.entries_of(&catalog, place)?);
+                for object in catalog.chain(place.object)? {
+                    interrupted |= catalog.object(object)?.is_some_and(|object| object.status == ObjectStatus::Open);
+                    if !objects.contains(&object) {
+                        objects.push(object);
+                    }
+                }
+            }
+        }
+        entries.sort_by(|a, b| (&a.entry.path, a.object).cmp(&(&b.entry.path, b.object)));
+        entries.dedup_by(|a, b| a.object == b.object && a.entry == b.entry);
+        let mut streams = Vec::new();
+        for object in &objects {
+            let kind = locked(&self.catalog).object(*object)?.map(|object| object.kind);
+            if kind == Some(ObjectKind::Stream) {
+                streams.extend(entries.extract_if(.., |entry| entry.object == *object));
+            }
+        }
+        let mut plan = self.plan(entries, objects, interrupted, None)?;
+        plan.bytes = total(streams.iter().map(|stream| stream.entry.size)).saturating_add(plan.bytes);
+        plan.members += streams.len() as u64;
+        plan.streams = streams;
+        Ok(plan)
+    }
+
+    pub(crate) fn plan(
+        &self,
+        entries: Vec<StateEntry>,
+        objects: Vec<ObjectId>,
+        interrupted: bool,
+        copy: Option<u8>,
+    ) -> Result<RestorePlan, DirectorError> {
+        let present = self.present()?;
+        let older = older_versions(&locked(&self.catalog), &entries)?;
+        let located = {
+            let catalog = locked(&self.catalog);
+            let stored = entries.iter().map(|entry| (entry.object, &entry.entry));
+            self.locate_entries(&catalog, stored, &present, copy)?
+        };
+        let Located { wanted, absent } = located;
+        let reads = plan_reads(&wanted);
+        let rows = reads.passes.iter().map(|pass| PassRow {
+            volser: wanted.volumes[pass.volume].volser.clone(),
+            blocks: pass.blocks(),
+            skipped: pass.blocks_skipped(),
+        });
+        let passes: Vec<_> = rows.collect();
+        let without_key = destroyed_keys(&locked(&self.catalog), &passes)?;
+        // Catalog parts come from volumes, and a hostile one may claim anything.
+        let read_bytes = total(reads.passes.iter().flat_map(|pass| &pass.runs).map(|run| run.plain_len));
+        let is_file = |entry: &&StateEntry| entry.entry.kind == EntryKind::File;
+        let estimate_ns = passes.len() as u64 * MOUNT_NS
+            + reads.locates() * LOCATE_NS
+            + (u128::from(read_bytes) * 1_000_000_000 / u128::from(READ_RATE)) as u64;
+        Ok(RestorePlan {
+            members: entries.iter().filter(|entry| entry.entry.member_len > 0).count() as u64,
+            bytes: total(entries.iter().filter(is_file).map(|entry| entry.entry.size)),
+            lost: entries.iter().filter(|entry| is_lost(&entry.entry)).map(|entry| entry.entry.path.clone()).collect(),
+            older,
+            without_key,
+            wanted,
+            reads,
+            entries,
+            streams: Vec::new(),
+            passes,
+            objects,
+            absent,
+            read_bytes,
+            interrupted,
+            estimate_ns,
+        })
+    }
+}
+
+/// A sum for people to read.
+fn total(lens: impl Iterator<Item = u64>) -> u64 {
+    lens.fold(0, u64::saturating_add)
+}
+
+/// Entries that stand for a later one that could not be read.
+pub(crate) fn older_versions(catalog: &Catalog, entries: &[StateEntry]) -> Result<Vec<OlderVersion>, DirectorError> {
+    let mut begun: HashMap<ObjectId, i64> = HashMap::new();
+    let mut older = Vec::new();
+    for StateEntry { object, entry, .. } in entries.iter().filter(|entry| entry.unread.is_some()) {
+        let backed_up_ns = match begun.get(object) {
+            Some(known) => *known,
+            None => catalog.object(*object)?.map_or(0, |object| object.started_ns),
+        };
+        begun.insert(*object, backed_up_ns);
+        older.push(OlderVersion { path: entry.path.clone(), object: *object, backed_up_ns });
+    }
+    Ok(older)
+}
+
+/// Volumes of a plan whose key was destroyed, in the words of the key store.
+fn destroyed_keys(catalog: &Catalog, passes: &[PassRow]) -> Result<Vec<(Volser, DirectorError)>, DirectorError> {
+    let mut without_key: Vec<(Volser, DirectorError)> = Vec::new();
+    for PassRow { volser, .. } in passes {
+        let Some(Volume { key: Some(key), key_destroyed_ns: Some(destroyed_ns), .. }) = catalog.volume(volser)? else {
+            continue;
+        };
+        if without_key.iter().all(|(known, _)| known != volser) {
+            let error = KeyError::KeyDestroyed { tag: key.tag, volser: volser.clone(), destroyed_ns };
+            without_key.push((volser.clone(), error.into()));
+        }
+    }
+    Ok(without_key)
+}

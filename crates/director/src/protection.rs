@@ -1,0 +1,75 @@
+//! What is protected: which objects could be given back in full, as far as the catalog knows.
+
+use std::collections::{HashMap, HashSet};
+
+use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, WantedCopy};
+use capstan_format::ObjectId;
+
+use crate::DirectorError;
+use crate::repair::{Lack, Looked, look};
+use crate::site::{Site, locked};
+
+/// What is protected and what is not.
+#[derive(Debug, Default)]
+pub struct Protection {
+    /// Complete objects that have a whole copy whose keys are there, and so have the objects they stand on. The latest first.
+    pub protected: Vec<Object>,
+    /// Complete objects of which that is not so: they can be restored in part, or not at all.
+    pub unprotected: Vec<Object>,
+    /// Complete objects that lack a copy, or a part of one, that was promised.
+    pub lacking: Vec<ObjectId>,
+    /// Objects that a run left open, or writes now.
+    pub open: Vec<Object>,
+}
+
+impl Site {
+    /// Sorts all living objects by how well they are protected. Asks the catalog only; no volume is looked at.
+    pub fn protection(&self) -> Result<Protection, DirectorError> {
+        let catalog = locked(&self.catalog);
+        let Looked { lacking, whole } = look(&catalog)?;
+        let mut readable: HashSet<ObjectId> = catalog.readable_objects()?.into_iter().collect();
+        for copy in whole {
+            if keys_are_there(&catalog, &copy)? {
+                readable.insert(copy.object);
+            }
+        }
+        let objects = catalog.objects(&ObjectFilter::default())?;
+        let bases: HashMap<_, _> = objects.iter().map(|object| (object.id, object.base)).collect();
+        let mut protection = Protection::default();
+        for object in objects {
+            if object.status != ObjectStatus::Complete {
+                protection.open.push(object);
+            } else if stands(object.id, &readable, &bases) {
+                protection.protected.push(object);
+            } else {
+                protection.unprotected.push(object);
+            }
+        }
+        protection.lacking = lacking.into_iter().map(|Lack { object, .. }| object.id).collect();
+        protection.lacking.dedup();
+        Ok(protection)
+    }
+}
+
+fn keys_are_there(catalog: &Catalog, wanted: &WantedCopy) -> Result<bool, DirectorError> {
+    for copy in catalog.copies(wanted.object)?.iter().filter(|copy| copy.copy == wanted.copy) {
+        for volser in &copy.volumes {
+            if catalog.volume(volser)?.is_some_and(|volume| volume.key_destroyed_ns.is_some()) {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// Whether an object and all that it stands on can be read.
+fn stands(object: ObjectId, readable: &HashSet<ObjectId>, bases: &HashMap<ObjectId, Option<ObjectId>>) -> bool {
+    let mut at = Some(object);
+    // A chain that leads back to itself was made up; it has no more links than there are objects.
+    for _ in 0..=bases.len() {
+        let Some(id) = at else { return true };
+        let Some(base) = bases.get(&id).filter(|_| readable.contains(&id)) else { return false };
+        at = *base;
+    }
+    false
+}
