@@ -160,7 +160,7 @@ def sweep(checks, scratch, name, capstan, foreign, twin, arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--every", type=int, default=31, help="take each Nth byte and length; 1 takes all, for hours")
+    parser.add_argument("--every", type=int, default=61, help="take each Nth byte and length; 1 takes all, for hours")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--keep", action="store_true", help="leave the scratch directory")
     arguments = parser.parse_args()
