@@ -69,12 +69,12 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let until = started + Duration::from_secs(arguments.minutes * 60);
     let results = contest::run(&stage, &contestants, sizes, arguments.rounds, until);
 
-    let index_bytes = stage.run(ours::INDEX_BYTES).ok().and_then(|text| text.trim().parse().ok());
+    let version_bytes = stage.run(ours::VERSION_BYTES).ok().and_then(|text| text.trim().parse().ok());
     let machine = machine::describe(&stage);
     let date = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M %Z").to_string();
     let words: Vec<String> = env::args().skip(2).collect();
     let command = ["./x bench"].into_iter().chain(words.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
-    let text = report::Report { results: &results, sizes, index_bytes, machine, date, command }.render()?;
+    let text = report::Report { results: &results, sizes, version_bytes, machine, date, command }.render()?;
     println!("\n{text}");
     if arguments.only.is_empty() {
         report::write(&root.join("docs/PERFORMANCE.md"), &text)?;

@@ -110,6 +110,9 @@ pub(super) const CONTESTANTS: &[Contestant] = &[
     },
 ];
 
-/// Prints the bytes of all file indexes, which hold both data sets once; fails where nothing was kept.
-pub(super) const INDEX_BYTES: &str =
-    "[ -e kept/done ]; find kept/state -name '*.parquet' -printf '%s\\n' | awk '{ bytes += $1 } END { print bytes }'";
+/// Prints the bytes that the file index of this machine's own /usr takes for each entry.
+pub(super) const VERSION_BYTES: &str =
+    "rm -rf out; mkdir out; capstan -q init >&2; capstan -q backup /usr >&2 || [ $? -eq 3 ]
+bytes=$(find out -name '*.parquet' -printf '%s')
+entries=$(capstan --json objects | python3 -c 'import json, sys; print(json.load(sys.stdin)[0][\"entries\"])')
+echo $bytes $entries | awk '{ print $1 / $2 }'; rm -rf out";

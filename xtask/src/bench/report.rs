@@ -27,7 +27,7 @@ const TABLES: [(&str, &str); 6] = [
 pub(super) struct Report<'a> {
     pub(super) results: &'a Results,
     pub(super) sizes: Sizes,
-    pub(super) index_bytes: Option<u64>,
+    pub(super) version_bytes: Option<f64>,
     pub(super) machine: Vec<String>,
     pub(super) date: String,
     pub(super) command: String,
@@ -46,7 +46,7 @@ impl Report<'_> {
             writeln!(text, "- {kind} files: {files}, {bytes}, 2:1 compressible")?;
         }
         writeln!(text, "\n### Floors\n\n| what | floor | measured | |\n|---|---|---|---|")?;
-        for line in floors::judge(self.results, self.sizes, self.index_bytes) {
+        for line in floors::judge(self.results, self.sizes, self.version_bytes) {
             let verdict = match line.verdict {
                 Verdict::Pass => "pass",
                 Verdict::Miss => "**miss**",
@@ -169,7 +169,7 @@ mod tests {
         let sizes = Sizes { small_files: 1000, small_bytes: 10_000_000, typical_files: 1, typical_bytes: 1 };
         let machine = vec!["2 cores".to_owned()];
         let (date, command) = ("2026-11-21".to_owned(), "./x bench".to_owned());
-        let report = Report { results: &results, sizes, index_bytes: None, machine, date, command };
+        let report = Report { results: &results, sizes, version_bytes: None, machine, date, command };
         let text = report.render().unwrap();
         assert!(text.contains("| GNU tar | 2.00 s | 1.00 s-3.00 s | 5 | 500 | 1.00 s | 10.0 MB | 3 |"), "{text}");
         assert!(text.contains("| small files to null, warm | 3 × GNU tar | - | not measured |"), "{text}");
