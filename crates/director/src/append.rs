@@ -91,7 +91,7 @@ impl AppendHost {
     fn mount_next(&mut self) -> Result<InDriveForAppend, DirectorError> {
         let mut said = None;
         // The tab says nothing of what is on a volume: another is taken, and it is good again once its tab is back.
-        let mut protected = Vec::new();
+        let (mut protected, mut told) = (Vec::new(), Vec::new());
         loop {
             let choosing = locked(&self.desk.choosing);
             let volumes_lock = self.desk.volumes_lock()?;
@@ -104,23 +104,9 @@ impl AppendHost {
                 create: (present.len() as u64) < u64::from(self.config.library.volumes_max),
             };
             let candidates = candidates(&volumes, &present);
-            match choose_volume(&candidates, &self.pool.name, &in_use, refill) {
-                Choice::Append(volser) => match self.append_to(&volser) {
-                    Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(&self.desk, volser, reason)?,
-                    Err(error @ DirectorError::Volume { source: DriveError::WriteProtected { .. }, .. }) => {
-                        (self.desk.events)(Event::Notice { message: explain(&error) });
-                        protected.push(volser);
-                    }
-                    other => return other,
-                },
-                Choice::Label(volser) => match self.label(&volser) {
-                    Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(&self.desk, volser, reason)?,
-                    Err(error @ DirectorError::Volume { source: DriveError::WriteProtected { .. }, .. }) => {
-                        (self.desk.events)(Event::Notice { message: explain(&error) });
-                        protected.push(volser);
-                    }
-                    other => return other,
-                },
+            let (volser, prepared) = match choose_volume(&candidates, &self.pool.name, &in_use, refill) {
+                Choice::Append(volser) => (volser.clone(), self.append_to(&volser)),
+                Choice::Label(volser) => (volser.clone(), self.label(&volser)),
                 Choice::Create => {
                     let Some(volser) = self.next_volser(&present, &volumes) else {
                         let none = crate::pools::Shortage { full: volumes.len(), barred: 0, absent: 0, in_use: 0 };
@@ -142,7 +128,21 @@ impl AppendHost {
                         said = Some(message);
                     }
                     self.pause()?;
+                    // A tab may have been slid meanwhile.
+                    protected.clear();
+                    continue;
                 }
+            };
+            match prepared {
+                Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(&self.desk, volser, reason)?,
+                Err(error @ DirectorError::Volume { source: DriveError::WriteProtected { .. }, .. }) => {
+                    if !told.contains(&volser) {
+                        (self.desk.events)(Event::Notice { message: explain(&error) });
+                        told.push(volser.clone());
+                    }
+                    protected.push(volser);
+                }
+                other => return other,
             }
         }
     }

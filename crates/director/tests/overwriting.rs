@@ -88,4 +88,11 @@ fn a_write_protected_volume_is_passed_over_and_taken_again() {
     slide(&bench, latest()[0].as_str(), Tab::Protected);
     bench.backup(&bench.request(Level::Full)).unwrap();
     assert_eq!(latest(), [first]);
+    // One that is still to be labelled is passed over as well.
+    bench.site().label(&volser("B00001"), None, None, Loss::Refuse).unwrap();
+    for name in ["B00001", latest()[0].as_str()] {
+        slide(&bench, name, Tab::Protected);
+    }
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    assert!(!latest().contains(&volser("B00001")));
 }
