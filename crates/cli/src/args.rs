@@ -1,5 +1,6 @@
 //! The command line: one definition for parsing, help, completions and the man page.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -226,7 +227,7 @@ pub(crate) struct Objects {
 pub(crate) struct Ls {
     /// OBJECT[:PATH], where OBJECT is an id, its beginning or end, or a source path for its latest object
     #[arg(value_name = "OBJECT[:PATH]")]
-    pub(crate) place: String,
+    pub(crate) place: OsString,
     /// The whole tree below
     #[arg(long, short = 'R')]
     pub(crate) recursive: bool,
@@ -269,7 +270,7 @@ pub(crate) enum Overwrite {
 pub(crate) struct Restore {
     /// OBJECT[:PATH], several for one pass
     #[arg(required = true, value_name = "OBJECT[:PATH]")]
-    pub(crate) places: Vec<String>,
+    pub(crate) places: Vec<OsString>,
     /// Directory to write below
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
     pub(crate) to: Option<PathBuf>,
@@ -291,7 +292,7 @@ pub(crate) struct Restore {
 pub(crate) struct Cat {
     /// OBJECT for the whole pax stream, OBJECT:PATH for one file's content
     #[arg(value_name = "OBJECT[:PATH]")]
-    pub(crate) place: String,
+    pub(crate) place: OsString,
 }
 
 #[derive(Debug, Args)]

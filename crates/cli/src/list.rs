@@ -4,7 +4,9 @@ mod files;
 mod media;
 mod objects;
 
+use std::ffi::OsStr;
 use std::io::{Write, stdout};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -61,20 +63,27 @@ pub(crate) fn find_object(site: &Site, text: &str, at_ns: Option<i64>) -> Result
     }
 }
 
-/// `OBJECT[:PATH]`, cut at the first colon that leaves an object in front of it.
-pub(crate) fn split_place(site: &Site, place: &str, at_ns: Option<i64>) -> Result<(Object, Option<Vec<u8>>), Failure> {
+/// `OBJECT[:PATH]`, cut at the last colon that leaves an object in front of it. A path is bytes, and need not be UTF-8.
+pub(crate) fn split_place(
+    site: &Site,
+    place: &OsStr,
+    at_ns: Option<i64>,
+) -> Result<(Object, Option<Vec<u8>>), Failure> {
+    let place = place.as_bytes();
+    let find = |name| str::from_utf8(name).ok().and_then(|name| find_object(site, name, at_ns).ok());
     // A source may have colons in its name, so the longest object that exists wins.
-    if let Ok(object) = find_object(site, place, at_ns) {
+    if let Some(object) = find(place) {
         return Ok((object, None));
     }
-    for (at, _) in place.rmatch_indices(':') {
-        if let Ok(object) = find_object(site, &place[..at], at_ns) {
-            let path = index_path(&place.as_bytes()[at + 1..]);
+    let colons = || place.iter().enumerate().filter(|&(_, &byte)| byte == b':').map(|(at, _)| at);
+    for at in colons().rev() {
+        if let Some(object) = find(&place[..at]) {
+            let path = index_path(&place[at + 1..]);
             return Ok((object, (!path.is_empty()).then_some(path)));
         }
     }
-    let wanted = place.split(':').next().unwrap_or(place);
-    Ok((site.find_object(wanted, at_ns)?, None))
+    let wanted = &place[..colons().next().unwrap_or(place.len())];
+    Ok((site.find_object(&String::from_utf8_lossy(wanted), at_ns)?, None))
 }
 
 pub(crate) fn cipher(cipher: Cipher) -> Option<Algorithm> {

@@ -472,3 +472,25 @@ fn the_passphrase_can_be_changed_and_joined_by_a_key_file() {
     assert!(bench.said(&["--key-file", file, "keys", "remove", &own, "--yes"], 4).contains("only one"));
     bench.done(&["--key-file", file, "verify", &bench.source_text()], 0);
 }
+
+#[test]
+fn one_file_whose_name_is_not_utf8_comes_back() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    // Only the directory it lies in could be named: arguments had to be UTF-8.
+    let bench = Bench::new(&[]);
+    let path = bench.source().join(OsStr::from_bytes(b"caf\xe9: menu"));
+    fs::write(&path, "coffee\n").unwrap();
+    bench.done(&["backup", "home"], 0);
+    let place = [b"home:".as_slice(), path.as_os_str().as_bytes()].concat();
+    let named = |command: &str, more: &[&str]| {
+        let output = bench.command(&[command]).arg(OsStr::from_bytes(&place)).args(more).output().unwrap();
+        ended(&output, &[command], 0);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(named("cat", &[]), "coffee\n");
+    assert!(named("ls", &[]).contains("caf"));
+    named("restore", &["--to", "out"]);
+    let restored = bench.dir.path().join("out").join(path.strip_prefix("/").unwrap());
+    assert_eq!(fs::read_to_string(restored).unwrap(), "coffee\n");
+}

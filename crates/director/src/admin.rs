@@ -1,10 +1,12 @@
 //! Volumes, pools, retention: what an operator does between backups.
 
+use std::collections::HashSet;
+
 use capstan_catalog::{
     Catalog, Extent, LostCopy, Object, ObjectFilter, ObjectStatus, Pool, ScratchFeed, Volume, VolumeState,
 };
 use capstan_format::{Algorithm, BLOCK_HEADER_LEN, ObjectId, Volser};
-use capstan_tape::{Changer, ElementAddress, EncryptionState};
+use capstan_tape::{Changer, ChangerError, ElementAddress, EncryptionState};
 
 use crate::desk::{Desk, is_drive};
 use crate::label::{create_cartridge, label_volume};
@@ -64,6 +66,10 @@ impl Site {
             }
         };
         if !desk.present()?.contains(volser) {
+            if locked(&self.catalog).volume(volser)?.is_some_and(|known| known.id.is_some()) {
+                // It was taken out. Another cartridge of its barcode would keep it from coming back.
+                return Err(DirectorError::Changer(ChangerError::UnknownVolume { volser: volser.clone() }));
+            }
             create_cartridge(&desk, volser, capacity_bytes.unwrap_or(self.config.library.volume_mib << 20))?;
         }
         let last = self.would_lose(volser, loss)?;
@@ -94,6 +100,10 @@ impl Site {
         let known = desk.volume(volser)?;
         let last = self.would_lose(volser, loss)?;
         let mut volume = desk.mount(volser)?;
+        if let Err(error) = volume.check_writable() {
+            desk.dismount(volume.drive, volume.number, volser)?;
+            return Err(error);
+        }
         // The catalog forgets before the medium does: what it lists can always be read.
         let row = Volume {
             pool: None,
@@ -115,20 +125,26 @@ impl Site {
         Ok(Overwritten { copies, last })
     }
 
-    /// Objects that would lose their last copy, or the last of a part of it, with a volume.
+    /// Objects that would lose their last copy, or the last of a part of it, with a volume. What stands on a volume whose key is
+    /// destroyed is lost already, what stands on a suspect one may be: neither stands in for anything.
     fn would_lose(&self, volser: &Volser, loss: Loss) -> Result<Vec<Object>, DirectorError> {
         let catalog = locked(&self.catalog);
         if catalog.volume(volser)?.is_none() {
             return Ok(Vec::new());
         }
+        let counts = |volume: &Volume| {
+            volume.volser != *volser && volume.key_destroyed_ns.is_none() && volume.state != VolumeState::Suspect
+        };
+        let others = catalog.volumes()?.into_iter().filter(counts).map(|volume| volume.volser);
+        let others: HashSet<Volser> = others.collect();
         let mut last = Vec::new();
         for object in catalog.objects_on(volser)? {
             if object.status == ObjectStatus::Expired {
                 continue;
             }
             let copies = catalog.copies(object.id)?;
-            let elsewhere = copies.iter().any(|copy| !copy.volumes.contains(volser));
-            if !elsewhere || holds_alone(&catalog, &object, volser)? {
+            let elsewhere = copies.iter().any(|copy| copy.volumes.iter().all(|volume| others.contains(volume)));
+            if !elsewhere || holds_alone(&catalog, &object, volser, &others)? {
                 last.push(object);
             }
         }
@@ -228,15 +244,21 @@ impl Site {
     }
 }
 
-/// Whether a volume holds something of an object that no other volume does: another copy may be only part of one.
-fn holds_alone(catalog: &Catalog, object: &Object, volser: &Volser) -> Result<bool, DirectorError> {
+/// Whether a volume holds something of an object that no other does: another copy may be only part of one.
+fn holds_alone(
+    catalog: &Catalog,
+    object: &Object,
+    volser: &Volser,
+    others: &HashSet<Volser>,
+) -> Result<bool, DirectorError> {
     let (parts, extents) = (stream_lengths(catalog, object.id)?, catalog.extents(object.id, None)?);
     let lacking = |left: &dyn Fn(&Extent) -> bool| {
         // What counts is whether any copy has it: all are taken as one.
         let one = extents.iter().filter(|extent| left(extent)).map(|extent| Extent { copy: 1, ..extent.clone() });
         missing_ranges(1, &parts, &one.collect::<Vec<_>>(), object.chunk_len)
     };
-    Ok(lacking(&|extent| extent.volser != *volser) != lacking(&|_| true))
+    let is_other = |extent: &Extent| others.contains(&extent.volser);
+    Ok(lacking(&is_other) != lacking(&|extent| extent.volser == *volser || is_other(extent)))
 }
 
 fn stands_alone(dependents: &[ObjectId], expirable: &[Object]) -> bool {

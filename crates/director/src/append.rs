@@ -7,8 +7,9 @@ use std::time::Duration;
 use capstan_catalog::{CheckpointSeen, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
 use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeId};
 use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, VolumeEnd, VolumeReader};
-use capstan_tape::{Drive, EncryptionState};
+use capstan_tape::{Drive, DriveError, EncryptionState};
 
+use crate::backup::explain;
 use crate::catch_up::{catch_up, set_aside};
 use crate::config::Config;
 use crate::desk::{Desk, InDrive};
@@ -89,26 +90,23 @@ impl AppendHost {
 
     fn mount_next(&mut self) -> Result<InDriveForAppend, DirectorError> {
         let mut said = None;
+        // The tab says nothing of what is on a volume: another is taken, and it is good again once its tab is back.
+        let (mut protected, mut told) = (Vec::new(), Vec::new());
         loop {
             let choosing = locked(&self.desk.choosing);
             let volumes_lock = self.desk.volumes_lock()?;
             let present = self.desk.present()?;
             let volumes = locked(&self.desk.catalog).volumes()?;
-            let in_use = locked(&self.desk.in_use).clone();
+            let mut in_use = locked(&self.desk.in_use).clone();
+            in_use.extend_from_slice(&protected);
             let refill = Refill {
                 scratch: self.pool.feed == ScratchFeed::Allowed,
                 create: (present.len() as u64) < u64::from(self.config.library.volumes_max),
             };
             let candidates = candidates(&volumes, &present);
-            match choose_volume(&candidates, &self.pool.name, &in_use, refill) {
-                Choice::Append(volser) => match self.append_to(&volser) {
-                    Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(&self.desk, volser, reason)?,
-                    other => return other,
-                },
-                Choice::Label(volser) => match self.label(&volser) {
-                    Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(&self.desk, volser, reason)?,
-                    other => return other,
-                },
+            let (volser, prepared) = match choose_volume(&candidates, &self.pool.name, &in_use, refill) {
+                Choice::Append(volser) => (volser.clone(), self.append_to(&volser)),
+                Choice::Label(volser) => (volser.clone(), self.label(&volser)),
                 Choice::Create => {
                     let Some(volser) = self.next_volser(&present, &volumes) else {
                         let none = crate::pools::Shortage { full: volumes.len(), barred: 0, absent: 0, in_use: 0 };
@@ -130,7 +128,21 @@ impl AppendHost {
                         said = Some(message);
                     }
                     self.pause()?;
+                    // A tab may have been slid meanwhile.
+                    protected.clear();
+                    continue;
                 }
+            };
+            match prepared {
+                Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(&self.desk, volser, reason)?,
+                Err(error @ DirectorError::Volume { source: DriveError::WriteProtected { .. }, .. }) => {
+                    if !told.contains(&volser) {
+                        (self.desk.events)(Event::Notice { message: explain(&error) });
+                        told.push(volser.clone());
+                    }
+                    protected.push(volser);
+                }
+                other => return other,
             }
         }
     }
@@ -209,9 +221,7 @@ impl AppendHost {
         if encrypted != known.key {
             return Err(differs("it is not encrypted with the key that the catalog knows".to_owned()));
         }
-        if volume.medium.write_protected {
-            return Err(differs("it is write-protected: slide its tab".to_owned()));
-        }
+        volume.check_writable()?;
         catch_up(&self.desk, volume, known, life).map_err(|error| match error {
             DirectorError::VolumeDiffers { .. } => error,
             other if other.blames_volume() => differs(other.to_string()),

@@ -44,9 +44,10 @@ impl Site {
         path: &[u8],
         out: &mut (dyn Write + Send),
     ) -> Result<Option<OlderVersion>, DirectorError> {
+        let source = locked(&self.catalog).object(object)?.map(|object| object.source).unwrap_or_default();
         let unknown = || DirectorError::UnknownPath {
             object: object.to_string(),
-            source_name: String::new(),
+            source_name: String::from_utf8_lossy(&source).into_owned(),
             path: String::from_utf8_lossy(path).into_owned(),
         };
         let mut entry = locked(&self.catalog).state(object)?.get(path)?.ok_or_else(unknown)?;

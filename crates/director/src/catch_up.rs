@@ -1,11 +1,12 @@
 //! Catching up: what a volume holds and the catalog lacks is recorded before anything is appended.
 //!
 //! A run may be killed between a flush and the commit that follows it. What was flushed counts; so the volume is read back from
-//! its last checkpoint to the one that the catalog knows.
+//! its last checkpoint to the one that the catalog knows, and flushed before that is recorded.
 
 use capstan_catalog::{CheckpointSeen, Volume, VolumeState};
 use capstan_format::{Volser, VolumeId};
 use capstan_mover::{FIRST_SESSION_LBN, FoundCheckpoint, VolumeReader};
+use capstan_tape::Flush;
 
 use crate::desk::{Desk, InDrive};
 use crate::site::locked;
@@ -59,6 +60,12 @@ pub(crate) fn catch_up(
             format!("its checkpoints do not lead back to the one at block {lbn}: it was written by somebody else");
         return Err(DirectorError::VolumeDiffers { volser, reason });
     }
+    if !missing.is_empty() {
+        // The run may have been killed in front of its flush as well as behind it; what the catalog lists as protected is flushed.
+        let flushed = volume.drive.write_filemarks(0, Flush::Synchronous);
+        flushed.map_err(|source| DirectorError::Volume { volser: volser.clone(), source })?;
+    }
+    let mut reader = VolumeReader::new(volume.drive.as_mut(), volser.clone(), life);
     for found in missing.iter().rev() {
         let part = reader.catalog_part(found)?;
         let record = session_record(&mut reader, found)?;
@@ -150,4 +157,62 @@ pub(crate) fn session_record(
     let lbn = if previous > 0 { previous + 2 } else { FIRST_SESSION_LBN };
     let (session, record) = reader.session_record(lbn)?;
     Ok((session == found.session).then_some(record))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use std::sync::Arc;
+
+    use capstan_mover::TreeOptions;
+    use capstan_tape::{Changer, Drive, DriveError, Fault, Faulty, KeySlotKind};
+
+    use super::*;
+    use crate::site::{InitOptions, Site};
+    use crate::{BackupRequest, BackupWatch, Config, Level, Shortfall, Target, create_key_file};
+
+    /// A run that was killed between a checkpoint's last block and its flush left the checkpoint in the page cache; it was
+    /// recorded as protected, and a loss of power took it.
+    #[test]
+    fn what_is_recorded_late_is_flushed_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, source) = (dir.path().join("state"), dir.path().join("source"));
+        let unlock = create_key_file(&dir.path().join("key")).unwrap();
+        Site::init(&state, &InitOptions { config: Config::default(), encryption: None }, &unlock).unwrap();
+        std::fs::create_dir(&source).unwrap();
+        std::fs::write(source.join("a"), "a").unwrap();
+        let site = Site::open(&state, Some(&unlock), || 1, Arc::new(|_| {})).unwrap();
+        let request = BackupRequest {
+            sources: vec![source],
+            stream: None,
+            pool: "default".to_owned(),
+            policy: String::new(),
+            connections: 1,
+            copies: 1,
+            level: Level::Full,
+            tree: TreeOptions::default(),
+            target: Target::Pool,
+            compression: None,
+            count_first: false,
+            shortfall: Shortfall::Fail,
+        };
+        site.backup(&request, &BackupWatch::default()).unwrap();
+
+        let desk = Desk::new(&site);
+        let known = locked(&desk.catalog).volumes().unwrap().remove(0);
+        let life = known.id.unwrap();
+        for (checkpoint_lbn, is_flushed) in [(known.checkpoint_lbn, false), (0, true)] {
+            let drive = locked(&desk.library).drive(0, KeySlotKind::Fitted).unwrap();
+            locked(&desk.library).load(&known.volser, 0).unwrap();
+            let mut drive = Faulty::new(drive, vec![Fault::FlushRefused { flush: 0 }]);
+            let (medium, volser) = (drive.load().unwrap(), known.volser.clone());
+            let mut volume = InDrive { drive: Box::new(drive), number: 0, volser, medium };
+            let caught_up = catch_up(&desk, &mut volume, &Volume { checkpoint_lbn, ..known.clone() }, life);
+            match caught_up {
+                Err(DirectorError::Volume { source: DriveError::Deferred { .. }, .. }) => assert!(is_flushed),
+                other => assert!(!is_flushed, "{other:?}"),
+            }
+            desk.dismount(volume.drive, volume.number, &known.volser).unwrap();
+        }
+    }
 }

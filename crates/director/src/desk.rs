@@ -9,7 +9,8 @@ use capstan_format::{KeyTag, Volser, VolumeHeader, VolumeId};
 use capstan_keys::{KeyError, SealedStore};
 use capstan_mover::{HostError, ReadHost, VolumePlace, read_label};
 use capstan_tape::{
-    Changer, ChangerError, Drive, DriveKey, ElementAddress, EncryptionState, KeySlotKind, Medium, VirtualLibrary,
+    Changer, ChangerError, Drive, DriveError, DriveKey, ElementAddress, EncryptionState, KeySlotKind, Medium,
+    VirtualLibrary,
 };
 use rustix::fs::{FlockOperation, flock};
 
@@ -23,6 +24,17 @@ pub(crate) struct InDrive {
     pub(crate) number: u32,
     pub(crate) volser: Volser,
     pub(crate) medium: Medium,
+}
+
+impl InDrive {
+    /// Refuses a write-protected volume, before anything is forgotten for its sake.
+    pub(crate) fn check_writable(&self) -> Result<(), DirectorError> {
+        if !self.medium.write_protected {
+            return Ok(());
+        }
+        let source = DriveError::WriteProtected { drive: self.drive.identity().name };
+        Err(DirectorError::Volume { volser: self.volser.clone(), source })
+    }
 }
 
 /// Shared by everything in one process that mounts.

@@ -47,6 +47,7 @@ pub(crate) fn label_volume(
     pool: Option<&Pool>,
     block_len_max: u32,
 ) -> Result<(VolumeId, Vec<LostCopy>), DirectorError> {
+    volume.check_writable()?;
     let (volser, now_ns) = (volume.volser.clone(), desk.now_ns());
     let known = locked(&desk.catalog).volume(&volser)?.unwrap_or_else(|| Volume::blank(volser.clone()));
     let recycled = if known.id.is_some() { known.recycled + 1 } else { known.recycled };

@@ -1,6 +1,7 @@
 //! `restore`, `cat` and `verify`.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::{BufWriter, IsTerminal, stdout};
 use std::path::Path;
 use std::process::ExitCode;
@@ -27,13 +28,14 @@ const FILES_SHOWN: usize = 50;
 /// Paths that are listed below a cause they share.
 const PATHS_OF_A_REASON: usize = 10;
 
-fn places(site: &Site, texts: &[String], at: Option<&str>) -> Result<Vec<Place>, Failure> {
+fn places(site: &Site, texts: &[OsString], at: Option<&str>) -> Result<Vec<Place>, Failure> {
     let at_ns = at.map(|text| units::parse_time(text, now_ns())).transpose().map_err(Failure::Usage)?;
     let mut places: Vec<Place> = Vec::new();
     for text in texts {
         let (object, path) = split_place(site, text, at_ns).map_err(|failure| match (split_place(site, text, None), at) {
             (Ok((later, _)), Some(at)) => Failure::Other(format!(
-                "nothing of {text} had been backed up by {at}: the latest backup of it began {}, and `capstan objects` lists all",
+                "nothing of {} had been backed up by {at}: the latest backup of it began {}, and `capstan objects` lists all",
+                text.display(),
                 units::time(later.started_ns)
             )),
             _ => failure,

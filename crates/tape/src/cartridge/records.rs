@@ -19,8 +19,6 @@ use crate::lock::LockedFile;
 
 /// Bytes searched at once for the next header behind a damaged one.
 const SEARCH_LEN: usize = 256 * 1024;
-/// How far behind the end of a shortened data file the index is followed back before it is made again.
-const STEPS_BACK_MAX: u64 = 64;
 
 /// A logical block number and where its record begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,17 +32,20 @@ pub(super) const BEGINNING: Place = Place { lbn: 0, offset: RECORDS_AT };
 
 /// The open record area.
 pub(super) struct Records {
+    /// First, so that its thread has ended when the lock goes: what it still writes must not meet another drive's records.
+    behind: WriteBehind,
     file: LockedFile,
     index: Index,
     life: u64,
     end: Place,
+    /// End of data when it was last known to be on the medium.
+    flushed: Place,
     /// Bytes stand behind the end of data that a write must cut off first.
     torn: bool,
     /// Cleared when the end of data could not be found again behind a failure: nothing is written then, lest it cut off data.
     usable: bool,
     /// The header that was read together with the record in front of it.
     ahead: Option<(u64, [u8; RECORD_HEADER_LEN])>,
-    behind: WriteBehind,
 }
 
 impl Records {
@@ -52,8 +53,10 @@ impl Records {
     pub(super) fn open(file: LockedFile, index_path: &Path, life: u64) -> io::Result<Self> {
         let index = Index::open(index_path, life)?;
         let behind = WriteBehind::new(RECORDS_AT);
-        let mut records = Self { file, index, life, end: BEGINNING, torn: false, usable: true, ahead: None, behind };
+        let (end, flushed) = (BEGINNING, BEGINNING);
+        let mut records = Self { behind, file, index, life, end, flushed, torn: false, usable: true, ahead: None };
         records.find_end()?;
+        records.flushed = records.end;
         // The kernel doubles its read-ahead; a refusal costs speed only.
         let _ = rustix::fs::fadvise(&records.file, 0, None, rustix::fs::Advice::Sequential);
         Ok(records)
@@ -154,11 +157,13 @@ impl Records {
 
     /// Drops every record and begins another life.
     pub(super) fn begin(&mut self, life: u64) -> io::Result<()> {
-        self.settle()?;
+        // What was to be written is dropped with the rest, and with it whatever became of it.
+        self.behind.cut(RECORDS_AT);
         self.life = life;
         self.index.reset(life)?;
         self.file.set_len(RECORDS_AT)?;
         self.set_end(BEGINNING, false);
+        self.usable = true;
         Ok(())
     }
 
@@ -187,7 +192,15 @@ impl Records {
     /// Puts everything on the medium.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.settle()?;
-        self.file.sync_data()
+        self.file.sync_data().map_err(|error| self.forget_unflushed(error))?;
+        self.flushed = self.end;
+        Ok(())
+    }
+
+    /// The kernel tells of a failed synchronisation once and keeps the pages as if they were written: from then on they
+    /// read well and the next synchronisation succeeds, whatever the disk holds. So what was not flushed is cut off.
+    fn forget_unflushed(&mut self, source: io::Error) -> io::Error {
+        self.fall_back(Lost { offset: self.flushed.offset, source })
     }
 
     fn check_usable(&self) -> io::Result<()> {
@@ -223,16 +236,20 @@ impl Records {
 
     fn set_end(&mut self, end: Place, torn: bool) {
         self.end = end;
+        if end.lbn < self.flushed.lbn {
+            self.flushed = end;
+        }
         self.torn = torn;
         self.ahead = None;
         self.behind.cut(end.offset);
     }
 
-    /// The place behind the last block that the index knows and the data file confirms.
+    /// The place behind one of the last blocks that the index knows and the data file confirms: the last, or not much farther
+    /// back. The index is ahead of the data by as many blocks as were on their way when a run was killed, so the steps back grow.
     fn behind_last_indexed(&mut self) -> io::Result<Option<Place>> {
         let file_len = self.file.metadata()?.len();
         let len = self.index.len();
-        for lbn in (len.saturating_sub(STEPS_BACK_MAX)..len).rev() {
+        for lbn in steps_back(len) {
             let Some(IndexEntry { offset, kind: EntryKind::Block | EntryKind::Filemark }) = self.index.get(lbn)? else {
                 continue;
             };
@@ -324,6 +341,11 @@ impl Records {
     }
 }
 
+/// Block numbers below `len`, from the last on, each twice as far from the end as the one before it.
+fn steps_back(len: u64) -> impl Iterator<Item = u64> {
+    std::iter::successors(Some(1), |back: &u64| back.checked_mul(2)).map_while(move |back| len.checked_sub(back))
+}
+
 /// The bytes of a header, or none if the file ends before or within it.
 fn read_header(file: &File, offset: u64) -> io::Result<Option<[u8; RECORD_HEADER_LEN]>> {
     let mut bytes = [0; RECORD_HEADER_LEN];
@@ -332,5 +354,89 @@ fn read_header(file: &File, offset: u64) -> io::Result<Option<[u8; RECORD_HEADER
         // An offset beyond what a file can have stands only in a damaged index.
         Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use std::time::Duration;
+
+    use super::*;
+    use crate::lock::{Locked, try_lock};
+
+    fn open(path: &Path) -> Records {
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+        let Locked::Ours(file) = try_lock(file).unwrap() else { panic!("in use") };
+        Records::open(file, &path.with_extension("index"), 1).unwrap()
+    }
+
+    fn append(records: &mut Records, len: usize) {
+        records.append(RecordKind::PlainBlock, 0, &vec![7; len]).unwrap();
+    }
+
+    /// A drive that was dropped without an unload let the cartridge go while a piece was on its way to the file: the next
+    /// drive found the end of data in front of it, and the piece would have been written over what that one appended.
+    #[test]
+    fn nothing_is_written_once_the_lock_is_gone() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        for round in 0..20 {
+            let path = dir.path().join(format!("{round}.tape"));
+            let mut records = open(&path);
+            let next = File::open(&path).unwrap();
+            let waiting = std::thread::spawn(move || {
+                let next = crate::lock::wait_lock(next).unwrap();
+                let len = next.metadata().unwrap().len();
+                std::thread::sleep(Duration::from_millis(20));
+                (len, next.metadata().unwrap().len())
+            });
+            (0..13).for_each(|_| append(&mut records, 1 << 20));
+            drop(records);
+            let (found, later) = waiting.join().unwrap();
+            assert_eq!(found, later, "round {round}");
+        }
+    }
+
+    /// A synchronisation that failed is told of once; the pages stay in the cache and read well. What they hold was taken for
+    /// written by whoever loaded the cartridge next.
+    #[test]
+    fn what_could_not_be_flushed_is_not_there_any_more() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let path = dir.path().join("A.tape");
+        let mut records = open(&path);
+        append(&mut records, 5000);
+        records.flush().unwrap();
+        let flushed = records.end();
+        append(&mut records, 6000);
+        append(&mut records, 5 << 20);
+        records.settle().unwrap();
+        let told = records.forget_unflushed(io::Error::other("the disk is gone"));
+        assert_eq!(told.to_string(), "the disk is gone");
+        assert_eq!((records.end(), records.file().metadata().unwrap().len()), (flushed, flushed.offset));
+        append(&mut records, 100);
+        records.flush().unwrap();
+        drop(records);
+        assert_eq!(open(&path).end().lbn, 2);
+    }
+
+    #[test]
+    fn what_was_flushed_ends_no_later_than_a_cut() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let mut records = open(&dir.path().join("A.tape"));
+        append(&mut records, 5000);
+        let behind_first = records.end();
+        append(&mut records, 5000);
+        records.flush().unwrap();
+        records.truncate(behind_first).unwrap();
+        append(&mut records, 9000);
+        records.forget_unflushed(io::Error::other("the disk is gone"));
+        assert_eq!(records.end(), behind_first);
+    }
+
+    #[test]
+    fn steps_back_grow_and_end() {
+        assert_eq!(steps_back(10).collect::<Vec<_>>(), [9, 8, 6, 2]);
+        assert_eq!(steps_back(0).count(), 0);
+        assert_eq!(steps_back(u64::MAX).count(), 64);
     }
 }
