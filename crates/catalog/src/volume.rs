@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::CatalogError;
 use crate::catalog::{Catalog, number};
 use crate::pool::{algorithm, impossible};
-use crate::wanted;
+use crate::wanted::{self, Departure};
 
 /// What may be done with a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -165,18 +165,19 @@ impl Catalog {
         let before = find(&transaction, &now.volser)?.and_then(|volume| volume.id);
         let mut lost = Vec::new();
         if let Some(before) = before.filter(|&before| now.id != Some(before)) {
-            lost = lose_copies(&transaction, before)?;
+            lost = lose_copies(&transaction, before, Departure::Overwritten)?;
         }
         upsert(&transaction, now)?;
         transaction.commit()?;
         Ok(lost)
     }
 
-    /// Forgets a volume altogether: it is lost or destroyed. Says which objects lost a copy by that.
+    /// Forgets a volume altogether: it is lost or destroyed. Says which objects lost a copy by that; where there is another to
+    /// make it from, the copy is wanted still.
     pub fn remove_volume(&mut self, volser: &Volser) -> Result<Vec<LostCopy>, CatalogError> {
         let transaction = self.write()?;
         let volume = find(&transaction, volser)?.ok_or_else(|| CatalogError::UnknownVolume(volser.clone()))?;
-        let lost = volume.id.map_or(Ok(Vec::new()), |id| lose_copies(&transaction, id))?;
+        let lost = volume.id.map_or(Ok(Vec::new()), |id| lose_copies(&transaction, id, Departure::Lost))?;
         transaction.execute("DELETE FROM volumes WHERE volser = ?1", [volser.as_str()])?;
         transaction.commit()?;
         Ok(lost)
@@ -184,7 +185,7 @@ impl Catalog {
 }
 
 /// Deletes all that stood on a life of a volume.
-fn lose_copies(db: &Connection, life: VolumeId) -> Result<Vec<LostCopy>, CatalogError> {
+fn lose_copies(db: &Connection, life: VolumeId, departure: Departure) -> Result<Vec<LostCopy>, CatalogError> {
     let life = life.0.cast_signed();
     let mut statement = db.prepare(
         "SELECT object, copy,
@@ -198,7 +199,7 @@ fn lose_copies(db: &Connection, life: VolumeId) -> Result<Vec<LostCopy>, Catalog
     for table in ["extents", "copies", "checkpoints", "sessions"] {
         db.execute(&format!("DELETE FROM {table} WHERE volume = ?1"), [life])?;
     }
-    wanted::lose(db, &lost)?;
+    wanted::lose(db, &lost, departure)?;
     Ok(lost)
 }
 

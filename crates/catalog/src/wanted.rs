@@ -126,12 +126,22 @@ pub(crate) fn look_again(db: &Connection, object: ObjectId) -> Result<(), Catalo
     Ok(())
 }
 
+/// How a volume came to be gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Departure {
+    /// It was written over: whoever did it gave up the copies of which it was the last volume.
+    Overwritten,
+    /// It was lost: the copies that it held are wanted still.
+    Lost,
+}
+
 /// Takes back what stood on a volume that is gone: a copy that has other volumes is to be mended; one that has none was given
-/// up with its last volume.
-pub(crate) fn lose(db: &Connection, lost: &[LostCopy]) -> Result<(), CatalogError> {
+/// up with its last volume, or is to be made again.
+pub(crate) fn lose(db: &Connection, lost: &[LostCopy], departure: Departure) -> Result<(), CatalogError> {
     for LostCopy { object, copy, copies_left } in lost {
         let copy_left = "SELECT 1 FROM copies WHERE object = ?1 AND copy = ?2";
-        if db.prepare_cached(copy_left)?.exists(params![object.0, copy])? {
+        let again = departure == Departure::Lost && *copies_left > 0;
+        if again || db.prepare_cached(copy_left)?.exists(params![object.0, copy])? {
             // What has no bytes, such as the note that a path is gone, may have stood on the lost volume alone; so the copy
             // is ended anew, with all such notes.
             db.prepare_cached("UPDATE copies SET ended = 0 WHERE object = ?1 AND copy = ?2")?

@@ -95,6 +95,9 @@ pub(crate) enum Command {
     /// Make a volume blank: all that is on it is gone
     #[command(after_help = "Example:\n  capstan erase A00001 --yes")]
     Erase(Erase),
+    /// Forget a volume that is lost or destroyed; `repair` then copies what it held anew
+    #[command(after_help = "Example:\n  capstan forget A00001 && capstan repair")]
+    Forget(Forget),
     /// Label volumes for a pool, making virtual cartridges where they do not exist
     #[command(after_help = "Example:\n  capstan label A00001 A00002 --pool daily")]
     Label(Label),
@@ -343,6 +346,18 @@ pub(crate) struct Expire {
 
 #[derive(Debug, Args)]
 pub(crate) struct Erase {
+    /// The volume
+    pub(crate) volume: String,
+    /// Do it although objects on it would lose their last copy
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Forget {
     /// The volume
     pub(crate) volume: String,
     /// Do it although objects on it would lose their last copy

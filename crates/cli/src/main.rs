@@ -67,6 +67,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Rebuild(rebuild) => work::rebuild(cli, rebuild),
         Command::Expire(expire) => work::expire(cli, expire),
         Command::Erase(erase) => work::erase(cli, erase),
+        Command::Forget(forget) => work::forget(cli, forget),
         Command::Label(label) => work::label(cli, label),
         Command::Keys(keys) => work::keys(cli, keys),
         Command::Objects(objects) => list::objects(cli, objects),

@@ -11,7 +11,7 @@ use assert_cmd::cargo::CommandCargoExt;
 use tempfile::TempDir;
 
 /// Every command, with arguments that list or describe something where it has any.
-const COMMANDS: [&str; 23] = [
+const COMMANDS: [&str; 24] = [
     "init",
     "backup",
     "objects",
@@ -27,6 +27,7 @@ const COMMANDS: [&str; 23] = [
     "rebuild",
     "expire",
     "erase",
+    "forget",
     "label",
     "volumes",
     "drives",
@@ -493,4 +494,28 @@ fn one_file_whose_name_is_not_utf8_comes_back() {
     named("restore", &["--to", "out"]);
     let restored = bench.dir.path().join("out").join(path.strip_prefix("/").unwrap());
     assert_eq!(fs::read_to_string(restored).unwrap(), "coffee\n");
+}
+
+/// A volume that is lost is forgotten, and what it held is made again from the other copy.
+#[test]
+fn a_lost_volume_is_forgotten_and_its_copies_are_made_again() {
+    let bench = Bench::new(&[]);
+    bench.done(&["backup", &bench.source_text(), "--copies", "2"], 0);
+    assert!(bench.said(&["forget", "A00002", "--yes"], 1).contains("is in the library"));
+    let slots = bench.dir.path().join("state/library/slots");
+    fs::remove_file(slots.join("A00002.tape")).unwrap();
+    bench.said(&["erase", "A00002", "--yes"], 1);
+    assert!(bench.done(&["forget", "A00002", "--yes"], 0).contains("capstan repair"));
+    assert!(bench.done(&["status"], 0).contains("capstan repair"));
+    bench.done(&["repair"], 0);
+    assert!(bench.done(&["repair"], 0).contains("every copy"));
+    fs::remove_file(slots.join("A00001.tape")).unwrap();
+    bench.done(&["restore", &bench.source_text(), "--to", "back"], 0);
+
+    let twin = bench.json(&["volumes"]);
+    let mut twin = twin.as_array().unwrap().iter().map(|volume| volume["volume"].as_str().unwrap().to_owned());
+    let twin = twin.rfind(|volume| volume != "A00001").unwrap();
+    fs::remove_file(slots.join(format!("{twin}.tape"))).unwrap();
+    bench.done(&["forget", "A00001", "--yes", "--force"], 0);
+    assert!(bench.said(&["forget", &twin, "--yes"], 1).contains("--force"));
 }

@@ -125,6 +125,19 @@ impl Site {
         Ok(Overwritten { copies, last })
     }
 
+    /// Forgets a volume that is lost or destroyed. What it held is copied anew by the next repair, where there is another copy.
+    pub fn forget(&self, volser: &Volser, loss: Loss) -> Result<Overwritten, DirectorError> {
+        let _lock = self.writer_lock()?;
+        let desk = Desk::new(self);
+        desk.volume(volser)?;
+        if desk.present()?.contains(volser) {
+            return Err(DirectorError::VolumePresent { volser: volser.clone() });
+        }
+        let last = self.would_lose(volser, loss)?;
+        let copies = locked(&self.catalog).remove_volume(volser)?;
+        Ok(Overwritten { copies, last })
+    }
+
     /// Objects that would lose their last copy, or the last of a part of it, with a volume. What stands on a volume whose key is
     /// destroyed is lost already, what stands on a suspect one may be: neither stands in for anything.
     fn would_lose(&self, volser: &Volser, loss: Loss) -> Result<Vec<Object>, DirectorError> {

@@ -232,10 +232,15 @@ impl ReadHost for ReadDesk {
             other => other?,
         };
         let now_ns = self.desk.now_ns();
-        locked(&self.desk.catalog).update_volume(&place.volser, |known| {
+        let counted = locked(&self.desk.catalog).update_volume(&place.volser, |known| {
             known.mounts += 1;
             known.read_ns = Some(now_ns);
-        })?;
+        });
+        if let Err(error) = counted {
+            // Statistics: a catalog that cannot be written (its disk is full, say) does not make a volume unreadable.
+            let message = format!("that volume {} was read could not be noted: {error}", place.volser);
+            (self.desk.events)(Event::Notice { message });
+        }
         self.numbers.push((place.volser.clone(), volume.number));
         Ok(volume.drive)
     }

@@ -111,6 +111,14 @@ pub enum DirectorError {
         /// How many objects.
         objects: usize,
     },
+    /// Operator: only what is lost is forgotten.
+    #[error(
+        "volume {volser} is in the library: `capstan erase {volser}` makes it blank, and `capstan verify {volser}` reads it"
+    )]
+    VolumePresent {
+        /// The volume.
+        volser: Volser,
+    },
     /// Medium: the volume is not what the catalog knows.
     #[error(
         "volume {volser} is not as the catalog knows it: {reason}. It is set aside as suspect; nothing was written to it"

@@ -160,6 +160,25 @@ pub(crate) fn erase(cli: &Cli, args: &args::Erase) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
+pub(crate) fn forget(cli: &Cli, args: &args::Forget) -> Result<ExitCode, Failure> {
+    let display = Display::new(cli);
+    let site = open(cli, Need::Nothing, display.events())?;
+    let volume = volser(&args.volume)?;
+    confirm(
+        &format!("Volume {volume} will be forgotten. Should it turn up, `capstan rebuild` finds what it holds."),
+        args.yes,
+    )?;
+    let lost = site.forget(&volume, if args.force { Loss::Accept } else { Loss::Refuse })?;
+    show_lost(cli, &display, &volume, &lost);
+    if !cli.json {
+        println!("volume {volume} is forgotten; {} objects lost a copy", lost.copies.len());
+        if lost.copies.iter().any(|copy| copy.copies_left > 0) {
+            println!("`capstan repair` copies what it held from the copies that are left.");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 pub(crate) fn label(cli: &Cli, args: &args::Label) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
