@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
 use crate::CatalogError;
 use crate::schema::migrate;
@@ -21,13 +21,33 @@ pub struct Catalog {
     dir: PathBuf,
 }
 
+/// Whether other processes may have the database open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sharing {
+    Shared,
+    Alone,
+}
+
 impl Catalog {
     /// Opens the catalog of a directory; makes what is missing and brings an older one to the newest schema.
+    ///
+    /// On a full disk it opens all the same, for one process at a time: whoever restores must be able to read it.
     pub fn open(dir: &Path) -> Result<Self, CatalogError> {
         let index = dir.join("index");
         fs::create_dir_all(&index).map_err(|source| CatalogError::io("create", &index, source))?;
+        match Self::connect(dir, Sharing::Shared) {
+            Err(CatalogError::Database { source }) if wants_space(&source) => Self::connect(dir, Sharing::Alone),
+            other => other,
+        }
+    }
+
+    fn connect(dir: &Path, sharing: Sharing) -> Result<Self, CatalogError> {
         let mut db = Connection::open(dir.join("catalog.db"))?;
         db.busy_timeout(BUSY_WAIT)?;
+        if sharing == Sharing::Alone {
+            // What processes share is a file of its own, which a full disk has no room for; who is alone needs none.
+            db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+        }
         db.pragma_update(None, "journal_mode", "WAL")?;
         // A checkpoint that was recorded has been reported as protected: it must survive a loss of power.
         db.pragma_update(None, "synchronous", "FULL")?;
@@ -49,6 +69,11 @@ impl Catalog {
     pub(crate) fn write(&mut self) -> Result<Transaction<'_>, CatalogError> {
         Ok(self.db.transaction_with_behavior(TransactionBehavior::Immediate)?)
     }
+}
+
+/// Whether SQLite failed because it could not make a file longer.
+fn wants_space(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure))
 }
 
 /// A number that SQLite can keep: up to 2^63 - 1.
