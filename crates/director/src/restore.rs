@@ -46,6 +46,8 @@ pub struct RestoreReport {
     pub lost: Vec<Damage>,
     /// Blocks that were damaged in one copy and came from another.
     pub recovered: Vec<Damage>,
+    /// Volumes that hold part of it and are not in the library. Another copy may have stood in for them.
+    pub absent: Vec<Volser>,
     /// Volumes that no key opens, and why. Another copy may have stood in for them.
     pub without_key: Vec<(Volser, DirectorError)>,
     /// Members that this copy lacks and another holds: it is a twin that ended before the other.
@@ -134,6 +136,7 @@ impl Site {
             failed: named(plan, &streams.failed),
             lost: streams.read.lost,
             recovered: streams.read.recovered,
+            absent: plan.absent.clone(),
             without_key: host.without_key,
             behind: 0,
             elapsed_ns: 0,

@@ -61,6 +61,7 @@ impl Site {
             report.failed.extend(part.failed);
             report.lost.extend(part.lost);
             report.recovered.extend(part.recovered);
+            report.absent.extend(part.absent);
             report.without_key.extend(part.without_key);
         }
         report.members = watch.members.load(Ordering::Relaxed);

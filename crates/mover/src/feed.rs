@@ -116,7 +116,7 @@ pub fn read_streams(
         for (stream, range) in &plan.missing {
             let object = wanted.streams[*stream].object;
             let damage =
-                format!("bytes {} to {} of object {object} are on no volume that is left", range.start, range.end);
+                format!("bytes {} to {} of object {object} are on no volume in the library", range.start, range.end);
             let feed = feeds.entry(*stream).or_insert_with(|| start(*stream));
             let _ = feed.send(Piece::Gap { range: range.clone(), damage: damage.into() });
         }

@@ -94,17 +94,17 @@ fn show_plan(cli: &Cli, plan: &RestorePlan) {
         println!(
             "{}",
             json!({
-                "event": "plan",
-                "passes": passes,
-                "members": plan.members,
-                "bytes": plan.bytes,
-                "read_bytes": plan.read_bytes,
-                "absent": plan.absent.iter().map(Volser::as_str).collect::<Vec<_>>(),
-                "estimate_ns": plan.estimate_ns,
-                "lost": plan.lost.iter().map(|path| path_text(path)).collect::<Vec<_>>(),
-                "older": plan.older.iter().map(older_json).collect::<Vec<_>>(),
-                "without_key": without_key_json(&plan.without_key),
-            })
+                    "event": "plan",
+                    "passes": passes,
+                    "members": plan.members,
+                    "bytes": plan.bytes,
+                    "read_bytes": plan.read_bytes,
+                    "absent": plan.absent.iter().map(Volser::as_str).collect::<Vec<_>>(),
+                    "estimate_ns": plan.estimate_ns,
+                    "lost": plan.lost.iter().map(|path| path_text(path)).collect::<Vec<_>>(),
+                    "older": plan.older.iter().map(older_json).collect::<Vec<_>>(),
+                    "without_key": without_key_json(&plan.without_key),
+                })
         );
         return;
     }
@@ -218,6 +218,7 @@ fn failures_json(report: &RestoreReport) -> serde_json::Value {
         "members": report.members,
         "bytes": report.bytes,
         "blocks": report.blocks,
+        "absent": report.absent.iter().map(Volser::as_str).collect::<Vec<_>>(),
         "without_key": without_key_json(&report.without_key),
         "behind": report.behind,
         "elapsed_ns": report.elapsed_ns,
@@ -362,6 +363,10 @@ fn verify_object(
     Ok(whole && !none)
 }
 
+fn names(volumes: &[Volser]) -> String {
+    volumes.iter().map(Volser::as_str).collect::<Vec<_>>().join(", ")
+}
+
 fn show_verified(cli: &Cli, what: &str, report: &RestoreReport) {
     if cli.json {
         let mut value = failures_json(report);
@@ -371,7 +376,14 @@ fn show_verified(cli: &Cli, what: &str, report: &RestoreReport) {
         return;
     }
     let elapsed = Duration::from_nanos(report.elapsed_ns);
-    let verdict = if report.is_whole() { "good" } else { "DAMAGED" };
+    let verdict = if report.is_whole() {
+        "good".to_owned()
+    } else if report.lost.is_empty() && !report.absent.is_empty() {
+        // Nothing is known to be wrong with what was not looked at.
+        format!("NOT IN THE LIBRARY ({})", names(&report.absent))
+    } else {
+        "DAMAGED".to_owned()
+    };
     println!(
         "{what}: {verdict}: {} blocks, {} paths, {} in {} ({})",
         units::count(report.blocks),
