@@ -94,17 +94,17 @@ fn show_plan(cli: &Cli, plan: &RestorePlan) {
         println!(
             "{}",
             json!({
-                    "event": "plan",
-                    "passes": passes,
-                    "members": plan.members,
-                    "bytes": plan.bytes,
-                    "read_bytes": plan.read_bytes,
-                    "absent": plan.absent.iter().map(Volser::as_str).collect::<Vec<_>>(),
-                    "estimate_ns": plan.estimate_ns,
-                    "lost": plan.lost.iter().map(|path| path_text(path)).collect::<Vec<_>>(),
-                    "older": plan.older.iter().map(older_json).collect::<Vec<_>>(),
-                    "without_key": without_key_json(&plan.without_key),
-                })
+                "event": "plan",
+                "passes": passes,
+                "members": plan.members,
+                "bytes": plan.bytes,
+                "read_bytes": plan.read_bytes,
+                "absent": plan.absent.iter().map(Volser::as_str).collect::<Vec<_>>(),
+                "estimate_ns": plan.estimate_ns,
+                "lost": plan.lost.iter().map(|path| path_text(path)).collect::<Vec<_>>(),
+                "older": plan.older.iter().map(older_json).collect::<Vec<_>>(),
+                "without_key": without_key_json(&plan.without_key),
+            })
         );
         return;
     }
