@@ -59,10 +59,15 @@ impl Drop for LockedFile {
     }
 }
 
+/// How often the holder of a lock is looked for.
+const LOOKS: u32 = 8;
+
 fn holder(file: &File) -> String {
     let unknown = || "another process".to_owned();
-    let (Ok(metadata), Ok(locks)) = (file.metadata(), std::fs::read_to_string("/proc/locks")) else { return unknown() };
-    let Some(pid) = find_holder(&locks, metadata.ino()) else { return unknown() };
+    let Ok(metadata) = file.metadata() else { return unknown() };
+    // The kernel walks its list anew for each piece that is read, and may pass over a lock while others come and go.
+    let look = |_| find_holder(&std::fs::read_to_string("/proc/locks").ok()?, metadata.ino());
+    let Some(pid) = (0..LOOKS).find_map(look) else { return unknown() };
     match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
         Ok(name) => format!("process {pid} ({})", name.trim_end()),
         Err(_) => format!("process {pid}"),
