@@ -2,7 +2,7 @@
 //!
 //! What is appended is gathered; a full piece goes to a thread that writes it while the next is gathered. Past the page cache,
 //! because a volume is long and is not read again soon: its pages would drive out those of the files that are backed up,
-//! and on a virtual machine the first touch of each costs more than the disk does (measured: 3 GB/s against 0.4 to 0.7).
+//! and on a virtual machine the first touch of each can cost more than the disk does (`./x bench` has `cat` beside it).
 //! Where a file system does not allow that, pieces go through the cache, and each is sent on to the disk as it comes, so
 //! that a synchronous flush waits for little.
 //!
