@@ -94,10 +94,10 @@ pub(crate) enum Command {
     Expire(Expire),
     /// Make a volume blank: all that is on it is gone
     #[command(after_help = "Example:\n  capstan erase A00001 --yes")]
-    Erase(Erase),
+    Erase(GiveUp),
     /// Forget a volume that is lost or destroyed; `repair` then copies what it held anew
     #[command(after_help = "Example:\n  capstan forget A00001 && capstan repair")]
-    Forget(Forget),
+    Forget(GiveUp),
     /// Label volumes for a pool, making virtual cartridges where they do not exist
     #[command(after_help = "Example:\n  capstan label A00001 A00002 --pool daily")]
     Label(Label),
@@ -344,20 +344,9 @@ pub(crate) struct Expire {
     pub(crate) dry_run: bool,
 }
 
+// No doc comment: it would become the text of both commands.
 #[derive(Debug, Args)]
-pub(crate) struct Erase {
-    /// The volume
-    pub(crate) volume: String,
-    /// Do it although objects on it would lose their last copy
-    #[arg(long)]
-    pub(crate) force: bool,
-    /// Do not ask
-    #[arg(long)]
-    pub(crate) yes: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Forget {
+pub(crate) struct GiveUp {
     /// The volume
     pub(crate) volume: String,
     /// Do it although objects on it would lose their last copy

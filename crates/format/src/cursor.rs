@@ -2,15 +2,16 @@
 
 use crate::FormatError;
 
-/// Reads fields from a slice, naming the structure in each error.
-pub(crate) struct Cursor<'a> {
+/// Reads fields from a slice, naming the structure in each error. Whatever is kept in bytes is read by it: volumes, and keys.
+pub struct Cursor<'a> {
     what: &'static str,
     bytes: &'a [u8],
     at: usize,
 }
 
 impl<'a> Cursor<'a> {
-    pub(crate) fn new(what: &'static str, bytes: &'a [u8]) -> Self {
+    /// Reads `bytes`, which are `what` in errors.
+    pub fn new(what: &'static str, bytes: &'a [u8]) -> Self {
         Self { what, bytes, at: 0 }
     }
 
@@ -22,7 +23,8 @@ impl<'a> Cursor<'a> {
         self.at == self.bytes.len()
     }
 
-    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], FormatError> {
+    /// The next `len` bytes.
+    pub fn take(&mut self, len: usize) -> Result<&'a [u8], FormatError> {
         let end = self.at.checked_add(len).filter(|&end| end <= self.bytes.len());
         let Some(end) = end else {
             return Err(FormatError::Truncated {
@@ -36,13 +38,15 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
-    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
+    /// As many bytes as the array has.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
         let mut array = [0; N];
         array.copy_from_slice(self.take(N)?);
         Ok(array)
     }
 
-    pub(crate) fn u8(&mut self) -> Result<u8, FormatError> {
+    /// One byte.
+    pub fn u8(&mut self) -> Result<u8, FormatError> {
         Ok(self.array::<1>()?[0])
     }
 
@@ -50,12 +54,24 @@ impl<'a> Cursor<'a> {
         Ok(u16::from_le_bytes(self.array()?))
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32, FormatError> {
+    /// A number of 32 bits.
+    pub fn u32(&mut self) -> Result<u32, FormatError> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
     pub(crate) fn u64(&mut self) -> Result<u64, FormatError> {
         Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    /// A signed number of 64 bits.
+    pub fn i64(&mut self) -> Result<i64, FormatError> {
+        Ok(i64::from_le_bytes(self.array()?))
+    }
+
+    /// Nothing may follow.
+    pub fn end(&self) -> Result<(), FormatError> {
+        let behind = self.bytes.len() - self.at;
+        if behind == 0 { Ok(()) } else { Err(self.field("bytes behind its end", &behind)) }
     }
 
     /// LEB128, at most ten bytes; a value above 64 bits is an error.
@@ -99,7 +115,8 @@ impl<'a> Cursor<'a> {
         str::from_utf8(bytes).map(str::to_owned).map_err(|_| self.field("text", &"not UTF-8"))
     }
 
-    pub(crate) fn field(&self, field: &'static str, value: &impl ToString) -> FormatError {
+    /// Says that a field has a value that it cannot have.
+    pub fn field(&self, field: &'static str, value: &impl ToString) -> FormatError {
         FormatError::Field { what: self.what, field, value: value.to_string() }
     }
 }

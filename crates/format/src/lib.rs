@@ -29,6 +29,7 @@ pub use checkpoint::{
     CatalogPart, Checkpoint, ExtentRecord, ObjectKind, ObjectRecord, ObjectState, PartRecord, SessionRecord,
 };
 pub use checksum::{crc32c, crc32c_append, crc32c_append_zeros, crc32c_combine};
+pub use cursor::Cursor;
 pub use entry::{EntryDecoder, EntryEncoder, EntryFlags, EntryKind, FileEntry};
 pub use envelope::{Algorithm, ENVELOPE_LEN, ENVELOPE_PREFIX_LEN, Envelope, MOUNT_SALT_LEN, TAG_LEN};
 pub use error::FormatError;

@@ -16,11 +16,11 @@
 use std::collections::HashSet;
 
 use aws_lc_rs::hmac;
-use capstan_format::FormatError;
+use capstan_format::{Cursor, FormatError};
 use zeroize::Zeroizing;
 
 use crate::envelope::{WrappedKey, derive, unwrap, wrap};
-use crate::fields::{Fields, checked, put_checksum};
+use crate::fields::{checked, put_checksum};
 use crate::record::StoredKey;
 use crate::secret::{Secret, VolumeKey, random};
 use crate::unlock::{Argon2Cost, SALT_LEN, passphrase_key};
@@ -63,7 +63,7 @@ impl<'a> KeyExport<'a> {
             None => return Err(FormatError::Magic { what: WHAT }),
         }
 
-        let mut fields = Fields::new(WHAT, body);
+        let mut fields = Cursor::new(WHAT, body);
         fields.take(NAME.len() + digits.len() + 1)?;
         let cost = Argon2Cost { memory_kib: fields.u32()?, iterations: fields.u32()?, lanes: fields.u32()? };
         cost.check().map_err(|error| fields.field("Argon2 parameters", &error))?;

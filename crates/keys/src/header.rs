@@ -16,11 +16,11 @@
 //! The checksum has no key, so that a damaged header is told from a wrong passphrase before one is known; against
 //! somebody who computes a new checksum, the header is part of the MAC over the whole store.
 
-use capstan_format::FormatError;
+use capstan_format::{Cursor, FormatError};
 
 use crate::KeyError;
 use crate::envelope::{WRAPPED_LEN, WrappedKey};
-use crate::fields::{Fields, checked, put_checksum};
+use crate::fields::{checked, put_checksum};
 use crate::root::RootKey;
 use crate::secret::random;
 use crate::unlock::{Argon2Cost, Derivation, SALT_LEN, SlotKind, Unlock};
@@ -66,7 +66,7 @@ impl StoreHeader {
         if !bytes.starts_with(MAGIC) {
             return Err(FormatError::Magic { what: WHAT });
         }
-        let mut fields = Fields::new(WHAT, checked(WHAT, bytes)?);
+        let mut fields = Cursor::new(WHAT, checked(WHAT, bytes)?);
         fields.take(MAGIC.len())?;
         let version = fields.u32()?;
         if version != VERSION {
@@ -125,7 +125,7 @@ impl Slot {
         Ok(Self { number, derivation, salt, wrapped: root.wrap(&wrapping)? })
     }
 
-    fn decode(fields: &mut Fields<'_>) -> Result<Self, FormatError> {
+    fn decode(fields: &mut Cursor<'_>) -> Result<Self, FormatError> {
         let number = fields.u8()?;
         let kind = fields.u8()?;
         let cost = Argon2Cost { memory_kib: fields.u32()?, iterations: fields.u32()?, lanes: fields.u32()? };

@@ -12,11 +12,11 @@
 //! ..     the wrapped key: a byte 0 if it is destroyed, or a byte 1 and 40 bytes
 //! ```
 
-use capstan_format::{Algorithm, FormatError, KeyTag, Volser};
+use capstan_format::{Algorithm, Cursor, FormatError, KeyTag, Volser};
 
 use crate::KeyState;
 use crate::envelope::WrappedKey;
-use crate::fields::{Fields, put_optional_i64};
+use crate::fields::{optional_i64, put_optional_i64};
 
 /// What is known of a key. Nothing in it is secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl StoredKey {
         bytes.extend_from_slice(self.wrapped.as_ref().map_or(&[], |wrapped| wrapped));
     }
 
-    pub(crate) fn decode(fields: &mut Fields<'_>) -> Result<Self, FormatError> {
+    pub(crate) fn decode(fields: &mut Cursor<'_>) -> Result<Self, FormatError> {
         let tag = KeyTag(fields.array()?);
         let code = fields.u8()?;
         let algorithm = Algorithm::from_code(code).ok_or_else(|| fields.field("algorithm", &code))?;
@@ -78,10 +78,10 @@ impl StoredKey {
             algorithm,
             state,
             created_ns: fields.i64()?,
-            activated_ns: fields.optional_i64("time of activation")?,
-            retired_ns: fields.optional_i64("time of retirement")?,
-            destroyed_ns: fields.optional_i64("time of destruction")?,
-            imported_ns: fields.optional_i64("time of import")?,
+            activated_ns: optional_i64(fields, "time of activation")?,
+            retired_ns: optional_i64(fields, "time of retirement")?,
+            destroyed_ns: optional_i64(fields, "time of destruction")?,
+            imported_ns: optional_i64(fields, "time of import")?,
         };
         let wrapped = match fields.u8()? {
             0 => None,

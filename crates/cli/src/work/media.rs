@@ -1,4 +1,4 @@
-//! `copy`, `rebuild`, `expire`, `erase`, `label`.
+//! `copy`, `rebuild`, `expire`, `erase`, `forget`, `label`.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -147,7 +147,7 @@ pub(crate) fn expire(cli: &Cli, args: &args::Expire) -> Result<ExitCode, Failure
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn erase(cli: &Cli, args: &args::Erase) -> Result<ExitCode, Failure> {
+pub(crate) fn erase(cli: &Cli, args: &args::GiveUp) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Nothing, display.events())?;
     let volume = volser(&args.volume)?;
@@ -160,7 +160,7 @@ pub(crate) fn erase(cli: &Cli, args: &args::Erase) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn forget(cli: &Cli, args: &args::Forget) -> Result<ExitCode, Failure> {
+pub(crate) fn forget(cli: &Cli, args: &args::GiveUp) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Nothing, display.events())?;
     let volume = volser(&args.volume)?;
