@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use capstan_catalog::{Catalog, Pool, ScratchFeed};
 use capstan_format::Algorithm;
@@ -27,6 +28,10 @@ use crate::{DirectorError, Events};
 
 /// Name of the pool that `init` makes.
 pub const DEFAULT_POOL: &str = "default";
+
+/// How long a writer is waited for, and how often it is looked whether it is done.
+const WRITER_WAIT: Duration = Duration::from_secs(2);
+const WRITER_LOOKS: Duration = Duration::from_millis(10);
 
 /// The time, nanoseconds since 1970.
 pub type Clock = fn() -> i64;
@@ -151,21 +156,28 @@ impl Site {
         (self.clock)()
     }
 
-    /// Takes the writer's place, or says who has it.
+    /// Takes the writer's place, or says who has kept it. A command that only notes something gives it up within moments, and is waited
+    /// for: a nightly backup must not fail because a pool was added in that second.
     pub fn writer_lock(&self) -> Result<WriterLock, DirectorError> {
         let path = self.dir.join("writer.lock");
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
         let mut file = options.open(&path).map_err(DirectorError::host("open", &path))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut holder = String::new();
-                // The number is a courtesy; without it the message still says what to do.
-                let _ = file.read_to_string(&mut holder);
-                return Err(DirectorError::Busy { holder: holder.trim().to_owned() });
+        let began = Instant::now();
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < WRITER_WAIT => {
+                    std::thread::sleep(WRITER_LOOKS);
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let mut holder = String::new();
+                    // The number is a courtesy; without it the message still says what to do.
+                    let _ = file.read_to_string(&mut holder);
+                    return Err(DirectorError::Busy { holder: holder.trim().to_owned() });
+                }
+                Err(error) => return Err(DirectorError::host("lock", &path)(error.into())),
             }
-            Err(error) => return Err(DirectorError::host("lock", &path)(error.into())),
         }
         let note = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         note.map_err(DirectorError::host("write", &path))?;
