@@ -20,10 +20,12 @@
 //! Locks: the data file is locked (`flock`) from load to unload, so a cartridge is in one drive at a time, whatever
 //! processes there are.
 
+mod direct;
 mod drive;
 mod index;
 mod key_slot;
 mod memory;
+mod read_ahead;
 mod record;
 mod records;
 mod spec;

@@ -13,6 +13,7 @@ use rustix::io::{preadv, retry_on_intr};
 
 use super::index::{EntryKind, Index, IndexEntry};
 use super::memory::RECORDS_AT;
+use super::read_ahead::ReadAhead;
 use super::record::{NEEDLE_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, needle};
 use super::write_behind::{Lost, WriteBehind};
 use crate::lock::LockedFile;
@@ -45,7 +46,8 @@ pub(super) struct Records {
     /// Cleared when the end of data could not be found again behind a failure: nothing is written then, lest it cut off data.
     usable: bool,
     /// The header that was read together with the record in front of it.
-    ahead: Option<(u64, [u8; RECORD_HEADER_LEN])>,
+    next_header: Option<(u64, [u8; RECORD_HEADER_LEN])>,
+    ahead: ReadAhead,
 }
 
 impl Records {
@@ -54,7 +56,9 @@ impl Records {
         let index = Index::open(index_path, life)?;
         let behind = WriteBehind::new(RECORDS_AT);
         let (end, flushed) = (BEGINNING, BEGINNING);
-        let mut records = Self { behind, file, index, life, end, flushed, torn: false, usable: true, ahead: None };
+        let (next_header, ahead) = (None, ReadAhead::new());
+        let mut records =
+            Self { behind, file, index, life, end, flushed, torn: false, usable: true, next_header, ahead };
         records.find_end()?;
         records.flushed = records.end;
         // The kernel doubles its read-ahead; a refusal costs speed only.
@@ -84,7 +88,7 @@ impl Records {
     /// The header of the record at `place`; the inner error says what is wrong with it.
     pub(super) fn header(&mut self, place: Place) -> io::Result<Result<RecordHeader, &'static str>> {
         self.settle()?;
-        let bytes = match self.ahead {
+        let bytes = match self.next_header {
             Some((offset, bytes)) if offset == place.offset => bytes,
             _ => match read_header(&self.file, place.offset)? {
                 Some(bytes) => bytes,
@@ -106,13 +110,18 @@ impl Records {
     pub(super) fn read(&mut self, place: Place, stored: &mut [u8]) -> io::Result<()> {
         let at = place.offset + RECORD_HEADER_LEN as u64;
         let mut next = [0; RECORD_HEADER_LEN];
-        self.ahead = None;
-        let found =
-            retry_on_intr(|| preadv(&self.file, &mut [IoSliceMut::new(stored), IoSliceMut::new(&mut next)], at))?;
+        self.next_header = None;
+        let mut found = self.ahead.read(&self.file, at, stored);
+        if found == stored.len() {
+            found += self.ahead.read(&self.file, at + found as u64, &mut next);
+        } else {
+            found =
+                retry_on_intr(|| preadv(&self.file, &mut [IoSliceMut::new(stored), IoSliceMut::new(&mut next)], at))?;
+        }
         if found < stored.len() {
             self.file.read_exact_at(&mut stored[found..], at + found as u64)?;
         } else if found == stored.len() + RECORD_HEADER_LEN {
-            self.ahead = Some((at + stored.len() as u64, next));
+            self.next_header = Some((at + stored.len() as u64, next));
         }
         Ok(())
     }
@@ -182,7 +191,8 @@ impl Records {
         if let Err(lost) = pieces.into_iter().try_for_each(|bytes| self.behind.append(&self.file, bytes)) {
             return Err(self.fall_back(lost));
         }
-        self.ahead = None;
+        self.next_header = None;
+        self.ahead.forget();
         self.end = Place { lbn: lbn + 1, offset: offset + header.record_len() };
         // The record counts, whatever becomes of its entry: an entry that cannot be stored now stays gathered.
         let _ = self.index.push(IndexEntry { offset, kind: kind.into() });
@@ -240,7 +250,8 @@ impl Records {
             self.flushed = end;
         }
         self.torn = torn;
-        self.ahead = None;
+        self.next_header = None;
+        self.ahead.forget();
         self.behind.cut(end.offset);
     }
 

@@ -11,14 +11,12 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// Bytes that are written together.
-const PIECE_BYTES: usize = 4 * 1024 * 1024;
-/// What direct writes are aligned to, in the file and in memory: what every file system and disk in use is content with.
-const PAGE_BYTES: usize = 4096;
+use super::direct::{Memory, PAGE_BYTES, PIECE_BYTES, open_direct};
+
 /// Less than this goes through the page cache: a direct write waits for the disk.
 const DIRECT_BYTES_MIN: usize = 256 * 1024;
 /// Pieces that wait for the disk.
@@ -33,7 +31,7 @@ pub(super) struct WriteBehind {
 /// Bytes of a file from a page's border on.
 struct Piece {
     offset: u64,
-    memory: Vec<u8>,
+    memory: Memory,
     len: usize,
     /// Bytes, from the beginning, that are in the file already: less than a page.
     clean: usize,
@@ -60,13 +58,11 @@ struct Worker {
 
 impl Piece {
     fn new(offset: u64) -> Self {
-        // Zeroed memory is not touched until it is used, and a small volume uses little.
-        Self { offset, memory: vec![0; PIECE_BYTES + PAGE_BYTES], len: 0, clean: 0 }
+        Self { offset, memory: Memory::new(), len: 0, clean: 0 }
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        let start = self.memory.as_ptr().align_offset(PAGE_BYTES);
-        &mut self.memory[start..start + PIECE_BYTES]
+        self.memory.bytes()
     }
 
     fn end(&self) -> u64 {
@@ -77,7 +73,7 @@ impl Piece {
 impl WriteBehind {
     /// Everything is in the file, which ends at `end`.
     pub(super) fn new(end: u64) -> Self {
-        let mut this = Self { gathered: Piece { offset: 0, memory: Vec::new(), len: 0, clean: 0 }, worker: None };
+        let mut this = Self { gathered: Piece { offset: 0, memory: Memory::empty(), len: 0, clean: 0 }, worker: None };
         this.cut(end);
         this
     }
@@ -90,7 +86,7 @@ impl WriteBehind {
         }
         let within = (end % PAGE_BYTES as u64) as usize;
         // The page that the end lies in is read when it is needed.
-        self.gathered = Piece { offset: end - within as u64, memory: Vec::new(), len: within, clean: within };
+        self.gathered = Piece { offset: end - within as u64, memory: Memory::empty(), len: within, clean: within };
     }
 
     /// Whether everything that was appended is in the file.
@@ -131,7 +127,7 @@ impl WriteBehind {
         let (first, pages) = (clean - clean % PAGE_BYTES, len - len % PAGE_BYTES);
         let mut from = clean;
         if pages.saturating_sub(first) >= DIRECT_BYTES_MIN
-            && let Some(direct) = open_direct(file)
+            && let Ok(direct) = open_direct(file, OpenOptions::new().write(true))
             && direct.write_all_at(&self.gathered.bytes()[first..pages], offset + first as u64).is_ok()
         {
             from = pages;
@@ -198,7 +194,7 @@ impl Drop for WriteBehind {
 
 impl Worker {
     fn spawn(file: &File) -> Option<Self> {
-        let mut target = Target { direct: open_direct(file), cached: file.try_clone().ok()? };
+        let mut target = Target { direct: open_direct(file, OpenOptions::new().write(true)).ok(), cached: file.try_clone().ok()? };
         let (full, queue) = sync_channel::<Piece>(WAITING_MAX);
         let (back, empty) = sync_channel(WAITING_MAX + 1);
         let work = move || {
@@ -260,13 +256,6 @@ impl Target {
         send_on(&self.cached, offset, len);
         Ok(())
     }
-}
-
-/// The same file, for writing past the page cache; none where that is not allowed.
-fn open_direct(file: &File) -> Option<File> {
-    // Opened anew by its descriptor: a name may lead to another file by now.
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path).ok()
 }
 
 /// Starts writing to the disk. A refusal costs speed at the next flush and nothing else, so the answer is not looked at.
