@@ -10,6 +10,7 @@ mod contest;
 mod floors;
 mod machine;
 mod measure;
+mod memory;
 mod ours;
 mod peers;
 pub(crate) mod reader;
@@ -67,7 +68,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let contestants: Vec<Contestant> = chosen(&arguments.only);
     ensure!(!contestants.is_empty(), "--only {:?} leaves nobody", arguments.only);
     let until = started + Duration::from_secs(arguments.minutes * 60);
-    let results = contest::run(&stage, &contestants, sizes, arguments.rounds, until);
+    let results = contest::run(&stage, &contestants, sizes, arguments.rounds, until)?;
 
     let version_bytes = stage.run(ours::VERSION_BYTES).ok().and_then(|text| text.trim().parse().ok());
     let machine = machine::describe(&stage);
@@ -80,7 +81,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
         report::write(&root.join("docs/PERFORMANCE.md"), &text)?;
         println!("docs/PERFORMANCE.md is written");
     }
-    stage.run("rm -rf out kept bacula age.key")?;
+    stage.run("rm -rf out spent kept bacula age.key small.tar")?;
     println!("took {}; the data sets stay in {}", shown_time(started.elapsed()), work.display());
     Ok(ExitCode::SUCCESS)
 }

@@ -4,7 +4,7 @@
 //! read lies in `kept`.
 
 use super::contest::Work::Line;
-use super::contest::{Cache, Contestant, Count, Data, Pace};
+use super::contest::{Cache, Contestant, Count, Data, KEEP, Pace};
 
 /// Bytes of files, as the last event of a backup says them.
 const SAID: Count = Count::Says("/sources/0/bytes");
@@ -99,6 +99,7 @@ pub(super) const CONTESTANTS: &[Contestant] = &[
             "CAPSTAN_STATE=kept/state CAPSTAN_KEY_FILE=kept/key capstan -q restore $SMALL --to out && sync -f out",
         ),
         count: Count::Proves("diff -r $SMALL out$SMALL"),
+        behind: KEEP,
         ..RESTORE
     },
     Contestant {

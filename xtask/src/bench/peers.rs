@@ -4,7 +4,7 @@
 //! What goes to a file is synced, as capstan syncs its volumes; restic and borg do so by themselves.
 
 use super::contest::Work::{Bacula, Line};
-use super::contest::{Cache, Contestant, Count, Data, Pace};
+use super::contest::{Cache, Contestant, Count, Data, KEEP, Pace};
 
 /// A reader that keeps nothing.
 const NULL: Contestant = Contestant {
@@ -154,5 +154,22 @@ pub(super) const CONTESTANTS: &[Contestant] = &[
         work: Line("cp -r $TYPICAL out && sync -f out"),
         count: Count::CameOut("cat out/*/* | wc -c"),
         ..TYPICAL
+    },
+    Contestant {
+        id: "restore/cp-small",
+        name: "cp to the same disk, small files",
+        work: Line("cp -r $SMALL out && sync -f out"),
+        count: Count::CameOut("find out -type f -printf '%s\\n' | awk '{ bytes += $1 } END { print bytes }'"),
+        behind: KEEP,
+        ..VOLUME
+    },
+    Contestant {
+        id: "restore/tar-small",
+        name: "GNU tar, small files from a file in memory",
+        before: "rm -rf out; mkdir out; [ -e small.tar ] || tar -C $SMALL -cf small.tar .; cat small.tar >/dev/null",
+        work: Line("tar -C out -xf small.tar && sync -f out"),
+        count: Count::CameOut("find out -type f -printf '%s\\n' | awk '{ bytes += $1 } END { print bytes }'"),
+        behind: KEEP,
+        ..VOLUME
     },
 ];

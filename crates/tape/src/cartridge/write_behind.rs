@@ -194,7 +194,8 @@ impl Drop for WriteBehind {
 
 impl Worker {
     fn spawn(file: &File) -> Option<Self> {
-        let mut target = Target { direct: open_direct(file, OpenOptions::new().write(true)).ok(), cached: file.try_clone().ok()? };
+        let mut target =
+            Target { direct: open_direct(file, OpenOptions::new().write(true)).ok(), cached: file.try_clone().ok()? };
         let (full, queue) = sync_channel::<Piece>(WAITING_MAX);
         let (back, empty) = sync_channel(WAITING_MAX + 1);
         let work = move || {
