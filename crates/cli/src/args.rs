@@ -51,7 +51,7 @@ pub(crate) enum Command {
     Init(Init),
     /// Back up files, directories, a block device, or standard input
     #[command(
-        after_help = "Examples:\n  capstan backup /home /etc --connections 4 --copies 2\n  capstan backup /home --incremental\n  pg_dump shop | capstan backup --stdin shop.sql"
+        after_help = "Examples:\n  capstan backup /home /etc --connections 4 --copies 2\n  capstan backup /home --incremental\n  pg_dump shop | capstan backup --stdin shop.sql\n  capstan backup --stdin shop.sql --from-command -- pg_dump shop"
     )]
     Backup(Backup),
     /// List objects (backup images)
@@ -191,8 +191,11 @@ pub(crate) struct Backup {
     #[arg(long, short = 'x')]
     pub(crate) one_file_system: bool,
     /// Back up standard input under this name
-    #[arg(long, value_name = "NAME", conflicts_with = "sources")]
+    #[arg(long, value_name = "NAME")]
     pub(crate) stdin: Option<String>,
+    /// Run the program given behind `--` and back up what it prints; unless it ends with 0, none of it counts
+    #[arg(long, requires = "stdin")]
+    pub(crate) from_command: bool,
     /// Where blocks go
     #[arg(long, value_enum, default_value_t = Device::Virtual)]
     pub(crate) device: Device,

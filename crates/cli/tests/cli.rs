@@ -401,6 +401,22 @@ fn no_volume_ends_with_5_or_waits_for_one() {
     bench.done(&["verify", "home"], 0);
 }
 
+/// Behind a pipe a dump that died half-way passes for a whole one.
+#[test]
+fn what_a_program_prints_counts_only_if_it_ends_well() {
+    let bench = Bench::new(&[]);
+    let run = |script: &'static str| ["backup", "--stdin", "dump", "--from-command", "--", "sh", "-c", script];
+    let said = bench.said(&run("seq 1000; exit 3"), 1);
+    assert!(said.contains("sh ended with exit status: 3"), "{said}");
+    assert!(bench.done(&["objects"], 0).contains("interrupted"));
+    assert!(bench.done(&["status"], 0).contains("backup of dump was interrupted: run it again\n"));
+    bench.done(&run("seq 1000"), 0);
+    assert_eq!(bench.done(&["cat", "dump:dump"], 0).lines().count(), 1000);
+    assert!(!bench.done(&["status"], 0).contains("interrupted"));
+    assert!(bench.said(&["backup", "--stdin", "dump", "--from-command"], 2).contains("needs a program"));
+    assert!(bench.said(&["backup", "--stdin", "dump", "home"], 2).contains("--from-command"));
+}
+
 #[test]
 fn a_second_writer_ends_with_6() {
     let bench = Bench::new(&["--volumes-max", "0"]);

@@ -1,5 +1,7 @@
 //! Backups: the session that writes, its copies, and the sources that are read into it.
 
+use std::ffi::OsString;
+use std::io::Read;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -17,6 +19,7 @@ use crate::catch_up::{Known, catch_up_pool};
 use crate::desk::Desk;
 use crate::jobs::Job;
 use crate::null::NullHost;
+use crate::producer::Producer;
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
@@ -41,13 +44,22 @@ pub enum Target {
     Null,
 }
 
+/// A stream that is backed up as one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamInput {
+    /// The file's name.
+    pub name: String,
+    /// The program whose output it is, with its arguments; none for standard input.
+    pub command: Vec<OsString>,
+}
+
 /// What is to be backed up.
 #[derive(Debug, Clone)]
 pub struct BackupRequest {
     /// Paths, absolute.
     pub sources: Vec<PathBuf>,
-    /// Name for standard input, if that is the source.
-    pub stream: Option<String>,
+    /// A stream, if that is the source.
+    pub stream: Option<StreamInput>,
     /// The pool of the first copy.
     pub pool: String,
     /// The policy's name, for the records.
@@ -380,7 +392,12 @@ impl Site {
         let read = match (&job.path, kind) {
             (None, _) => {
                 let name = String::from_utf8_lossy(&job.source).into_owned();
-                let stream = StreamSource::new(&name, std::io::stdin().lock(), started_ns);
+                let command = request.stream.as_ref().map_or(&[][..], |stream| &stream.command);
+                let input: Box<dyn Read> = match command {
+                    [] => Box::new(std::io::stdin().lock()),
+                    command => Box::new(Producer::start(command).map_err(|error| error.to_string())?),
+                };
+                let stream = StreamSource::new(&name, input, started_ns);
                 stream.and_then(|stream| stream.run(&mut sinks[0], &watch.progress))
             }
             (Some(path), ObjectKind::Device) => {

@@ -8,6 +8,7 @@ use capstan_format::{Volser, VolumeId};
 use capstan_mover::{FIRST_SESSION_LBN, FoundCheckpoint, VolumeReader};
 use capstan_tape::Flush;
 
+use crate::backup::explain;
 use crate::desk::{Desk, InDrive};
 use crate::site::locked;
 use crate::{DirectorError, Event};
@@ -32,7 +33,22 @@ pub(crate) fn catch_up(
 ) -> Result<u64, DirectorError> {
     let volser = volume.volser.clone();
     let mut reader = VolumeReader::new(volume.drive.as_mut(), volser.clone(), life);
-    let Some(last) = reader.last_checkpoint()? else {
+    let last = match reader.last_checkpoint().map_err(DirectorError::from) {
+        Err(error) if error.blames_volume() && is_torn_tail(&mut reader, known)? => {
+            let message = format!(
+                "volume {volser} ends in a checkpoint that never came to be: {}. Nothing of it was reported as protected; \
+                 what is written next takes its place",
+                explain(&error)
+            );
+            (desk.events)(Event::Notice { message });
+            match known.checkpoint_lbn {
+                0 => None,
+                lbn => Some(reader.checkpoint(lbn)?),
+            }
+        }
+        last => last?,
+    };
+    let Some(last) = last else {
         if known.checkpoint_lbn > 0 {
             let reason = format!("it has no checkpoint, and should have one at block {}", known.checkpoint_lbn);
             return Err(DirectorError::VolumeDiffers { volser, reason });
@@ -85,6 +101,30 @@ pub(crate) fn catch_up(
         (desk.events)(Event::Notice { message });
     }
     Ok(append_lbn)
+}
+
+/// Whether the last checkpoint is one further than the catalog knows: a loss of power can leave its filemark and not all in front
+/// of it. What is flushed is recorded before anything else is written, so nothing more can be missing; a volume that has further
+/// checkpoints is ahead of an older catalog, and keeps them.
+fn is_torn_tail(reader: &mut VolumeReader<'_>, known: &Volume) -> Result<bool, DirectorError> {
+    let Some(last) = reader.last_checkpoint_lbn()? else { return Ok(false) };
+    Ok(last > known.checkpoint_lbn && reader.checkpoint_lbn_before(last)?.unwrap_or(0) == known.checkpoint_lbn)
+}
+
+/// Lets a volume that was set aside be written again: all of it was read and is good. Its end is looked at as before any append.
+pub(crate) fn clear_suspicion(desk: &Desk, known: &Volume, life: VolumeId) -> Result<(), DirectorError> {
+    let volser = &known.volser;
+    let mut volume = desk.mount_known(volser, life)?;
+    let looked = catch_up(desk, &mut volume, known, life).and_then(|_| {
+        volume.drive.space_to_end_of_data()?;
+        Ok(volume.drive.position()?.early_warning)
+    });
+    desk.dismount(volume.drive, volume.number, volser)?;
+    let state = if looked? { VolumeState::Full } else { VolumeState::Filling };
+    locked(&desk.catalog).update_volume(volser, |volume| volume.state = state)?;
+    let message = format!("volume {volser} was set aside, and all of it is good: it may be written again");
+    (desk.events)(Event::Notice { message });
+    Ok(())
 }
 
 /// Records what the volumes of a pool and of its further copies hold and the catalog lacks. A volume that is not as it should

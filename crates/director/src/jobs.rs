@@ -7,7 +7,7 @@ use capstan_format::{EntryFlags, ObjectId, ObjectKind, ObjectRecord, ObjectState
 use capstan_mover::Metadata;
 use uuid::{ContextV7, Timestamp, Uuid};
 
-use crate::backup::{BackupRequest, Level, Target};
+use crate::backup::{BackupRequest, Level, StreamInput, Target};
 use crate::baseline::{BaselineBuilder, StateBaseline};
 use crate::catch_up::{Known, is_copy_pool};
 use crate::repair::is_all_there;
@@ -32,7 +32,7 @@ impl Site {
     /// One object a source: a new one, or the one that an interrupted run left open.
     pub(crate) fn jobs(&self, request: &BackupRequest, pool: &Pool, known: Known) -> Result<Vec<Job>, DirectorError> {
         let mut jobs = Vec::new();
-        if let Some(name) = &request.stream {
+        if let Some(StreamInput { name, .. }) = &request.stream {
             let record = self.new_record(name.clone().into_bytes(), ObjectKind::Stream, None, request, pool);
             let source = record.source.clone();
             jobs.push(Job { path: None, source, record, resumed: false, first_connection: 0, baseline: None });

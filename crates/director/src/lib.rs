@@ -20,6 +20,7 @@ mod label;
 mod null;
 mod plan;
 mod pools;
+mod producer;
 mod protection;
 mod rebuild;
 mod repair;
@@ -31,7 +32,7 @@ mod verify_object;
 
 pub use admin::{DriveRow, Loss, Overwritten};
 pub use append::Shortfall;
-pub use backup::{BackupReport, BackupRequest, BackupWatch, Level, SourceOutcome, Target};
+pub use backup::{BackupReport, BackupRequest, BackupWatch, Level, SourceOutcome, StreamInput, Target};
 pub use config::{Config, DataConfig, LibraryConfig};
 pub use copy::CopyReport;
 pub use error::DirectorError;
@@ -50,7 +51,7 @@ pub use site::{Clock, DEFAULT_POOL, InitOptions, Site, WriterLock};
 pub use capstan_catalog::{
     CopyState, Counts, Object, ObjectFilter, ObjectStatus, Pool, StateEntry, Volume, VolumeState,
 };
-pub use capstan_format::{Algorithm, EntryFlags, EntryKind, FileEntry, ObjectId, Volser};
+pub use capstan_format::{Algorithm, EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, Volser};
 pub use capstan_keys::{ImportOutcome, KeyRecord, SlotKind, SlotRecord, Unlock, create_key_file};
 pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};
 pub use capstan_mover::{Damage, Mounts, RestoreWatch, Severity, TreeOptions};

@@ -18,7 +18,7 @@ pub struct Protection {
     pub unprotected: Vec<Object>,
     /// Complete objects that lack a copy, or a part of one, that was promised.
     pub lacking: Vec<ObjectId>,
-    /// Objects that a run left open, or writes now.
+    /// Objects that a run left open, or writes now, and of whose source there is no later complete one.
     pub open: Vec<Object>,
 }
 
@@ -36,10 +36,17 @@ impl Site {
         let objects = catalog.objects(&ObjectFilter::default())?;
         let bases: HashMap<_, _> = objects.iter().map(|object| (object.id, object.base)).collect();
         let mut protection = Protection::default();
+        // The latest come first.
+        let mut done = HashSet::new();
         for object in objects {
             if object.status != ObjectStatus::Complete {
-                protection.open.push(object);
-            } else if stands(object.id, &readable, &bases) {
+                if !done.contains(&object.source) {
+                    protection.open.push(object);
+                }
+                continue;
+            }
+            done.insert(object.source.clone());
+            if stands(object.id, &readable, &bases) {
                 protection.protected.push(object);
             } else {
                 protection.unprotected.push(object);

@@ -7,23 +7,25 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use capstan_catalog::{Extent, Object, StateEntry};
-use capstan_format::{EntryKind, FileEntry, ObjectId, ObjectKind, Volser, crc32c_append};
+use capstan_catalog::{Extent, Object, StateEntry, Volume, VolumeState};
+use capstan_format::{EntryKind, FileEntry, ObjectId, ObjectKind, Volser, VolumeId, crc32c_append};
 use capstan_mover::{Damage, FIRST_SESSION_LBN, RestoreWatch, VolumeReader};
 
-use crate::DirectorError;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
 
 use crate::backup::explain;
+use crate::catch_up::clear_suspicion;
 use crate::desk::Desk;
 use crate::restore::{FailedFile, RestoreReport};
 use crate::select::index_path;
 use crate::site::{Site, locked};
 use crate::verify_object::is_held;
+use crate::{DirectorError, Event};
 
 impl Site {
     /// Reads back every block of a volume: labels, session headers and catalog parts by themselves, data with every file's
-    /// checksum. Files that go on on another volume are read from there, too.
+    /// checksum. Files that go on on another volume are read from there, too. A volume that was set aside and is found good may
+    /// be written again.
     pub fn verify_volume(&self, volser: &Volser, watch: &RestoreWatch) -> Result<RestoreReport, DirectorError> {
         let began = Instant::now();
         let known = Desk::new(self).volume(volser)?;
@@ -67,14 +69,33 @@ impl Site {
         report.members = watch.members.load(Ordering::Relaxed);
         report.bytes = watch.bytes.load(Ordering::Relaxed);
         report.elapsed_ns = began.elapsed().as_nanos() as u64;
+        let all_good = report.is_whole() && report.recovered.is_empty() && report.without_key.is_empty();
+        if let (VolumeState::Suspect, Some(life), true) = (known.state, known.id, all_good)
+            && !watch.stop.load(Ordering::Relaxed)
+        {
+            self.clear(&known, life)?;
+        }
         Ok(report)
+    }
+
+    /// A volume that was set aside and is good is written again. Why it is not, if so, is no fault of what was read.
+    fn clear(&self, known: &Volume, life: VolumeId) -> Result<(), DirectorError> {
+        let cleared = self.writer_lock().and_then(|_lock| clear_suspicion(&Desk::new(self), known, life));
+        match cleared {
+            Err(error @ (DirectorError::Busy { .. } | DirectorError::VolumeDiffers { .. })) => {
+                let message = format!("volume {} stays set aside: {}", known.volser, explain(&error));
+                (self.events)(Event::Notice { message });
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// Reads all blocks of a volume that are not data.
     fn verify_between(
         &self,
         volser: &Volser,
-        life: capstan_format::VolumeId,
+        life: VolumeId,
         end_lbn: u64,
         extents: &[Extent],
         watch: &RestoreWatch,

@@ -56,3 +56,73 @@ fn a_volume_whose_checkpoints_pass_over_the_one_that_is_known_is_another() {
     assert_eq!(state_of(&bench, "A00001"), VolumeState::Suspect);
     assert!(bench.notices.lock().unwrap().iter().any(|notice| notice.contains("do not lead back")));
 }
+
+/// A backup is interrupted; the catalog is put back to what it was `behind` checkpoints before, and the last one is torn, as a
+/// loss of power leaves it. Gives how the next backup of the same source went on.
+fn resumed_behind_a_torn_checkpoint(behind: u32) -> (Bench, bool) {
+    let bench = Bench::new(small());
+    bench.fill("a", 200, 150_000);
+    let (state, seen) = (bench.path("state/catalog"), std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0)));
+    let (saved, count_seen) = (bench.path("saved"), std::sync::Arc::clone(&seen));
+    bench.interrupted(&bench.request(Level::Full), 4, move |count| {
+        copy_tree(&state, &saved.with_extension(count.to_string()));
+        count_seen.store(count, std::sync::atomic::Ordering::Relaxed);
+    });
+    let last = seen.load(std::sync::atomic::Ordering::Relaxed);
+    bench.put_back(&format!("saved.{}", last - behind), "state/catalog");
+    let cartridge = bench.cartridge("A00001");
+    let mut bytes = std::fs::read(&cartridge).unwrap();
+    // The filemark's record has 32 bytes; in front of it ends the checkpoint.
+    let at = bytes.len() - 32 - 20;
+    bytes[at..at + 16].fill(0);
+    std::fs::write(&cartridge, bytes).unwrap();
+    let report = bench.backup(&bench.request(Level::Full)).unwrap();
+    (bench, report.sources[0].resumed)
+}
+
+#[test]
+fn a_checkpoint_that_a_loss_of_power_tore_is_written_over() {
+    // Its filemark was whole, so the volume was taken for one that is not as it should be.
+    let (bench, resumed) = resumed_behind_a_torn_checkpoint(1);
+    let notices = bench.notices.lock().unwrap().clone();
+    assert!(resumed && notices.iter().any(|notice| notice.contains("never came to be")), "{notices:?}");
+    assert_eq!(state_of(&bench, "A00001"), VolumeState::Filling);
+    bench.assert_restores(&bench.objects()[0], "out");
+    bench.rebuild();
+    bench.assert_restores(&bench.objects()[0], "out-2");
+}
+
+#[test]
+fn a_torn_checkpoint_behind_others_that_are_not_known_is_kept() {
+    // The catalog is an older one: what follows was reported once.
+    let (bench, resumed) = resumed_behind_a_torn_checkpoint(2);
+    assert!(!resumed);
+    assert_eq!(state_of(&bench, "A00001"), VolumeState::Suspect);
+    bench.assert_restores(&bench.objects()[0], "out");
+}
+
+#[test]
+fn a_volume_that_was_set_aside_and_is_good_is_written_again() {
+    let bench = Bench::new(small());
+    bench.fill("a", 20, 150_000);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    bench.sql("UPDATE volumes SET state = 4");
+    assert_eq!(state_of(&bench, "A00001"), VolumeState::Suspect);
+    let verified =
+        || bench.site().verify_volume(&volser("A00001"), &capstan_director::RestoreWatch::default()).unwrap();
+
+    let cartridge = bench.cartridge("A00001");
+    let good = std::fs::read(&cartridge).unwrap();
+    let mut damaged = good.clone();
+    damaged[good.len() / 2] ^= 1;
+    std::fs::write(&cartridge, damaged).unwrap();
+    assert!(!verified().is_whole());
+    assert_eq!(state_of(&bench, "A00001"), VolumeState::Suspect);
+
+    std::fs::write(&cartridge, good).unwrap();
+    assert!(verified().is_whole());
+    assert_eq!(state_of(&bench, "A00001"), VolumeState::Filling);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    assert_eq!(bench.objects().len(), 2);
+    assert!(bench.site().catalog().volume(&volser("A00002")).unwrap().is_none(), "it went on where it was");
+}

@@ -71,7 +71,7 @@ pub enum SourceError {
         path: PathBuf,
     },
     /// A stream that broke off.
-    #[error("reading {name} broke off, and the object is not complete: see what the program that writes it says")]
+    #[error("what was read as {name} broke off before its end, and the object is not complete")]
     Stream {
         /// Name that the stream was to be stored under.
         name: String,

@@ -4,7 +4,7 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use capstan_director::{Counts, Object, ObjectFilter, ObjectStatus, Protection, Site, Volser, VolumeState};
+use capstan_director::{Counts, Object, ObjectFilter, ObjectKind, ObjectStatus, Protection, Site, Volser, VolumeState};
 use serde_json::{Value, json};
 
 use super::media::state_name;
@@ -200,14 +200,20 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
     }
     for object in &open {
         let source = path_text(&object.source);
-        line(
-            "attention",
-            format!("backup of {source} was interrupted: run it again, it goes on from its last checkpoint"),
-        )?;
+        let where_to = match object.kind {
+            ObjectKind::Stream => "",
+            _ => ", it goes on from its last checkpoint",
+        };
+        line("attention", format!("backup of {source} was interrupted: run it again{where_to}"))?;
     }
     for volume in &suspect {
         let volser = &volume.volser;
-        line("attention", format!("volume {volser} is suspect: `capstan verify {volser}` says what can be read"))?;
+        line(
+            "attention",
+            format!(
+                "volume {volser} is suspect: `capstan verify {volser}` says what can be read, and clears it if that is all"
+            ),
+        )?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use capstan_director::{
     BackupReport, BackupRequest, BackupWatch, Config, DirectorError, InitOptions, Level, Mounts, Severity, Shortfall,
-    Site, Target, TreeOptions,
+    Site, StreamInput, Target, TreeOptions,
 };
 use serde_json::json;
 
@@ -63,12 +63,25 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
 }
 
 fn request(args: &args::Backup, display: &Display) -> Result<BackupRequest, Failure> {
-    let sources: Result<Vec<_>, _> = args.sources.iter().map(|source| normalised(source)).collect();
+    let command: Vec<_> = args.sources.iter().filter(|_| args.from_command).map(|word| word.clone().into()).collect();
+    if args.from_command && command.is_empty() {
+        return Err(Failure::Usage(
+            "--from-command needs a program: capstan backup --stdin NAME --from-command -- PROGRAM".to_owned(),
+        ));
+    }
+    if args.stdin.is_some() && command.is_empty() && !args.sources.is_empty() {
+        let reason =
+            "--stdin takes no sources; to back up what a program prints, add --from-command and name it behind --";
+        return Err(Failure::Usage(reason.to_owned()));
+    }
+    let paths = if args.from_command { &[][..] } else { &args.sources[..] };
+    let sources: Result<Vec<_>, _> = paths.iter().map(|source| normalised(source)).collect();
+    let stream = args.stdin.clone().map(|name| StreamInput { name, command });
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let connections = args.connections.unwrap_or_else(|| cores.min(CONNECTIONS_MAX) as u16);
     Ok(BackupRequest {
         sources: sources?,
-        stream: args.stdin.clone(),
+        stream,
         pool: args.pool.clone(),
         policy: args.policy.clone(),
         connections,

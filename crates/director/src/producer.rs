@@ -1,0 +1,87 @@
+//! A program whose output is backed up.
+//!
+//! In `dump | capstan backup` nobody tells capstan that the dump failed half-way: the pipe ends as that of a whole one does.
+//! A program that is started here is waited for, and what it printed counts only if it ended well.
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// What a program prints, read to its end.
+pub(crate) struct Producer {
+    name: String,
+    child: Child,
+    output: ChildStdout,
+    ended: bool,
+}
+
+impl Producer {
+    /// Starts a program, given with its arguments. It has no input; what it complains of goes where our complaints go.
+    pub(crate) fn start(command: &[OsString]) -> io::Result<Self> {
+        let (program, arguments) = command.split_first().ok_or_else(|| io::Error::other("no program is named"))?;
+        let name = program.to_string_lossy().into_owned();
+        let said = |error: io::Error| io::Error::new(error.kind(), format!("cannot start {name}: {error}"));
+        let mut child =
+            Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(said)?;
+        let output = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
+        Ok(Self { name, child, output, ended: false })
+    }
+}
+
+impl Read for Producer {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.output.read(buffer)?;
+        if len > 0 || buffer.is_empty() || self.ended {
+            return Ok(len);
+        }
+        let status = self.child.wait()?;
+        self.ended = true;
+        if status.success() {
+            return Ok(0);
+        }
+        Err(io::Error::other(format!("{} ended with {status}, so what it printed does not count", self.name)))
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        if !self.ended {
+            // Nobody reads what it prints any more. If it has ended by itself meanwhile, nothing is left to stop.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+
+    fn run(script: &str) -> io::Result<String> {
+        let mut text = String::new();
+        Producer::start(&["sh".into(), "-c".into(), script.into()])?.read_to_string(&mut text).map(|_| text)
+    }
+
+    #[test]
+    fn what_it_prints_counts_if_it_ends_well() {
+        assert_eq!(run("printf whole").unwrap(), "whole");
+        let reason = run("printf half; exit 3").unwrap_err().to_string();
+        assert!(reason.starts_with("sh ended with exit status: 3"), "{reason}");
+        let reason = run("printf half; kill -9 $$").unwrap_err().to_string();
+        assert!(reason.contains("signal: 9"), "{reason}");
+    }
+
+    #[test]
+    fn one_that_does_not_exist_is_named() {
+        let reason = Producer::start(&["no-such-program".into()]).err().unwrap().to_string();
+        assert!(reason.starts_with("cannot start no-such-program"), "{reason}");
+    }
+
+    #[test]
+    fn one_that_nobody_reads_any_more_is_stopped() {
+        let mut producer = Producer::start(&["yes".into()]).unwrap();
+        producer.read_exact(&mut [0; 100]).unwrap();
+        drop(producer);
+    }
+}
