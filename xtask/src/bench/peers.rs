@@ -71,6 +71,7 @@ pub(super) const CONTESTANTS: &[Contestant] = &[
     Contestant {
         id: "small-null/bsdtar",
         name: "bsdtar",
+        pace: Pace::Once,
         work: Line("bsdtar -C $SMALL -cf - . | cat >/dev/null"),
         count: Count::CameOut("bsdtar -C $SMALL -cf - . | wc -c"),
         ..NULL
@@ -78,6 +79,7 @@ pub(super) const CONTESTANTS: &[Contestant] = &[
     Contestant {
         id: "small-cold/bare-1",
         name: "bare loop, 1 thread",
+        pace: Pace::Once,
         work: Line("$XTASK bare-read --threads 1 $SMALL"),
         ..COLD
     },
@@ -90,6 +92,7 @@ pub(super) const CONTESTANTS: &[Contestant] = &[
     Contestant {
         id: "small-cold/bare-ring-64",
         name: "bare io_uring, 2 rings of 64",
+        pace: Pace::Once,
         work: Line("$XTASK bare-read --threads 2 --ring 64 $SMALL"),
         ..COLD
     },
@@ -166,6 +169,7 @@ pub(super) const CONTESTANTS: &[Contestant] = &[
     Contestant {
         id: "restore/tar-small",
         name: "GNU tar, small files from a file in memory",
+        pace: Pace::Once,
         before: "rm -rf out; mkdir out; [ -e small.tar ] || tar -C $SMALL -cf small.tar .; cat small.tar >/dev/null",
         work: Line("tar -C out -xf small.tar && sync -f out"),
         count: Count::CameOut("find out -type f -printf '%s\\n' | awk '{ bytes += $1 } END { print bytes }'"),
