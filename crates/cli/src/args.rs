@@ -120,6 +120,14 @@ pub(crate) enum Command {
         after_help = "Examples:\n  capstan keys list\n  capstan keys export /media/stick/capstan.keys\n  capstan keys passphrase\n  capstan keys add --new-key-file /media/stick/capstan.key\n  capstan keys destroy A00001 --yes"
     )]
     Keys(Keys),
+    /// Run a drive's model in virtual time, under a trace of rates or a job of files
+    #[command(
+        after_help = "Examples:\n  capstan simulate --drive LTO-6 --files 1923x13M --sync\n  capstan simulate --drive T10000D --trace host.csv --svg t10000d.svg"
+    )]
+    Simulate(crate::lab::Simulate),
+    /// List the drives that have a model
+    #[command(after_help = "Example:\n  capstan models")]
+    Models,
     /// Print shell completions
     #[command(after_help = "Example:\n  capstan completions bash > /etc/bash_completion.d/capstan")]
     Completions {

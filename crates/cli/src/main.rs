@@ -2,6 +2,7 @@
 
 mod args;
 mod failure;
+mod lab;
 mod list;
 mod progress;
 mod secrets;
@@ -78,6 +79,8 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Volumes(volumes) => list::volumes(cli, volumes),
         Command::Drives => list::drives(cli),
         Command::Pools(pools) => list::pools(cli, pools),
+        Command::Simulate(args) => lab::simulation(cli, args),
+        Command::Models => lab::models(cli),
         Command::Status => list::status(cli),
     }
 }

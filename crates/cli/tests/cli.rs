@@ -535,3 +535,28 @@ fn a_lost_volume_is_forgotten_and_its_copies_are_made_again() {
     bench.done(&["forget", "A00001", "--yes", "--force"], 0);
     assert!(bench.said(&["forget", &twin, "--yes"], 1).contains("--force"));
 }
+
+#[test]
+fn a_simulation_is_printed_drawn_and_the_same_again() {
+    let dir = TempDir::new().unwrap();
+    let (trace, drawing) = (dir.path().join("host.csv"), dir.path().join("drawing.svg"));
+    fs::write(&trace, "from_s,to_s,mb_per_s\n0,20,90\n20,40,270\n").unwrap();
+    let (trace, drawing) = (trace.to_str().unwrap(), drawing.to_str().unwrap());
+    let run = |args: &[&str], code: i32| {
+        let output = capstan(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", String::from_utf8_lossy(&output.stderr));
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let simulate = ["simulate", "--drive", "t10000d", "--trace", trace, "--svg", drawing, "--json"];
+    let (first, _) = run(&simulate, 0);
+    let value: serde_json::Value = serde_json::from_str(&first).unwrap();
+    assert_eq!((value["backhitches"].as_u64(), value["samples"].as_array().unwrap().len()), (Some(1), 40));
+    assert!(fs::read_to_string(drawing).unwrap().starts_with("<svg"));
+    assert_eq!(run(&simulate, 0).0, first);
+    let (text, _) = run(&["simulate", "--drive", "LTO-6", "--files", "1923x13M", "--sync"], 0);
+    assert!(text.contains("backhitches     1923"), "{text}");
+    assert!(run(&["models"], 0).0.contains("TS1170"));
+    assert!(run(&["simulate", "--drive", "LTO-2", "--files", "1x1M"], 2).1.contains("there are T9840C"));
+    fs::write(dir.path().join("host.csv"), "from_s,to_s,mb_per_s\n0,20,90\n30,40,270\n").unwrap();
+    assert!(run(&["simulate", "--drive", "LTO-6", "--trace", trace], 2).1.contains("has a gap"));
+}

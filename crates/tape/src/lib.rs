@@ -38,6 +38,7 @@ mod error;
 mod faulty;
 mod library;
 mod lock;
+pub mod model;
 mod null;
 pub mod sense;
 

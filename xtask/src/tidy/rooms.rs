@@ -23,7 +23,7 @@ struct Room {
 
 const TERMINAL: [&str; 3] = ["anyhow", "clap", "indicatif"];
 
-const ROOMS: [Room; 9] = [
+const ROOMS: [Room; 10] = [
     Room {
         name: "capstan-format",
         below: &[],
@@ -44,7 +44,8 @@ const ROOMS: [Room; 9] = [
         below: &["capstan-format", "capstan-tape", "capstan-keys", "capstan-catalog", "capstan-mover"],
         banned: &TERMINAL,
     },
-    Room { name: "capstan-cli", below: &["capstan-format", "capstan-director"], banned: &[] },
+    Room { name: "capstan-lab", below: &["capstan-tape"], banned: &TERMINAL },
+    Room { name: "capstan-cli", below: &["capstan-format", "capstan-director", "capstan-lab"], banned: &[] },
     Room {
         name: "capstan-fuzz",
         // Hostile bytes go in where a room takes bytes, and through the director where they go through all of them.

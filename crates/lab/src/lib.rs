@@ -1,0 +1,25 @@
+//! The laboratory: what a drive makes of what a host gives it, before anybody buys either.
+//!
+//! A [`Load`] is what the host does: a trace of rates, or files one behind the other. [`simulate`] runs it against a drive's
+//! model in virtual time and gives a [`Simulation`]: what the host saw, the buffer and the tape, interval by interval, and the
+//! totals. [`plot`] draws it.
+//!
+//! ```
+//! use capstan_lab::{Load, Options, simulate};
+//! use capstan_tape::model::built_in;
+//! let drive = built_in("LTO-6")?;
+//! let files = Load::Files { count: 100, mb: 13.0, mb_per_s: 200.0, syncs: true };
+//! let simulation = simulate(&drive, &files, &Options::default())?;
+//! assert_eq!(simulation.totals.backhitches, 100);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod load;
+mod plot;
+mod simulation;
+
+// The words of the models that this room speaks in, so that a door needs no other room.
+pub use capstan_tape::model::{Conversion, DriveModel, ModelError, Totals, built_in, built_in_names};
+pub use load::{Load, LoadError, Step};
+pub use plot::plot;
+pub use simulation::{Options, Sample, Simulation, SimulationError, simulate};

@@ -1,0 +1,64 @@
+//! The models that come with the program.
+
+use super::spec::{DriveModel, ModelError};
+
+const FILES: [(&str, &str); 19] = [
+    ("T9840C", include_str!("../../models/T9840C.toml")),
+    ("T9840D", include_str!("../../models/T9840D.toml")),
+    ("T10000A", include_str!("../../models/T10000A.toml")),
+    ("T10000B", include_str!("../../models/T10000B.toml")),
+    ("T10000C", include_str!("../../models/T10000C.toml")),
+    ("T10000D", include_str!("../../models/T10000D.toml")),
+    ("SDLT-220", include_str!("../../models/SDLT-220.toml")),
+    ("LTO-3", include_str!("../../models/LTO-3.toml")),
+    ("LTO-4", include_str!("../../models/LTO-4.toml")),
+    ("LTO-5", include_str!("../../models/LTO-5.toml")),
+    ("LTO-6", include_str!("../../models/LTO-6.toml")),
+    ("LTO-7", include_str!("../../models/LTO-7.toml")),
+    ("LTO-8", include_str!("../../models/LTO-8.toml")),
+    ("LTO-9", include_str!("../../models/LTO-9.toml")),
+    ("LTO-10", include_str!("../../models/LTO-10.toml")),
+    ("TS1140", include_str!("../../models/TS1140.toml")),
+    ("TS1155", include_str!("../../models/TS1155.toml")),
+    ("TS1160", include_str!("../../models/TS1160.toml")),
+    ("TS1170", include_str!("../../models/TS1170.toml")),
+];
+
+/// Names of the models that come with the program.
+pub fn built_in_names() -> impl Iterator<Item = &'static str> {
+    FILES.iter().map(|(name, _)| *name)
+}
+
+/// The model of that name, whatever its case and with or without hyphens.
+pub fn built_in(name: &str) -> Result<DriveModel, ModelError> {
+    let bare = |name: &str| name.replace(['-', ' '], "").to_ascii_uppercase();
+    let found = FILES.iter().find(|(known, _)| bare(known) == bare(name));
+    let unknown =
+        || ModelError::Unknown { name: name.to_owned(), there: built_in_names().collect::<Vec<_>>().join(", ") };
+    DriveModel::from_toml(found.ok_or_else(unknown)?.1)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+
+    #[test]
+    fn every_model_is_whole_and_has_the_name_of_its_file() {
+        for name in built_in_names() {
+            assert_eq!(built_in(name).unwrap().name, name);
+        }
+        assert_eq!(built_in("lto9").unwrap().name, "LTO-9");
+    }
+
+    #[test]
+    fn a_model_that_cannot_be_is_refused_with_its_figure() {
+        let text = FILES[0].1.replace("native_mb_per_s = { value = 30", "native_mb_per_s = { value = -30");
+        let told = DriveModel::from_toml(&text).unwrap_err().to_string();
+        assert_eq!(told, "T9840C: native_mb_per_s is -30, and must be more than 0");
+        let told = built_in("LTO-1").unwrap_err().to_string();
+        assert!(told.starts_with("no model of a drive is named LTO-1; there are T9840C,"), "{told}");
+        let text = FILES[0].1.replace("backhitch_s = { value = 4.0, sourced", "backhitch_s = { value = 4.0, heard");
+        assert!(DriveModel::from_toml(&text).unwrap_err().to_string().contains("heard"));
+    }
+}
