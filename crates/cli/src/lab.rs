@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use capstan_lab::{
-    Conversion, DriveModel, Load, Options, Simulation, SimulationError, built_in, built_in_names, plot, simulate,
+    Conversion, DriveModel, GridError, HEADS, HostModel, Load, Options, Simulation, SimulationError, agreeing,
+    built_in, built_in_host, built_in_names, calibrate, mean_error, page, plot, predict_grid, read_grid, simulate,
 };
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
 use crate::args::Cli;
@@ -50,6 +51,31 @@ pub(crate) struct Simulate {
     /// Draw it into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Lab {
+    /// Predict a table of jobs, row by row, for any drive that has a model
+    #[command(
+        after_help = "Example:\n  capstan lab characterize --grid table.csv > predicted.csv\n\nThe table has the columns drive,data_buffers,buffer_size,encrypted,file_size,compression_ratio and, where it was measured, mb_per_s."
+    )]
+    Characterize(Characterize),
+    /// Print the models beside the numbers that were published (docs/MODEL.md)
+    #[command(after_help = "Example:\n  capstan lab published > docs/MODEL.md")]
+    Published,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Characterize {
+    /// The table, CSV
+    #[arg(long, value_name = "FILE")]
+    grid: PathBuf,
+    /// The host that reads the files: lto4 or t10000a, after the tables they were calibrated against, or a file of your own (.toml)
+    #[arg(long, value_name = "HOST", default_value = "lto4")]
+    host: String,
+    /// Find the host's figures by what was measured first, and print them
+    #[arg(long)]
+    calibrate: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -235,5 +261,95 @@ pub(crate) fn models(cli: &Cli) -> Result<ExitCode, Failure> {
         table.row(cells);
     }
     table.print(&mut out).map_err(Failure::output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn lab(cli: &Cli, args: &Lab) -> Result<ExitCode, Failure> {
+    match args {
+        Lab::Characterize(args) => characterize(cli, args),
+        Lab::Published => {
+            let text = page().map_err(|error| Failure::Other(error.to_string()))?;
+            write!(stdout().lock(), "{text}").map_err(Failure::output)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn host(name: &str) -> Result<HostModel, Failure> {
+    if name.ends_with(".toml") {
+        let text = std::fs::read_to_string(name).map_err(|error| Failure::Usage(format!("{name}: {error}")))?;
+        return HostModel::from_toml(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")));
+    }
+    let unknown = || {
+        Failure::Usage(format!("no host is named {name}; there are lto4 and t10000a, and files that end with .toml"))
+    };
+    built_in_host(name).ok_or_else(unknown)
+}
+
+fn characterize(cli: &Cli, args: &Characterize) -> Result<ExitCode, Failure> {
+    let told = |error: GridError| Failure::Usage(format!("{}: {error}", args.grid.display()));
+    let text = std::fs::read_to_string(&args.grid);
+    let text = text.map_err(|error| Failure::Usage(format!("{}: {error}", args.grid.display())))?;
+    let cells = read_grid(&text).map_err(told)?;
+    let mut host = host(&args.host)?;
+    if args.calibrate {
+        // Where a table contradicts itself, its rows say nothing of the host.
+        let agreeing = agreeing(&cells, 0.1);
+        let by = if agreeing.is_empty() { &cells } else { &agreeing };
+        host = calibrate(by, &host).map_err(told)?.0;
+        let HostModel {
+            open_s,
+            request_s,
+            window_kb,
+            stream_mb_per_s,
+            border_s,
+            cycle_s,
+            copy_mb_per_s,
+            steadiness,
+            ..
+        } = host;
+        eprintln!(
+            "# calibrated by {} of {} rows\nname = \"mine\"\nopen_s = {open_s:.6}\nrequest_s = {request_s:.6}\nwindow_kb = {window_kb:.0}\n\
+             stream_mb_per_s = {stream_mb_per_s:.1}\nborder_s = {border_s:.6}\ncycle_s = {cycle_s:.5}\ncopy_mb_per_s = {copy_mb_per_s:.1}\n\
+             steadiness = {steadiness:.2}",
+            by.len(),
+            cells.len()
+        );
+    }
+    let predictions = predict_grid(&cells, &host).map_err(told)?;
+    let mut out = stdout().lock();
+    if cli.json {
+        let rows: Vec<_> = cells
+            .iter()
+            .zip(&predictions)
+            .map(|(cell, prediction)| {
+                let mut row = serde_json::Map::new();
+                row.extend(HEADS.iter().zip(&cell.columns).map(|(head, value)| ((*head).to_owned(), json!(value))));
+                row.insert("mb_per_s".to_owned(), json!(cell.measured_mb_per_s));
+                row.insert("predicted_mb_per_s".to_owned(), json!(prediction.mb_per_s));
+                row.insert("bottleneck".to_owned(), json!(prediction.bottleneck().name()));
+                row
+            })
+            .collect();
+        writeln!(out, "{}", json!(rows)).map_err(Failure::output)?;
+    } else {
+        let measured = cells.iter().any(|cell| cell.measured_mb_per_s.is_some());
+        let head = if measured { ",mb_per_s" } else { "" };
+        let mut lines = format!("{}{head},predicted_mb_per_s,bottleneck\n", HEADS.join(","));
+        for (cell, prediction) in cells.iter().zip(&predictions) {
+            lines.push_str(&cell.columns.join(","));
+            if measured {
+                lines.push(',');
+                lines.extend(cell.measured_mb_per_s.map(|rate| rate.to_string()));
+            }
+            lines.push_str(&format!(",{:.3},{}\n", prediction.mb_per_s, prediction.bottleneck().name()));
+        }
+        out.write_all(lines.as_bytes()).map_err(Failure::output)?;
+    }
+    if let Some(error) = mean_error(&cells, &predictions)
+        && !cli.quiet
+    {
+        eprintln!("capstan: mean absolute error {:.1} % over {} rows", error * 100.0, cells.len());
+    }
     Ok(ExitCode::SUCCESS)
 }

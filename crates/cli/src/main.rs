@@ -80,6 +80,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Drives => list::drives(cli),
         Command::Pools(pools) => list::pools(cli, pools),
         Command::Simulate(args) => lab::simulation(cli, args),
+        Command::Lab(args) => lab::lab(cli, args),
         Command::Models => lab::models(cli),
         Command::Status => list::status(cli),
     }

@@ -560,3 +560,20 @@ fn a_simulation_is_printed_drawn_and_the_same_again() {
     fs::write(dir.path().join("host.csv"), "from_s,to_s,mb_per_s\n0,20,90\n30,40,270\n").unwrap();
     assert!(run(&["simulate", "--drive", "LTO-6", "--trace", trace], 2).1.contains("has a gap"));
 }
+
+#[test]
+fn a_table_is_predicted_row_by_row_and_calibrated_against() {
+    let dir = TempDir::new().unwrap();
+    let table = dir.path().join("table.csv");
+    let head = "drive,data_buffers,buffer_size,encrypted,file_size,compression_ratio";
+    fs::write(&table, format!("{head}\nLTO-9,32,2MB,1,10GB,2\nLTO-9,4,256KB,1,32KB,2\n")).unwrap();
+    let table = table.to_str().unwrap();
+    let output = capstan(&["lab", "characterize", "--grid", table]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines[0], format!("{head},predicted_mb_per_s,bottleneck"));
+    assert!(lines[1].starts_with("LTO-9,32,2MB,1,10GB,2,") && lines[2].ends_with(",source"), "{text}");
+    let refused = capstan(&["lab", "characterize", "--grid", table, "--calibrate"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no measurements"));
+}

@@ -14,12 +14,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod grid;
 mod load;
+mod pipeline;
 mod plot;
+mod published;
 mod simulation;
 
 // The words of the models that this room speaks in, so that a door needs no other room.
 pub use capstan_tape::model::{Conversion, DriveModel, ModelError, Totals, built_in, built_in_names};
+pub use grid::{Cell, GridError, HEADS, agreeing, calibrate, mean_error, predict_grid, read_grid};
 pub use load::{Load, LoadError, Step};
+pub use pipeline::{Bottleneck, HostModel, Job, Prediction};
 pub use plot::plot;
+pub use published::{built_in_host, page};
 pub use simulation::{Options, Sample, Simulation, SimulationError, simulate};

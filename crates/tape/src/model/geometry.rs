@@ -79,7 +79,8 @@ mod tests {
 
     #[test]
     fn a_mean_locate_takes_as_long_as_the_data_sheet_says() {
-        for (name, mean_s) in [("LTO-5", 60.0), ("LTO-9", 45.0), ("T10000C", 57.0), ("SDLT-220", 70.0), ("T9840D", 8.0)] {
+        for (name, mean_s) in [("LTO-5", 60.0), ("LTO-9", 45.0), ("T10000C", 57.0), ("SDLT-220", 70.0), ("T9840D", 8.0)]
+        {
             let geometry = built_in(name).unwrap().geometry;
             let places = (0..1000).map(|at| geometry.place((f64::from(at) + 0.5) / 1000.0));
             let sum: f64 = places.map(|place| geometry.locate_s(geometry.load_point(), place)).sum();

@@ -50,6 +50,8 @@ pub struct DriveModel {
     pub name: String,
     /// Native rate, MB/s.
     pub native_mb_per_s: Figure<f64>,
+    /// What it sustained with data that do not compress, MB/s, where that was measured and is not the native rate.
+    pub sustained_mb_per_s: Option<Figure<f64>>,
     /// What its host interface and its compression take at most, MB/s of host data.
     pub ceiling_mb_per_s: Figure<f64>,
     /// Speeds of the tape; the native rate alone if there is only one.
@@ -220,18 +222,36 @@ impl DriveModel {
         }
     }
 
-    /// The fastest speed that does not outrun what comes in, or the slowest there is. MB/s.
+    /// The speed at which most of what comes in gets through, MB/s; of several, the slowest.
+    ///
+    /// A slower tape takes what it can. A faster one runs empty and goes back, and takes everything if the buffer holds what comes
+    /// in meanwhile. So a drive of two speeds may start and stop at the higher rather than stream at the lower.
     pub fn speed_for(&self, incoming_mb_per_s: f64) -> f64 {
-        // What rounding takes away must not cost a whole speed.
-        let incoming = incoming_mb_per_s * (1.0 + 1e-9);
         match self.speeds_mb_per_s.as_ref().map(|speeds| &speeds.value) {
             None => self.native_mb_per_s.value,
             Some(Speeds::Range { from, to }) => incoming_mb_per_s.clamp(*from, *to),
             Some(Speeds::List(list)) => {
-                let slowest = list.first().copied().unwrap_or(self.native_mb_per_s.value);
-                list.iter().copied().take_while(|&speed| speed <= incoming).last().unwrap_or(slowest)
+                let mut best = (self.native_mb_per_s.value, f64::NEG_INFINITY);
+                for &speed in list {
+                    let through = self.through(incoming_mb_per_s, speed);
+                    // What rounding adds must not make a faster speed the better one.
+                    if through > best.1 * (1.0 + 1e-9) || best.1 < 0.0 {
+                        best = (speed, through);
+                    }
+                }
+                best.0
             }
         }
+    }
+
+    /// What gets through at a speed, in the long run.
+    fn through(&self, incoming: f64, speed: f64) -> f64 {
+        if speed <= incoming {
+            return speed;
+        }
+        let held = (incoming * self.backhitch_s.value).min(self.buffer_mb.value);
+        let emptying_s = held / (speed - incoming);
+        (held + incoming * emptying_s) / (self.backhitch_s.value + emptying_s)
     }
 
     /// Bytes of tape that a block of `block_len` bytes takes, for each of its bytes.
