@@ -577,3 +577,18 @@ fn a_table_is_predicted_row_by_row_and_calibrated_against() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("no measurements"));
 }
+
+#[test]
+fn drives_take_the_time_of_a_model_if_they_are_told_to() {
+    let bench = Bench::new(&[]);
+    let settings = bench.dir.path().join("state/capstan.toml");
+    let text = fs::read_to_string(&settings).unwrap();
+    fs::write(&settings, text.replace("pace = \"\"", "pace = \"LTO-9\"")).unwrap();
+    let noise: Vec<u8> = (0..8_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    fs::write(bench.source().join("large"), noise).unwrap();
+    let said = bench.said(&["backup", "home", "--compression", "0"], 0);
+    assert!(said.contains("at the pace of LTO-9: 8 MB in"), "{said}");
+    bench.done(&["verify", "home"], 0);
+    fs::write(&settings, text.replace("pace = \"\"", "pace = \"LTO-2\"")).unwrap();
+    assert!(bench.said(&["status"], 1).contains("no model of a drive is named LTO-2; there are"));
+}

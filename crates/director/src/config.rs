@@ -5,6 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use capstan_format::BLOCK_HEADER_LEN;
+use capstan_tape::model::{DriveModel, ModelError, built_in};
 use serde::{Deserialize, Serialize};
 
 use crate::DirectorError;
@@ -32,6 +34,8 @@ pub struct LibraryConfig {
     pub volume_mib: u64,
     /// Most cartridges it makes by itself when a pool needs one; 0 makes none.
     pub volumes_max: u32,
+    /// Drives take the time of this one, by its model; empty for as fast as the disk is.
+    pub pace: String,
 }
 
 /// The data path.
@@ -56,7 +60,13 @@ pub struct DataConfig {
 
 impl Default for LibraryConfig {
     fn default() -> Self {
-        Self { path: PathBuf::from("library"), drives: 4, volume_mib: 100 * 1024, volumes_max: 1000 }
+        Self {
+            path: PathBuf::from("library"),
+            drives: 4,
+            volume_mib: 100 * 1024,
+            volumes_max: 1000,
+            pace: String::new(),
+        }
     }
 }
 
@@ -80,7 +90,7 @@ impl Config {
         let wrong = |reason: String| DirectorError::Config { path: path.to_owned(), reason };
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         let config: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-        config.check().map_err(|reason| wrong(reason.to_owned()))?;
+        config.check().map_err(wrong)?;
         Ok(config)
     }
 
@@ -89,7 +99,26 @@ impl Config {
         toml::to_string(self).unwrap_or_default()
     }
 
-    fn check(&self) -> Result<(), &'static str> {
+    fn check(&self) -> Result<(), String> {
+        self.check_data()?;
+        let Some(model) = self.pace().map_err(|error| format!("library.pace: {error}"))? else { return Ok(()) };
+        let (block_len, max) = (BLOCK_HEADER_LEN + self.chunk_len(), model.block_len_max.value);
+        if block_len > max as usize {
+            let most = (max as usize - BLOCK_HEADER_LEN) / 1024;
+            return Err(format!(
+                "{} writes blocks of at most {max} bytes: data.block_kib must be {most} or less",
+                model.name
+            ));
+        }
+        Ok(())
+    }
+
+    /// The drive whose time the library's drives take.
+    pub(crate) fn pace(&self) -> Result<Option<DriveModel>, ModelError> {
+        if self.library.pace.is_empty() { Ok(None) } else { built_in(&self.library.pace).map(Some) }
+    }
+
+    fn check_data(&self) -> Result<(), &'static str> {
         let DataConfig { block_kib, buffer_mib, checkpoint_seconds, checkpoint_mib, compression_level, .. } = self.data;
         if !(4..=2000).contains(&block_kib) {
             return Err("data.block_kib must be between 4 and 2000");

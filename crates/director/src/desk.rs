@@ -8,9 +8,10 @@ use capstan_catalog::{Catalog, Volume, VolumeState};
 use capstan_format::{KeyTag, Volser, VolumeHeader, VolumeId};
 use capstan_keys::{KeyError, SealedStore};
 use capstan_mover::{HostError, ReadHost, VolumePlace, read_label};
+use capstan_tape::model::DriveModel;
 use capstan_tape::{
-    Changer, ChangerError, Drive, DriveError, DriveKey, ElementAddress, EncryptionState, KeySlotKind, Medium,
-    VirtualLibrary,
+    CartridgeDrive, Changer, ChangerError, Drive, DriveError, DriveKey, ElementAddress, EncryptionState, KeySlotKind,
+    Medium, PaceMeter, Paced, VirtualLibrary, WallClock,
 };
 use rustix::fs::{FlockOperation, flock};
 
@@ -50,6 +51,10 @@ pub(crate) struct Desk {
     pub(crate) choosing: Arc<Mutex<()>>,
     /// Volumes that are in a drive of this process.
     pub(crate) in_use: Arc<Mutex<Vec<Volser>>>,
+    /// Whose time drives take.
+    pace: Option<DriveModel>,
+    /// What paced drives did, by their number.
+    meters: Arc<Mutex<Vec<(u32, PaceMeter)>>>,
 }
 
 impl Desk {
@@ -63,6 +68,9 @@ impl Desk {
             volumes_lock: site.dir().join("volumes.lock"),
             choosing: Arc::default(),
             in_use: Arc::default(),
+            // A setting that names no model was refused when it was read.
+            pace: site.config.pace().unwrap_or_default(),
+            meters: Arc::default(),
         }
     }
 
@@ -111,7 +119,7 @@ impl Desk {
                 Err(error) => return Err(DirectorError::Changer(error)),
             }
             drop(library);
-            let mut drive: Box<dyn Drive> = Box::new(drive);
+            let mut drive = self.paced(drive, number);
             let medium = match drive.load() {
                 Ok(medium) => medium,
                 Err(error) => {
@@ -127,6 +135,32 @@ impl Desk {
         Err(DirectorError::Changer(busy))
     }
 
+    fn paced(&self, drive: CartridgeDrive, number: u32) -> Box<dyn Drive> {
+        let Some(model) = &self.pace else { return Box::new(drive) };
+        let paced = Paced::new(drive, model.clone(), WallClock::start());
+        locked(&self.meters).push((number, paced.meter()));
+        Box::new(paced)
+    }
+
+    /// Says how a paced drive fared with what it wrote.
+    fn tell_pace(&self, number: u32, volser: &Volser) {
+        let mut meters = locked(&self.meters);
+        let Some(at) = meters.iter().position(|(drive, _)| *drive == number) else { return };
+        let totals = meters.swap_remove(at).1.totals();
+        let name = self.pace.as_ref().map(|model| model.name.as_str()).unwrap_or_default();
+        if totals.tape_mb < 1.0 {
+            return;
+        }
+        let message = format!(
+            "volume {volser}, at the pace of {name}: {:.0} MB in {:.1} s, the tape moved {:.0} % of the time and went back {} times",
+            totals.tape_mb,
+            totals.elapsed_s,
+            100.0 * totals.streaming_s / totals.elapsed_s.max(f64::MIN_POSITIVE),
+            totals.backhitches
+        );
+        (self.events)(Event::Notice { message });
+    }
+
     /// Unloads the drive and brings the volume back to its slot.
     pub(crate) fn dismount(
         &self,
@@ -135,6 +169,7 @@ impl Desk {
         volser: &Volser,
     ) -> Result<(), DirectorError> {
         let unloaded = drive.unload();
+        self.tell_pace(number, volser);
         let back = locked(&self.library).unload(number);
         locked(&self.in_use).retain(|other| other != volser);
         unloaded.map_err(|source| DirectorError::Volume { volser: volser.clone(), source })?;

@@ -76,8 +76,8 @@ pub enum SimulationError {
     },
 }
 
-struct Recorder<'m> {
-    engine: Engine<'m>,
+struct Recorder {
+    engine: Engine,
     interval_s: f64,
     /// End of the interval that is open, and the totals at its beginning.
     next_s: f64,
@@ -86,7 +86,7 @@ struct Recorder<'m> {
     at_risk_mb: f64,
 }
 
-impl Recorder<'_> {
+impl Recorder {
     /// Closes every interval that has ended. What happened within one step of the load is spread evenly over it.
     fn record(&mut self) {
         let now = *self.engine.totals();

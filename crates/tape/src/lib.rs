@@ -40,6 +40,7 @@ mod library;
 mod lock;
 pub mod model;
 mod null;
+mod paced;
 pub mod sense;
 
 pub use cartridge::{CartridgeDrive, CartridgeSpec, KeySlotKind, Tab};
@@ -51,3 +52,4 @@ pub use error::DriveError;
 pub use faulty::{Fault, Faulty};
 pub use library::VirtualLibrary;
 pub use null::{NullDrive, Written};
+pub use paced::{PaceClock, PaceMeter, Paced, WallClock};

@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use capstan_tape::conformance::{self, Retention};
-use capstan_tape::{CartridgeDrive, CartridgeSpec, Changer, KeySlotKind, NullDrive, VirtualLibrary};
+use capstan_tape::model::built_in;
+use capstan_tape::{CartridgeDrive, CartridgeSpec, Changer, KeySlotKind, NullDrive, PaceClock, Paced, VirtualLibrary};
 
 fn spec(volser: &str) -> CartridgeSpec {
     CartridgeSpec {
@@ -26,6 +27,28 @@ fn virtual_drive_with_and_without_key_slot() {
         spec("A00001").create(&path).unwrap();
         conformance::run(&mut CartridgeDrive::new("virtual-0", path, key_slot), Retention::Keeps);
     }
+}
+
+/// A clock that is always there where it is waited for.
+struct Hurried(f64);
+
+impl PaceClock for Hurried {
+    fn now_s(&self) -> f64 {
+        self.0
+    }
+
+    fn wait_until(&mut self, at_s: f64) {
+        self.0 = self.0.max(at_s);
+    }
+}
+
+#[test]
+fn paced_drive() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("A00001.tape");
+    spec("A00001").create(&path).unwrap();
+    let drive = CartridgeDrive::new("virtual-0", path, KeySlotKind::Fitted);
+    conformance::run(&mut Paced::new(drive, built_in("LTO-6").unwrap(), Hurried(0.0)), Retention::Keeps);
 }
 
 #[test]

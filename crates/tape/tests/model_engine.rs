@@ -74,7 +74,7 @@ fn a_step_down_costs_neither_drive_anything() {
 
 /// 25 GB in files of 13 MB, each behind a file sync, from a host that is faster than any drive. Gives the drive at the end, and
 /// what a loss of power would have taken behind the last file.
-fn synced_files(model: &DriveModel, accelerated: bool, conversion: Conversion) -> (Engine<'_>, f64) {
+fn synced_files(model: &DriveModel, accelerated: bool, conversion: Conversion) -> (Engine, f64) {
     let mut drive = Engine::new(model, 1.0).accelerated(accelerated).converting(conversion);
     for _ in 0..1923 {
         drive.write(13.0, 1000.0);
@@ -95,7 +95,7 @@ fn syncs_cost_a_backhitch_each_or_thirteen_in_all() {
     assert_eq!((plain.totals().backhitches, sparse.totals().backhitches), (1923, 13));
     // The one at its end, when there is no more to write.
     assert_eq!(converted.totals().backhitches, 1);
-    let times = |slow: &Engine<'_>, fast: &Engine<'_>| slow.now_s() / fast.now_s();
+    let times = |slow: &Engine, fast: &Engine| slow.now_s() / fast.now_s();
     // The paper: 8 times LTO, 27 % above TS1140; converted, 35 times LTO and 6 times TS1140.
     let found = [
         (times(&plain, &sparse), 8.0),
@@ -169,7 +169,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 1..60)
 }
 
-fn play(drive: &mut Engine<'_>, acts: &[Act]) {
+fn play(drive: &mut Engine, acts: &[Act]) {
     for act in acts {
         match *act {
             Act::Offer(rate, seconds) => drop(drive.offer(rate, seconds)),

@@ -13,6 +13,8 @@
 //!
 //! Bytes are conserved: what was accepted is on the tape or in the buffer. Between two events all rates are constant.
 
+use std::sync::Arc;
+
 use super::spec::{Accelerator, DriveModel, VirtualBackhitch};
 
 /// What the Tape Application Accelerator makes of what stops a tape.
@@ -67,8 +69,8 @@ pub struct Totals {
 
 /// A drive in virtual time.
 #[derive(Debug, Clone)]
-pub struct Engine<'m> {
-    model: &'m DriveModel,
+pub struct Engine {
+    model: Arc<DriveModel>,
     /// Host bytes for each byte on the tape.
     ratio: f64,
     conversion: Conversion,
@@ -77,8 +79,8 @@ pub struct Engine<'m> {
     motion: Motion,
     /// The speed that the tape runs at when it runs.
     speed: f64,
-    /// Since when what comes in asks for another speed.
-    other_since: Option<f64>,
+    /// Since when what comes in asks for another speed, and what had come in by then.
+    other_since: Option<Since>,
     /// MB on the sparse wraps that are not on their own wrap yet.
     gathered_mb: f64,
     totals: Totals,
@@ -95,14 +97,23 @@ enum Event {
     Reaches(f64),
 }
 
+/// A moment, and the MB that had come in by then, as they go to the tape.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Since {
+    at_s: f64,
+    incoming_mb: f64,
+}
+
+/// A speed is changed for this share of it and more; less is the buffer's to even out.
+const SPEED_SHARE_MIN: f64 = 0.02;
 /// Less than this many MB is nothing: a thousandth of a byte.
 const NOTHING_MB: f64 = 1e-9;
 
-impl<'m> Engine<'m> {
+impl Engine {
     /// A drive that has just been loaded. `ratio`: bytes of the host for each byte on the tape, 1 for what does not compress.
-    pub fn new(model: &'m DriveModel, ratio: f64) -> Self {
+    pub fn new(model: &DriveModel, ratio: f64) -> Self {
         Self {
-            model,
+            model: Arc::new(model.clone()),
             ratio,
             conversion: Conversion::None,
             accelerated: false,
@@ -196,8 +207,8 @@ impl<'m> Engine<'m> {
 
     fn sync(&mut self, file_mb: f64) -> f64 {
         let began = self.totals.elapsed_s;
-        let (accelerator, virtual_backhitch) = (&self.model.accelerator, &self.model.virtual_backhitch);
-        match (self.accelerated, accelerator, virtual_backhitch) {
+        let model = Arc::clone(&self.model);
+        match (self.accelerated, &model.accelerator, &model.virtual_backhitch) {
             (true, Some(accelerator), _) if file_mb < accelerator.small_file_mb.value => {
                 self.sync_sparsely(accelerator, file_mb);
             }
@@ -354,7 +365,7 @@ impl<'m> Engine<'m> {
             Motion::Backhitch { until } => at(until, Event::Asked),
             Motion::Streaming { .. } => {
                 if let Some(since) = self.other_since {
-                    at(since + self.model.calibration_s.value, Event::Asked);
+                    at(since.at_s + self.model.calibration_s.value, Event::Asked);
                 }
             }
         }
@@ -399,12 +410,25 @@ impl<'m> Engine<'m> {
             return;
         }
         self.watch_speed(demand);
-        if self.other_since.is_some_and(|since| now >= since + self.model.calibration_s.value) {
+        if let Some(since) = self.other_since
+            && now >= since.at_s + self.model.calibration_s.value
+        {
             self.other_since = None;
-            self.choose_speed(demand);
-            self.totals.speed_changes += 1;
-            self.go_back();
+            let seconds = now - since.at_s;
+            let mean = if seconds > 0.0 { (self.incoming_mb() - since.incoming_mb) / seconds } else { demand };
+            // A full buffer holds the host back: then what it could give counts.
+            let full = self.buffer_mb >= self.model.buffer_mb.value - NOTHING_MB;
+            self.choose_speed(if full { demand.max(mean) } else { mean });
+            if self.speed != speed {
+                self.totals.speed_changes += 1;
+                self.go_back();
+            }
         }
+    }
+
+    /// MB that have come in, as they go to the tape.
+    fn incoming_mb(&self) -> f64 {
+        self.totals.host_mb / self.ratio
     }
 
     /// The tape keeps its speed while nothing comes in: there is nothing to match.
@@ -416,9 +440,12 @@ impl<'m> Engine<'m> {
 
     /// Notices that what comes in asks for another speed, and that it no longer does.
     fn watch_speed(&mut self, demand: f64) {
-        let other = demand > 0.0 && self.model.speed_for(demand) != self.speed;
+        let wanted = self.model.speed_for(demand);
+        let other = demand > 0.0 && (wanted - self.speed).abs() > SPEED_SHARE_MIN * self.speed;
         match (other, self.other_since) {
-            (true, None) => self.other_since = Some(self.totals.elapsed_s),
+            (true, None) => {
+                self.other_since = Some(Since { at_s: self.totals.elapsed_s, incoming_mb: self.incoming_mb() });
+            }
             (false, Some(_)) => self.other_since = None,
             _ => {}
         }
