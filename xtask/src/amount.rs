@@ -45,11 +45,6 @@ pub(crate) fn shown_bytes(bytes: u64) -> String {
     if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
 }
 
-/// A rate, in MB/s (10^6).
-pub(crate) fn shown_rate(bytes: u64, time: Duration) -> String {
-    format!("{:.0} MB/s", bytes as f64 / 1e6 / time.as_secs_f64().max(1e-9))
-}
-
 /// A duration in the unit that suits it.
 pub(crate) fn shown_time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
@@ -86,6 +81,5 @@ mod tests {
         assert_eq!(shown_bytes(999), "999 B");
         assert_eq!(shown_bytes(4_294_967_296), "4.3 GB");
         assert_eq!(shown_time(Duration::from_millis(50)), "50 ms");
-        assert_eq!(shown_rate(2_000_000, Duration::from_secs(1)), "2 MB/s");
     }
 }

@@ -1,11 +1,10 @@
-//! Work on the project itself: `cargo xtask tidy`, `test`, `demo`, `data-set`, `bench`.
+//! Work on the project itself: `cargo xtask tidy`, `test`, `demo`, `bench`.
 //!
 //! `./x` is the door for people: it installs what is missing and calls this. No room of the product depends on this crate,
 //! and it depends on none of them: whatever it drives, it drives by its command line.
 
 mod amount;
 mod bench;
-mod data_set;
 mod demo;
 mod suite;
 mod tidy;
@@ -33,8 +32,6 @@ enum Task {
     Test,
     /// Does the main job on real trees, and shows it
     Demo(demo::Arguments),
-    /// Makes a seeded data set
-    DataSet(data_set::Arguments),
     /// Measures capstan and its peers in turn, and writes docs/PERFORMANCE.md
     Bench(bench::Arguments),
     /// Reads a tree and drops it: the floor that bench measures against
@@ -58,7 +55,6 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Lint => suite::lint(&root()?),
         Task::Test => suite::test(&root()?),
         Task::Demo(arguments) => demo::run(&root()?, &arguments),
-        Task::DataSet(arguments) => data_set::run(&arguments),
         Task::Bench(arguments) => bench::run(&root()?, &arguments),
         Task::BareRead(arguments) => bench::reader::run(&arguments),
     }

@@ -125,8 +125,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  capstan simulate --drive LTO-6 --files 1923x13M --sync\n  capstan simulate --drive T10000D --trace host.csv --svg t10000d.svg"
     )]
     Simulate(crate::lab::Simulate),
-    /// The laboratory: predictions, and the numbers that were published
-    #[command(subcommand)]
+    /// The laboratory: data to measure with, predictions, and the numbers that were published
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  capstan lab create-data --preset small --files 200000 /srv/small\n  capstan lab characterize --grid table.csv"
+    )]
     Lab(crate::lab::Lab),
     /// List the drives that have a model
     #[command(after_help = "Example:\n  capstan models")]

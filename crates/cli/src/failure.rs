@@ -14,6 +14,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// A passphrase that is not the key store's could not be had.
     Passphrase(String),
+    /// Somebody stopped it.
+    Stopped(String),
     /// Something else.
     Other(String),
 }
@@ -39,6 +41,7 @@ impl Failure {
         ExitCode::from(match self {
             Self::Usage(_) => 2,
             Self::Other(_) => 1,
+            Self::Stopped(_) => 130,
             Self::Passphrase(_) => WITHOUT_KEY,
             Self::Director(error) => match error {
                 DirectorError::Keys(_) | DirectorError::KeysLocked => WITHOUT_KEY,
@@ -60,7 +63,7 @@ impl From<DirectorError> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::Passphrase(text) | Self::Other(text) => f.write_str(text),
+            Self::Usage(text) | Self::Passphrase(text) | Self::Stopped(text) | Self::Other(text) => f.write_str(text),
             Self::Director(error) => {
                 write!(f, "{error}")?;
                 let mut said = error.to_string();

@@ -22,9 +22,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use capstan_lab::{DataSet, DataSetWatch, Kind, Shape};
 
 use crate::amount::{grouped, parse_bytes, shown_bytes, shown_time};
-use crate::data_set::{DataSet, Kind};
 use contest::{Cache, Contestant, Sizes};
 use measure::Stage;
 
@@ -99,8 +99,8 @@ fn chosen(only: &[String]) -> Vec<Contestant> {
 
 /// Makes the data sets, unless they lie there from the last time.
 fn make_data_sets(stage: &mut Stage, arguments: &Arguments) -> Result<Sizes> {
-    let small = DataSet::plan(Kind::Small, Some(arguments.small_files), None, SEED);
-    let typical = DataSet::plan(Kind::Typical, None, Some(arguments.typical_bytes), SEED);
+    let small = DataSet::plan(&Shape::of_files(Kind::Small, arguments.small_files, SEED))?;
+    let typical = DataSet::plan(&Shape::of_bytes(Kind::Typical, arguments.typical_bytes, SEED))?;
     for (variable, name, set) in [("SMALL", "small", &small), ("TYPICAL", "typical", &typical)] {
         let folder = stage.work.join(name);
         stage.set(variable, &folder);
@@ -111,10 +111,10 @@ fn make_data_sets(stage: &mut Stage, arguments: &Arguments) -> Result<Sizes> {
         }
         println!("making {}: {} files, {}", folder.display(), grouped(set.file_count()), shown_bytes(set.bytes()));
         stage.run(&format!("rm -rf {name} {name}.made"))?;
-        set.make(&folder)?;
+        set.make(&folder, &DataSetWatch::default())?;
         std::fs::write(made, what)?;
     }
-    let one = small.number_of_length(8192).context("the small set is empty; ask for more files")?;
+    let one = small.number_of_length(8192);
     let one = stage.work.join("small").join(small.file_path(one));
     stage.set("ONE", &one);
     Ok(Sizes {

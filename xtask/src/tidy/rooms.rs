@@ -52,8 +52,8 @@ const ROOMS: [Room; 10] = [
         below: &["capstan-format", "capstan-tape", "capstan-keys", "capstan-mover", "capstan-director"],
         banned: &TERMINAL,
     },
-    // What compares and measures the product drives it from outside.
-    Room { name: "xtask", below: &[], banned: &[] },
+    // What compares and measures the product drives it from outside; only its data sets come from the laboratory.
+    Room { name: "xtask", below: &["capstan-lab"], banned: &[] },
 ];
 
 #[derive(Debug, Deserialize)]

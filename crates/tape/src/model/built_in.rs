@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(told, "T9840C: native_mb_per_s is -30, and must be more than 0");
         let told = built_in("LTO-1").unwrap_err().to_string();
         assert!(told.starts_with("no model of a drive is named LTO-1; there are T9840C,"), "{told}");
-        let text = FILES[0].1.replace("backhitch_s = { value = 4.0, sourced", "backhitch_s = { value = 4.0, heard");
+        let text = FILES[2].1.replace("backhitch_s = { value = 4.0, sourced", "backhitch_s = { value = 4.0, heard");
         assert!(DriveModel::from_toml(&text).unwrap_err().to_string().contains("heard"));
     }
 }
