@@ -1,15 +1,16 @@
 //! The laboratory's commands: their arguments, and what they print.
 
 use std::io::{Write, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use capstan_lab::{
-    Conversion, DataSet, DataSetError, DataSetWatch, DriveModel, GridError, HEADS, HostModel, Kind, Load, Options,
-    Shape, Simulation, SimulationError, agreeing, built_in, built_in_host, built_in_names, calibrate, mean_error, page,
-    plot, predict_grid, read_grid, simulate,
+    CompareError, Comparison, Conversion, DataSet, DataSetError, DataSetWatch, DriveModel, ExerciseError, GridError,
+    HEADS, HostModel, Kind, Load, Options, Shape, Simulation, SimulationError, agreeing, built_in, built_in_host,
+    built_in_names, calibrate, compare, mean_error, median_error, page, plot, predict_grid, read_grid, simulate,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
@@ -64,6 +65,15 @@ pub(crate) enum Lab {
         after_help = "Examples:\n  capstan lab create-data --preset small --files 200000 /srv/small\n  capstan lab create-data --preset typical --bytes 40G --ratio 3 /srv/typical\n  capstan lab create-data --preset small --files 200000 /srv/small --check"
     )]
     CreateData(CreateData),
+    /// Hold the models against this machine: 48 configurations of its own virtual drives, predicted and measured
+    #[command(
+        after_help = "Example:\n  capstan lab compare --folder /srv/scratch\n\nIt takes six minutes, and up to 2 GB of the folder while it runs."
+    )]
+    Compare {
+        /// Where cartridges are made and removed
+        #[arg(long, value_name = "DIR")]
+        folder: PathBuf,
+    },
     /// Predict a table of jobs, row by row, for any drive that has a model
     #[command(
         after_help = "Example:\n  capstan lab characterize --grid table.csv > predicted.csv\n\nThe table has the columns drive,data_buffers,buffer_size,encrypted,file_size,compression_ratio and, where it was measured, mb_per_s."
@@ -309,6 +319,7 @@ pub(crate) fn models(cli: &Cli) -> Result<ExitCode, Failure> {
 pub(crate) fn lab(cli: &Cli, args: &Lab) -> Result<ExitCode, Failure> {
     match args {
         Lab::CreateData(args) => create_data(cli, args),
+        Lab::Compare { folder } => comparison(cli, folder),
         Lab::Characterize(args) => characterize(cli, args),
         Lab::Published => {
             let text = page().map_err(|error| Failure::Other(error.to_string()))?;
@@ -364,6 +375,60 @@ fn create_data(cli: &Cli, args: &CreateData) -> Result<ExitCode, Failure> {
         display.say(&format!("{files} files, {bytes} {done} in {time}, {a_minute} files a minute"));
     }
     if differing.is_empty() { Ok(ExitCode::SUCCESS) } else { Ok(ExitCode::from(DONE_WITH_PROBLEMS)) }
+}
+
+fn comparison(cli: &Cli, folder: &Path) -> Result<ExitCode, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    stop_on_interrupt(&stop);
+    let display = Display::new(cli);
+    let mut tell = |one: &Comparison| {
+        let (predicted, measured) = (one.predicted_mb_per_s, one.measured_mb_per_s);
+        display.say(&format!("{}: predicted {predicted:.1} MB/s, measured {measured:.1}", one.what));
+    };
+    let all = compare(folder, &stop, &mut tell).map_err(|error| match error {
+        CompareError::Exercise(ExerciseError::Stopped) => Failure::Stopped(error.to_string()),
+        other => Failure::Other(other.to_string()),
+    })?;
+    let median =
+        |paced: Option<bool>| median_error(all.iter().filter(|one| paced.is_none_or(|paced| one.paced == paced)));
+    let mut out = stdout().lock();
+    if cli.json {
+        let rows: Vec<_> = all
+            .iter()
+            .map(|one| {
+                json!({
+                    "what": one.what,
+                    "paced": one.paced,
+                    "predicted_mb_per_s": one.predicted_mb_per_s,
+                    "measured_mb_per_s": one.measured_mb_per_s,
+                    "error": one.error(),
+                })
+            })
+            .collect();
+        writeln!(out, "{}", json!({"median_error": median(None), "rows": rows})).map_err(Failure::output)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["configuration", ">predicted MB/s", ">measured MB/s", ">error %"]);
+    for one in &all {
+        table.row(vec![
+            one.what.clone(),
+            format!("{:.1}", one.predicted_mb_per_s),
+            format!("{:.1}", one.measured_mb_per_s),
+            format!("{:+.1}", one.error() * 100.0),
+        ]);
+    }
+    table.print(&mut out).map_err(Failure::output)?;
+    let share = |paced| median(paced) * 100.0;
+    writeln!(
+        out,
+        "median error {:.1} % over {} configurations: paced {:.1} %, not paced {:.1} %",
+        share(None),
+        all.len(),
+        share(Some(true)),
+        share(Some(false))
+    )
+    .map_err(Failure::output)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn host(name: &str) -> Result<HostModel, Failure> {

@@ -14,7 +14,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod compare;
 mod data_set;
+mod exercise;
 mod grid;
 mod load;
 mod pipeline;
@@ -24,7 +26,9 @@ mod simulation;
 
 // The words of the models that this room speaks in, so that a door needs no other room.
 pub use capstan_tape::model::{Conversion, DriveModel, ModelError, Totals, built_in, built_in_names};
+pub use compare::{CompareError, Comparison, compare, median_error};
 pub use data_set::{DataSet, DataSetError, DataSetWatch, Kind, Shape};
+pub use exercise::{Exercise, ExerciseError, Exercised, exercise};
 pub use grid::{Cell, GridError, HEADS, agreeing, calibrate, mean_error, predict_grid, read_grid};
 pub use load::{Load, LoadError, Step};
 pub use pipeline::{Bottleneck, HostModel, Job, Prediction};
