@@ -7,7 +7,7 @@ use super::simulation::{Sample, Simulation};
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 64.0;
 /// Room for the labels at the ends of the lines.
-const RIGHT: f64 = 96.0;
+const RIGHT: f64 = 136.0;
 const RATES_TOP: f64 = 56.0;
 const RATES_HEIGHT: f64 = 240.0;
 const BUFFER_TOP: f64 = 352.0;
