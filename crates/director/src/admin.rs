@@ -1,6 +1,7 @@
 //! Volumes, pools, retention: what an operator does between backups.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use capstan_catalog::{
     Catalog, Extent, LostCopy, Object, ObjectFilter, ObjectStatus, Pool, ScratchFeed, Volume, VolumeState,
@@ -50,10 +51,12 @@ impl Site {
         capacity_bytes: Option<u64>,
         loss: Loss,
     ) -> Result<Overwritten, DirectorError> {
-        let writer = self.writer_lock();
+        // A backup that waits for a volume must be able to get one, at once: while it runs, volumes that hold nothing can be
+        // labelled.
+        let writer =
+            if self.holds_nothing(volser)? { self.writer_lock_within(Duration::ZERO) } else { self.writer_lock() };
         let desk = Desk::new(self);
         let _volumes = desk.volumes_lock()?;
-        // A backup that waits for a volume must be able to get one: while it runs, volumes that hold nothing can be labelled.
         let _writer = match writer {
             Err(DirectorError::Busy { .. }) if self.holds_nothing(volser)? => None,
             other => Some(other?),

@@ -159,6 +159,10 @@ impl Site {
     /// Takes the writer's place, or says who has kept it. A command that only notes something gives it up within moments, and is waited
     /// for: a nightly backup must not fail because a pool was added in that second.
     pub fn writer_lock(&self) -> Result<WriterLock, DirectorError> {
+        self.writer_lock_within(WRITER_WAIT)
+    }
+
+    pub(crate) fn writer_lock_within(&self, wait: Duration) -> Result<WriterLock, DirectorError> {
         let path = self.dir.join("writer.lock");
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
@@ -167,7 +171,7 @@ impl Site {
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
-                Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < WRITER_WAIT => {
+                Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < wait => {
                     std::thread::sleep(WRITER_LOOKS);
                 }
                 Err(rustix::io::Errno::WOULDBLOCK) => {
