@@ -158,10 +158,16 @@ fn parse_mb(text: &str) -> Result<f64, String> {
     digits.parse::<f64>().map(|value| value * scale).map_err(|error| format!("{text}: {error}"))
 }
 
+/// Reads a file that a person named; whatever is wrong with it is told with its name.
+fn read<T, E: std::fmt::Display>(path: &Path, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<T, Failure> {
+    let wrong = |reason: &dyn std::fmt::Display| Failure::Usage(format!("{}: {reason}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
+    parse(&text).map_err(|error| wrong(&error))
+}
+
 fn model(name: &str) -> Result<DriveModel, Failure> {
     if name.ends_with(".toml") {
-        let text = std::fs::read_to_string(name).map_err(|error| Failure::Usage(format!("{name}: {error}")))?;
-        return DriveModel::from_toml(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")));
+        return read(Path::new(name), DriveModel::from_toml);
     }
     built_in(name).map_err(|error| Failure::Usage(format!("{error}. A file of your own ends with .toml")))
 }
@@ -169,11 +175,7 @@ fn model(name: &str) -> Result<DriveModel, Failure> {
 pub(crate) fn simulation(cli: &Cli, args: &Simulate) -> Result<ExitCode, Failure> {
     let drive = model(&args.drive)?;
     let load = match (&args.trace, args.files) {
-        (Some(path), _) => {
-            let text = std::fs::read_to_string(path);
-            let text = text.map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
-            Load::from_csv(&text).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?
-        }
+        (Some(path), _) => read(path, Load::from_csv)?,
         (None, Some((count, mb))) => Load::Files { count, mb, mb_per_s: args.rate, syncs: args.sync },
         (None, None) => return Err(Failure::Usage("name a --trace or --files".to_owned())),
     };
@@ -433,8 +435,7 @@ fn comparison(cli: &Cli, folder: &Path) -> Result<ExitCode, Failure> {
 
 fn host(name: &str) -> Result<HostModel, Failure> {
     if name.ends_with(".toml") {
-        let text = std::fs::read_to_string(name).map_err(|error| Failure::Usage(format!("{name}: {error}")))?;
-        return HostModel::from_toml(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")));
+        return read(Path::new(name), HostModel::from_toml);
     }
     let unknown = || {
         Failure::Usage(format!("no host is named {name}; there are lto4 and t10000a, and files that end with .toml"))
@@ -444,9 +445,7 @@ fn host(name: &str) -> Result<HostModel, Failure> {
 
 fn characterize(cli: &Cli, args: &Characterize) -> Result<ExitCode, Failure> {
     let told = |error: GridError| Failure::Usage(format!("{}: {error}", args.grid.display()));
-    let text = std::fs::read_to_string(&args.grid);
-    let text = text.map_err(|error| Failure::Usage(format!("{}: {error}", args.grid.display())))?;
-    let cells = read_grid(&text).map_err(told)?;
+    let cells = read(&args.grid, read_grid)?;
     let mut host = host(&args.host)?;
     if args.calibrate {
         // Where a table contradicts itself, its rows say nothing of the host.

@@ -111,7 +111,23 @@ impl Prediction {
 impl HostModel {
     /// Reads a host from the text of its file.
     pub fn from_toml(text: &str) -> Result<Self, ModelError> {
-        toml::from_str(text).map_err(|error| ModelError::Unreadable { reason: error.to_string() })
+        let host: Self = toml::from_str(text).map_err(|error| ModelError::Unreadable { reason: error.to_string() })?;
+        let figures = [
+            ("open_s", host.open_s),
+            ("request_s", host.request_s),
+            ("window_kb", host.window_kb),
+            ("stream_mb_per_s", host.stream_mb_per_s),
+            ("border_s", host.border_s),
+            ("cycle_s", host.cycle_s),
+            ("copy_mb_per_s", host.copy_mb_per_s),
+            ("steadiness", host.steadiness),
+        ];
+        match figures.into_iter().find(|(_, value)| !value.is_finite() || *value <= 0.0) {
+            None => Ok(host),
+            Some((figure, value)) => {
+                Err(ModelError::Figure { model: host.name, figure, value: value.to_string(), must: "more than 0" })
+            }
+        }
     }
 
     /// What it gives of files of that length, in buffers of that length, MB/s.

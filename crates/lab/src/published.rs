@@ -134,8 +134,8 @@ fn grids(page: &mut Page) -> Result<(), GridError> {
     }
     page.text.push('\n');
     page.say(
-        "The cycle comes out as the 30 ms that the paper reads from its own tables, on both hosts, and so does the request: 1.9 ms is a seek of\n\
-         the disks of that time. What the paper advises follows, and is not typed in: so many\n\
+        "The cycle comes out as the 30 ms that the paper reads from its own tables, on both hosts, and a further\n\
+         request costs 1.9 ms on both. What the paper advises follows, and is not typed in: so many\n\
          buffers are needed for three quarters of what any number of them gives.",
     );
     let need = |buffer_bytes: u64| -> Result<u32, GridError> {

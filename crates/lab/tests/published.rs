@@ -29,6 +29,12 @@ fn the_page_is_what_the_models_say() {
 }
 
 #[test]
+fn a_host_that_cannot_be_is_refused_with_its_figure() {
+    let told = HostModel::from_toml(&START.replace("cycle_s = 0.03", "cycle_s = 0")).unwrap_err().to_string();
+    assert_eq!(told, "start: cycle_s is 0, and must be more than 0");
+}
+
+#[test]
 fn a_table_that_cannot_be_is_refused_with_its_line() {
     let head = "drive,data_buffers,buffer_size,encrypted,file_size,compression_ratio\n";
     let told = |row: &str| {

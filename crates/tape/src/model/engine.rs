@@ -251,7 +251,7 @@ impl Engine {
     fn sync_sparsely(&mut self, accelerator: &Accelerator, file_mb: f64) {
         self.drain_moving();
         // Pad on the sparse wraps takes no capacity: they are written over.
-        self.pass(accelerator.pad_s.value, true);
+        self.pass(accelerator.pad_s.value);
         self.gathered_mb += file_mb / self.ratio;
         let room_mb = self.model.buffer_mb.value * accelerator.gathered_share.value;
         if self.gathered_mb >= room_mb {
@@ -263,7 +263,7 @@ impl Engine {
     fn settle_gathered(&mut self) {
         self.go_back();
         self.wait_for_tape();
-        self.pass(self.gathered_mb / self.model.native_mb_per_s.value, true);
+        self.pass(self.gathered_mb / self.model.native_mb_per_s.value);
         self.gathered_mb = 0.0;
     }
 
@@ -281,7 +281,7 @@ impl Engine {
 
     fn sync_virtually(&mut self, virtual_backhitch: &VirtualBackhitch) {
         self.drain_moving();
-        self.pass(virtual_backhitch.sync_s.value, true);
+        self.pass(virtual_backhitch.sync_s.value);
     }
 
     /// Drains the buffer and leaves the tape moving.
@@ -296,15 +296,13 @@ impl Engine {
 
     fn pad(&mut self, seconds: f64) {
         self.totals.pad_mb += self.speed * seconds;
-        self.pass(seconds, true);
+        self.pass(seconds);
     }
 
-    /// Time in which nothing goes in or out of the buffer.
-    fn pass(&mut self, seconds: f64, streaming: bool) {
+    /// Time in which the tape moves and nothing goes in or out of the buffer.
+    fn pass(&mut self, seconds: f64) {
         self.totals.elapsed_s += seconds;
-        if streaming {
-            self.totals.streaming_s += seconds;
-        }
+        self.totals.streaming_s += seconds;
     }
 
     fn wait_for_tape(&mut self) {
