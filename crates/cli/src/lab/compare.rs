@@ -1,0 +1,69 @@
+//! `capstan lab compare`.
+
+use std::io::{Write, stdout};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use capstan_lab::{CompareError, Comparison, ExerciseError, compare, median_error};
+use serde_json::json;
+
+use crate::args::Cli;
+use crate::failure::Failure;
+use crate::progress::{Display, stop_on_interrupt};
+use crate::table::Table;
+
+pub(super) fn comparison(cli: &Cli, folder: &Path) -> Result<ExitCode, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    stop_on_interrupt(&stop);
+    let display = Display::new(cli);
+    let mut tell = |one: &Comparison| {
+        let (predicted, measured) = (one.predicted_mb_per_s, one.measured_mb_per_s);
+        display.say(&format!("{}: predicted {predicted:.1} MB/s, measured {measured:.1}", one.what));
+    };
+    let all = compare(folder, &stop, &mut tell).map_err(|error| match error {
+        CompareError::Exercise(ExerciseError::Stopped) => Failure::Stopped(error.to_string()),
+        other => Failure::Other(other.to_string()),
+    })?;
+    let median =
+        |paced: Option<bool>| median_error(all.iter().filter(|one| paced.is_none_or(|paced| one.paced == paced)));
+    let mut out = stdout().lock();
+    if cli.json {
+        let rows: Vec<_> = all
+            .iter()
+            .map(|one| {
+                json!({
+                    "what": one.what,
+                    "paced": one.paced,
+                    "predicted_mb_per_s": one.predicted_mb_per_s,
+                    "measured_mb_per_s": one.measured_mb_per_s,
+                    "error": one.error(),
+                })
+            })
+            .collect();
+        writeln!(out, "{}", json!({"median_error": median(None), "rows": rows})).map_err(Failure::output)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["configuration", ">predicted MB/s", ">measured MB/s", ">error %"]);
+    for one in &all {
+        table.row(vec![
+            one.what.clone(),
+            format!("{:.1}", one.predicted_mb_per_s),
+            format!("{:.1}", one.measured_mb_per_s),
+            format!("{:+.1}", one.error() * 100.0),
+        ]);
+    }
+    table.print(&mut out).map_err(Failure::output)?;
+    let share = |paced| median(paced) * 100.0;
+    writeln!(
+        out,
+        "median error {:.1} % over {} configurations: paced {:.1} %, not paced {:.1} %",
+        share(None),
+        all.len(),
+        share(Some(true)),
+        share(Some(false))
+    )
+    .map_err(Failure::output)?;
+    Ok(ExitCode::SUCCESS)
+}
