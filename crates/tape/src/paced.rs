@@ -80,11 +80,19 @@ pub struct Paced<D, C> {
 }
 
 impl<D: Drive, C: PaceClock> Paced<D, C> {
-    /// The drive inside, as fast as this model. Blocks come as they go to the tape: nothing is compressed any more.
+    /// The drive inside, as fast as this model. Blocks come as they go to the tape: nothing is compressed any more, unless it is
+    /// [told so](Self::compressing).
     pub fn new(drive: D, model: DriveModel, clock: C) -> Self {
         let engine = Engine::new(&model, 1.0).accelerated(true);
         let (pending_mb, unsynced_mb, read_until_s) = (0.0, 0.0, 0.0);
         Self { drive, model, clock, engine, pending_mb, unsynced_mb, read_until_s, meter: PaceMeter::default() }
+    }
+
+    /// The same, with data that compress: bytes of the host for each byte on the tape.
+    #[must_use]
+    pub fn compressing(self, ratio: f64) -> Self {
+        let engine = Engine::new(&self.model, ratio).accelerated(true);
+        Self { engine, ..self }
     }
 
     /// What it does from now on, also when the drive is somebody else's.
