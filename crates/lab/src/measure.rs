@@ -35,7 +35,8 @@ impl Spread {
     pub fn of_rounds(mut rounds: Vec<f64>) -> Option<Self> {
         rounds.sort_by(f64::total_cmp);
         let (low, high) = (*rounds.first()?, *rounds.last()?);
-        Some(Self { low, median: rounds[rounds.len() / 2], high })
+        let median = (rounds[(rounds.len() - 1) / 2] + rounds[rounds.len() / 2]) / 2.0;
+        Some(Self { low, median, high })
     }
 
     /// Something that does not spread.

@@ -232,6 +232,21 @@ pub struct DriveRate {
     pub backhitches: Option<u64>,
 }
 
+/// What a drive took, in all ways.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DriveRates {
+    /// Where its cartridges lay.
+    pub place: PathBuf,
+    /// Whose time it took; none for as fast as the disk is.
+    pub model: Option<String>,
+    /// Its cipher.
+    pub encryption: Option<String>,
+    /// MB between two syncs.
+    pub sync_mb: Option<f64>,
+    /// In each way.
+    pub rates: Vec<DriveRate>,
+}
+
 /// Exercises a drive with each kind of data and each block, in rounds; `tell` hears of each when it is done.
 pub fn measure_drive(
     medium: &ExerciseMedium,
@@ -240,7 +255,7 @@ pub fn measure_drive(
     what: &Exercise,
     stop: &AtomicBool,
     tell: &mut dyn FnMut(&DriveRate),
-) -> Result<Vec<DriveRate>, ExerciseError> {
+) -> Result<DriveRates, ExerciseError> {
     if rounds == 0 {
         return Err(ExerciseError::Option { what: "there is at least one round" });
     }
@@ -267,7 +282,14 @@ pub fn measure_drive(
         tell(&rate);
         rates.push(rate);
     }
-    Ok(rates)
+    let (ExerciseMedium::New { folder: place } | ExerciseMedium::Blank { cartridge: place }) = medium;
+    Ok(DriveRates {
+        place: place.clone(),
+        model: what.pace.as_ref().map(|model| model.name.clone()),
+        encryption: what.encryption.map(|algorithm| algorithm.name().to_owned()),
+        sync_mb: what.sync_mb,
+        rates,
+    })
 }
 
 /// What a drive is exercised on.
@@ -345,7 +367,7 @@ mod tests {
         let mut told = 0;
         let mut tell = |_: &DriveRate| told += 1;
         let what = what(native * 2.0, Some(model));
-        let rates = measure_drive(&medium, &each, 1, &what, &AtomicBool::new(false), &mut tell).unwrap();
+        let rates = measure_drive(&medium, &each, 1, &what, &AtomicBool::new(false), &mut tell).unwrap().rates;
         assert_eq!(told, 2);
         let times = rates[1].mb_per_s.median / rates[0].mb_per_s.median;
         assert!((1.5..2.5).contains(&times), "2:1 data went {times} times as fast: {rates:?}");
