@@ -1,5 +1,6 @@
 //! The laboratory's commands: their arguments, and what they print.
 
+mod advise;
 mod characterize;
 mod compare;
 mod create_data;
@@ -17,6 +18,7 @@ pub(crate) use simulate::{Simulate, models, simulation};
 
 use crate::args::Cli;
 use crate::failure::Failure;
+use advise::{Advise, advise};
 use characterize::{Characterize, characterize};
 use compare::comparison;
 use create_data::{CreateData, create_data};
@@ -47,6 +49,11 @@ pub(crate) enum Lab {
     /// Measure what a disk gives as a file library: written, read, and both at once
     #[command(after_help = "Example:\n  capstan lab staging --folder /srv/staging --writers 1,2,4,8 --depot 1G")]
     Staging(StageDisk),
+    /// Say what each configuration would give at this site, where it is narrowest, and what to change
+    #[command(
+        after_help = "Examples:\n  capstan lab advise /srv --measure\n  capstan lab advise /srv --drive LTO-8 --window 8h --data 40T\n  capstan lab advise /srv --drive LTO-5 --try --all"
+    )]
+    Advise(Advise),
     /// Hold the models against this machine: 48 configurations of its own virtual drives, predicted and measured
     #[command(
         after_help = "Example:\n  capstan lab compare --folder /srv/scratch\n\nIt takes six minutes, and up to 2 GB of the folder while it runs."
@@ -87,6 +94,7 @@ pub(crate) fn lab(cli: &Cli, args: &Lab) -> Result<ExitCode, Failure> {
         Lab::Null(args) => null(cli, args),
         Lab::Drive(args) => drive(cli, args),
         Lab::Staging(args) => staging(cli, args),
+        Lab::Advise(args) => advise(cli, args),
         Lab::Compare { folder } => comparison(cli, folder),
         Lab::Characterize(args) => characterize(cli, args),
         Lab::Published => {

@@ -58,6 +58,12 @@ pub(crate) fn processor_s() -> f64 {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32).as_secs_f64()
 }
 
+/// The device that a path lies on; 0 if that cannot be known.
+pub(crate) fn device_of(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(path).map_or(0, |metadata| metadata.dev())
+}
+
 /// Processors that this process may run on.
 pub(crate) fn processors() -> u32 {
     std::thread::available_parallelism().map_or(1, |count| count.get() as u32)

@@ -20,7 +20,7 @@ use crate::secrets::state_dir;
 use crate::units;
 
 pub(super) use drive::{Drive, drive};
-pub(super) use null::{Null, null};
+pub(super) use null::{Null, failed, null};
 pub(super) use read::{Read, read};
 pub(super) use staging::{StageDisk, staging};
 

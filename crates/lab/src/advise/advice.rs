@@ -179,15 +179,18 @@ pub struct Advice {
     pub staged: Option<(Setting, Forecast)>,
     /// What each drive that has a model would make of it, direct, everything else as advised.
     pub drives: Vec<Fit>,
-    /// The slowest drive that would not be what holds it up and would not go back all the time.
+    /// Of the drives that give what is needed, or as much as any, the one whose tape moves most of the time.
     pub fitting: Option<String>,
+    /// The source and the virtual drive on two disks, everything else as advised, where they share one.
+    pub apart: Option<Forecast>,
 }
 
 /// More is better; of what gives the same, the tape that goes back less, then what is on tape sooner.
 fn better(one: &Forecast, other: &Forecast) -> bool {
     let rate = |forecast: &Forecast| forecast.mb_per_s.median;
     if rate(one) > rate(other) * (1.0 + WORTHWHILE) {
-        return true;
+        // Not if it may as well be less: what rounds differ by is no gain.
+        return one.mb_per_s.low >= other.mb_per_s.low;
     }
     if rate(one) < rate(other) / (1.0 + WORTHWHILE) {
         return false;
@@ -200,8 +203,13 @@ fn better(one: &Forecast, other: &Forecast) -> bool {
 }
 
 /// Looks for the setting that gives most from `current` on, one thing at a time until nothing helps any more, with at most a quarter of
-/// the memory for the pool.
-pub fn advise(figures: &SiteFigures, current: &Setting, memory_bytes: u64) -> Result<Advice, AdviseError> {
+/// the memory for the pool. Which drive fits hangs on what is needed, MB/s of the source.
+pub fn advise(
+    figures: &SiteFigures,
+    current: &Setting,
+    memory_bytes: u64,
+    needed_mb_per_s: Option<f64>,
+) -> Result<Advice, AdviseError> {
     let first = figures.forecast(current)?;
     let mut neighbours = Vec::new();
     for lever in Lever::ALL {
@@ -228,7 +236,9 @@ pub fn advise(figures: &SiteFigures, current: &Setting, memory_bytes: u64) -> Re
         }
     }
     let drives = fits(figures, &direct)?;
-    let fitting = fitting(&drives);
+    let fitting = fitting(&drives, needed_mb_per_s);
+    let to_disk = setting.drive == TapeDrive::Virtual && setting.route == Route::Direct;
+    let apart = (to_disk && figures.shares_disk()).then(|| figures.on_two_disks().forecast(&setting)).transpose()?;
     Ok(Advice {
         current: (current.clone(), first),
         changes,
@@ -238,6 +248,7 @@ pub fn advise(figures: &SiteFigures, current: &Setting, memory_bytes: u64) -> Re
         staged,
         drives,
         fitting,
+        apart,
     })
 }
 
@@ -281,14 +292,15 @@ fn fits(figures: &SiteFigures, setting: &Setting) -> Result<Vec<Fit>, AdviseErro
     Ok(fits)
 }
 
-/// Of the drives that give as much as any, the one that goes back least, and of those the one that streams most of its time: the
-/// slowest that is fast enough.
-fn fitting(drives: &[Fit]) -> Option<String> {
+/// Of the drives that give what is needed, or, if none does or nothing is said of it, as much as any, the one whose tape moves most
+/// of the time: the slowest that is fast enough.
+fn fitting(drives: &[Fit], needed_mb_per_s: Option<f64>) -> Option<String> {
     let rate = |fit: &Fit| fit.forecast.mb_per_s.median;
-    let most = drives.iter().map(rate).fold(0.0, f64::max);
-    let enough = drives.iter().filter(|fit| rate(fit) >= most * (1.0 - WORTHWHILE));
+    let most = drives.iter().map(rate).fold(0.0, f64::max) * (1.0 - WORTHWHILE);
+    let enough = needed_mb_per_s.map_or(most, |needed| needed.min(most));
     let streaming = |fit: &&Fit| fit.forecast.streaming_share.unwrap_or_default();
-    enough.max_by(|one, other| streaming(one).total_cmp(&streaming(other))).map(|fit| fit.drive.clone())
+    let fast = drives.iter().filter(|fit| rate(fit) >= enough);
+    fast.max_by(|one, other| streaming(one).total_cmp(&streaming(other))).map(|fit| fit.drive.clone())
 }
 
 impl Advice {

@@ -126,6 +126,32 @@ impl SiteFigures {
         }
     }
 
+    /// Whether the source and the virtual drive share one disk, and the source is read from it.
+    pub(super) fn shares_disk(&self) -> bool {
+        let device = self.drive.as_ref().map_or(0, |drive| drive.device);
+        self.path.cache == Cache::Cold && device != 0 && device == self.path.device
+    }
+
+    /// The same site, with the virtual drive on a disk of its own.
+    #[must_use]
+    pub(super) fn on_two_disks(&self) -> Self {
+        let mut apart = self.clone();
+        if let Some(drive) = &mut apart.drive {
+            drive.device = 0;
+        }
+        apart
+    }
+
+    /// What the source's disk gives when nothing else wants it.
+    pub(super) fn source_disk(&self, block_len: usize) -> Spread {
+        let most = self.connections().into_iter().max().unwrap_or(1);
+        let path = self.source(most, block_len);
+        let bare = self.readers.as_ref().and_then(|readers| {
+            readers.rates.iter().map(|rate| rate.mb_per_s).max_by(|one, other| one.median.total_cmp(&other.median))
+        });
+        bare.filter(|bare| bare.median > path.median).unwrap_or(path)
+    }
+
     /// Seconds of processors for each MB on its way to a drive.
     pub(super) fn path_cpu(&self, level: i32, block_len: usize, connections: u32) -> f64 {
         let points = self.rates_of(level, block_len).into_iter();
@@ -133,10 +159,14 @@ impl SiteFigures {
         interpolate(points.collect(), f64::from(connections).log2())
     }
 
-    /// The share of all processors that a measurement of this level has had at most, if they held it up; else all of them.
-    pub(super) fn usable(&self, level: i32, block_len: usize) -> f64 {
-        let used = self.rates_of(level, block_len).into_iter().map(|rate| self.used(rate)).fold(0.0, f64::max);
-        if used > SATURATED { used.min(1.0) } else { 1.0 }
+    /// The share of all processors that can be had: what the measurement of this level had that used them most, if they held it
+    /// up, with the spread of its rounds; else all of them.
+    pub(super) fn usable(&self, level: i32, block_len: usize) -> Spread {
+        let rates = self.rates_of(level, block_len);
+        let busiest = rates.into_iter().max_by(|one, other| self.used(one).total_cmp(&self.used(other)));
+        let Some(busiest) = busiest.filter(|rate| self.used(rate) > SATURATED) else { return Spread::exactly(1.0) };
+        let (used, rounds) = (self.used(busiest).min(1.0), busiest.mb_per_s);
+        rounds.map(|rate| used * rate / rounds.median)
     }
 
     /// Bytes read for each byte stored.

@@ -26,6 +26,8 @@ pub enum Part {
     Buffers,
     /// The disk that data stay on until they go to tape.
     Staging,
+    /// The disk that both the source and the virtual drive lie on.
+    Disk,
     /// The drive; a virtual one is a disk.
     Drive,
 }
@@ -39,6 +41,7 @@ impl Part {
             Self::Processor => "processor",
             Self::Buffers => "buffers",
             Self::Staging => "staging",
+            Self::Disk => "disk",
             Self::Drive => "drive",
         }
     }
@@ -106,6 +109,8 @@ pub struct Forecast {
     pub drive_busy_s: f64,
     /// Seconds until all of it is on tape.
     pub on_tape_s: f64,
+    /// MB that lie on the staging disk at most.
+    pub staging_mb: f64,
 }
 
 /// A forecast with one of the three figures of each part.
@@ -116,6 +121,7 @@ struct Case {
     tape: Option<Streamed>,
     drive_busy_s: f64,
     on_tape_s: f64,
+    staging_mb: f64,
 }
 
 type Pick = fn(&Spread) -> f64;
@@ -160,6 +166,7 @@ impl SiteFigures {
             source_busy_s: self.source_mb / median.mb_per_s.max(1e-9),
             drive_busy_s: median.drive_busy_s,
             on_tape_s: median.on_tape_s,
+            staging_mb: median.staging_mb,
         })
     }
 
@@ -179,7 +186,7 @@ impl SiteFigures {
         if let Some((_, cpu_of_drive)) = self.virtual_drive(block_len) {
             cpu += f64::from(copies) * cpu_of_drive / ratio;
         }
-        let processors = f64::from(self.path.processors) * self.usable(compression_level, block_len);
+        let processors = f64::from(self.path.processors) * pick(&self.usable(compression_level, block_len));
         let mut parts = vec![(Part::Source, pick(&self.source(connections, block_len)))];
         if let Some(network) = &self.network {
             parts.push((Part::Network, pick(network)));
@@ -228,9 +235,14 @@ impl SiteFigures {
         let taken = pick(&drive) * self.share_of_writer(setting.copies) * incoming.ratio;
         let mut parts = incoming.parts;
         parts.push((Part::Drive, taken));
+        if self.shares_disk() {
+            // Time of the disk for each MB: to read it, and to write what it becomes.
+            let disk = pick(&self.source_disk(setting.block_len));
+            parts.push((Part::Disk, 1.0 / (1.0 / disk.max(1e-9) + 1.0 / taken.max(1e-9))));
+        }
         let (bottleneck, mb_per_s) = least(&parts);
         let seconds = self.source_mb / mb_per_s.max(1e-9);
-        Ok(Case { mb_per_s, bottleneck, parts, tape: None, drive_busy_s: seconds, on_tape_s: seconds })
+        Ok(Case { mb_per_s, bottleneck, parts, tape: None, drive_busy_s: seconds, on_tape_s: seconds, staging_mb: 0.0 })
     }
 
     fn to_tape(&self, setting: &Setting, incoming: &Incoming, model: &DriveModel) -> Result<Case, AdviseError> {
@@ -253,7 +265,15 @@ impl SiteFigures {
             }
         }
         let seconds = self.source_mb / mb_per_s.max(1e-9);
-        Ok(Case { mb_per_s, bottleneck, parts, tape: Some(streamed), drive_busy_s: seconds, on_tape_s: seconds })
+        Ok(Case {
+            mb_per_s,
+            bottleneck,
+            parts,
+            tape: Some(streamed),
+            drive_busy_s: seconds,
+            on_tape_s: seconds,
+            staging_mb: 0.0,
+        })
     }
 
     /// To the disk, and from the disk to the drive, depot by depot. While there is more than one depot the two go on beside each
@@ -312,6 +332,9 @@ impl SiteFigures {
             let streaming_s = streamed.streaming_s / streamed.seconds.max(1e-9) * drive_busy_s;
             Streamed { mb: stored_mb, seconds: drive_busy_s, backhitches, streaming_s }
         });
-        Ok(Case { mb_per_s, bottleneck, parts, tape, drive_busy_s, on_tape_s })
+        // What has come by the time that the source is read, less what has gone by then; a depot fills while another is copied.
+        let gone = (stored_mb * mb_per_s / ratio).min(stored_mb * copied) / (mb_per_s / ratio).max(1e-9);
+        let staging_mb = (stored_mb - gone).max(2.0 * depot_mb).min(stored_mb);
+        Ok(Case { mb_per_s, bottleneck, parts, tape, drive_busy_s, on_tape_s, staging_mb })
     }
 }

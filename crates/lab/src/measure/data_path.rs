@@ -27,7 +27,7 @@ use capstan_tape::{
 use serde::{Deserialize, Serialize};
 
 use super::source::{Cache, drop_caches_of_tree};
-use super::{Scratch, Spread, processor_s, processors};
+use super::{Scratch, Spread, device_of, processor_s, processors};
 
 /// More than a run writes: a virtual cartridge takes no more than what is on it.
 const CAPACITY_BYTES: u64 = 1 << 44;
@@ -448,6 +448,9 @@ pub struct PathRate {
 pub struct PathRates {
     /// The source.
     pub source: PathBuf,
+    /// The device that it lies on; 0 if that is not known.
+    #[serde(default)]
+    pub device: u64,
     /// Where it was found.
     pub cache: Cache,
     /// Processors that there were.
@@ -479,6 +482,7 @@ pub fn measure_path(
     }
     let mut found = PathRates {
         source: what.source.clone(),
+        device: device_of(&what.source),
         cache: what.cache,
         processors: processors(),
         slow: what.slow,

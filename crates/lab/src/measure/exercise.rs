@@ -15,7 +15,7 @@ use capstan_tape::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Scratch, Spread, processor_s};
+use super::{Scratch, Spread, device_of, processor_s};
 use crate::data_set::Filler;
 
 /// What is written.
@@ -237,6 +237,9 @@ pub struct DriveRate {
 pub struct DriveRates {
     /// Where its cartridges lay.
     pub place: PathBuf,
+    /// The device that they lay on; 0 if that is not known.
+    #[serde(default)]
+    pub device: u64,
     /// Whose time it took; none for as fast as the disk is.
     pub model: Option<String>,
     /// Its cipher.
@@ -285,6 +288,7 @@ pub fn measure_drive(
     let (ExerciseMedium::New { folder: place } | ExerciseMedium::Blank { cartridge: place }) = medium;
     Ok(DriveRates {
         place: place.clone(),
+        device: device_of(place),
         model: what.pace.as_ref().map(|model| model.name.clone()),
         encryption: what.encryption.map(|algorithm| algorithm.name().to_owned()),
         sync_mb: what.sync_mb,
