@@ -8,9 +8,8 @@ use super::figures::{AdviseError, SiteFigures};
 use super::stream::{Stream, Streamed};
 use crate::measure::Spread;
 
-/// A pool that is eight times as large must give so much more for the pool to be the bottleneck.
+/// A pool without end must give so much more for the pool to be the bottleneck.
 const POOL_GAIN: f64 = 1.03;
-const POOL_TIMES: f64 = 8.0;
 
 /// A part of the way from files to tape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -256,7 +255,7 @@ impl SiteFigures {
         let (narrowest, least) = least(&parts);
         let mut bottleneck = narrowest;
         if mb_per_s * POOL_GAIN < least {
-            let larger = Stream { pool_mb: stream.pool_mb * POOL_TIMES, ..stream }.steadily();
+            let larger = Stream { pool_mb: f64::INFINITY, ..stream }.steadily();
             if larger.mb_per_s() > streamed.mb_per_s() * POOL_GAIN {
                 bottleneck = Part::Buffers;
                 parts.push((Part::Buffers, mb_per_s));

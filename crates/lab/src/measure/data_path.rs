@@ -7,8 +7,8 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use capstan_format::{
@@ -156,26 +156,35 @@ fn now_ns() -> i64 {
 struct Slowed<'a> {
     connection: Connection,
     slow: SlowSource,
-    /// Bytes that all connections have had.
-    together: &'a AtomicU64,
-    began: Instant,
+    /// When this connection may have more.
+    due: Instant,
+    /// When any connection may have more.
+    together: &'a Mutex<Instant>,
+}
+
+/// Time that a slow source may make up: a sleep is rarely as short as it should be. What it was held up for longer is lost to it, as to
+/// any disk.
+const MAKES_UP: Duration = Duration::from_millis(10);
+
+/// When more may be had, after so many bytes at this rate.
+fn due_after(due: Instant, len: usize, mb_per_s: Option<f64>) -> Instant {
+    let Some(rate) = mb_per_s else { return due };
+    let now = Instant::now();
+    due.max(now.checked_sub(MAKES_UP).unwrap_or(now)) + Duration::from_secs_f64(len as f64 / 1e6 / rate)
 }
 
 impl StreamSink for Slowed<'_> {
     fn space(&mut self) -> Result<&mut [u8], Stopped> {
-        let limits = [
-            (self.slow.mb_per_s, self.together.load(Ordering::Relaxed)),
-            (self.slow.connection_mb_per_s, self.connection.position()),
-        ];
-        for (rate, bytes) in limits {
-            let due = rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(bytes as f64 / 1e6 / rate));
-            std::thread::sleep(due.saturating_sub(self.began.elapsed()));
-        }
+        let together = *self.together.lock().unwrap_or_else(PoisonError::into_inner);
+        std::thread::sleep(self.due.max(together).saturating_duration_since(Instant::now()));
         self.connection.space()
     }
 
     fn advance(&mut self, len: usize) {
-        self.together.fetch_add(len as u64, Ordering::Relaxed);
+        self.due = due_after(self.due, len, self.slow.connection_mb_per_s);
+        let mut together = self.together.lock().unwrap_or_else(PoisonError::into_inner);
+        *together = due_after(*together, len, self.slow.mb_per_s);
+        drop(together);
         self.connection.advance(len);
     }
 
@@ -199,7 +208,7 @@ struct Host {
     copy: u32,
     block_len_max: u32,
     mounts: u32,
-    meter: Arc<std::sync::Mutex<Option<PaceMeter>>>,
+    meter: Arc<Mutex<Option<PaceMeter>>>,
 }
 
 impl Host {
@@ -240,7 +249,7 @@ impl CopyHost for Host {
                     None => Box::new(inner),
                     Some(model) => {
                         let paced = Paced::new(inner, (**model).clone(), WallClock::start());
-                        let mut meter = self.meter.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                        let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
                         meter.get_or_insert(paced.meter());
                         Box::new(paced)
                     }
@@ -383,8 +392,8 @@ pub fn run_data_path(run: &DataPath, stop: &AtomicBool) -> Result<DataPathRun, D
     if progress.bytes() == 0 {
         return Err(DataPathError::Empty { path: run.source.clone() });
     }
-    let meter: &std::sync::Mutex<Option<PaceMeter>> = &meter;
-    let meter = meter.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let meter: &Mutex<Option<PaceMeter>> = &meter;
+    let meter = meter.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(DataPathRun {
         mb,
         stored_mb: count(&meters.stored_bytes) as f64 / 1e6,
@@ -414,9 +423,10 @@ fn feed(run: &DataPath, session: &Session, progress: &Progress) -> Result<(), Da
     let object = object_record(run);
     let id = object.object;
     session.begin_object(object)?;
-    let (together, began) = (AtomicU64::new(0), Instant::now());
+    let began = Instant::now();
+    let together = Mutex::new(began);
     let connection =
-        |number| Slowed { connection: session.connection(id, number), slow: run.slow, together: &together, began };
+        |number| Slowed { connection: session.connection(id, number), slow: run.slow, due: began, together: &together };
     let mut sinks: Vec<Slowed> = (0..run.connections as u16).map(connection).collect();
     let tree = TreeSource::new(std::slice::from_ref(&run.source), &TreeOptions::default())?;
     tree.run(&mut sinks, None, progress)?;
