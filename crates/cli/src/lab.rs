@@ -3,6 +3,7 @@
 mod characterize;
 mod compare;
 mod create_data;
+mod network;
 mod simulate;
 
 use std::io::{Write, stdout};
@@ -19,6 +20,7 @@ use crate::failure::Failure;
 use characterize::{Characterize, characterize};
 use compare::comparison;
 use create_data::{CreateData, create_data};
+use network::{Network, network};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Lab {
@@ -41,6 +43,11 @@ pub(crate) enum Lab {
         after_help = "Example:\n  capstan lab characterize --grid table.csv > predicted.csv\n\nThe table has the columns drive,data_buffers,buffer_size,encrypted,file_size,compression_ratio and, where it was measured, mb_per_s."
     )]
     Characterize(Characterize),
+    /// Measure what the network between two hosts gives: one listens, the other measures
+    #[command(
+        after_help = "Examples:\n  capstan lab network --listen 192.0.2.7:7070\n  capstan lab network --to 192.0.2.7:7070 --connections 1,4,16\n\nWhoever reaches the listener may use the network for a measurement. A port without an address is reached from this machine only."
+    )]
+    Network(Network),
     /// Print the models beside the numbers that were published (docs/MODEL.md)
     #[command(after_help = "Example:\n  capstan lab published > docs/MODEL.md")]
     Published,
@@ -65,6 +72,7 @@ pub(crate) fn lab(cli: &Cli, args: &Lab) -> Result<ExitCode, Failure> {
         Lab::CreateData(args) => create_data(cli, args),
         Lab::Compare { folder } => comparison(cli, folder),
         Lab::Characterize(args) => characterize(cli, args),
+        Lab::Network(args) => network(cli, args),
         Lab::Published => {
             let text = page().map_err(|error| Failure::Other(error.to_string()))?;
             write!(stdout().lock(), "{text}").map_err(Failure::output)?;

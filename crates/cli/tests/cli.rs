@@ -597,6 +597,103 @@ fn drives_take_the_time_of_a_model_if_they_are_told_to() {
 }
 
 #[test]
+fn every_command_of_the_laboratory_has_an_example() {
+    let help = String::from_utf8(capstan(&["lab", "--help"]).output().unwrap().stdout).unwrap();
+    let listed = help.split("Commands:").nth(1).unwrap().split("Options:").next().unwrap();
+    let lines = listed.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names: Vec<_> =
+        lines.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").collect();
+    assert!(names.len() >= 5, "{help}");
+    for name in names {
+        let help = String::from_utf8(capstan(&["lab", name, "--help"]).output().unwrap().stdout).unwrap();
+        assert!(help.contains("Example") && help.contains(&format!("capstan lab {name}")), "{name} has no example");
+    }
+}
+
+/// A listener, and where it says that it listens. Its process ends with it.
+struct Listening(std::process::Child, String);
+
+impl Listening {
+    fn new(more: &[&str]) -> Self {
+        let mut command = capstan(&["lab", "network", "--listen", "0", "--json"]);
+        let mut child = command.args(more).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.as_mut().unwrap()), &mut line).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        Self(child, value["address"].as_str().unwrap().to_owned())
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_network_between_two_processes_is_measured() {
+    let mut listening = Listening::new(&["--once"]);
+    let to = listening.1.clone();
+    let measure = ["lab", "network", "--to", &to, "--connections", "1,2", "--seconds", "0.2"];
+    let output = capstan(&[&measure[..], &["--json"]].concat()).output().unwrap();
+    ended(&output, &measure, 0);
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rates = value["rates"].as_array().unwrap();
+    assert_eq!(rates.len(), 4);
+    assert!(rates.iter().all(|rate| rate["mb_per_s"].as_f64().unwrap() > 1.0), "{value}");
+    assert_eq!((&rates[3]["direction"], &rates[3]["connections"]), (&"receive".into(), &2.into()));
+    assert!(value["round_trip"]["p99_s"].as_f64() >= value["round_trip"]["median_s"].as_f64());
+    assert!(listening.0.wait().unwrap().success());
+    let gone = capstan(&measure).output().unwrap();
+    ended(&gone, &measure, 1);
+    assert!(String::from_utf8_lossy(&gone.stderr).contains("Start `capstan lab network --listen"));
+}
+
+#[test]
+fn a_listener_ends_with_ctrl_c_and_a_measurement_too() {
+    let mut listening = Listening::new(&[]);
+    let to = listening.1.clone();
+    let taken = capstan(&["lab", "network", "--listen", &to]).output().unwrap();
+    ended(&taken, &["--listen"], 1);
+    assert!(String::from_utf8_lossy(&taken.stderr).contains("is in use by another program: name another port"));
+    let long = ["lab", "network", "--to", &to, "--seconds", "60"];
+    let mut measuring = capstan(&long).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    interrupt(&measuring);
+    assert_eq!(measuring.wait().unwrap().code(), Some(130));
+    let table = ["lab", "network", "--to", &to, "--seconds", "0.1", "--connections", "1"];
+    let output = capstan(&table).output().unwrap();
+    ended(&output, &table, 0);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("connections  direction") && text.contains("round trip"), "{text}");
+    interrupt(&listening.0);
+    assert_eq!(listening.0.wait().unwrap().code(), Some(0));
+}
+
+fn interrupt(child: &std::process::Child) {
+    let done = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(done.success());
+}
+
+#[test]
+fn a_network_that_cannot_be_measured_so_ends_with_2() {
+    for (args, word) in [
+        (&["--to", "127.0.0.1:9", "--connections", "0"][..], "1 to 64"),
+        (&["--to", "127.0.0.1:9", "--block", "1G"], "blocks of"),
+        (&["--to", "127.0.0.1:9", "--seconds", "0"], "no time to measure"),
+        (&["--to", "nowhere"], "Write host:port"),
+        (&["--listen", "0", "--to", "127.0.0.1:9"], "cannot be used with"),
+        (&[], "--listen"),
+    ] {
+        let args = [&["lab", "network"], args].concat();
+        let output = capstan(&args).output().unwrap();
+        ended(&output, &args, 2);
+        assert!(String::from_utf8_lossy(&output.stderr).contains(word), "{args:?}");
+    }
+}
+
+#[test]
 fn a_data_set_is_made_checked_and_refused() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path().join("set");

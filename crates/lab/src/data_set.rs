@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use content::{Content, Noise};
+use content::Content;
+pub(crate) use content::Noise;
 
 /// The shape of a data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,6 +19,7 @@ mod data_set;
 mod exercise;
 mod grid;
 mod load;
+mod network;
 mod pipeline;
 mod plot;
 mod published;
@@ -31,6 +32,10 @@ pub use data_set::{DataSet, DataSetError, DataSetWatch, Kind, Shape};
 pub use exercise::{Exercise, ExerciseError, Exercised, exercise};
 pub use grid::{Cell, GridError, HEADS, agreeing, calibrate, mean_error, predict_grid, read_grid};
 pub use load::{Load, LoadError, Step};
+pub use network::{
+    Direction, NetworkError, NetworkEvent, NetworkListener, NetworkMeasurement, NetworkPlan, NetworkRate, NetworkTake,
+    NetworkWatch, RoundTrip, measure_network,
+};
 pub use pipeline::{Bottleneck, HostModel, Job, Prediction};
 pub use plot::plot;
 pub use published::{built_in_host, page};
