@@ -26,7 +26,7 @@ use network::{Network, network};
 pub(crate) enum Lab {
     /// Make a seeded tree of files to measure with
     #[command(
-        after_help = "Examples:\n  capstan lab create-data --preset small --files 200000 /srv/small\n  capstan lab create-data --preset typical --bytes 40G --ratio 3 /srv/typical\n  capstan lab create-data --preset small --files 200000 /srv/small --check"
+        after_help = "Examples:\n  capstan lab create-data --preset small --files 200000 /srv/small\n  capstan lab create-data --preset typical --bytes 40G --ratio 3 /srv/typical\n  capstan lab create-data --sizes 4K-1M --bytes 1G --ratio-per-mb 1-10 --names hostile --folders-per-folder 10 /srv/odd\n  capstan lab create-data --preset small --files 200000 /srv/small --check"
     )]
     CreateData(CreateData),
     /// Hold the models against this machine: 48 configurations of its own virtual drives, predicted and measured

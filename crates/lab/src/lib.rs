@@ -28,7 +28,7 @@ mod simulation;
 // The words of the models that this room speaks in, so that a door needs no other room.
 pub use capstan_tape::model::{Conversion, DriveModel, ModelError, Totals, built_in, built_in_names};
 pub use compare::{CompareError, Comparison, compare, median_error};
-pub use data_set::{DataSet, DataSetError, DataSetWatch, Kind, Shape};
+pub use data_set::{DataSet, DataSetError, DataSetWatch, Kind, Names, Ratio, Shape, Shrunk};
 pub use exercise::{Exercise, ExerciseError, Exercised, exercise};
 pub use grid::{Cell, GridError, HEADS, agreeing, calibrate, mean_error, predict_grid, read_grid};
 pub use load::{Load, LoadError, Step};
