@@ -38,9 +38,9 @@ pub(crate) enum Lab {
         #[arg(long, value_name = "DIR")]
         folder: PathBuf,
     },
-    /// Predict a table of jobs, row by row, for any drive that has a model
+    /// Predict a table of jobs, read or made, row by row, for any drive that has a model
     #[command(
-        after_help = "Example:\n  capstan lab characterize --grid table.csv > predicted.csv\n\nThe table has the columns drive,data_buffers,buffer_size,encrypted,file_size,compression_ratio and, where it was measured, mb_per_s."
+        after_help = "Examples:\n  capstan lab characterize --drive LTO-6,LTO-8 > grid.csv\n  capstan lab characterize --drive T10000A --file-sizes 32K,1G --buffer-sizes 256K,2M --buffers 8,32 --ratios 2 --encrypted 1\n  capstan lab characterize --grid table.csv > predicted.csv\n\nThe table has the columns drive,data_buffers,buffer_size,encrypted,file_size,compression_ratio and, where it was measured, mb_per_s."
     )]
     Characterize(Characterize),
     /// Measure what the network between two hosts gives: one listens, the other measures

@@ -165,3 +165,47 @@ fn a_data_set_that_cannot_be_is_refused_before_work() {
         assert!(!folder.exists());
     }
 }
+
+#[test]
+fn a_grid_is_made_for_drives_and_predicted() {
+    let characterize = ["lab", "characterize", "--drive"];
+    let (text, said) =
+        run(&[&characterize[..], &["LTO-6,LTO-8", "--file-sizes", "32K,1G", "--buffers", "8"]].concat(), 0);
+    let lines: Vec<_> = text.lines().collect();
+    let head = "drive,data_buffers,buffer_size,encrypted,file_size,compression_ratio,predicted_mb_per_s,bottleneck";
+    assert_eq!((lines[0], lines.len(), said.as_str()), (head, 1 + 2 * 2 * 3 * 5 * 2, ""));
+    assert!(lines[1].starts_with("LTO-6,8,64KB,0,32KB,1,") && lines[1].ends_with(",source"), "{}", lines[1]);
+    let one = ["--file-sizes", "10G", "--buffer-sizes", "2M", "--buffers", "32", "--ratios", "2", "--encrypted", "1"];
+    let (json, _) = run(&[&characterize[..], &["LTO4", "--json"], &one].concat(), 0);
+    let rows: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((rows.as_array().unwrap().len(), &rows[0]["buffer_size"]), (1, &"2MB".into()));
+    let predicted = rows[0]["predicted_mb_per_s"].as_f64().unwrap();
+    // What was made is predicted as if it had been read.
+    let dir = TempDir::new().unwrap();
+    let table = dir.path().join("table.csv");
+    std::fs::write(&table, format!("{}\nLTO4,32,2MB,1,10GB,2\n", head.rsplitn(3, ',').nth(2).unwrap())).unwrap();
+    let (text, _) = run(&["lab", "characterize", "--grid", table.to_str().unwrap()], 0);
+    assert!(text.contains(&format!(",{predicted:.3},")), "{predicted} is not in {text}");
+    // The whole of the papers' grid.
+    assert_eq!(run(&["lab", "characterize", "--drive", "T10000A"], 0).0.lines().count(), 1 + 4 * 3 * 6 * 4 * 2);
+}
+
+#[test]
+fn a_grid_that_cannot_be_is_refused_before_a_line_is_printed() {
+    for (args, word) in [
+        (&["--drive", "LTO-8,T10000A", "--buffer-sizes", "256K,8M"][..], "leave that buffer size out"),
+        (&["--drive", "LTO-2"], "there are T9840C"),
+        (&["--drive", "LTO-8", "--grid", "table.csv"], "cannot be used with"),
+        (&["--grid", "table.csv", "--ratios", "1"], "cannot be used with"),
+        (&["--drive", "LTO-8", "--calibrate"], "cannot be used with"),
+        (&["--drive", "LTO-8", "--ratios", "0.5"], "not 0.5:1"),
+        (&["--drive", "LTO-8", "--encrypted", "2"], "write 0, 1 or 0,1"),
+        (&["--ratios", "1"], "--grid"),
+        (&[], "--grid"),
+    ] {
+        let args = [&["lab", "characterize"], args].concat();
+        let (printed, said) = run(&args, 2);
+        assert!(said.contains(word), "{args:?}: {said}");
+        assert_eq!(printed, "", "{args:?}");
+    }
+}

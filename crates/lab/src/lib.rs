@@ -30,7 +30,7 @@ pub use capstan_tape::model::{Conversion, DriveModel, ModelError, Totals, built_
 pub use compare::{CompareError, Comparison, compare, median_error};
 pub use data_set::{DataSet, DataSetError, DataSetWatch, Kind, Names, Ratio, Shape, Shrunk};
 pub use exercise::{Exercise, ExerciseError, Exercised, exercise};
-pub use grid::{Cell, GridError, HEADS, agreeing, calibrate, mean_error, predict_grid, read_grid};
+pub use grid::{Cell, GridAxes, GridError, HEADS, agreeing, calibrate, make_grid, mean_error, predict_grid, read_grid};
 pub use load::{Load, LoadError, Step};
 pub use network::{
     Direction, NetworkError, NetworkEvent, NetworkListener, NetworkMeasurement, NetworkPlan, NetworkRate, NetworkTake,
