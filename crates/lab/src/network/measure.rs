@@ -122,7 +122,14 @@ fn rate(
     let hello = Hello::Blocks(Blocks { direction, block_bytes, number, milliseconds: time.as_millis() as u32 });
     let mut lines = Vec::new();
     for _ in 0..connections {
-        lines.push((call(peer, hello, halt)?.0, block(block_bytes)));
+        let (line, _) = call(peer, hello, halt).map_err(|error| match error {
+            // It was ours a moment ago: it has too many connections, or ends.
+            NetworkError::NotOurs { reason, .. } => {
+                NetworkError::Lost { peer, mb: 0.0, reason: format!("it takes no further connection: {reason}") }
+            }
+            other => other,
+        })?;
+        lines.push((line, block(block_bytes)));
     }
     let pass = |(mut line, mut block): (Line<'_>, Vec<u8>)| {
         let passed = match direction {

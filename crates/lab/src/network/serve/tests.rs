@@ -280,3 +280,53 @@ fn what_cannot_be_measured_is_refused_before_anybody_is_called() {
         assert!(told.contains(word), "{told}");
     }
 }
+
+#[test]
+fn noise_behind_good_words_harms_nobody() {
+    let seed = std::env::var("CAPSTAN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
+        let drawn = RandomState::new().build_hasher().finish();
+        println!("CAPSTAN_SEED={drawn} replays it");
+        drawn
+    });
+    let mut noise = crate::data_set::Noise::new(seed);
+    let mut words = |len: usize| -> Vec<u8> { (0..len).map(|_| noise.next() as u8).collect() };
+    let bench = Bench::new();
+    let (served, ()) = bench.serving(NetworkTake::UntilStopped, || {
+        for _ in 0..50 {
+            let mut control = bench.connect();
+            control.write_all(&hello(1, 1)).unwrap();
+            let mut answer = [0; 24];
+            control.read_exact(&mut answer).unwrap();
+            if answer[10] != 0 {
+                // The one before is still being cleared away.
+                thread::sleep(Duration::from_millis(10));
+                continue;
+            }
+            for wants in [2, 3] {
+                let mut blocks = hello(1, wants);
+                blocks[12..16].copy_from_slice(&1024_u32.to_le_bytes());
+                blocks[16..24].copy_from_slice(&answer[16..24]);
+                blocks[24..28].copy_from_slice(&10_u32.to_le_bytes());
+                let mut line = bench.connect();
+                line.write_all(&blocks).unwrap();
+                // It may be cut off before all of it has gone.
+                let _ = line.write_all(&words(5000));
+                let _ = line.shutdown(Shutdown::Write);
+                let _ = line.read_to_end(&mut Vec::new());
+            }
+            let _ = control.write_all(&words(300));
+        }
+        for _ in 0..50 {
+            let mut stream = bench.connect();
+            let mut first = hello(1, 1);
+            first[8..].copy_from_slice(&words(24));
+            let _ = stream.write_all(&first);
+        }
+        let measured = (0..100).any(|_| {
+            thread::sleep(Duration::from_millis(50));
+            bench.measure(&[1]).is_ok()
+        });
+        assert!(measured, "seed {seed}");
+    });
+    served.unwrap();
+}
