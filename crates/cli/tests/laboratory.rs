@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use assert_cmd::cargo::CommandCargoExt;
 use tempfile::TempDir;
@@ -41,31 +41,44 @@ fn every_command_of_the_laboratory_has_an_example() {
     }
 }
 
-/// A listener, and where it says that it listens. Its process ends with it.
-struct Listening(Child, String);
+/// A listener. Its process ends with it.
+struct Listening {
+    child: Child,
+    events: BufReader<ChildStdout>,
+    address: String,
+}
 
 impl Listening {
     fn new(more: &[&str]) -> Self {
         let mut command = capstan(&["lab", "network", "--listen", "0", "--json"]);
-        let mut child = command.args(more).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command.args(more).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let events = BufReader::new(child.stdout.take().unwrap());
+        let mut listening = Self { child, events, address: String::new() };
+        let event = listening.event();
+        assert_eq!(event["event"], "listening");
+        listening.address = event["address"].as_str().unwrap().to_owned();
+        listening
+    }
+
+    /// The next thing that it tells.
+    fn event(&mut self) -> serde_json::Value {
         let mut line = String::new();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.as_mut().unwrap()), &mut line).unwrap();
-        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
-        Self(child, value["address"].as_str().unwrap().to_owned())
+        self.events.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
     }
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
 #[test]
 fn the_network_between_two_processes_is_measured() {
     let mut listening = Listening::new(&["--once"]);
-    let to = listening.1.clone();
+    let to = listening.address.clone();
     let measure = ["lab", "network", "--to", &to, "--connections", "1,2", "--seconds", "0.2"];
     let (text, _) = run(&[&measure[..], &["--json"]].concat(), 0);
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -74,25 +87,30 @@ fn the_network_between_two_processes_is_measured() {
     assert!(rates.iter().all(|rate| rate["mb_per_s"].as_f64().unwrap() > 1.0), "{value}");
     assert_eq!((&rates[3]["direction"], &rates[3]["connections"]), (&"receive".into(), &2.into()));
     assert!(value["round_trip"]["p99_s"].as_f64() >= value["round_trip"]["median_s"].as_f64());
-    assert!(listening.0.wait().unwrap().success());
+    assert_eq!(
+        (listening.event()["event"].as_str(), listening.event()["event"].as_str()),
+        (Some("began"), Some("done"))
+    );
+    assert!(listening.child.wait().unwrap().success());
     assert!(run(&measure, 1).1.contains("Start `capstan lab network --listen"));
 }
 
 #[test]
 fn a_listener_ends_with_ctrl_c_and_a_measurement_too() {
     let mut listening = Listening::new(&[]);
-    let to = listening.1.clone();
+    let to = listening.address.clone();
     let (_, taken) = run(&["lab", "network", "--listen", &to], 1);
     assert!(taken.contains("is in use by another program: name another port"), "{taken}");
     let long = ["lab", "network", "--to", &to, "--seconds", "60"];
     let mut measuring = capstan(&long).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(listening.event()["event"], "began");
     interrupt(&measuring);
     assert_eq!(measuring.wait().unwrap().code(), Some(130));
+    assert_eq!(listening.event()["event"], "lost");
     let (text, _) = run(&["lab", "network", "--to", &to, "--seconds", "0.1", "--connections", "1"], 0);
     assert!(text.starts_with("connections  direction") && text.contains("round trip"), "{text}");
-    interrupt(&listening.0);
-    assert_eq!(listening.0.wait().unwrap().code(), Some(0));
+    interrupt(&listening.child);
+    assert_eq!(listening.child.wait().unwrap().code(), Some(0));
 }
 
 fn interrupt(child: &Child) {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -121,6 +121,12 @@ impl<'a> Line<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Ends it so that the last words arrive: a system that closes what has unread bytes resets the connection, and they may be lost.
+    pub(super) fn hang_up(mut self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let _ = self.read(&mut [0; 1024]);
     }
 
     fn go_on(&self, heard: Instant) -> Result<(), Cut> {

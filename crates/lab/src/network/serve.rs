@@ -195,19 +195,25 @@ impl Desk<'_> {
             Err(Strange::OutOfBounds) => (Verdict::Refused, Strange::OutOfBounds),
             Err(other) => return Err(other),
         };
-        Answer { verdict: verdict.0, number: 0 }.write(&mut line)?;
+        Self::refuse(line, verdict.0)?;
         Err(verdict.1)
     }
 
+    fn refuse(mut line: Line<'_>, verdict: Verdict) -> Result<(), Cut> {
+        Answer { verdict, number: 0 }.write(&mut line)?;
+        line.hang_up();
+        Ok(())
+    }
+
     /// A measurement, from its welcome to its end.
-    fn measure(&self, mut line: Line<'_>, peer: SocketAddr) -> Result<(), Strange> {
+    fn measure(&self, line: Line<'_>, peer: SocketAddr) -> Result<(), Strange> {
         let (sent, received, over) = (Arc::default(), Arc::default(), Arc::default());
         let number = RandomState::new().build_hasher().finish();
         {
             let mut current = held(&self.current);
             if current.is_some() {
                 drop(current);
-                Answer { verdict: Verdict::Busy, number: 0 }.write(&mut line)?;
+                Self::refuse(line, Verdict::Busy)?;
                 return Err(Strange::NotOurs("another measurement goes on".to_owned()));
             }
             let (over, sent, received) = (Arc::clone(&over), Arc::clone(&sent), Arc::clone(&received));
@@ -258,7 +264,7 @@ impl Desk<'_> {
     }
 
     /// One connection's blocks. What breaks it off is told by the measurement that it belongs to.
-    fn pass_blocks(&self, mut line: Line<'_>, blocks: &Blocks) -> Result<(), Strange> {
+    fn pass_blocks(&self, line: Line<'_>, blocks: &Blocks) -> Result<(), Strange> {
         let joined = match held(&self.current).as_mut() {
             Some(current) if current.number == blocks.number && current.lines < CONNECTIONS_MAX => {
                 current.lines += 1;
@@ -267,7 +273,7 @@ impl Desk<'_> {
             _ => None,
         };
         let Some((over, sent, received)) = joined else {
-            Answer { verdict: Verdict::Refused, number: 0 }.write(&mut line)?;
+            Self::refuse(line, Verdict::Refused)?;
             return Err(Strange::NotOurs("it names a measurement that is over".to_owned()));
         };
         let time = Duration::from_millis(blocks.milliseconds.into());
