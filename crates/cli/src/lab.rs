@@ -5,6 +5,7 @@ mod characterize;
 mod compare;
 mod create_data;
 mod measure;
+mod network;
 mod simulate;
 
 use std::io::{Write, stdout};
@@ -23,12 +24,13 @@ use characterize::{Characterize, characterize};
 use compare::comparison;
 use create_data::{CreateData, create_data};
 use measure::{Drive, Null, Read, StageDisk, drive, null, staging};
+use network::{Network, network};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Lab {
     /// Make a seeded tree of files to measure with
     #[command(
-        after_help = "Examples:\n  capstan lab create-data --preset small --files 200000 /srv/small\n  capstan lab create-data --preset typical --bytes 40G --ratio 3 /srv/typical\n  capstan lab create-data --preset small --files 200000 /srv/small --check"
+        after_help = "Examples:\n  capstan lab create-data --preset small --files 200000 /srv/small\n  capstan lab create-data --preset typical --bytes 40G --ratio 3 /srv/typical\n  capstan lab create-data --sizes 4K-1M --bytes 1G --ratio-per-mb 1-10 --names hostile --folders-per-folder 10 /srv/odd\n  capstan lab create-data --preset small --files 200000 /srv/small --check"
     )]
     CreateData(CreateData),
     /// Measure what a source gives to bare readers
@@ -63,11 +65,16 @@ pub(crate) enum Lab {
         #[arg(long, value_name = "DIR")]
         folder: PathBuf,
     },
-    /// Predict a table of jobs, row by row, for any drive that has a model
+    /// Predict a table of jobs, read or made, row by row, for any drive that has a model
     #[command(
-        after_help = "Example:\n  capstan lab characterize --grid table.csv > predicted.csv\n\nThe table has the columns drive,data_buffers,buffer_size,encrypted,file_size,compression_ratio and, where it was measured, mb_per_s."
+        after_help = "Examples:\n  capstan lab characterize --drive LTO-6,LTO-8 > grid.csv\n  capstan lab characterize --drive T10000A --file-sizes 32K,1G --buffer-sizes 256K,2M --buffers 8,32 --ratios 2 --encrypted 1\n  capstan lab characterize --grid table.csv > predicted.csv\n\nThe table has the columns drive,data_buffers,buffer_size,encrypted,file_size,compression_ratio and, where it was measured, mb_per_s."
     )]
     Characterize(Characterize),
+    /// Measure what the network between two hosts gives: one listens, the other measures
+    #[command(
+        after_help = "Examples:\n  capstan lab network --listen 192.0.2.7:7070\n  capstan lab network --to 192.0.2.7:7070 --connections 1,4,16\n\nWhoever reaches the listener may use the network for a measurement. A port without an address is reached from this machine only."
+    )]
+    Network(Network),
     /// Print the models beside the numbers that were published (docs/MODEL.md)
     #[command(after_help = "Example:\n  capstan lab published > docs/MODEL.md")]
     Published,
@@ -97,6 +104,7 @@ pub(crate) fn lab(cli: &Cli, args: &Lab) -> Result<ExitCode, Failure> {
         Lab::Advise(args) => advise(cli, args),
         Lab::Compare { folder } => comparison(cli, folder),
         Lab::Characterize(args) => characterize(cli, args),
+        Lab::Network(args) => network(cli, args),
         Lab::Published => {
             let text = page().map_err(|error| Failure::Other(error.to_string()))?;
             write!(stdout().lock(), "{text}").map_err(Failure::output)?;

@@ -1,4 +1,4 @@
-//! Tables of measurements, as papers print them: read, predicted, and calibrated against.
+//! Tables of measurements, as papers print them: read or made, predicted, and calibrated against.
 
 use capstan_tape::model::{DriveModel, ModelError, built_in};
 use serde::Deserialize;
@@ -43,6 +43,21 @@ pub enum GridError {
     /// There is no row.
     #[error("the table has no rows")]
     Empty,
+    /// A grid cannot be made so.
+    #[error("{what}")]
+    Axis {
+        /// What is wrong.
+        what: String,
+    },
+    /// There is no such drive.
+    #[error(transparent)]
+    Drive(ModelError),
+    /// A drive of the grid cannot write buffers of a size in it.
+    #[error("{source}: leave that buffer size out, or make a grid of its own for that drive")]
+    Block {
+        /// Which drive and size.
+        source: ModelError,
+    },
     /// There is nothing to calibrate by.
     #[error("the table has no measurements (column mb_per_s) to calibrate by")]
     Unmeasured,
@@ -110,6 +125,125 @@ pub fn read_grid(text: &str) -> Result<Vec<Cell>, GridError> {
         cells.push(cell(row).map_err(|reason| GridError::Row { line, reason })?);
     }
     if cells.is_empty() { Err(GridError::Empty) } else { Ok(cells) }
+}
+
+/// What the rows of a grid are made of: each of one with each of all others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GridAxes {
+    /// Names of drives that have a model.
+    pub drives: Vec<String>,
+    /// How many buffers.
+    pub buffers: Vec<u32>,
+    /// How far the data compress: 2 for 2:1.
+    pub ratios: Vec<f64>,
+    /// Bytes of a file.
+    pub file_bytes: Vec<u64>,
+    /// Bytes of a buffer, which is a block on the tape; `None` for those of the papers that the drive writes.
+    pub buffer_bytes: Option<Vec<u64>>,
+    /// Whether the drive encrypts.
+    pub encrypted: Vec<bool>,
+}
+
+/// Buffer sizes of both papers; drives that do not write the largest have fewer.
+const PAPERS_BUFFER_BYTES: [u64; 5] = [64 << 10, 256 << 10, 512 << 10, 2 << 20, 8 << 20];
+/// Most rows of a grid.
+const ROWS_MAX: usize = 1_000_000;
+
+impl GridAxes {
+    /// What the tables of LTO4 and of T10000A show, all of it for each drive. 64 KB is beside what they show: the default of many
+    /// programs, and all that some drives write besides 256 KB.
+    pub fn of_papers(drives: Vec<String>) -> Self {
+        Self {
+            drives,
+            buffers: vec![4, 8, 16, 32],
+            ratios: vec![1.0, 2.0, 10.0],
+            file_bytes: vec![32 << 10, 256 << 10, 1 << 20, 1 << 30, 5 << 30, 10 << 30],
+            buffer_bytes: None,
+            encrypted: vec![false, true],
+        }
+    }
+
+    fn check(&self) -> Result<(), GridError> {
+        let refuse = |what: &str| Err(GridError::Axis { what: what.to_owned() });
+        let sizes = self.buffer_bytes.as_deref().unwrap_or(&PAPERS_BUFFER_BYTES);
+        let lens = [
+            self.drives.len(),
+            self.buffers.len(),
+            self.ratios.len(),
+            self.file_bytes.len(),
+            sizes.len(),
+            self.encrypted.len(),
+        ];
+        if lens.contains(&0) {
+            return refuse("a grid has one drive, one number of buffers and one of each other thing at least");
+        }
+        if lens.iter().fold(1_usize, |rows, len| rows.saturating_mul(*len)) > ROWS_MAX {
+            return refuse("the grid would have more than a million rows: leave something out");
+        }
+        if self.buffers.contains(&0) {
+            return refuse("0 is no number of buffers: there is one at least");
+        }
+        if self.file_bytes.contains(&0) {
+            return refuse("files of 0 bytes have no rate: the shortest has one byte");
+        }
+        if let Some(ratio) = self.ratios.iter().find(|ratio| !(ratio.is_finite() && **ratio >= 1.0)) {
+            return refuse(&format!("data compress 1:1 or better, not {ratio}:1"));
+        }
+        Ok(())
+    }
+
+    fn rows_of(&self, drive: &DriveModel) -> Result<Vec<Cell>, GridError> {
+        let writes = |bytes: u64| drive.tape_share(bytes, false, 1.0);
+        let sizes = match &self.buffer_bytes {
+            None => PAPERS_BUFFER_BYTES.into_iter().filter(|bytes| writes(*bytes).is_ok()).collect(),
+            Some(sizes) => {
+                for bytes in sizes {
+                    writes(*bytes).map_err(|source| GridError::Block { source })?;
+                }
+                sizes.clone()
+            }
+        };
+        let mut rows = Vec::new();
+        for &buffers in &self.buffers {
+            for &ratio in &self.ratios {
+                for &file_bytes in &self.file_bytes {
+                    for &buffer_bytes in &sizes {
+                        for &encrypted in &self.encrypted {
+                            let job = Job { file_bytes: file_bytes as f64, buffer_bytes, buffers, ratio, encrypted };
+                            let columns = vec![
+                                drive.name.clone(),
+                                buffers.to_string(),
+                                length_text(buffer_bytes),
+                                u8::from(encrypted).to_string(),
+                                length_text(file_bytes),
+                                ratio.to_string(),
+                            ];
+                            rows.push(Cell { drive: drive.name.clone(), columns, job, measured_mb_per_s: None });
+                        }
+                    }
+                }
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// The opposite of [`parse_length`].
+fn length_text(bytes: u64) -> String {
+    let units = [(30, "GB"), (20, "MB"), (10, "KB")];
+    let whole = units.into_iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift);
+    whole.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
+}
+
+/// Makes a table: by drive, buffers, ratio, file size, buffer size and encryption, as the papers' tables go. Each of its rows can be
+/// predicted.
+pub fn make_grid(axes: &GridAxes) -> Result<Vec<Cell>, GridError> {
+    axes.check()?;
+    let mut rows = Vec::new();
+    for name in &axes.drives {
+        rows.extend(axes.rows_of(&built_in(name).map_err(GridError::Drive)?)?);
+    }
+    Ok(rows)
 }
 
 /// Predicts each row, with the drive that it names.

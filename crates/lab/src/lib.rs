@@ -20,6 +20,7 @@ mod data_set;
 mod grid;
 mod load;
 mod measure;
+mod network;
 mod pipeline;
 mod plot;
 mod published;
@@ -33,8 +34,8 @@ pub use advise::{
 };
 pub use capstan_tape::model::{Conversion, DriveModel, ModelError, Totals, built_in, built_in_names};
 pub use compare::{CompareError, Comparison, compare, median_error};
-pub use data_set::{DataSet, DataSetError, DataSetWatch, Kind, Shape};
-pub use grid::{Cell, GridError, HEADS, agreeing, calibrate, mean_error, predict_grid, read_grid};
+pub use data_set::{DataSet, DataSetError, DataSetWatch, Kind, Names, Ratio, Shape, Shrunk};
+pub use grid::{Cell, GridAxes, GridError, HEADS, agreeing, calibrate, make_grid, mean_error, predict_grid, read_grid};
 pub use load::{Load, LoadError, Step};
 pub use measure::Spread;
 pub use measure::data_path::{
@@ -44,6 +45,10 @@ pub use measure::data_path::{
 pub use measure::exercise::{Data, DriveRate, DriveRates, Exercise, ExerciseError, ExerciseMedium, measure_drive};
 pub use measure::source::{Cache, ClassRate, ReaderRate, Reading, SourceError, SourceRates, measure_source};
 pub use measure::staging::{Staging, StagingError, StagingRates, WriterRate, measure_staging};
+pub use network::{
+    Direction, NetworkError, NetworkEvent, NetworkListener, NetworkMeasurement, NetworkPlan, NetworkRate, NetworkTake,
+    NetworkWatch, RoundTrip, measure_network,
+};
 pub use pipeline::{Bottleneck, HostModel, Job, Prediction};
 pub use plot::plot;
 pub use published::{built_in_host, page};

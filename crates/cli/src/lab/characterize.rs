@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use capstan_lab::{
-    GridError, HEADS, HostModel, agreeing, built_in_host, calibrate, mean_error, predict_grid, read_grid,
+    Cell, GridAxes, GridError, HEADS, HostModel, agreeing, built_in_host, calibrate, make_grid, mean_error,
+    predict_grid, read_grid,
 };
 use clap::Args;
 use serde_json::json;
@@ -13,18 +14,68 @@ use serde_json::json;
 use super::read;
 use crate::args::Cli;
 use crate::failure::Failure;
+use crate::units;
 
 #[derive(Debug, Args)]
 pub(crate) struct Characterize {
-    /// The table, CSV
-    #[arg(long, value_name = "FILE")]
-    grid: PathBuf,
+    /// A table of jobs, CSV
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "drive",
+        conflicts_with_all = ["drive", "file_sizes", "buffer_sizes", "buffers", "ratios", "encrypted"]
+    )]
+    grid: Option<PathBuf>,
+    /// Make the table instead, for these drives of `capstan models`: everything with everything
+    #[arg(long, value_name = "DRIVE,DRIVE", value_delimiter = ',')]
+    drive: Vec<String>,
+    /// Bytes of a file [default: 32K,256K,1M,1G,5G,10G, as the papers have]
+    #[arg(long, value_name = "BYTES,BYTES", value_delimiter = ',', value_parser = units::parse_bytes)]
+    file_sizes: Option<Vec<u64>>,
+    /// Bytes of a buffer, which is a block on the tape [default: 64K,256K,512K,2M,8M, where the drive writes them]
+    #[arg(long, value_name = "BYTES,BYTES", value_delimiter = ',', value_parser = units::parse_bytes)]
+    buffer_sizes: Option<Vec<u64>>,
+    /// How many buffers [default: 4,8,16,32]
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    buffers: Option<Vec<u32>>,
+    /// How far the data compress [default: 1,2,10]
+    #[arg(long, value_name = "RATIO,RATIO", value_delimiter = ',')]
+    ratios: Option<Vec<f64>>,
+    /// Whether the drive encrypts [default: 0,1]
+    #[arg(long, value_name = "0,1", value_delimiter = ',', value_parser = parse_encrypted)]
+    encrypted: Option<Vec<bool>>,
     /// The host that reads the files: lto4 or t10000a, after the tables they were calibrated against, or a file of your own (.toml)
     #[arg(long, value_name = "HOST", default_value = "lto4")]
     host: String,
     /// Find the host's figures by what was measured first, and print them
-    #[arg(long)]
+    #[arg(long, conflicts_with = "drive")]
     calibrate: bool,
+}
+
+fn parse_encrypted(text: &str) -> Result<bool, String> {
+    match text {
+        "0" | "no" => Ok(false),
+        "1" | "yes" => Ok(true),
+        other => Err(format!("write 0, 1 or 0,1, not {other}")),
+    }
+}
+
+impl Characterize {
+    fn cells(&self) -> Result<Vec<Cell>, Failure> {
+        if let Some(path) = &self.grid {
+            return read(path, read_grid);
+        }
+        let papers = GridAxes::of_papers(self.drive.clone());
+        let axes = GridAxes {
+            file_bytes: self.file_sizes.clone().unwrap_or(papers.file_bytes),
+            buffer_bytes: self.buffer_sizes.clone().or(papers.buffer_bytes),
+            buffers: self.buffers.clone().unwrap_or(papers.buffers),
+            ratios: self.ratios.clone().unwrap_or(papers.ratios),
+            encrypted: self.encrypted.clone().unwrap_or(papers.encrypted),
+            drives: papers.drives,
+        };
+        make_grid(&axes).map_err(|error| Failure::Usage(error.to_string()))
+    }
 }
 
 fn host(name: &str) -> Result<HostModel, Failure> {
@@ -38,8 +89,11 @@ fn host(name: &str) -> Result<HostModel, Failure> {
 }
 
 pub(super) fn characterize(cli: &Cli, args: &Characterize) -> Result<ExitCode, Failure> {
-    let told = |error: GridError| Failure::Usage(format!("{}: {error}", args.grid.display()));
-    let cells = read(&args.grid, read_grid)?;
+    let told = |error: GridError| {
+        let path = args.grid.as_ref().map(|path| format!("{}: ", path.display()));
+        Failure::Usage(format!("{}{error}", path.unwrap_or_default()))
+    };
+    let cells = args.cells()?;
     let mut host = host(&args.host)?;
     if args.calibrate {
         // Where a table contradicts itself, its rows say nothing of the host.

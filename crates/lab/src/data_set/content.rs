@@ -1,11 +1,13 @@
 //! Bytes that a dictionary coder shrinks as far as it is told.
 
+use super::shape::Ratio;
+
 /// A small fast generator (xorshift64*, Vigna 2014); good noise for data sets, and nothing else.
 #[derive(Debug, Clone)]
-pub(super) struct Noise(u64);
+pub(crate) struct Noise(u64);
 
 impl Noise {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         // One round of splitmix64, so that neighbouring seeds share nothing; zero is the one state that stays.
         let mut state = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -13,7 +15,7 @@ impl Noise {
         Self((state ^ (state >> 31)).max(1))
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -21,7 +23,7 @@ impl Noise {
     }
 
     /// Evenly in 0..1.
-    pub(super) fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
@@ -30,36 +32,102 @@ impl Noise {
 const NOISE_RUN: usize = 96;
 /// What a coder spends to name a repeat, bytes. Found by measuring; the tests below hold it.
 const REPEAT_COST: f64 = 6.5;
+/// The same for a file with one repeat only: all of them look alike then.
+const ONLY_REPEAT_COST: f64 = 3.0;
 /// How far back a repeat reaches: so little that a block of any size keeps nearly all of its repeats to itself.
 const REACH: usize = 3 << 10;
 
+/// The shortest run of noise: what repeats it is then still found by a coder that looks for seven bytes.
+const NOISE_MIN: usize = 8;
+
+/// How runs of noise and repeats follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Runs {
+    /// Each as long as it is drawn, whatever is behind it. The presets have been so from the start, and measurements stand on
+    /// their bytes; short files shrink less than they are asked to from 3:1 on.
+    Drawn,
+    /// As long as the length to be filled asks for, so that a file of one run shrinks as far as one of many.
+    Fitted,
+}
+
 /// The bytes of one file.
 #[derive(Debug)]
-pub(crate) struct Content {
+pub(super) struct Content {
     noise: Noise,
-    /// Mean length of a repeat: what a run of noise needs behind it so that both together shrink as far as they are to.
-    repeat_run: usize,
+    runs: Runs,
+    ratios: Ratios,
+}
+
+/// How far each MB of a file shrinks.
+#[derive(Debug)]
+pub(super) struct Ratios {
+    draws: Noise,
+    ratio: Ratio,
+}
+
+impl Iterator for Ratios {
+    type Item = f64;
+
+    fn next(&mut self) -> Option<f64> {
+        Some(match self.ratio {
+            Ratio::EachFile(ratio) => ratio,
+            Ratio::EachMb { from, to } => from + self.draws.unit() * (to - from),
+        })
+    }
 }
 
 impl Content {
-    /// The bytes that follow from the seed of a set and a file's number in it, and shrink to one part in `ratio`.
-    pub(crate) fn new(seed: u64, number: u64, ratio: f64) -> Self {
+    /// The bytes that follow from the seed of a set and a file's number in it.
+    pub(super) fn new(seed: u64, number: u64, ratio: Ratio, runs: Runs) -> Self {
         let noise = Noise::new(seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93));
-        let repeat_run = ((NOISE_RUN as f64 + REPEAT_COST) * ratio - NOISE_RUN as f64).round() as usize;
-        Self { noise, repeat_run: if ratio <= 1.0 { 0 } else { repeat_run } }
+        Self { noise, runs, ratios: Self::ratios(seed, number, ratio) }
     }
 
-    /// Fills the buffer with the next bytes. Repeats stay within one buffer.
-    pub(crate) fn fill(&mut self, buffer: &mut [u8]) {
+    /// How far each MB of that file shrinks.
+    pub(super) fn ratios(seed: u64, number: u64, ratio: Ratio) -> Ratios {
+        Ratios { draws: Noise::new(!seed ^ number.wrapping_mul(0xe703_7ed1_a0b4_28db)), ratio }
+    }
+
+    /// Fills the buffer with the next MB, or with what there is of it. Repeats stay within one buffer.
+    pub(super) fn fill(&mut self, buffer: &mut [u8]) {
+        let ratio = self.ratios.next().unwrap_or(1.0);
+        match self.runs {
+            Runs::Drawn => self.fill_drawn(buffer, ratio),
+            Runs::Fitted => self.fill_fitted(buffer, ratio),
+        }
+    }
+
+    fn fill_drawn(&mut self, buffer: &mut [u8], ratio: f64) {
+        // Mean length of a repeat: what a run of noise needs behind it so that both together shrink as far as they are to.
+        let repeat_run = ((NOISE_RUN as f64 + REPEAT_COST) * ratio - NOISE_RUN as f64).round() as usize;
+        let repeat_run = if ratio <= 1.0 { 0 } else { repeat_run };
         let mut at = 0;
         while at < buffer.len() {
             let draw = self.noise.next();
             at = self.noise(buffer, at, NOISE_RUN / 2 + draw as usize % NOISE_RUN);
-            if self.repeat_run == 0 {
+            if repeat_run == 0 {
                 continue;
             }
-            let length = (self.repeat_run / 2 + (draw >> 16) as usize % self.repeat_run).min(buffer.len() - at);
+            let length = (repeat_run / 2 + (draw >> 16) as usize % repeat_run).min(buffer.len() - at);
             at = Self::repeat(buffer, at, length, draw >> 32);
+        }
+    }
+
+    /// As many runs of noise as of repeats, all pairs of a length; only the border within a pair is drawn.
+    fn fill_fitted(&mut self, buffer: &mut [u8], ratio: f64) {
+        let length = buffer.len() as f64;
+        let pairs = (length / ((NOISE_RUN as f64 + REPEAT_COST) * ratio)).round().max(1.0);
+        let cost = if pairs > 1.0 { REPEAT_COST } else { ONLY_REPEAT_COST };
+        let noise_run = (length / pairs / ratio - cost).round().max(NOISE_MIN as f64) as usize;
+        // Drawn about its mean, and no further than the repeat behind it takes up.
+        let sway = ((length / pairs) as usize).saturating_sub(noise_run).min(noise_run) / 2;
+        for pair in 1..=pairs as usize {
+            let at = ((pair - 1) as f64 / pairs * length) as usize;
+            let end = (pair as f64 / pairs * length) as usize;
+            let draw = self.noise.next();
+            let drawn = if ratio <= 1.0 { end - at } else { noise_run - sway + draw as usize % (2 * sway + 1) };
+            let border = self.noise(&mut buffer[..end], at, drawn.max(NOISE_MIN));
+            Self::repeat(&mut buffer[..end], border, end - border, draw >> 32);
         }
     }
 
@@ -101,7 +169,7 @@ mod tests {
 
     fn file(number: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
-        Content::new(1, number, 2.0).fill(&mut bytes);
+        Content::new(1, number, Ratio::EachFile(2.0), Runs::Drawn).fill(&mut bytes);
         bytes
     }
 
@@ -134,12 +202,45 @@ mod tests {
 
     #[test]
     fn zstd_shrinks_it_as_far_as_it_was_told() {
-        for wanted in [1.0, 1.5, 2.0, 3.0, 5.0, 10.0] {
+        for runs in [Runs::Drawn, Runs::Fitted] {
+            for wanted in [1.0, 1.1, 1.5, 2.0, 3.0, 5.0, 10.0] {
+                let mut bytes = vec![0; 1 << 20];
+                Content::new(5, 9, Ratio::EachFile(wanted), runs).fill(&mut bytes);
+                let found = ratio(&bytes);
+                println!("{runs:?} {wanted}: {found:.3}");
+                assert!((found / wanted - 1.0).abs() < 0.08, "{runs:?}: {found:.3}:1, not {wanted}:1");
+            }
+        }
+    }
+
+    #[test]
+    fn fitted_runs_shrink_short_files_as_far() {
+        for length in [256, 512, 1000, 4 << 10, 16 << 10, 100_000] {
+            for wanted in [1.0, 1.1, 1.5, 2.0, 3.0, 5.0, 10.0] {
+                let mut all = Vec::new();
+                for number in 0..(512 << 10) / length {
+                    let mut bytes = vec![0; length];
+                    Content::new(5, number as u64, Ratio::EachFile(wanted), Runs::Fitted).fill(&mut bytes);
+                    all.extend(bytes);
+                }
+                let found = ratio(&all);
+                println!("{length} {wanted}: {found:.3}, {:+.1} %", (found / wanted - 1.0) * 100.0);
+                assert!((found / wanted - 1.0).abs() < 0.08, "{length}: {found:.3}:1, not {wanted}:1");
+            }
+        }
+    }
+
+    #[test]
+    fn each_mb_shrinks_by_a_ratio_of_its_own() {
+        let wanted = Ratio::EachMb { from: 1.0, to: 10.0 };
+        let mut content = Content::new(5, 9, wanted, Runs::Fitted);
+        let asked: Vec<f64> = Content::ratios(5, 9, wanted).take(12).collect();
+        assert!(asked.iter().any(|ratio| *ratio < 3.0) && asked.iter().any(|ratio| *ratio > 7.0), "{asked:?}");
+        for asked in asked {
             let mut bytes = vec![0; 1 << 20];
-            Content::new(5, 9, wanted).fill(&mut bytes);
+            content.fill(&mut bytes);
             let found = ratio(&bytes);
-            println!("{wanted}: {found:.3}");
-            assert!((found / wanted - 1.0).abs() < 0.08, "{found:.3}:1, not {wanted}:1");
+            assert!((found / asked - 1.0).abs() < 0.08, "{found:.3}:1, not {asked:.3}:1");
         }
     }
 

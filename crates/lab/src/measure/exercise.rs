@@ -16,7 +16,7 @@ use capstan_tape::{
 use serde::{Deserialize, Serialize};
 
 use super::{Scratch, Spread, device_of, processor_s};
-use crate::data_set::Filler;
+use crate::data_set;
 
 /// What is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,11 +50,7 @@ impl Data {
     }
 
     fn block(self, len: usize) -> Vec<u8> {
-        let mut block = vec![0; len];
-        if self != Self::Zeros {
-            Filler::new(1, 1, self.ratio()).fill(&mut block);
-        }
-        block
+        if self == Self::Zeros { vec![0; len] } else { data_set::block(len, self.ratio()) }
     }
 }
 
