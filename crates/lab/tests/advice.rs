@@ -90,12 +90,19 @@ fn model(name: &str) -> TapeDrive {
     TapeDrive::Model(Box::new(built_in(name).unwrap()))
 }
 
+/// The first change is this one; others gain no more than rounds differ by on a busy machine.
 #[track_caller]
-fn assert_changes(advice: &Advice, wanted: &[Lever]) {
-    let levers: Vec<_> = advice.changes.iter().map(|change| change.lever).collect();
-    let told = |change: &capstan_lab::Change| format!("{} {} -> {}", change.lever.name(), change.from, change.to);
+fn assert_changes(advice: &Advice, wanted: Option<Lever>) {
+    const NOISE: f64 = 0.15;
+    let told = |change: &capstan_lab::Change| {
+        format!("{} {} -> {}: {:+.2}", change.lever.name(), change.from, change.to, change.gain())
+    };
     let told: Vec<_> = advice.changes.iter().map(told).collect();
-    assert_eq!(levers, wanted, "{told:?}, now {:?}", advice.current.1);
+    let now = &advice.current.1;
+    let first = advice.changes.first().filter(|change| change.gain() > NOISE).map(|change| change.lever);
+    assert_eq!(first, wanted, "{told:?}, now {now:?}");
+    let others: f64 = advice.changes.iter().skip(usize::from(wanted.is_some())).map(capstan_lab::Change::gain).sum();
+    assert!(others < NOISE, "{told:?}, now {now:?}");
 }
 
 #[test]
@@ -105,7 +112,7 @@ fn a_source_that_is_slow_on_each_connection_wants_more_of_them() {
     let figures = bench.measured(slow, &[1, 2, 4, 8], &[0], 256 << 10);
     let advice = advise(&figures, &setting(TapeDrive::Virtual), MEMORY_BYTES, None).unwrap();
     assert_eq!(advice.current.1.bottleneck, Part::Source);
-    assert_changes(&advice, &[Lever::Connections]);
+    assert_changes(&advice, Some(Lever::Connections));
     assert_eq!(advice.advised.0.connections, 8);
     assert!(advice.changes[0].gain() > 4.0, "{:?}", advice.changes[0].gain());
     bench.assert_promise(&figures, &advice.current.0, 2.0);
@@ -120,7 +127,7 @@ fn a_source_that_is_slow_as_a_whole_is_named_and_nothing_is_promised() {
     let current = setting(model("LTO-6"));
     let advice = advise(&figures, &current, MEMORY_BYTES, None).unwrap();
     assert_eq!(advice.current.1.bottleneck, Part::Source);
-    assert_changes(&advice, &[]);
+    assert_changes(&advice, None);
     // 20 MB/s is a third of what its slowest speed needs: the buffer hides that from the host, and the tape goes back for it.
     assert!(advice.current.1.backhitches_per_hour.unwrap() > 50.0, "{:?}", advice.current.1);
     // Something that goes as slowly as that is to be had.
@@ -137,7 +144,7 @@ fn a_slow_drive_is_named_and_compression_relieves_it() {
     let current = Setting { block_len: 128 << 10, pool_bytes: 16 << 20, ..setting(model("SDLT-220")) };
     let advice = advise(&figures, &current, MEMORY_BYTES, None).unwrap();
     assert_eq!(advice.current.1.bottleneck, Part::Drive);
-    assert_changes(&advice, &[Lever::Compression]);
+    assert_changes(&advice, Some(Lever::Compression));
     let gain = advice.changes[0].gain();
     assert!((0.8..1.2).contains(&gain), "2:1 data go through the drive twice as fast: {gain}");
     bench.assert_promise(&figures, &advice.current.0, 3.0);
@@ -183,7 +190,7 @@ fn one_processor_is_named_and_less_compression_relieves_it() {
     let current = Setting { compression_level: 15, ..setting(TapeDrive::Virtual) };
     let advice = advise(&figures, &current, MEMORY_BYTES, None).unwrap();
     assert_eq!(advice.current.1.bottleneck, Part::Processor);
-    assert_changes(&advice, &[Lever::Compression]);
+    assert_changes(&advice, Some(Lever::Compression));
     bench.assert_promise(&figures, &advice.current.0, 3.0);
 }
 

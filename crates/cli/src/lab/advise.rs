@@ -338,6 +338,7 @@ fn show(
 ) -> std::io::Result<()> {
     let mut out = stdout().lock();
     let size = units::bytes((figures.source_mb * 1e6) as u64);
+    let size = if figures.tree_mb.is_none() && args.data.is_none() { format!("{size} and more") } else { size };
     writeln!(out, "source     {}, {size}, {}", figures.path.source.display(), figures.path.cache.name())?;
     writeln!(out, "now        {}", described(&advice.current.0))?;
     writeln!(out, "           {}", forecast_line(&advice.current.1))?;

@@ -50,8 +50,10 @@ pub struct SiteFigures {
     pub staging: Option<StagingRates>,
     /// What the network gives, MB/s, if the source is behind one.
     pub network: Option<Spread>,
-    /// MB of the source.
+    /// MB to back up: the source's, or more, of which it is a sample.
     pub source_mb: f64,
+    /// MB that the source has, if that is known.
+    pub tree_mb: Option<f64>,
 }
 
 impl SiteFigures {
@@ -68,9 +70,10 @@ impl SiteFigures {
             all.drives.iter().filter(|measured| measured.found.model.is_none() && measured.found.sync_mb.is_none());
         let drive = drives.max_by_key(|measured| measured.at_ns).map(|measured| measured.found.clone());
         let staging = all.staging.iter().max_by_key(|measured| measured.at_ns).map(|measured| measured.found.clone());
-        let read_mb = readers.as_ref().map_or(0.0, |readers| readers.mb);
-        let source_mb = if path.whole { path.mb } else { path.mb.max(read_mb) };
-        Ok(Self { path, readers, drive, staging, network: None, source_mb })
+        let listed = readers.as_ref().map(|readers| readers.mb);
+        let tree_mb = if path.whole { Some(path.mb) } else { listed.map(|listed| listed.max(path.mb)) };
+        let source_mb = tree_mb.unwrap_or(path.mb);
+        Ok(Self { path, readers, drive, staging, network: None, source_mb, tree_mb })
     }
 
     /// How slow the source was made when it was measured.

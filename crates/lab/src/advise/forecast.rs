@@ -175,7 +175,7 @@ impl SiteFigures {
         let TapeDrive::Model(model) = &setting.drive else { return Ok(self.case(setting, pick)?.mb_per_s) };
         let incoming = self.incoming(setting, pick)?;
         let stream = self.stream(setting, model, &incoming)?;
-        Ok(stream.once(seconds, self.source_mb / incoming.ratio).mb_per_s() * incoming.ratio)
+        Ok(stream.once(seconds, self.tree_mb.unwrap_or(f64::INFINITY) / incoming.ratio).mb_per_s() * incoming.ratio)
     }
 
     fn incoming(&self, setting: &Setting, pick: Pick) -> Result<Incoming, AdviseError> {
