@@ -23,6 +23,7 @@ mod pipeline;
 mod plot;
 mod published;
 mod simulation;
+mod staging_model;
 
 // The words of the models that this room speaks in, so that a door needs no other room.
 pub use capstan_tape::model::{Conversion, DriveModel, ModelError, Totals, built_in, built_in_names};
@@ -35,3 +36,4 @@ pub use pipeline::{Bottleneck, HostModel, Job, Prediction};
 pub use plot::plot;
 pub use published::{built_in_host, page};
 pub use simulation::{Options, Sample, Simulation, SimulationError, simulate};
+pub use staging_model::{BothWays, StagedJob, StagingModel};

@@ -26,7 +26,8 @@ impl Page {
     pub(super) fn compare(&mut self, rows: &[Compared]) {
         self.text.push_str("| what | paper | model | error |\n|---|--:|--:|--:|\n");
         for Compared { what, unit, paper, model } in rows {
-            let error = 100.0 * (model / paper - 1.0);
+            // Without a sign before nothing: -0 and 0 make 0.
+            let error = (100.0 * (model / paper - 1.0)).round() + 0.0;
             // Small figures need what stands behind the point.
             let digits = usize::from(paper.abs() < 20.0);
             let shown = |value: f64| format!("{value:.digits$} {unit}").trim_end().to_owned();

@@ -16,17 +16,17 @@ pub(super) struct Head {
 pub(super) struct Course<'a> {
     model: &'a DriveModel,
     begin: Head,
-    /// Bytes of the tape that go by in a second while it is read and nobody waits.
+    /// Bytes of the tape that go by in a second while it is read.
     pass_bytes_per_s: f64,
-    /// Bytes of the tape that are read in a second.
-    read_bytes_per_s: f64,
+    /// Bytes of the tape that the target takes in a second.
+    target_bytes_per_s: f64,
 }
 
 impl<'a> Course<'a> {
     pub(super) fn new(model: &'a DriveModel, restore: &Restore<'_>) -> Self {
         let ratio = restore.ratio.max(1.0);
         let pass = model.native_mb_per_s.value.min(model.ceiling_mb_per_s.value / ratio);
-        let read = restore.target_mb_per_s.map_or(pass, |target| pass.min(target / ratio));
+        let target = restore.target_mb_per_s.map_or(f64::INFINITY, |target| target / ratio);
         let begin = match restore.standing {
             Standing::Unloaded => {
                 let place = model.geometry.load_point();
@@ -34,12 +34,18 @@ impl<'a> Course<'a> {
             }
             Standing::At(byte) => head(model, byte),
         };
-        Self { model, begin, pass_bytes_per_s: pass * 1e6, read_bytes_per_s: read * 1e6 }
+        Self { model, begin, pass_bytes_per_s: pass * 1e6, target_bytes_per_s: target * 1e6 }
     }
 
     /// Where the tape stands at first.
     pub(super) fn begin(&self) -> Head {
         self.begin
+    }
+
+    /// The target, which has nothing to do yet.
+    pub(super) fn target(&self) -> Target {
+        let behind_s_max = self.model.buffer_mb.value * 1e6 / self.target_bytes_per_s;
+        Target { bytes_per_s: self.target_bytes_per_s, behind_s: 0.0, behind_s_max }
     }
 
     /// At that byte.
@@ -63,7 +69,7 @@ impl<'a> Course<'a> {
     }
 
     pub(super) fn read_s(&self, len: u64) -> f64 {
-        len as f64 / self.read_bytes_per_s
+        len as f64 / self.pass_bytes_per_s
     }
 
     pub(super) fn load_s(&self, standing: Standing) -> f64 {
@@ -85,6 +91,32 @@ impl<'a> Course<'a> {
     fn read_on_s(&self, from: &Head, to: &Head) -> Option<f64> {
         let passed = to.at?.checked_sub(from.at?)?;
         Some(passed as f64 / self.pass_bytes_per_s)
+    }
+}
+
+/// Where what is read goes: it may be behind by what the drive's buffer holds.
+pub(super) struct Target {
+    bytes_per_s: f64,
+    behind_s: f64,
+    behind_s_max: f64,
+}
+
+impl Target {
+    /// Time in which nothing comes.
+    pub(super) fn pass(&mut self, seconds: f64) {
+        self.behind_s = (self.behind_s - seconds).max(0.0);
+    }
+
+    /// So many bytes come in so many seconds. Gives the seconds that they wait for room.
+    pub(super) fn take(&mut self, len: u64, seconds: f64) -> f64 {
+        let behind_s = (self.behind_s + len as f64 / self.bytes_per_s - seconds).max(0.0);
+        self.behind_s = behind_s.min(self.behind_s_max);
+        behind_s - self.behind_s
+    }
+
+    /// Seconds until it has everything.
+    pub(super) fn behind_s(&self) -> f64 {
+        self.behind_s
     }
 }
 

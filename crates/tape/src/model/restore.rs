@@ -13,6 +13,9 @@
 //! reversals (2-opt) would not: a block is read one way only. The best order of all is a travelling salesman's, and is not
 //! looked for.
 //!
+//! A target that is slower than the drive is behind by as much as the drive's buffer holds, and makes up for it while the tape is on
+//! its way; what does not fit holds the tape up.
+//!
 //! What it leaves out: the turn at the end of a wrap while reading (the buffer hides it), the library's robot, and tapes that are
 //! not full where the model's wraps say. It is an estimate, and refuses nothing: what lies behind the end counts as at the end.
 //!
@@ -102,7 +105,7 @@ pub struct RestoreStep {
     pub reach: Reach,
     /// Seconds until it is there.
     pub reach_s: f64,
-    /// Seconds to read it.
+    /// Seconds to read it, those in which a full buffer waits for the target among them.
     pub read_s: f64,
 }
 
@@ -144,7 +147,10 @@ pub fn plan_restore(model: &DriveModel, restore: &Restore<'_>) -> RestorePlan {
     let tour = Tour { course: &course, stretches: &stretches, begin: course.begin(), afterwards: restore.afterwards };
     let best = tour.best();
     let order = best.iter().flat_map(|&stretch| &sorted[stretches[stretch].from..stretches[stretch].to]);
-    laid_out(&course, restore, order.copied())
+    let plan = laid_out(&course, restore, order.copied());
+    // Orders are compared by the tape's ways; a slow target makes up for lost time on those, and may turn a close decision.
+    let front_to_back = laid_out(&course, restore, sorted.iter().copied());
+    if plan.total_s() <= front_to_back.total_s() { plan } else { front_to_back }
 }
 
 /// By block number, as the tape was written.
@@ -160,12 +166,18 @@ fn by_block_number(extents: &[Extent]) -> Vec<usize> {
 
 fn laid_out(course: &Course<'_>, restore: &Restore<'_>, order: impl Iterator<Item = usize>) -> RestorePlan {
     let mut head = course.begin();
-    let mut steps = Vec::with_capacity(restore.extents.len());
+    let mut target = course.target();
+    let mut steps: Vec<RestoreStep> = Vec::with_capacity(restore.extents.len());
     for extent in order {
         let wanted = &restore.extents[extent];
         let (reach, reach_s) = course.reach(&head, &course.head(wanted.begin));
         head = course.head(wanted.end());
-        steps.push(RestoreStep { extent, reach, reach_s, read_s: course.read_s(wanted.len) });
+        target.pass(reach_s);
+        let read_s = course.read_s(wanted.len);
+        steps.push(RestoreStep { extent, reach, reach_s, read_s: read_s + target.take(wanted.len, read_s) });
+    }
+    if let Some(last) = steps.last_mut() {
+        last.read_s += target.behind_s();
     }
     let (rewind_s, unload_s) = course.end_s(&head, restore.afterwards);
     RestorePlan { steps, load_s: course.load_s(restore.standing), rewind_s, unload_s }
