@@ -1,5 +1,7 @@
 //! Speed matching and syncs, of the paper on the T10000.
 
+use std::fmt::Write;
+
 use capstan_tape::model::{Conversion, DriveModel, Engine, Figure, Origin, Speeds};
 
 use super::drive;
@@ -40,13 +42,21 @@ pub(super) fn speed_matching(page: &mut Page) {
         mean_of_b = (engine.totals().tape_mb - before) / at;
         rows.push(compared(format!("drive B, mean of {at:.0} s"), "MB/s", paper, mean_of_b));
     }
-    let mut engine = Engine::new(&a, 1.0);
-    engine.offer(90.0, 600.0);
-    let before = engine.totals().tape_mb;
-    let least = (0..15).map(|_| engine.offer(270.0, 1.0)).fold(f64::INFINITY, f64::min);
-    rows.push(compared("drive A, the least of 15 s", "MB/s", 250.0, least));
-    let mean_of_a = (engine.totals().tape_mb - before) / 15.0;
-    rows.push(compared("drive A against B over 15 s", "%", 85.0, 100.0 * (mean_of_a / mean_of_b - 1.0)));
+    // Wherever in starting and stopping at 90 MB/s the step meets drive A: ten rounds of 6.25 s.
+    let met: Vec<Met> = (0..625).map(|at| Met::after(&a, 600.0 + f64::from(at) * 0.1)).collect();
+    let least = met.iter().map(|met| met.least_host).fold(f64::INFINITY, f64::min);
+    rows.push(compared("drive A, the least that the host sees of 15 s", "MB/s", 250.0, least));
+    let above = |mean_of_a: f64| 100.0 * (mean_of_a / mean_of_b - 1.0);
+    let (mut slowest, mut fastest, mut sum) = (f64::INFINITY, 0.0_f64, 0.0);
+    for met in &met {
+        (slowest, fastest, sum) = (slowest.min(met.mean_tape), fastest.max(met.mean_tape), sum + met.mean_tape);
+    }
+    rows.push(compared(
+        "drive A against B over 15 s, if the tape of A moves at the step (85-92)",
+        "%",
+        85.0,
+        above(fastest),
+    ));
     for (name, model) in [("A", &a), ("B", &b)] {
         let mut engine = Engine::new(model, 1.0);
         engine.offer(270.0, 60.0);
@@ -54,10 +64,34 @@ pub(super) fn speed_matching(page: &mut Page) {
         rows.push(compared(format!("drive {name}, down to 90 MB/s, the least of 60 s"), "MB/s", 90.0, least));
     }
     page.compare(&rows);
-    page.say(
-        "Drive A takes more than its 250 MB/s for as long as its buffer has room for the rest; the paper counts what goes to the tape.\n\
-         Its mean hangs on where in starting and stopping the step from 90 MB/s meets it.",
+    let _ = writeln!(
+        page.text,
+        "Drive A takes more than its 250 MB/s for as long as its buffer has room for the rest; the paper counts what goes to the tape. Drive A\n\
+         has it from the first second on, as its words say, only if its tape moves when the step comes: 250 against 130 MB/s are the 92 %, and\n\
+         85 is what the paper prints. Drive A starts and stops at 90 MB/s; a step that meets it just stopped leaves {:.0} %, and the mean of all\n\
+         moments is {:.0} %.\n",
+        above(slowest),
+        above(sum / met.len() as f64)
     );
+}
+
+/// What a step from 90 to 270 MB/s makes of a drive in 15 s.
+struct Met {
+    /// The least of what the host sees in a second, MB/s.
+    least_host: f64,
+    /// What goes to the tape, MB/s.
+    mean_tape: f64,
+}
+
+impl Met {
+    /// The step comes after so many seconds.
+    fn after(model: &DriveModel, seconds: f64) -> Self {
+        let mut engine = Engine::new(model, 1.0);
+        engine.offer(90.0, seconds);
+        let before = engine.totals().tape_mb;
+        let least_host = (0..15).map(|_| engine.offer(270.0, 1.0)).fold(f64::INFINITY, f64::min);
+        Self { least_host, mean_tape: (engine.totals().tape_mb - before) / 15.0 }
+    }
 }
 
 fn synced(model: &DriveModel, accelerated: bool, conversion: Conversion) -> (f64, u64) {
