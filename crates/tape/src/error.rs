@@ -84,6 +84,32 @@ pub enum DriveError {
         /// Why.
         reason: String,
     },
+    /// Medium: of a generation that the drive's model neither reads nor writes (3/30/00).
+    #[error("drive {drive}, at the pace of {model}, cannot use a cartridge of {generation}: take {instead}")]
+    ForeignGeneration {
+        /// The drive.
+        drive: String,
+        /// Its model.
+        model: String,
+        /// The cartridge's.
+        generation: String,
+        /// Which drives read it.
+        instead: String,
+    },
+    /// Medium: of a generation that the drive's model reads and does not write (5/30/05).
+    #[error(
+        "drive {drive}, at the pace of {model}, only reads cartridges of {generation}: to write this one take {instead}"
+    )]
+    ReadOnlyGeneration {
+        /// The drive.
+        drive: String,
+        /// Its model.
+        model: String,
+        /// The cartridge's.
+        generation: String,
+        /// Which drives write it.
+        instead: String,
+    },
     /// Keys: the block is encrypted and no key is loaded, or the drive has no key slot (7/74/01).
     #[error("block {lbn} is encrypted with key {tag}, which is not loaded in drive {drive}")]
     NoKey {

@@ -24,6 +24,7 @@ mod geometry;
 mod restore;
 mod spec;
 
+pub(crate) use built_in::drives_for;
 pub use built_in::{built_in, built_in_names};
 pub use engine::{Conversion, Engine, Motion, Totals};
 pub use figure::{Figure, Origin};
@@ -31,4 +32,5 @@ pub use geometry::{Geometry, Place};
 pub use restore::{
     Afterwards, Extent, Reach, Restore, RestorePlan, RestoreStep, Standing, front_to_back, plan_restore,
 };
+pub(crate) use spec::Access;
 pub use spec::{Accelerator, DriveModel, ModelError, Speeds, VirtualBackhitch};
