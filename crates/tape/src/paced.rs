@@ -75,6 +75,8 @@ pub struct Paced<D, C> {
     engine: Engine,
     /// The generation of the loaded cartridge, if the model only reads it.
     only_read: Option<String>,
+    /// What the host offered last, MB/s; as fast as the drive can take it until that is known.
+    offered_mb_per_s: f64,
     /// MB that the host handed over and the engine has not seen.
     pending_mb: f64,
     /// MB since the last synchronous filemark.
@@ -90,7 +92,8 @@ impl<D: Drive, C: PaceClock> Paced<D, C> {
         let engine = Engine::new(&model, 1.0).accelerated(true);
         let (pending_mb, unsynced_mb, read_until_s) = (0.0, 0.0, 0.0);
         let (only_read, meter) = (None, PaceMeter::default());
-        Self { drive, model, clock, engine, only_read, pending_mb, unsynced_mb, read_until_s, meter }
+        let offered_mb_per_s = model.ceiling_mb_per_s.value;
+        Self { drive, model, clock, engine, only_read, offered_mb_per_s, pending_mb, unsynced_mb, read_until_s, meter }
     }
 
     /// What it does from now on, also when the drive is somebody else's.
@@ -121,15 +124,20 @@ impl<D: Drive, C: PaceClock> Paced<D, C> {
     fn catch_up(&mut self, least_s: f64) {
         let seconds = self.clock.now_s() - self.engine.now_s();
         if seconds >= least_s && seconds > 0.0 {
-            let taken = self.engine.offer(self.pending_mb / seconds, seconds);
+            let offered = self.pending_mb / seconds;
+            if offered > 0.0 {
+                self.offered_mb_per_s = offered;
+            }
+            let taken = self.engine.offer(offered, seconds);
             self.pending_mb = (self.pending_mb - taken).max(0.0);
         }
     }
 
-    /// Hands over what is pending as fast as the drive takes it.
+    /// Hands over what is pending, and stays so because the buffer is full: the host has it, and waits.
     fn hand_over(&mut self) {
+        self.catch_up(0.0);
         if self.pending_mb > 0.0 {
-            self.engine.write(self.pending_mb, self.model.ceiling_mb_per_s.value);
+            self.engine.write(self.pending_mb, self.offered_mb_per_s);
             self.pending_mb = 0.0;
         }
     }
@@ -153,7 +161,6 @@ impl<D: Drive, C: PaceClock> Paced<D, C> {
 
     /// All that was written is on the tape, and the tape stands, or moves if the drive knows how.
     fn synced(&mut self) {
-        self.catch_up(0.0);
         self.hand_over();
         self.engine.tape_mark(self.unsynced_mb);
         self.unsynced_mb = 0.0;

@@ -138,6 +138,34 @@ fn a_host_that_wavers_does_not_stop_a_tape_that_moves_over_syncs() {
     }
 }
 
+#[test]
+fn a_paced_drive_does_what_the_engine_says_of_the_same_host() {
+    for name in ["T10000A", "T10000D", "LTO-3", "LTO-5", "LTO-9", "TS1140", "T9840D", "SDLT-220"] {
+        for share in [0.25, 0.4, 0.6, 0.8, 1.3, 3.0] {
+            for synced in [true, false] {
+                let model = built_in(name).unwrap();
+                let native = model.native_mb_per_s.value;
+                let (mut drive, clock) = paced(name);
+                let mut steady = Engine::new(&model, 1.0).accelerated(true);
+                let host = (share * native).min(model.ceiling_mb_per_s.value);
+                for _ in 0..20 {
+                    let file_mb = (native * 4.0).floor() / 4.0;
+                    write(&mut drive, &clock, file_mb, host);
+                    steady.write(file_mb, host);
+                    if synced {
+                        drive.write_filemarks(1, Flush::Synchronous).unwrap();
+                        steady.tape_mark(file_mb);
+                    }
+                }
+                drive.unload().unwrap();
+                steady.finish();
+                let times = clock.now_s() / steady.now_s();
+                assert!((times - 1.0).abs() < 0.03, "{name}, {share} of its rate, synced {synced}: {times}");
+            }
+        }
+    }
+}
+
 /// A cartridge of that generation in a drive at the pace of that model.
 fn with_cartridge(directory: &Path, generation: &str, model: &str) -> Paced<CartridgeDrive, TestClock> {
     let path = directory.join("A00001.tape");
