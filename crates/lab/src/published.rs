@@ -3,6 +3,7 @@
 mod data_protector;
 mod grids;
 mod interleaving;
+mod restore_order;
 mod t10000;
 mod table;
 
@@ -28,6 +29,7 @@ pub fn page() -> Result<String, GridError> {
     data_protector::streams(&mut page);
     data_protector::restores(&mut page);
     data_protector::staging(&mut page);
+    restore_order::restore_order(&mut page);
     page.say("## What could not be reproduced");
     page.text.push_str(
         "- **T10000A, files of 1 MB.** The table has 24 to 103 MB/s for them, less with more buffers and most with the fewest and largest: it is\n\

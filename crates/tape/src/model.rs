@@ -14,6 +14,18 @@
 //!
 //! The same models say how long a tape takes to get somewhere, and so in which order to restore from it ([`plan_restore`]).
 //!
+//! ```
+//! use capstan_tape::model::{Afterwards, Extent, Restore, Standing, built_in, plan_restore};
+//! let drive = built_in("LTO-9")?;
+//! // The second stands on the wrap behind that of the first, back where the tape is loaded; the third is its neighbour.
+//! let wrap = 18_000_000_000_000 / 280;
+//! let extents = [wrap - 1_000_000, 2 * wrap - 2_000_000, 1_000_000].map(|begin| Extent { begin, len: 500_000 });
+//! let (standing, afterwards) = (Standing::Unloaded, Afterwards::Unload);
+//! let plan = plan_restore(&drive, &Restore { extents: &extents, ratio: 1.0, target_mb_per_s: None, standing, afterwards });
+//! assert_eq!(plan.steps.iter().map(|step| step.extent).collect::<Vec<_>>(), [2, 0, 1]);
+//! # Ok::<(), capstan_tape::model::ModelError>(())
+//! ```
+//!
 //! Rates are in MB/s of 10^6 bytes, as data sheets give them; times in seconds.
 
 mod built_in;
