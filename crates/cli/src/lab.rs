@@ -1,8 +1,10 @@
 //! The laboratory's commands: their arguments, and what they print.
 
+mod advise;
 mod characterize;
 mod compare;
 mod create_data;
+mod measure;
 mod simulate;
 
 use std::io::{Write, stdout};
@@ -16,9 +18,11 @@ pub(crate) use simulate::{Simulate, models, simulation};
 
 use crate::args::Cli;
 use crate::failure::Failure;
+use advise::{Advise, advise};
 use characterize::{Characterize, characterize};
 use compare::comparison;
 use create_data::{CreateData, create_data};
+use measure::{Drive, Null, Read, StageDisk, drive, null, staging};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Lab {
@@ -27,6 +31,29 @@ pub(crate) enum Lab {
         after_help = "Examples:\n  capstan lab create-data --preset small --files 200000 /srv/small\n  capstan lab create-data --preset typical --bytes 40G --ratio 3 /srv/typical\n  capstan lab create-data --preset small --files 200000 /srv/small --check"
     )]
     CreateData(CreateData),
+    /// Measure what a source gives to bare readers
+    #[command(
+        after_help = "Examples:\n  capstan lab read /srv\n  capstan lab read /srv --readers 1,8,32 --cache cold,warm\n  capstan lab read /dev/sdb --cache direct --block 256K,1M"
+    )]
+    Read(Read),
+    /// Measure what the data path gives of a source, without a drive
+    #[command(
+        after_help = "Examples:\n  capstan lab null /srv\n  capstan lab null /srv -j 1,2,4 --compression 0,1,3 --block 256K,1M"
+    )]
+    Null(Null),
+    /// Measure what a drive takes from memory; a volume that holds anything is refused
+    #[command(
+        after_help = "Examples:\n  capstan lab drive --folder /srv/scratch\n  capstan lab drive --folder /srv/scratch --data zeros,half,random --pace LTO-5 --block 256K\n  capstan lab drive --cartridge /srv/library/CAP001.tape --sync 100M"
+    )]
+    Drive(Drive),
+    /// Measure what a disk gives as a file library: written, read, and both at once
+    #[command(after_help = "Example:\n  capstan lab staging --folder /srv/staging --writers 1,2,4,8 --depot 1G")]
+    Staging(StageDisk),
+    /// Say what each configuration would give at this site, where it is narrowest, and what to change
+    #[command(
+        after_help = "Examples:\n  capstan lab advise /srv --measure\n  capstan lab advise /srv --drive LTO-8 --window 8h --data 40T\n  capstan lab advise /srv --drive LTO-5 --try --all"
+    )]
+    Advise(Advise),
     /// Hold the models against this machine: 48 configurations of its own virtual drives, predicted and measured
     #[command(
         after_help = "Example:\n  capstan lab compare --folder /srv/scratch\n\nIt takes six minutes, and up to 2 GB of the folder while it runs."
@@ -63,6 +90,11 @@ fn model(name: &str) -> Result<DriveModel, Failure> {
 pub(crate) fn lab(cli: &Cli, args: &Lab) -> Result<ExitCode, Failure> {
     match args {
         Lab::CreateData(args) => create_data(cli, args),
+        Lab::Read(args) => measure::read(cli, args),
+        Lab::Null(args) => null(cli, args),
+        Lab::Drive(args) => drive(cli, args),
+        Lab::Staging(args) => staging(cli, args),
+        Lab::Advise(args) => advise(cli, args),
         Lab::Compare { folder } => comparison(cli, folder),
         Lab::Characterize(args) => characterize(cli, args),
         Lab::Published => {

@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 use capstan_format::Algorithm;
 use capstan_tape::model::{ModelError, built_in};
 
-use super::exercise::{Exercise, ExerciseError, Exercised, exercise};
 use super::load::Load;
+use super::measure::exercise::{Data, Exercise, ExerciseError, Exercised, exercise};
 use super::simulation::{Options, SimulationError, simulate};
 
 /// Drives whose buffers and rates a minute of exercise can fill and feel.
@@ -113,7 +113,15 @@ fn paced(
     let mb = mb * (1.0 - 1e-9);
     let done = exercise(
         folder,
-        &Exercise { block_len: PACED_BLOCK, mb, mb_per_s: offered, sync_mb, encryption: None, pace: Some(model) },
+        &Exercise {
+            data: Data::Random,
+            block_len: PACED_BLOCK,
+            mb,
+            mb_per_s: offered,
+            sync_mb,
+            encryption: None,
+            pace: Some(model),
+        },
         stop,
     )?;
     let host = offered.map_or("as fast as memory".to_owned(), |rate| format!("at {rate:.0} MB/s"));
@@ -129,7 +137,15 @@ fn unpaced(
     add: &mut dyn FnMut(Comparison),
 ) -> Result<(), CompareError> {
     let run = |block_len: usize| -> Result<Exercised, ExerciseError> {
-        let what = Exercise { block_len, mb: UNPACED_MB, mb_per_s: None, sync_mb: None, encryption, pace: None };
+        let what = Exercise {
+            data: Data::Random,
+            block_len,
+            mb: UNPACED_MB,
+            mb_per_s: None,
+            sync_mb: None,
+            encryption,
+            pace: None,
+        };
         // The first runs of a machine that was idle are slower; the median of three is not among them.
         let mut runs = [exercise(folder, &what, stop)?, exercise(folder, &what, stop)?, exercise(folder, &what, stop)?];
         runs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+pub(crate) use content::Content as Filler;
 use content::{Content, Noise};
 
 /// The shape of a data set.

@@ -14,26 +14,39 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod advise;
 mod compare;
 mod data_set;
-mod exercise;
 mod grid;
 mod load;
+mod measure;
 mod pipeline;
 mod plot;
 mod published;
 mod simulation;
+mod site;
 mod staging_model;
 
 // The words of the models that this room speaks in, so that a door needs no other room.
+pub use advise::{
+    Advice, AdviseError, Change, Fit, Forecast, Lever, Part, Route, Setting, SiteFigures, TapeDrive, Trial, TrialError,
+    advise, try_setting,
+};
 pub use capstan_tape::model::{Conversion, DriveModel, ModelError, Totals, built_in, built_in_names};
 pub use compare::{CompareError, Comparison, compare, median_error};
 pub use data_set::{DataSet, DataSetError, DataSetWatch, Kind, Shape};
-pub use exercise::{Exercise, ExerciseError, Exercised, exercise};
 pub use grid::{Cell, GridError, HEADS, agreeing, calibrate, mean_error, predict_grid, read_grid};
 pub use load::{Load, LoadError, Step};
+pub use measure::Spread;
+pub use measure::data_path::{
+    DataPath, DataPathError, DataPathRun, PathRate, PathRates, SlowSource, Target, measure_path, null_run,
+    run_data_path,
+};
+pub use measure::exercise::{Data, DriveRate, DriveRates, Exercise, ExerciseError, ExerciseMedium, measure_drive};
+pub use measure::source::{Cache, ClassRate, ReaderRate, Reading, SourceError, SourceRates, measure_source};
+pub use measure::staging::{Staging, StagingError, StagingRates, WriterRate, measure_staging};
 pub use pipeline::{Bottleneck, HostModel, Job, Prediction};
 pub use plot::plot;
 pub use published::{built_in_host, page};
 pub use simulation::{Options, Sample, Simulation, SimulationError, simulate};
-pub use staging_model::{BothWays, StagedJob, StagingModel};
+pub use site::{Measured, Measurements, MeasurementsError};

@@ -15,49 +15,49 @@
 
 /// An array of disks that stages.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StagingModel {
+pub(crate) struct StagingModel {
     /// What it writes when nothing is read, MB/s.
-    pub write_mb_per_s: f64,
+    pub(crate) write_mb_per_s: f64,
     /// What it reads when nothing is written, MB/s.
-    pub read_mb_per_s: f64,
+    pub(crate) read_mb_per_s: f64,
     /// Seconds that each block costs its reader besides the disk's.
-    pub block_s: f64,
+    pub(crate) block_s: f64,
 }
 
 /// What goes in and out at the same time, MB/s.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct BothWays {
+pub(crate) struct BothWays {
     /// From the source.
-    pub taken_mb_per_s: f64,
+    pub(crate) taken_mb_per_s: f64,
     /// To the tape.
-    pub given_mb_per_s: f64,
+    pub(crate) given_mb_per_s: f64,
 }
 
 /// A job that is staged.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StagedJob {
+pub(crate) struct StagedJob {
     /// What the source gives, MB/s.
-    pub source_mb_per_s: f64,
+    pub(crate) source_mb_per_s: f64,
     /// What the tape, or the target of a restore, takes, MB/s.
-    pub taker_mb_per_s: f64,
+    pub(crate) taker_mb_per_s: f64,
     /// Bytes of a block.
-    pub block_bytes: f64,
+    pub(crate) block_bytes: f64,
 }
 
 impl StagingModel {
     /// What it takes of a job while nothing is read, MB/s.
-    pub fn takes(&self, job: &StagedJob) -> f64 {
+    pub(crate) fn takes(&self, job: &StagedJob) -> f64 {
         job.source_mb_per_s.min(self.write_mb_per_s)
     }
 
     /// What it gives while nothing is written, MB/s.
-    pub fn gives(&self, job: &StagedJob) -> f64 {
+    pub(crate) fn gives(&self, job: &StagedJob) -> f64 {
         let mb = job.block_bytes / 1e6;
         (mb / (mb / self.read_mb_per_s + self.block_s)).min(job.taker_mb_per_s)
     }
 
     /// Both at once.
-    pub fn both_ways(&self, job: &StagedJob) -> BothWays {
+    pub(crate) fn both_ways(&self, job: &StagedJob) -> BothWays {
         let (takes, gives) = (self.takes(job), self.gives(job));
         // The share of the spindles' time that each would use.
         let (writing, reading) = (takes / self.write_mb_per_s, gives / self.read_mb_per_s);
@@ -67,7 +67,7 @@ impl StagingModel {
     }
 
     /// Seconds until so many MB are on tape, through depots of so many MB.
-    pub fn elapsed_s(&self, job: &StagedJob, mb: f64, depot_mb: f64) -> f64 {
+    pub(crate) fn elapsed_s(&self, job: &StagedJob, mb: f64, depot_mb: f64) -> f64 {
         let depot_mb = if depot_mb > 0.0 { depot_mb.min(mb) } else { mb };
         let depots = (mb / depot_mb).ceil() as u64;
         // Where a depot ends. Depots are counted, so that rounding makes none of no length.

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use crate::model::{Access, DriveModel, Engine, Totals, drives_for};
 use crate::{
-    BlockLimits, Drive, DriveError, DriveIdentity, DriveKey, Flush, Medium, Position, ReadOutcome, WriteOutcome,
+    BlockLimits, Drive, DriveError, DriveIdentity, DriveKey, Flush, GenerationError, Medium, Position, ReadOutcome,
+    WriteOutcome,
 };
 
 /// Seconds over which the host's rate is taken.
@@ -87,13 +88,21 @@ pub struct Paced<D, C> {
 }
 
 impl<D: Drive, C: PaceClock> Paced<D, C> {
-    /// The drive inside, as fast as this model. Blocks come as they go to the tape: nothing is compressed any more.
+    /// The drive inside, as fast as this model. Blocks come as they go to the tape: nothing is compressed any more, unless it is
+    /// [told so](Self::compressing).
     pub fn new(drive: D, model: DriveModel, clock: C) -> Self {
         let engine = Engine::new(&model, 1.0).accelerated(true);
         let (pending_mb, unsynced_mb, read_until_s) = (0.0, 0.0, 0.0);
         let (only_read, meter) = (None, PaceMeter::default());
         let offered_mb_per_s = model.ceiling_mb_per_s.value;
         Self { drive, model, clock, engine, only_read, offered_mb_per_s, pending_mb, unsynced_mb, read_until_s, meter }
+    }
+
+    /// The same, with data that compress: bytes of the host for each byte on the tape.
+    #[must_use]
+    pub fn compressing(self, ratio: f64) -> Self {
+        let engine = Engine::new(&self.model, ratio).accelerated(true);
+        Self { engine, ..self }
     }
 
     /// What it does from now on, also when the drive is somebody else's.
@@ -108,12 +117,13 @@ impl<D: Drive, C: PaceClock> Paced<D, C> {
 
     fn check_writes(&self) -> Result<(), DriveError> {
         let Some(generation) = &self.only_read else { return Ok(()) };
-        Err(DriveError::ReadOnlyGeneration {
+        Err(Box::new(GenerationError::ReadOnly {
             drive: self.drive.identity().name,
             model: self.model.name.clone(),
             generation: generation.clone(),
             instead: drives_for(generation, Access::ReadWrite),
         })
+        .into())
     }
 
     fn as_it_may_be_used(&self, medium: Medium) -> Medium {
@@ -187,7 +197,7 @@ impl<D: Drive, C: PaceClock> Drive for Paced<D, C> {
         self.only_read = None;
         match (self.access(&medium), &medium.generation) {
             (Access::None, Some(generation)) => {
-                let foreign = DriveError::ForeignGeneration {
+                let foreign = GenerationError::Foreign {
                     drive: self.drive.identity().name,
                     model: self.model.name.clone(),
                     generation: generation.clone(),
@@ -195,7 +205,7 @@ impl<D: Drive, C: PaceClock> Drive for Paced<D, C> {
                 };
                 // It goes out again; that it is the wrong one is the error to report.
                 let _ = self.drive.unload();
-                return Err(foreign);
+                return Err(Box::new(foreign).into());
             }
             (Access::ReadOnly, Some(generation)) => self.only_read = Some(generation.clone()),
             _ => {}

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use capstan_tape::model::{Engine, built_in};
 use capstan_tape::{
-    CartridgeDrive, CartridgeSpec, Drive, DriveError, Flush, KeySlotKind, NullDrive, PaceClock, Paced, ReadOutcome,
+    CartridgeDrive, CartridgeSpec, Drive, DriveError, Flush, GenerationError, KeySlotKind, NullDrive, PaceClock, Paced,
+    ReadOutcome,
 };
 
 /// A clock that nobody waits for. The host takes its time by moving it on.
@@ -185,6 +186,10 @@ fn a_cartridge_of_a_generation_that_the_model_does_not_read_is_refused_and_the_d
     for model in ["LTO-9", "LTO-4", "T10000D"] {
         let mut drive = with_cartridge(directory.path(), "LTO-6", model);
         let refused = drive.load().unwrap_err();
+        assert!(
+            matches!(&refused, DriveError::Generation(error) if matches!(**error, GenerationError::Foreign { .. })),
+            "{refused:?}"
+        );
         assert_eq!(
             refused.to_string(),
             format!(

@@ -44,7 +44,7 @@ const ROOMS: [Room; 10] = [
         below: &["capstan-format", "capstan-tape", "capstan-keys", "capstan-catalog", "capstan-mover"],
         banned: &TERMINAL,
     },
-    Room { name: "capstan-lab", below: &["capstan-format", "capstan-tape"], banned: &TERMINAL },
+    Room { name: "capstan-lab", below: &["capstan-format", "capstan-tape", "capstan-mover"], banned: &TERMINAL },
     Room { name: "capstan-cli", below: &["capstan-format", "capstan-director", "capstan-lab"], banned: &[] },
     Room {
         name: "capstan-fuzz",

@@ -66,7 +66,7 @@ fn parse_files(text: &str) -> Result<(u64, f64), String> {
 }
 
 /// Lengths in the laboratory are in powers of ten, as in data sheets.
-fn parse_mb(text: &str) -> Result<f64, String> {
+pub(super) fn parse_mb(text: &str) -> Result<f64, String> {
     let digits = text.trim_end_matches(['k', 'K', 'M', 'G', 'T']);
     let scale = match &text[digits.len()..] {
         "" => 1e-6,

@@ -35,7 +35,7 @@ const REACH: usize = 3 << 10;
 
 /// The bytes of one file.
 #[derive(Debug)]
-pub(super) struct Content {
+pub(crate) struct Content {
     noise: Noise,
     /// Mean length of a repeat: what a run of noise needs behind it so that both together shrink as far as they are to.
     repeat_run: usize,
@@ -43,14 +43,14 @@ pub(super) struct Content {
 
 impl Content {
     /// The bytes that follow from the seed of a set and a file's number in it, and shrink to one part in `ratio`.
-    pub(super) fn new(seed: u64, number: u64, ratio: f64) -> Self {
+    pub(crate) fn new(seed: u64, number: u64, ratio: f64) -> Self {
         let noise = Noise::new(seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93));
         let repeat_run = ((NOISE_RUN as f64 + REPEAT_COST) * ratio - NOISE_RUN as f64).round() as usize;
         Self { noise, repeat_run: if ratio <= 1.0 { 0 } else { repeat_run } }
     }
 
     /// Fills the buffer with the next bytes. Repeats stay within one buffer.
-    pub(super) fn fill(&mut self, buffer: &mut [u8]) {
+    pub(crate) fn fill(&mut self, buffer: &mut [u8]) {
         let mut at = 0;
         while at < buffer.len() {
             let draw = self.noise.next();

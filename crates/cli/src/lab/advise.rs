@@ -1,0 +1,454 @@
+//! `capstan lab advise`.
+
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+
+use capstan_director::Config;
+use capstan_lab::{
+    Advice, AdviseError, Change, Data, DataPath, Exercise, ExerciseMedium, Forecast, Lever, Measured, Measurements,
+    Reading, Route, Setting, SiteFigures, Spread, Staging, TapeDrive, Trial, TrialError, advise as look_for_advice,
+    measure_drive, measure_path, measure_source, measure_staging, null_run, try_setting,
+};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::measure::{failed, measuring, spread, wrong_file};
+use super::model;
+use crate::args::Cli;
+use crate::failure::Failure;
+use crate::progress::Display;
+use crate::secrets::{now_ns, state_dir};
+use crate::table::Table;
+use crate::units;
+
+#[derive(Debug, Args)]
+pub(crate) struct Advise {
+    /// The source, as it was measured with `capstan lab null`
+    source: PathBuf,
+    /// What is written to: `virtual`, a drive's name as `capstan models` lists them, or the file of a model [default: library.pace in
+    /// capstan.toml]
+    #[arg(long, value_name = "DRIVE")]
+    drive: Option<String>,
+    /// Streams that read now [default: one a core, at most 8]
+    #[arg(long, short = 'j')]
+    connections: Option<u32>,
+    /// Copies that are written at once
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4))]
+    copies: u32,
+    /// The time that a backup may take: 8h, 30m
+    #[arg(long, value_name = "TIME", value_parser = units::parse_age)]
+    window: Option<i64>,
+    /// How much there is to back up, if the source is only a part of it: 40T
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes)]
+    data: Option<u64>,
+    /// What the network between the source and the drive gives, MB/s, as `capstan lab network` measures it
+    #[arg(long, value_name = "MB/S")]
+    network: Option<f64>,
+    /// Measure first what was not measured yet: about two minutes
+    #[arg(long)]
+    measure: bool,
+    /// Run what there is and what is advised, and compare with what was predicted
+    #[arg(long = "try")]
+    tries: bool,
+    /// Seconds that each round of a trial reads
+    #[arg(long, default_value_t = 5.0)]
+    try_seconds: f64,
+    /// Where trials and measurements write and remove cartridges [default: the library's folder]
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// List every setting that differs in one thing
+    #[arg(long)]
+    all: bool,
+}
+
+/// What there is now: settings, and where its library lies.
+struct Site {
+    state: PathBuf,
+    config: Config,
+    folder: PathBuf,
+}
+
+impl Site {
+    fn open(cli: &Cli, folder: Option<&Path>) -> Result<Self, Failure> {
+        let state = state_dir(cli)?;
+        let path = state.join("capstan.toml");
+        // The laboratory measures before anybody decides to keep anything here.
+        let config = if path.exists() { Config::read(&path)? } else { Config::default() };
+        let folder = folder.map_or_else(|| state.join(&config.library.path), Path::to_owned);
+        Ok(Self { state, config, folder })
+    }
+
+    fn setting(&self, args: &Advise) -> Result<Setting, Failure> {
+        let data = &self.config.data;
+        let named = args.drive.as_deref().unwrap_or(&self.config.library.pace);
+        let drive = match named {
+            "" | "virtual" => TapeDrive::Virtual,
+            name => TapeDrive::Model(Box::new(model(name)?)),
+        };
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+        let connections = args.connections.unwrap_or(cores.min(8));
+        Ok(Setting {
+            connections,
+            block_len: (data.block_kib as usize) << 10,
+            pool_bytes: data.buffer_mib << 20,
+            checkpoint_bytes: data.checkpoint_mib << 20,
+            compression_level: data.compression_level,
+            copies: args.copies,
+            route: Route::Direct,
+            drive,
+        })
+    }
+}
+
+/// Memory of the machine; a GiB where that is not known.
+fn memory_bytes() -> u64 {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|text| text.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kib.map_or(1 << 30, |kib| kib << 10)
+}
+
+pub(crate) fn advise(cli: &Cli, args: &Advise) -> Result<ExitCode, Failure> {
+    let site = Site::open(cli, args.folder.as_deref())?;
+    let current = site.setting(args)?;
+    let source = std::path::absolute(&args.source).unwrap_or_else(|_| args.source.clone());
+    let mut all = Measurements::read(&site.state).map_err(|error| wrong_file(&error))?;
+    if args.measure {
+        measure_missing(cli, &mut all, &source, &site, &current)?;
+    }
+    let told = |error: AdviseError| match error {
+        AdviseError::NoPath { .. } | AdviseError::NoDrive => {
+            Failure::Usage(format!("{error}\nor let advise measure what is missing: --measure"))
+        }
+        other => Failure::Usage(other.to_string()),
+    };
+    let mut figures = SiteFigures::of(&all, &source).map_err(told)?;
+    figures.network = args.network.map(Spread::exactly);
+    if let Some(bytes) = args.data {
+        figures.source_mb = bytes as f64 / 1e6;
+    }
+    let window_s = args.window.map(|ns| ns as f64 / 1e9);
+    let needed = window_s.map(|window_s| figures.source_mb / window_s);
+    let advice = look_for_advice(&figures, &current, memory_bytes(), needed).map_err(told)?;
+    let trials = if args.tries { tried(cli, args, &site, &figures, &advice)? } else { Vec::new() };
+    if cli.json {
+        let value = as_json(&figures, &advice, &trials, window_s);
+        writeln!(stdout(), "{value}").map_err(Failure::output)?;
+    } else {
+        show(args, &figures, &advice, &trials, window_s).map_err(Failure::output)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is tried: what there is, and what is advised, if that is something else and needs no other disk.
+fn tried(
+    cli: &Cli,
+    args: &Advise,
+    site: &Site,
+    figures: &SiteFigures,
+    advice: &Advice,
+) -> Result<Vec<(&'static str, Trial)>, Failure> {
+    const ROUNDS: u32 = 3;
+    let mut each = vec![("now", &advice.current.0)];
+    if advice.advised.0 != advice.current.0 && advice.advised.0.route == Route::Direct {
+        each.push(("advised", &advice.advised.0));
+    }
+    let about_s = args.try_seconds * f64::from(ROUNDS) * each.len() as f64;
+    let run = |(name, setting): (&'static str, &Setting), stop: &AtomicBool| {
+        try_setting(figures, setting, &site.folder, args.try_seconds, ROUNDS, stop).map(|trial| (name, trial))
+    };
+    let trials: Result<Vec<_>, TrialError> =
+        measuring(cli, about_s, |stop, _| each.into_iter().map(|one| run(one, stop)).collect());
+    trials.map_err(|error| match error {
+        TrialError::DataPath(error) => failed(&error),
+        other => Failure::Other(other.to_string()),
+    })
+}
+
+fn measure_missing(
+    cli: &Cli,
+    all: &mut Measurements,
+    source: &Path,
+    site: &Site,
+    current: &Setting,
+) -> Result<(), Failure> {
+    const ROUNDS: u32 = 3;
+    const SECONDS: f64 = 2.0;
+    let other = |error: &dyn std::fmt::Display| Failure::Other(error.to_string());
+    let display = Display::new(cli);
+    let connections = [1, 2, 4, 8, 16];
+    if all.paths.iter().all(|measured| measured.found.source != source) {
+        display.say("measuring the data path without a drive (capstan lab null)");
+        let what = DataPath { seconds: SECONDS, ..null_run(source) };
+        let mut levels = vec![0, 1, current.compression_level];
+        levels.sort_unstable();
+        levels.dedup();
+        let each: Vec<_> = levels
+            .iter()
+            .flat_map(|&level| connections.map(|connections| (connections, current.block_len, level)))
+            .collect();
+        let about_s = SECONDS * f64::from(ROUNDS) * each.len() as f64;
+        let found = measuring(cli, about_s, |stop, _| measure_path(&what, &each, ROUNDS, stop, &mut |_| {}));
+        all.add_path(Measured { at_ns: now_ns(), found: found.map_err(|error| failed(&error))? });
+        all.write(&site.state).map_err(|error| wrong_file(&error))?;
+    }
+    if all.sources.iter().all(|measured| measured.found.source != source) {
+        display.say("measuring bare readers (capstan lab read)");
+        let reading = Reading {
+            readers: connections.to_vec(),
+            block_len: 256 << 10,
+            cache: capstan_lab::Cache::Cold,
+            rounds: ROUNDS,
+            seconds: SECONDS,
+        };
+        let about_s = SECONDS * f64::from(ROUNDS) * connections.len() as f64;
+        let found = measuring(cli, about_s, |stop, _| measure_source(source, &reading, stop, &mut |_| {}));
+        all.add_source(Measured { at_ns: now_ns(), found: found.map_err(|error| other(&error))? });
+        all.write(&site.state).map_err(|error| wrong_file(&error))?;
+    }
+    if all.drives.iter().all(|measured| measured.found.model.is_some()) {
+        display.say("measuring the virtual drive (capstan lab drive)");
+        let medium = ExerciseMedium::New { folder: site.folder.clone() };
+        let blocks = [64 << 10, 256 << 10, 512 << 10, 2000 << 10].map(|block_len| (Data::Random, block_len));
+        let what = Exercise {
+            data: Data::Random,
+            block_len: 0,
+            mb: 500.0,
+            mb_per_s: None,
+            sync_mb: None,
+            encryption: Some(capstan_director::Algorithm::Aes256Gcm),
+            pace: None,
+        };
+        let found = measuring(cli, 20.0, |stop, _| measure_drive(&medium, &blocks, ROUNDS, &what, stop, &mut |_| {}));
+        all.add_drive(Measured { at_ns: now_ns(), found: found.map_err(|error| other(&error))? });
+        all.write(&site.state).map_err(|error| wrong_file(&error))?;
+    }
+    if all.staging.is_empty() {
+        display.say("measuring the disk as a file library (capstan lab staging)");
+        let what = Staging { writers: vec![1, 2, 4], block_len: 512 << 10, mb: 400.0, rounds: ROUNDS };
+        let found = measuring(cli, 40.0, |stop, _| measure_staging(&site.folder, &what, stop, &mut |_| {}));
+        all.add_staging(Measured { at_ns: now_ns(), found: found.map_err(|error| other(&error))? });
+        all.write(&site.state).map_err(|error| wrong_file(&error))?;
+    }
+    Ok(())
+}
+
+fn drive_name(setting: &Setting) -> String {
+    match &setting.drive {
+        TapeDrive::Virtual => "virtual".to_owned(),
+        TapeDrive::Model(model) => model.name.clone(),
+    }
+}
+
+fn setting_json(setting: &Setting) -> Value {
+    json!({
+        "connections": setting.connections,
+        "block_bytes": setting.block_len,
+        "pool_bytes": setting.pool_bytes,
+        "checkpoint_bytes": setting.checkpoint_bytes,
+        "compression_level": setting.compression_level,
+        "copies": setting.copies,
+        "route": setting.route,
+        "drive": drive_name(setting),
+    })
+}
+
+fn as_json(figures: &SiteFigures, advice: &Advice, trials: &[(&str, Trial)], window_s: Option<f64>) -> Value {
+    let both =
+        |(setting, forecast): &(Setting, Forecast)| json!({"setting": setting_json(setting), "forecast": forecast});
+    let changes: Vec<_> = advice
+        .changes
+        .iter()
+        .map(|change| {
+            json!({
+                "lever": change.lever,
+                "from": change.from,
+                "to": change.to,
+                "how": change.lever.how(&change.setting),
+                "relieves": change.relieves,
+                "gain": change.gain(),
+                "forecast": change.after,
+            })
+        })
+        .collect();
+    let neighbours: Vec<_> = advice
+        .neighbours
+        .iter()
+        .map(|(lever, setting, forecast)| json!({"lever": lever, "value": lever.value(setting), "forecast": forecast}))
+        .collect();
+    let trials: Vec<_> =
+        trials.iter().map(|(name, trial)| json!({"what": name, "trial": trial, "error": trial.error()})).collect();
+    json!({
+        "source": figures.path.source,
+        "source_mb": figures.source_mb,
+        "window_s": window_s,
+        "now": both(&advice.current),
+        "changes": changes,
+        "advised": both(&advice.advised),
+        "uncertainty": advice.uncertainty(),
+        "configurations": neighbours,
+        "twin": advice.twin,
+        "staged": advice.staged.as_ref().map(both),
+        "drives": advice.drives,
+        "fitting": advice.fitting,
+        "apart": advice.apart,
+        "trials": trials,
+    })
+}
+
+fn described(setting: &Setting) -> String {
+    let Setting { connections, block_len, pool_bytes, checkpoint_bytes, compression_level, copies, .. } = setting;
+    let copies = if *copies == 1 { String::new() } else { format!(", {copies} copies") };
+    format!(
+        "{connections} connections, blocks of {} KiB, buffers of {} MiB, a checkpoint each {} MiB, zstd {compression_level}{copies}, {} to {}",
+        block_len >> 10,
+        pool_bytes >> 20,
+        checkpoint_bytes >> 20,
+        Lever::Route.value(setting),
+        drive_name(setting)
+    )
+}
+
+fn forecast_line(forecast: &Forecast) -> String {
+    let goes_back =
+        forecast.backhitches_per_hour.map_or(String::new(), |count| format!("; {count:.0} backhitches an hour"));
+    format!("{} MB/s, bottleneck: {}{goes_back}", spread(&forecast.mb_per_s), forecast.bottleneck.name())
+}
+
+fn change_line(number: usize, change: &Change) -> String {
+    let (from, to) = (change.before.mb_per_s.median, change.after.mb_per_s.median);
+    let (name, before, after) = (change.lever.name(), &change.from, &change.to);
+    let what = if change.gain() > 0.0 {
+        format!("{from:.0} -> {to:.0} MB/s ({:+.0} %)", change.gain() * 100.0)
+    } else {
+        let busy = [&change.before, &change.after].map(|forecast| units::duration(forecast.drive_busy_s));
+        format!("the drive is taken for {} instead of {}", busy[1], busy[0])
+    };
+    format!("  {number}. {name}: {before} -> {after}: {what}; relieves the {}", change.relieves.name())
+}
+
+fn show(
+    args: &Advise,
+    figures: &SiteFigures,
+    advice: &Advice,
+    trials: &[(&str, Trial)],
+    window_s: Option<f64>,
+) -> std::io::Result<()> {
+    let mut out = stdout().lock();
+    let size = units::bytes((figures.source_mb * 1e6) as u64);
+    writeln!(out, "source     {}, {size}, {}", figures.path.source.display(), figures.path.cache.name())?;
+    writeln!(out, "now        {}", described(&advice.current.0))?;
+    writeln!(out, "           {}", forecast_line(&advice.current.1))?;
+    if advice.changes.is_empty() {
+        let part = advice.advised.1.bottleneck.name();
+        writeln!(out, "advice     no setting gives more: the {part} is the limit")?;
+    } else {
+        writeln!(out, "advice")?;
+    }
+    for (number, change) in (1..).zip(&advice.changes) {
+        writeln!(out, "{}\n       {}", change_line(number, change), change.lever.how(&change.setting))?;
+    }
+    if !advice.changes.is_empty() {
+        let sure = advice.uncertainty() * 100.0;
+        writeln!(out, "then       {}; sure to {sure:.0} %", forecast_line(&advice.advised.1))?;
+    }
+    if let Some(window_s) = window_s {
+        window(&mut out, advice, figures, window_s)?;
+    }
+    if let Some(twin) = &advice.twin {
+        let cost = 100.0 * (1.0 - twin.mb_per_s.median / advice.advised.1.mb_per_s.median.max(1e-9));
+        writeln!(out, "twin       a second copy at once: {}; it costs {cost:.0} %", forecast_line(twin))?;
+    }
+    if let Some((setting, forecast)) = &advice.staged {
+        let (reading, tape) = (units::duration(forecast.source_busy_s), units::duration(forecast.on_tape_s));
+        let direct = units::duration(advice.advised.1.on_tape_s);
+        writeln!(
+            out,
+            "staging    {}: the source is read in {reading}, all is on tape in {tape} (as advised: {direct}), the disk holds {} at most, \
+             the drive is taken for {}, {:.0} backhitches an hour",
+            Lever::Route.value(setting),
+            units::bytes((forecast.staging_mb * 1e6) as u64),
+            units::duration(forecast.drive_busy_s),
+            forecast.backhitches_per_hour.unwrap_or_default()
+        )?;
+    }
+    if let Some(apart) = &advice.apart {
+        writeln!(out, "disk       source and library share one disk; on two: {}", forecast_line(apart))?;
+    }
+    if let Some(drive) = &advice.fitting {
+        let than = if window_s.is_some() { "what the window needs, or as much as any" } else { "as much as any" };
+        writeln!(out, "drive      {drive} fits: of the drives that give {than}, its tape moves most of the time")?;
+    }
+    for (name, trial) in trials {
+        writeln!(
+            out,
+            "tried      {name}: predicted {:.1} MB/s, measured {}: {:+.1} %; the data path says: {}",
+            trial.predicted_mb_per_s,
+            spread(&trial.measured_mb_per_s),
+            trial.error() * 100.0,
+            trial.bottleneck
+        )?;
+    }
+    if args.all {
+        writeln!(out, "\nEach setting that differs from what there is now in one thing:")?;
+        configurations(&mut out, advice)?;
+        writeln!(out, "\nEach drive that has a model, direct, as advised:")?;
+        drives(&mut out, advice)?;
+    }
+    Ok(())
+}
+
+fn window(out: &mut dyn Write, advice: &Advice, figures: &SiteFigures, window_s: f64) -> std::io::Result<()> {
+    let needed = figures.source_mb / window_s;
+    let takes = |forecast: &Forecast| units::duration(forecast.source_busy_s);
+    let (now, then) = (&advice.current.1, &advice.advised.1);
+    let window = units::duration(window_s);
+    if now.mb_per_s.low >= needed {
+        writeln!(out, "window     {window}: kept as it is ({}); nothing need be changed", takes(now))
+    } else if then.mb_per_s.low >= needed {
+        writeln!(out, "window     {window}: not kept now ({}), kept as advised ({})", takes(now), takes(then))
+    } else if then.mb_per_s.high >= needed {
+        writeln!(out, "window     {window}: not surely kept, even as advised ({})", takes(then))
+    } else {
+        let part = then.bottleneck.name();
+        writeln!(
+            out,
+            "window     {window}: not kept, even as advised ({}): it needs {needed:.0} MB/s, and the {part} is the limit",
+            takes(then)
+        )
+    }
+}
+
+fn configurations(out: &mut dyn Write, advice: &Advice) -> std::io::Result<()> {
+    let mut table = Table::new(&["what", "to", ">MB/s", "bottleneck", ">backhitches/h"]);
+    let now = (Lever::Connections, "as it is".to_owned(), &advice.current.1);
+    let others = advice.neighbours.iter().map(|(lever, setting, forecast)| (*lever, lever.value(setting), forecast));
+    for (lever, value, forecast) in std::iter::once(now).chain(others) {
+        table.row(vec![
+            if value == "as it is" { "now" } else { lever.name() }.to_owned(),
+            value,
+            format!("{:.1}", forecast.mb_per_s.median),
+            forecast.bottleneck.name().to_owned(),
+            forecast.backhitches_per_hour.map_or("-".to_owned(), |count| format!("{count:.0}")),
+        ]);
+    }
+    table.print(out)
+}
+
+fn drives(out: &mut dyn Write, advice: &Advice) -> std::io::Result<()> {
+    let mut table =
+        Table::new(&["drive", ">MB/s", "bottleneck", ">backhitches/h", ">tape moves %", "estimates in its model"]);
+    for fit in &advice.drives {
+        table.row(vec![
+            fit.drive.clone(),
+            format!("{:.1}", fit.forecast.mb_per_s.median),
+            fit.forecast.bottleneck.name().to_owned(),
+            format!("{:.0}", fit.forecast.backhitches_per_hour.unwrap_or_default()),
+            format!("{:.0}", fit.forecast.streaming_share.unwrap_or_default() * 100.0),
+            format!("{} of {}", fit.estimates.0, fit.estimates.1),
+        ]);
+    }
+    table.print(out)
+}

@@ -1,0 +1,121 @@
+//! `capstan lab null`.
+
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use capstan_lab::{DataPath, DataPathError, Measured, PathRates, SlowSource, measure_path, null_run};
+use clap::Args;
+use serde_json::json;
+
+use super::{CacheChoice, block, cpu, keep, measuring, spread};
+use crate::args::Cli;
+use crate::failure::Failure;
+use crate::secrets::now_ns;
+use crate::table::Table;
+use crate::units;
+
+#[derive(Debug, Args)]
+pub(crate) struct Null {
+    /// The tree to read
+    source: PathBuf,
+    /// Numbers of connections
+    #[arg(long, short = 'j', value_delimiter = ',', default_value = "1,2,4,8,16")]
+    connections: Vec<u32>,
+    /// Bytes of a block, several to compare
+    #[arg(long, value_delimiter = ',', default_value = "512K", value_parser = units::parse_bytes)]
+    block: Vec<u64>,
+    /// zstd levels; 0 for none
+    #[arg(long, value_delimiter = ',', default_value = "0,1", allow_negative_numbers = true)]
+    compression: Vec<i32>,
+    /// Where the source is to be found
+    #[arg(long, value_enum, default_value_t = CacheChoice::Cold)]
+    cache: CacheChoice,
+    /// Rounds of each
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// Seconds that a round reads at most
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    #[command(flatten)]
+    slow: Slow,
+}
+
+/// A source that is slower than it is.
+#[derive(Debug, Args)]
+pub(crate) struct Slow {
+    /// What if the source gave no more than this, MB/s
+    #[arg(long, value_name = "MB/S")]
+    slow_source: Option<f64>,
+    /// What if each connection got no more than this, MB/s
+    #[arg(long, value_name = "MB/S")]
+    slow_connection: Option<f64>,
+}
+
+pub(crate) fn null(cli: &Cli, args: &Null) -> Result<ExitCode, Failure> {
+    if args.cache == CacheChoice::Direct {
+        return Err(Failure::Usage("the data path reads by way of the page cache: --cache warm or cold".to_owned()));
+    }
+    if let Some(level) = args.compression.iter().find(|level| !(-7..=19).contains(*level)) {
+        return Err(Failure::Usage(format!("zstd has levels from -7 to 19, not {level}")));
+    }
+    let source = std::path::absolute(&args.source).unwrap_or_else(|_| args.source.clone());
+    let slow = SlowSource { mb_per_s: args.slow.slow_source, connection_mb_per_s: args.slow.slow_connection };
+    let what = DataPath { cache: args.cache.into(), seconds: args.seconds, slow, ..null_run(&source) };
+    let mut each = Vec::new();
+    for &level in &args.compression {
+        for &block in &args.block {
+            for &connections in &args.connections {
+                each.push((connections, usize::try_from(block).unwrap_or(usize::MAX), level));
+            }
+        }
+    }
+    let about_s = args.seconds * f64::from(args.rounds) * each.len() as f64;
+    let found = measuring(cli, about_s, |stop, display| {
+        measure_path(&what, &each, args.rounds, stop, &mut |rate| {
+            let (connections, level) = (rate.connections, rate.compression_level);
+            let rate = spread(&rate.mb_per_s);
+            display.say(&format!("{connections} connections, zstd {level}: {rate} MB/s"));
+        })
+    });
+    let found = found.map_err(|error| failed(&error))?;
+    show(cli, &found).map_err(Failure::output)?;
+    keep(cli, |all| all.add_path(Measured { at_ns: now_ns(), found }))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn failed(error: &DataPathError) -> Failure {
+    match error {
+        DataPathError::Option { .. } => Failure::Usage(error.to_string()),
+        DataPathError::Stopped => Failure::Stopped(error.to_string()),
+        other => Failure::Other(other.to_string()),
+    }
+}
+
+fn show(cli: &Cli, found: &PathRates) -> std::io::Result<()> {
+    let mut out = stdout().lock();
+    if cli.json {
+        return writeln!(out, "{}", json!(found));
+    }
+    let mut table = Table::new(&[
+        ">connections",
+        ">block",
+        ">zstd",
+        ">MB/s (least-most)",
+        ">processor s/GB",
+        ">compressed to 1 in",
+    ]);
+    for rate in &found.rates {
+        table.row(vec![
+            rate.connections.to_string(),
+            block(rate.block_len),
+            rate.compression_level.to_string(),
+            spread(&rate.mb_per_s),
+            cpu(rate.cpu_s_per_mb),
+            format!("{:.2}", rate.ratio),
+        ]);
+    }
+    table.print(&mut out)?;
+    let part = if found.whole { "all of it" } else { "not all of it" };
+    writeln!(out, "\na round read up to {} files, {:.0} MB: {part}", units::count(found.files), found.mb)
+}

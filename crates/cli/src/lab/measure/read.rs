@@ -1,0 +1,101 @@
+//! `capstan lab read`.
+
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use capstan_lab::{Cache, Measured, Reading, SourceError, SourceRates, measure_source};
+use clap::Args;
+use serde_json::json;
+
+use super::{CacheChoice, cpu, keep, measuring, spread};
+use crate::args::Cli;
+use crate::failure::Failure;
+use crate::secrets::now_ns;
+use crate::table::Table;
+use crate::units;
+
+#[derive(Debug, Args)]
+pub(crate) struct Read {
+    /// A tree, a device, or a large file
+    source: PathBuf,
+    /// Numbers of readers
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16")]
+    readers: Vec<u32>,
+    /// Bytes of a read, several to compare
+    #[arg(long, value_delimiter = ',', default_value = "256K", value_parser = units::parse_bytes)]
+    block: Vec<u64>,
+    /// Where the source is to be found, several to compare
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "cold")]
+    cache: Vec<CacheChoice>,
+    /// Rounds of each
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// Seconds that a round lasts at most
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+}
+
+pub(crate) fn read(cli: &Cli, args: &Read) -> Result<ExitCode, Failure> {
+    let source = std::path::absolute(&args.source).unwrap_or_else(|_| args.source.clone());
+    let ways: Vec<(CacheChoice, u64)> =
+        args.cache.iter().flat_map(|cache| args.block.iter().map(move |block| (*cache, *block))).collect();
+    let about_s = args.seconds * f64::from(args.rounds) * (args.readers.len() * ways.len()) as f64;
+    let all = measuring(cli, about_s, |stop, display| {
+        let measure = |&(cache, block): &(CacheChoice, u64)| {
+            let reading = Reading {
+                readers: args.readers.clone(),
+                block_len: usize::try_from(block).unwrap_or(usize::MAX),
+                cache: cache.into(),
+                rounds: args.rounds,
+                seconds: args.seconds,
+            };
+            let way = format!("{}, reads of {}", Cache::from(cache).name(), units::bytes(block));
+            measure_source(&source, &reading, stop, &mut |rate| {
+                display.say(&format!("{way}, {} readers: {} MB/s", rate.readers, spread(&rate.mb_per_s)));
+            })
+        };
+        ways.iter().map(measure).collect::<Result<Vec<SourceRates>, _>>()
+    });
+    let all = all.map_err(|error| match error {
+        SourceError::Option { .. } => Failure::Usage(error.to_string()),
+        SourceError::Stopped => Failure::Stopped(error.to_string()),
+        other => Failure::Other(other.to_string()),
+    })?;
+    show(cli, &all).map_err(Failure::output)?;
+    keep(cli, |measurements| {
+        let at_ns = now_ns();
+        all.into_iter().for_each(|found| measurements.add_source(Measured { at_ns, found }));
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(cli: &Cli, all: &[SourceRates]) -> std::io::Result<()> {
+    let mut out = stdout().lock();
+    if cli.json {
+        return writeln!(out, "{}", json!(all));
+    }
+    let mut table = Table::new(&["source", "read", ">readers", ">MB/s (least-most)", ">files/s", ">processor s/GB"]);
+    for found in all {
+        for rate in &found.rates {
+            table.row(vec![
+                found.cache.name().to_owned(),
+                units::bytes(found.block_len as u64),
+                rate.readers.to_string(),
+                spread(&rate.mb_per_s),
+                format!("{:.0}", rate.files_per_s.median),
+                cpu(rate.cpu_s_per_mb),
+            ]);
+        }
+    }
+    table.print(&mut out)?;
+    let Some(first) = all.first() else { return Ok(()) };
+    writeln!(out, "\n{} files, {:.0} MB. One reader, by length:", units::count(first.files), first.mb)?;
+    let mut table = Table::new(&[">files up to", ">read", ">MB/s", ">ms a file"]);
+    for class in &first.classes {
+        let up_to = if class.up_to_bytes == u64::MAX { "longer".to_owned() } else { units::bytes(class.up_to_bytes) };
+        let (rate, each) = (format!("{:.1}", class.mb_per_s), format!("{:.3}", class.ms_a_file));
+        table.row(vec![up_to, units::count(class.files), rate, each]);
+    }
+    table.print(&mut out)
+}

@@ -1,0 +1,80 @@
+//! `capstan lab staging`.
+
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use capstan_lab::{Measured, Staging, StagingError, StagingRates, measure_staging};
+use clap::Args;
+use serde_json::json;
+
+use super::{cpu, keep, measuring, spread};
+use crate::args::Cli;
+use crate::failure::Failure;
+use crate::lab::simulate::parse_mb;
+use crate::secrets::now_ns;
+use crate::table::Table;
+use crate::units;
+
+#[derive(Debug, Args)]
+pub(crate) struct StageDisk {
+    /// Where depots are made and removed
+    #[arg(long, value_name = "DIR")]
+    folder: PathBuf,
+    /// Numbers of writers
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4")]
+    writers: Vec<u32>,
+    /// Bytes of a block
+    #[arg(long, default_value = "512K", value_parser = units::parse_bytes)]
+    block: u64,
+    /// Length of a depot: 400M
+    #[arg(long, default_value = "400M", value_parser = parse_mb)]
+    depot: f64,
+    /// Rounds of each
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+}
+
+pub(crate) fn staging(cli: &Cli, args: &StageDisk) -> Result<ExitCode, Failure> {
+    let what = Staging {
+        writers: args.writers.clone(),
+        block_len: usize::try_from(args.block).unwrap_or(0),
+        mb: args.depot,
+        rounds: args.rounds,
+    };
+    let written: u32 = args.writers.iter().sum::<u32>() + 4;
+    let about_s = args.depot * f64::from(written * args.rounds) / 500.0;
+    let folder = std::path::absolute(&args.folder).unwrap_or_else(|_| args.folder.clone());
+    let found =
+        measuring(cli, about_s, |stop, display| measure_staging(&folder, &what, stop, &mut |doing| display.say(doing)));
+    let found = found.map_err(|error| match error {
+        StagingError::Option { .. } => Failure::Usage(error.to_string()),
+        StagingError::Stopped => Failure::Stopped(error.to_string()),
+        other => Failure::Other(other.to_string()),
+    })?;
+    show(cli, &found).map_err(Failure::output)?;
+    keep(cli, |all| all.add_staging(Measured { at_ns: now_ns(), found }))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(cli: &Cli, found: &StagingRates) -> std::io::Result<()> {
+    let mut out = stdout().lock();
+    if cli.json {
+        return writeln!(out, "{}", json!(found));
+    }
+    let mut table = Table::new(&["what", ">MB/s (least-most)", ">processor s/GB"]);
+    for rate in &found.write {
+        let what = if rate.writers == 1 { "write, one".to_owned() } else { format!("write, {} at once", rate.writers) };
+        table.row(vec![what, spread(&rate.mb_per_s), cpu(rate.cpu_s_per_mb)]);
+    }
+    let others = [
+        ("read what was written alone", &found.read),
+        ("read what was written beside others", &found.read_mixed),
+        ("write beside a reader", &found.write_beside_read),
+        ("read beside a writer", &found.read_beside_write),
+    ];
+    for (what, rate) in others {
+        table.row(vec![what.to_owned(), spread(rate), String::new()]);
+    }
+    table.print(&mut out)
+}

@@ -1,0 +1,312 @@
+//! The search for a better setting, and the words for it.
+
+use capstan_tape::model::{built_in, built_in_names};
+use serde::Serialize;
+
+use super::figures::{AdviseError, SiteFigures};
+use super::forecast::{Forecast, Part, Route, Setting, TapeDrive};
+use crate::measure::Spread;
+
+/// What gives less than this share more is not worth a change.
+const WORTHWHILE: f64 = 0.02;
+/// Pools that are tried, MiB.
+const POOLS_MIB: [u64; 6] = [32, 128, 256, 512, 1024, 2048];
+/// Checkpoints that are tried, MiB. Longer ones cost more when a run is taken up again.
+const CHECKPOINTS_MIB: [u64; 3] = [1024, 4096, 16_384];
+/// Depots that are tried, MB.
+const DEPOTS_MB: [f64; 4] = [1e3, 1e4, 5e4, 2e5];
+
+/// Something that can be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lever {
+    /// Streams that read at the same time.
+    Connections,
+    /// Payload of a block.
+    Block,
+    /// Memory of the block pool.
+    Pool,
+    /// How often data are flushed.
+    Checkpoint,
+    /// Compression.
+    Compression,
+    /// Direct, or by way of a disk.
+    Route,
+}
+
+impl Lever {
+    const ALL: [Self; 6] =
+        [Self::Connections, Self::Block, Self::Pool, Self::Checkpoint, Self::Compression, Self::Route];
+
+    /// A word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::Block => "block",
+            Self::Pool => "buffers",
+            Self::Checkpoint => "checkpoints",
+            Self::Compression => "compression",
+            Self::Route => "way",
+        }
+    }
+
+    /// What it is set to, as a person writes it.
+    pub fn value(self, setting: &Setting) -> String {
+        match self {
+            Self::Connections => setting.connections.to_string(),
+            Self::Block => format!("{} KiB", setting.block_len >> 10),
+            Self::Pool => format!("{} MiB", setting.pool_bytes >> 20),
+            Self::Checkpoint => format!("{} MiB", setting.checkpoint_bytes >> 20),
+            Self::Compression => format!("zstd {}", setting.compression_level),
+            Self::Route => match setting.route {
+                Route::Direct => "direct".to_owned(),
+                Route::Staged { depot_mb } => format!("staged, depots of {:.0} GB", depot_mb / 1e3),
+            },
+        }
+    }
+
+    /// How a person sets it.
+    pub fn how(self, setting: &Setting) -> String {
+        match self {
+            Self::Connections => format!("capstan backup --connections {}", setting.connections),
+            Self::Block => format!("data.block_kib = {} in capstan.toml", setting.block_len >> 10),
+            Self::Pool => format!("data.buffer_mib = {} in capstan.toml", setting.pool_bytes >> 20),
+            Self::Checkpoint => format!("data.checkpoint_mib = {} in capstan.toml", setting.checkpoint_bytes >> 20),
+            Self::Compression => format!("data.compression_level = {} in capstan.toml", setting.compression_level),
+            Self::Route => match setting.route {
+                Route::Direct => "back up to the pool of the tapes".to_owned(),
+                Route::Staged { .. } => {
+                    "back up to a pool on disk, then capstan copy OBJECT --to-pool of the tapes".to_owned()
+                }
+            },
+        }
+    }
+
+    /// The settings that differ from this one in nothing else.
+    fn settings(self, figures: &SiteFigures, setting: &Setting, memory_bytes: u64) -> Vec<Setting> {
+        let with = |change: &dyn Fn(&mut Setting)| {
+            let mut other = setting.clone();
+            change(&mut other);
+            other
+        };
+        let longest = match &setting.drive {
+            TapeDrive::Virtual => 2000 << 10,
+            TapeDrive::Model(model) => model.block_len_max.value as usize - capstan_format::BLOCK_HEADER_LEN,
+        };
+        let mut all = match self {
+            Self::Connections => {
+                figures.connections().iter().map(|&value| with(&|other| other.connections = value)).collect()
+            }
+            Self::Block => {
+                let blocks = figures.drive_blocks().into_iter().filter(|block| *block <= longest && *block >= 4096);
+                blocks.map(|value| with(&|other| other.block_len = value)).collect()
+            }
+            Self::Pool => {
+                let pools = POOLS_MIB.iter().map(|mib| mib << 20).filter(|bytes| *bytes <= memory_bytes / 4);
+                pools.map(|value| with(&|other| other.pool_bytes = value)).collect()
+            }
+            Self::Checkpoint => {
+                CHECKPOINTS_MIB.iter().map(|mib| with(&|other| other.checkpoint_bytes = mib << 20)).collect()
+            }
+            Self::Compression => {
+                figures.levels().iter().map(|&value| with(&|other| other.compression_level = value)).collect()
+            }
+            Self::Route if figures.staging.is_some() && setting.drive != TapeDrive::Virtual => {
+                let stored = DEPOTS_MB.into_iter().chain([f64::INFINITY]);
+                let routes = stored.map(|depot_mb| Route::Staged { depot_mb: depot_mb.min(figures.source_mb) });
+                let mut routes: Vec<_> = routes.chain([Route::Direct]).collect();
+                routes.dedup();
+                routes.into_iter().map(|route| with(&|other| other.route = route)).collect()
+            }
+            Self::Route => Vec::new(),
+        };
+        all.retain(|other| other != setting);
+        all
+    }
+}
+
+/// One change of a setting.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// What is changed.
+    pub lever: Lever,
+    /// The setting behind it.
+    pub setting: Setting,
+    /// From.
+    pub from: String,
+    /// To.
+    pub to: String,
+    /// What was the narrowest before.
+    pub relieves: Part,
+    /// Forecast before.
+    pub before: Forecast,
+    /// Forecast behind it.
+    pub after: Forecast,
+}
+
+impl Change {
+    /// How much more it gives, as a share.
+    pub fn gain(&self) -> f64 {
+        self.after.mb_per_s.median / self.before.mb_per_s.median.max(1e-9) - 1.0
+    }
+}
+
+/// How a drive would do with this source.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Fit {
+    /// The drive.
+    pub drive: String,
+    /// What comes of it, direct.
+    pub forecast: Forecast,
+    /// How many of the figures of its model that matter here are estimates, and of how many.
+    pub estimates: (usize, usize),
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Advice {
+    /// What there is, and what it gives.
+    pub current: (Setting, Forecast),
+    /// Changes, the most useful first, each on top of those before it.
+    pub changes: Vec<Change>,
+    /// What there would be then.
+    pub advised: (Setting, Forecast),
+    /// Each setting that differs from the current one in one thing.
+    pub neighbours: Vec<(Lever, Setting, Forecast)>,
+    /// Two copies at once instead of one, everything else as advised.
+    pub twin: Option<Forecast>,
+    /// By way of a disk, everything else as advised, with the best depot.
+    pub staged: Option<(Setting, Forecast)>,
+    /// What each drive that has a model would make of it, direct, everything else as advised.
+    pub drives: Vec<Fit>,
+    /// Of the drives that give what is needed, or as much as any, the one whose tape moves most of the time.
+    pub fitting: Option<String>,
+    /// The source and the virtual drive on two disks, everything else as advised, where they share one.
+    pub apart: Option<Forecast>,
+}
+
+/// More is better; of what gives the same, the tape that goes back less, then what is on tape sooner.
+fn better(one: &Forecast, other: &Forecast) -> bool {
+    let rate = |forecast: &Forecast| forecast.mb_per_s.median;
+    if rate(one) > rate(other) * (1.0 + WORTHWHILE) {
+        // Not if it may as well be less: what rounds differ by is no gain.
+        return one.mb_per_s.low >= other.mb_per_s.low;
+    }
+    if rate(one) < rate(other) / (1.0 + WORTHWHILE) {
+        return false;
+    }
+    let busy = |forecast: &Forecast| forecast.drive_busy_s;
+    if busy(one) < busy(other) / 2.0 {
+        return true;
+    }
+    false
+}
+
+/// Looks for the setting that gives most from `current` on, one thing at a time until nothing helps any more, with at most a quarter of
+/// the memory for the pool. Which drive fits hangs on what is needed, MB/s of the source.
+pub fn advise(
+    figures: &SiteFigures,
+    current: &Setting,
+    memory_bytes: u64,
+    needed_mb_per_s: Option<f64>,
+) -> Result<Advice, AdviseError> {
+    let first = figures.forecast(current)?;
+    let mut neighbours = Vec::new();
+    for lever in Lever::ALL {
+        for setting in lever.settings(figures, current, memory_bytes) {
+            let forecast = figures.forecast(&setting)?;
+            neighbours.push((lever, setting, forecast));
+        }
+    }
+    let mut changes: Vec<Change> = Vec::new();
+    let (mut setting, mut forecast) = (current.clone(), first.clone());
+    // Each thing is changed at most once, so it ends.
+    while let Some(change) = best_change(figures, &setting, &forecast, &changes, memory_bytes)? {
+        (setting, forecast) = (change.setting.clone(), change.after.clone());
+        changes.push(change);
+    }
+    let direct = Setting { route: Route::Direct, ..setting.clone() };
+    let twin =
+        (setting.copies == 1).then(|| figures.forecast(&Setting { copies: 2, ..setting.clone() })).transpose()?;
+    let mut staged: Option<(Setting, Forecast)> = None;
+    for other in Lever::Route.settings(figures, &direct, memory_bytes) {
+        let forecast = figures.forecast(&other)?;
+        if staged.as_ref().is_none_or(|(_, best)| forecast.on_tape_s < best.on_tape_s) {
+            staged = Some((other, forecast));
+        }
+    }
+    let drives = fits(figures, &direct)?;
+    let fitting = fitting(&drives, needed_mb_per_s);
+    let to_disk = setting.drive == TapeDrive::Virtual && setting.route == Route::Direct;
+    let apart = (to_disk && figures.shares_disk()).then(|| figures.on_two_disks().forecast(&setting)).transpose()?;
+    Ok(Advice {
+        current: (current.clone(), first),
+        changes,
+        advised: (setting, forecast),
+        neighbours,
+        twin,
+        staged,
+        drives,
+        fitting,
+        apart,
+    })
+}
+
+fn best_change(
+    figures: &SiteFigures,
+    setting: &Setting,
+    before: &Forecast,
+    done: &[Change],
+    memory_bytes: u64,
+) -> Result<Option<Change>, AdviseError> {
+    let mut best: Option<Change> = None;
+    for lever in Lever::ALL {
+        if done.iter().any(|change| change.lever == lever) {
+            continue;
+        }
+        // Within one lever the smallest change that gives as much as any other.
+        for other in lever.settings(figures, setting, memory_bytes) {
+            let after = figures.forecast(&other)?;
+            let than = best.as_ref().map_or(before, |best| &best.after);
+            if better(&after, than) && better(&after, before) {
+                let (from, to) = (lever.value(setting), lever.value(&other));
+                let (before, relieves) = (before.clone(), before.bottleneck);
+                best = Some(Change { lever, setting: other, from, to, relieves, before, after });
+            }
+        }
+    }
+    Ok(best)
+}
+
+fn fits(figures: &SiteFigures, setting: &Setting) -> Result<Vec<Fit>, AdviseError> {
+    let mut fits = Vec::new();
+    for name in built_in_names() {
+        let model = built_in(name)?;
+        let estimates = model.estimates();
+        let longest = model.block_len_max.value as usize - capstan_format::BLOCK_HEADER_LEN;
+        let block_len = setting.block_len.min(longest);
+        let drive = TapeDrive::Model(Box::new(model));
+        let forecast = figures.forecast(&Setting { drive, block_len, ..setting.clone() })?;
+        fits.push(Fit { drive: name.to_owned(), forecast, estimates });
+    }
+    Ok(fits)
+}
+
+/// Of the drives that give what is needed, or, if none does or nothing is said of it, as much as any, the one whose tape moves most
+/// of the time: the slowest that is fast enough.
+fn fitting(drives: &[Fit], needed_mb_per_s: Option<f64>) -> Option<String> {
+    let rate = |fit: &Fit| fit.forecast.mb_per_s.median;
+    let most = drives.iter().map(rate).fold(0.0, f64::max) * (1.0 - WORTHWHILE);
+    let enough = needed_mb_per_s.map_or(most, |needed| needed.min(most));
+    let streaming = |fit: &&Fit| fit.forecast.streaming_share.unwrap_or_default();
+    let fast = drives.iter().filter(|fit| rate(fit) >= enough);
+    fast.max_by(|one, other| streaming(one).total_cmp(&streaming(other))).map(|fit| fit.drive.clone())
+}
+
+impl Advice {
+    /// How sure the forecast of what is advised is: half of its range, as a share.
+    pub fn uncertainty(&self) -> f64 {
+        let Spread { low, median, high } = self.advised.1.mb_per_s;
+        (high - low) / 2.0 / median.max(1e-9)
+    }
+}

@@ -1,0 +1,84 @@
+//! A forecast, tried: the data path run as a setting has it, against what was predicted of just such a run.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use capstan_format::Algorithm;
+use serde::Serialize;
+
+use super::figures::{AdviseError, SiteFigures};
+use super::forecast::{Setting, TapeDrive};
+use crate::measure::Spread;
+use crate::measure::data_path::{DataPath, DataPathError, DataPathRun, Target, null_run, run_data_path};
+
+/// What was predicted of a run, and what it gave.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Trial {
+    /// MB/s from the first block to the last flush.
+    pub predicted_mb_per_s: f64,
+    /// The same, measured in rounds.
+    pub measured_mb_per_s: Spread,
+    /// What the meters of the data path named.
+    pub bottleneck: &'static str,
+    /// Times that the tape went back in the last round, if the drive was paced.
+    pub backhitches: Option<u64>,
+}
+
+impl Trial {
+    /// How far the prediction is off, as a share of what was measured.
+    pub fn error(&self) -> f64 {
+        self.predicted_mb_per_s / self.measured_mb_per_s.median - 1.0
+    }
+}
+
+/// Why a setting could not be tried.
+#[derive(Debug, thiserror::Error)]
+pub enum TrialError {
+    /// There is no forecast.
+    #[error(transparent)]
+    Advise(#[from] AdviseError),
+    /// The run.
+    #[error(transparent)]
+    DataPath(#[from] DataPathError),
+}
+
+/// Runs a setting, direct, as it was measured: the same source, as cold and as slow, to virtual cartridges below a folder that take the
+/// time of the setting's drive. Each round reads for so many seconds.
+pub fn try_setting(
+    figures: &SiteFigures,
+    setting: &Setting,
+    folder: &Path,
+    seconds: f64,
+    rounds: u32,
+    stop: &AtomicBool,
+) -> Result<Trial, TrialError> {
+    let predicted_mb_per_s = figures.forecast_run(setting, seconds)?;
+    let pace = match &setting.drive {
+        TapeDrive::Virtual => None,
+        TapeDrive::Model(model) => Some(model.clone()),
+    };
+    let run = DataPath {
+        cache: figures.path.cache,
+        connections: setting.connections,
+        block_len: setting.block_len,
+        pool_bytes: setting.pool_bytes,
+        compression_level: setting.compression_level,
+        copies: setting.copies,
+        checkpoint_bytes: setting.checkpoint_bytes,
+        target: Target::Virtual { folder: folder.to_owned(), encryption: Some(Algorithm::Aes256Gcm), pace },
+        seconds,
+        slow: figures.slow(),
+        ..null_run(&figures.path.source)
+    };
+    let runs: Result<Vec<_>, _> = (0..rounds.max(1)).map(|_| run_data_path(&run, stop)).collect();
+    let runs = runs?;
+    let rates = runs.iter().map(DataPathRun::mb_per_s).collect();
+    let measured_mb_per_s = Spread::of_rounds(rates).unwrap_or(Spread::exactly(0.0));
+    let last = runs.last();
+    Ok(Trial {
+        predicted_mb_per_s,
+        measured_mb_per_s,
+        bottleneck: last.map_or("none", |run| run.bottleneck.name()),
+        backhitches: last.and_then(|run| run.backhitches),
+    })
+}

@@ -1,0 +1,387 @@
+//! A virtual drive, written from memory: what it takes of these data, with this block, this cipher, these syncs, at this pace.
+//!
+//! Each exercise has a new cartridge of its own, in a folder that is removed behind it, or one that somebody named, which must be
+//! blank and is blank afterwards: no volume that holds anything is touched.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use capstan_format::{Algorithm, KeyTag, Volser};
+use capstan_tape::model::DriveModel;
+use capstan_tape::{
+    CartridgeDrive, CartridgeSpec, Drive, DriveError, DriveKey, Flush, KeySlotKind, PaceMeter, Paced, WallClock,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Scratch, Spread, device_of, processor_s};
+use crate::data_set::Filler;
+
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Data {
+    /// Nothing but zeros.
+    Zeros,
+    /// Bytes that compress by half.
+    Half,
+    /// Noise.
+    Random,
+}
+
+impl Data {
+    /// A word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Zeros => "zeros",
+            Self::Half => "half",
+            Self::Random => "random",
+        }
+    }
+
+    /// What a drive that compresses makes of it: zeros shrink until something else is the limit.
+    fn ratio(self) -> f64 {
+        match self {
+            Self::Zeros => 1000.0,
+            Self::Half => 2.0,
+            Self::Random => 1.0,
+        }
+    }
+
+    fn block(self, len: usize) -> Vec<u8> {
+        let mut block = vec![0; len];
+        if self != Self::Zeros {
+            Filler::new(1, 1, self.ratio()).fill(&mut block);
+        }
+        block
+    }
+}
+
+/// What is done with the drive.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exercise {
+    /// What is written.
+    pub data: Data,
+    /// Bytes of a block.
+    pub block_len: usize,
+    /// MB that are written.
+    pub mb: f64,
+    /// How fast the host hands them over, MB/s; `None` for as fast as memory.
+    pub mb_per_s: Option<f64>,
+    /// A synchronous filemark each time so many MB are written.
+    pub sync_mb: Option<f64>,
+    /// The drive's cipher.
+    pub encryption: Option<Algorithm>,
+    /// Whose time the drive takes.
+    pub pace: Option<DriveModel>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Exercised {
+    /// MB that were written.
+    pub(crate) mb: f64,
+    /// Seconds, until all of it was on the medium.
+    pub(crate) seconds: f64,
+    /// Seconds of processors.
+    pub(crate) cpu_s: f64,
+    /// Times that the tape went back, if the drive was paced.
+    pub(crate) backhitches: Option<u64>,
+}
+
+impl Exercised {
+    /// MB/s.
+    pub(crate) fn mb_per_s(&self) -> f64 {
+        self.mb / self.seconds
+    }
+}
+
+/// Why an exercise could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum ExerciseError {
+    /// The drive.
+    #[error(transparent)]
+    Drive(#[from] DriveError),
+    /// The folder.
+    #[error("cannot make a folder below {}: {source}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A cartridge that somebody named is not blank.
+    #[error(
+        "{} holds {blocks} blocks and filemarks; only a blank cartridge is written: name another, or erase it first",
+        path.display()
+    )]
+    HoldsData {
+        /// The cartridge.
+        path: PathBuf,
+        /// Blocks and filemarks on it.
+        blocks: u64,
+    },
+    /// A number that cannot be.
+    #[error("{what}")]
+    Option {
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// It was stopped.
+    #[error("stopped; what was written is removed")]
+    Stopped,
+}
+
+/// Writes from memory to a new virtual cartridge below `folder`.
+pub(crate) fn exercise(folder: &Path, what: &Exercise, stop: &AtomicBool) -> Result<Exercised, ExerciseError> {
+    let made = Scratch::below(folder);
+    let scratch = made.map_err(|source| ExerciseError::Folder { path: folder.to_owned(), source })?;
+    let path = scratch.path().join("LAB001.tape");
+    let volser = Volser::new("LAB001").unwrap_or_else(|error| unreachable!("it is a barcode: {error}"));
+    let capacity_bytes = (what.mb * 1.2e6) as u64 + (64 << 20);
+    CartridgeSpec { volser, capacity_bytes, early_warning_bytes: 1 << 20, generation: "virtual".to_owned() }
+        .create(&path)?;
+    let (mut drive, meter) = open_drive(path, what)?;
+    let done = write_all(drive.as_mut(), meter, what, stop)?;
+    Ok(done)
+}
+
+/// Writes from memory to a cartridge that is there and blank, and blank again afterwards.
+pub(crate) fn exercise_cartridge(path: &Path, what: &Exercise, stop: &AtomicBool) -> Result<Exercised, ExerciseError> {
+    let (mut drive, meter) = open_drive(path.to_owned(), what)?;
+    drive.space_to_end_of_data()?;
+    let blocks = drive.position()?.lbn;
+    if blocks > 0 {
+        return Err(ExerciseError::HoldsData { path: path.to_owned(), blocks });
+    }
+    let done = write_all(drive.as_mut(), meter, what, stop);
+    drive.load()?;
+    drive.erase()?;
+    drive.unload()?;
+    done
+}
+
+fn open_drive(path: PathBuf, what: &Exercise) -> Result<(Box<dyn Drive>, Option<PaceMeter>), ExerciseError> {
+    let inner = CartridgeDrive::new("lab", path, KeySlotKind::Fitted);
+    let mut meter: Option<PaceMeter> = None;
+    let mut drive: Box<dyn Drive> = match &what.pace {
+        None => Box::new(inner),
+        Some(model) => {
+            let paced = Paced::new(inner, model.clone(), WallClock::start()).compressing(what.data.ratio());
+            meter = Some(paced.meter());
+            Box::new(paced)
+        }
+    };
+    drive.load()?;
+    Ok((drive, meter))
+}
+
+fn write_all(
+    drive: &mut dyn Drive,
+    meter: Option<PaceMeter>,
+    what: &Exercise,
+    stop: &AtomicBool,
+) -> Result<Exercised, ExerciseError> {
+    if let Some(algorithm) = what.encryption {
+        // What is written is dropped at once, and with it whatever a key could protect.
+        drive.set_key(Some(DriveKey { tag: KeyTag([1; 16]), algorithm, key: [2; 32] }))?;
+    }
+    let block = what.data.block(what.block_len);
+    let block_mb = what.block_len as f64 / 1e6;
+    let (began, cpu) = (Instant::now(), processor_s());
+    let (mut mb, mut unsynced_mb) = (0.0, 0.0);
+    let mut held = Duration::ZERO;
+    while mb < what.mb {
+        if stop.load(Ordering::Relaxed) {
+            return Err(ExerciseError::Stopped);
+        }
+        if let Some(rate) = what.mb_per_s {
+            // When a host of that rate would have the block: it does not make up for what the drive held it off.
+            let due = Duration::from_secs_f64((mb + block_mb) / rate) + held;
+            thread::sleep(due.saturating_sub(began.elapsed()));
+        }
+        let handed_over = Instant::now();
+        drive.write_block(&block)?;
+        mb += block_mb;
+        unsynced_mb += block_mb;
+        if what.sync_mb.is_some_and(|each| unsynced_mb >= each) {
+            drive.write_filemarks(1, Flush::Synchronous)?;
+            unsynced_mb = 0.0;
+        }
+        held += handed_over.elapsed();
+    }
+    drive.unload()?;
+    let seconds = began.elapsed().as_secs_f64();
+    let cpu_s = processor_s() - cpu;
+    Ok(Exercised { mb, seconds, cpu_s, backhitches: meter.map(|meter| meter.totals().backhitches) })
+}
+
+/// What a drive took in one way of writing it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DriveRate {
+    /// Bytes of a block.
+    pub block_len: usize,
+    /// What was written.
+    pub data: Data,
+    /// MB/s.
+    pub mb_per_s: Spread,
+    /// Seconds of processors for each MB.
+    pub cpu_s_per_mb: f64,
+    /// Times that the tape went back in the round in the middle, if the drive was paced.
+    pub backhitches: Option<u64>,
+}
+
+/// What a drive took, in all ways.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DriveRates {
+    /// Where its cartridges lay.
+    pub place: PathBuf,
+    /// The device that they lay on; 0 if that is not known.
+    #[serde(default)]
+    pub device: u64,
+    /// Whose time it took; none for as fast as the disk is.
+    pub model: Option<String>,
+    /// Its cipher.
+    pub encryption: Option<String>,
+    /// MB between two syncs.
+    pub sync_mb: Option<f64>,
+    /// In each way.
+    pub rates: Vec<DriveRate>,
+}
+
+/// Exercises a drive with each kind of data and each block, in rounds; `tell` hears of each when it is done.
+pub fn measure_drive(
+    medium: &ExerciseMedium,
+    each: &[(Data, usize)],
+    rounds: u32,
+    what: &Exercise,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(&DriveRate),
+) -> Result<DriveRates, ExerciseError> {
+    if rounds == 0 {
+        return Err(ExerciseError::Option { what: "there is at least one round" });
+    }
+    let mut rates = Vec::new();
+    for &(data, block_len) in each {
+        if block_len == 0 || !(what.mb.is_finite() && what.mb * 1e6 >= block_len as f64) {
+            return Err(ExerciseError::Option {
+                what: "at least a block is written, and a block is longer than nothing",
+            });
+        }
+        let what = Exercise { data, block_len, ..what.clone() };
+        let done: Result<Vec<_>, _> = (0..rounds)
+            .map(|_| match medium {
+                ExerciseMedium::New { folder } => exercise(folder, &what, stop),
+                ExerciseMedium::Blank { cartridge } => exercise_cartridge(cartridge, &what, stop),
+            })
+            .collect();
+        let mut done = done?;
+        done.sort_by(|one, other| one.mb_per_s().total_cmp(&other.mb_per_s()));
+        let Some(mb_per_s) = Spread::of_rounds(done.iter().map(Exercised::mb_per_s).collect()) else { continue };
+        let middle = &done[done.len() / 2];
+        let cpu_s_per_mb = middle.cpu_s / middle.mb;
+        let rate = DriveRate { block_len, data, mb_per_s, cpu_s_per_mb, backhitches: middle.backhitches };
+        tell(&rate);
+        rates.push(rate);
+    }
+    let (ExerciseMedium::New { folder: place } | ExerciseMedium::Blank { cartridge: place }) = medium;
+    Ok(DriveRates {
+        place: place.clone(),
+        device: device_of(place),
+        model: what.pace.as_ref().map(|model| model.name.clone()),
+        encryption: what.encryption.map(|algorithm| algorithm.name().to_owned()),
+        sync_mb: what.sync_mb,
+        rates,
+    })
+}
+
+/// What a drive is exercised on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExerciseMedium {
+    /// New cartridges below a folder.
+    New {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A cartridge that is blank.
+    Blank {
+        /// Its file.
+        cartridge: PathBuf,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use capstan_tape::model::built_in;
+
+    use super::*;
+
+    fn what(mb: f64, pace: Option<DriveModel>) -> Exercise {
+        Exercise { data: Data::Random, block_len: 256 << 10, mb, mb_per_s: None, sync_mb: None, encryption: None, pace }
+    }
+
+    #[test]
+    fn a_paced_drive_takes_its_time_and_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let model = built_in("LTO-5").unwrap();
+        let done = exercise(folder.path(), &what(140.0, Some(model)), &AtomicBool::new(false)).unwrap();
+        // How much longer hangs on whatever else the machine does.
+        assert!((0.9..30.0).contains(&done.seconds), "140 MB at 140 MB/s: {done:?}");
+        assert!(done.backhitches.is_some());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn only_a_blank_cartridge_is_written_and_it_is_blank_afterwards() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("TST001.tape");
+        CartridgeSpec {
+            volser: Volser::new("TST001").unwrap(),
+            capacity_bytes: 100 << 20,
+            early_warning_bytes: 1 << 20,
+            generation: "virtual".to_owned(),
+        }
+        .create(&path)
+        .unwrap();
+        let stop = AtomicBool::new(false);
+        for _ in 0..2 {
+            exercise_cartridge(&path, &what(5.0, None), &stop).unwrap();
+        }
+        let mut drive = CartridgeDrive::new("test", path.clone(), KeySlotKind::Fitted);
+        drive.load().unwrap();
+        drive.write_block(b"somebody's").unwrap();
+        drive.write_filemarks(1, Flush::Synchronous).unwrap();
+        drive.unload().unwrap();
+        let refused = exercise_cartridge(&path, &what(5.0, None), &stop).unwrap_err().to_string();
+        assert!(refused.contains("holds 2 blocks and filemarks"), "{refused}");
+        drive.load().unwrap();
+        let mut buffer = [0; 16];
+        assert_eq!(drive.read_block(&mut buffer).unwrap(), capstan_tape::ReadOutcome::Block(10));
+    }
+
+    #[test]
+    fn a_paced_drive_compresses_what_can_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let model = built_in("SDLT-220").unwrap();
+        let native = model.native_mb_per_s.value;
+        let medium = ExerciseMedium::New { folder: folder.path().to_owned() };
+        let each = [(Data::Random, 64 << 10), (Data::Half, 64 << 10)];
+        let mut told = 0;
+        let mut tell = |_: &DriveRate| told += 1;
+        let what = what(native * 2.0, Some(model));
+        let rates = measure_drive(&medium, &each, 1, &what, &AtomicBool::new(false), &mut tell).unwrap().rates;
+        assert_eq!(told, 2);
+        let times = rates[1].mb_per_s.median / rates[0].mb_per_s.median;
+        assert!((1.5..2.5).contains(&times), "2:1 data went {times} times as fast: {rates:?}");
+    }
+
+    #[test]
+    fn one_that_is_stopped_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let stopped = exercise(folder.path(), &what(100.0, None), &AtomicBool::new(true)).unwrap_err();
+        assert!(matches!(stopped, ExerciseError::Stopped), "{stopped}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

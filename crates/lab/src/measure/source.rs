@@ -1,0 +1,446 @@
+//! What a source can give to bare readers: no pax, no blocks, no drive.
+//!
+//! A tree is listed once. Then readers take its files from the front, each file by one reader, for as long as a round lasts. A
+//! device, or one large file, is read in as many ranges as there are readers. A round that is to be cold begins with what it will
+//! read being dropped from the page cache.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Advice, fadvise};
+use serde::{Deserialize, Serialize};
+use walkdir::WalkDir;
+
+use super::{Spread, processor_s};
+
+/// Most files that are listed: a source's rate shows long before.
+const FILES_MAX: usize = 1_000_000;
+/// Flag of an open file that is read past the page cache.
+const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
+/// What direct reads begin and end at.
+const ALIGNMENT: usize = 4096;
+/// Lengths up to which files are of one class, bytes.
+const CLASSES: [u64; 6] = [4 << 10, 16 << 10, 64 << 10, 1 << 20, 16 << 20, u64::MAX];
+
+/// Where what is read is to be found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cache {
+    /// In the page cache, if it was read before.
+    Warm,
+    /// Not in the page cache: it is dropped before.
+    Cold,
+    /// Past the page cache.
+    Direct,
+}
+
+impl Cache {
+    /// A word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Warm => "warm",
+            Self::Cold => "cold",
+            Self::Direct => "direct",
+        }
+    }
+}
+
+/// How a source is read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reading {
+    /// Numbers of readers, each measured.
+    pub readers: Vec<u32>,
+    /// Bytes of a read.
+    pub block_len: usize,
+    /// Where it is to be found.
+    pub cache: Cache,
+    /// Rounds of each.
+    pub rounds: u32,
+    /// Seconds that a round lasts at most.
+    pub seconds: f64,
+}
+
+/// What so many readers got.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReaderRate {
+    /// How many read.
+    pub readers: u32,
+    /// MB/s.
+    pub mb_per_s: Spread,
+    /// Files a second.
+    pub files_per_s: Spread,
+    /// Seconds of processors for each MB.
+    pub cpu_s_per_mb: f64,
+}
+
+/// What files of about one length cost a reader.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ClassRate {
+    /// Files up to so many bytes, and longer than those of the class before.
+    pub up_to_bytes: u64,
+    /// How many were read.
+    pub files: u64,
+    /// What one reader got of them, MB/s.
+    pub mb_per_s: f64,
+    /// What one of them took, ms.
+    pub ms_a_file: f64,
+}
+
+/// What a source gave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SourceRates {
+    /// The source.
+    pub source: PathBuf,
+    /// Files that it has, or the first of them; 1 for a device.
+    pub files: u64,
+    /// MB of these.
+    pub mb: f64,
+    /// Bytes of a read.
+    pub block_len: usize,
+    /// Where it was found.
+    pub cache: Cache,
+    /// By the number of readers.
+    pub rates: Vec<ReaderRate>,
+    /// By the length of files, with the first number of readers.
+    pub classes: Vec<ClassRate>,
+}
+
+/// Why a source could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// It cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// The path.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// There is nothing to read.
+    #[error("{} holds no file with anything in it: name a source that does", path.display())]
+    Empty {
+        /// The source.
+        path: PathBuf,
+    },
+    /// A number that cannot be.
+    #[error("{what}")]
+    Option {
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// It was stopped.
+    #[error("stopped")]
+    Stopped,
+}
+
+fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> SourceError {
+    let path = path.to_owned();
+    move |source| SourceError::Unreadable { path, source }
+}
+
+/// A file, or a range of a device, and how much of it there is.
+struct Piece {
+    path: PathBuf,
+    from: u64,
+    len: u64,
+}
+
+enum Source {
+    Tree(Vec<Piece>),
+    Device(PathBuf, u64),
+}
+
+/// Lists the files of a tree that hold something, with their lengths, at most a million.
+fn list(path: &Path, stop: &AtomicBool) -> Result<Vec<Piece>, SourceError> {
+    let mut pieces = Vec::new();
+    for entry in WalkDir::new(path).same_file_system(true) {
+        if stop.load(Ordering::Relaxed) {
+            return Err(SourceError::Stopped);
+        }
+        // A directory that may not be looked into is left out here, and reported where it is backed up.
+        let Ok(entry) = entry else { continue };
+        let length = entry.metadata().map(|metadata| if metadata.is_file() { metadata.len() } else { 0 });
+        if let Ok(len @ 1..) = length {
+            pieces.push(Piece { path: entry.into_path(), from: 0, len });
+        }
+        if pieces.len() == FILES_MAX {
+            break;
+        }
+    }
+    Ok(pieces)
+}
+
+fn open_source(path: &Path, stop: &AtomicBool) -> Result<Source, SourceError> {
+    let metadata = fs::metadata(path).map_err(unreadable(path))?;
+    let empty = || SourceError::Empty { path: path.to_owned() };
+    if metadata.is_dir() {
+        let pieces = list(path, stop)?;
+        return if pieces.is_empty() { Err(empty()) } else { Ok(Source::Tree(pieces)) };
+    }
+    let mut len = metadata.size();
+    if metadata.file_type().is_block_device() {
+        let file = File::open(path).map_err(unreadable(path))?;
+        len = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(|error| unreadable(path)(error.into()))?;
+    }
+    if len == 0 { Err(empty()) } else { Ok(Source::Device(path.to_owned(), len)) }
+}
+
+impl Source {
+    /// What so many readers read: files, or ranges of a device.
+    fn pieces(&self, readers: u32) -> Vec<Piece> {
+        let copy = |piece: &Piece| Piece { path: piece.path.clone(), from: piece.from, len: piece.len };
+        match self {
+            Self::Tree(pieces) => pieces.iter().map(copy).collect(),
+            Self::Device(path, len) => {
+                let each = len.div_ceil(u64::from(readers)).next_multiple_of(1 << 20);
+                let ranges = (0..u64::from(readers)).map(|at| (at * each, each.min(len.saturating_sub(at * each))));
+                let filled = ranges.filter(|(_, len)| *len > 0);
+                filled.map(|(from, len)| Piece { path: path.clone(), from, len }).collect()
+            }
+        }
+    }
+}
+
+/// Drops all that the kernel caches, names and inodes too, where that is permitted.
+fn drop_all_caches() -> bool {
+    rustix::fs::sync();
+    fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
+}
+
+/// Drops the content of one file from the page cache. One that cannot be opened is not in it by us.
+fn forget_pages(path: &Path) {
+    if let Ok(file) = File::open(path) {
+        let _ = fadvise(&file, 0, None, Advice::DontNeed);
+    }
+}
+
+/// Drops what is cached of these files: all of it where that is permitted, else their content, and what is known of their names
+/// stays.
+fn drop_caches<'a>(paths: impl Iterator<Item = &'a Path>) {
+    if !drop_all_caches() {
+        paths.for_each(forget_pages);
+    }
+}
+
+/// The same for all files of a tree.
+pub(crate) fn drop_caches_of_tree(tree: &Path) {
+    if !drop_all_caches() {
+        let files = WalkDir::new(tree).into_iter().filter_map(Result::ok).filter(|entry| entry.file_type().is_file());
+        files.for_each(|entry| forget_pages(entry.path()));
+    }
+}
+
+#[derive(Default)]
+struct Round {
+    bytes: AtomicU64,
+    files: AtomicU64,
+    /// Files, bytes and nanoseconds of each class.
+    classes: [[AtomicU64; 3]; CLASSES.len()],
+}
+
+/// One reader: takes pieces until there are none, or the time is over.
+fn read_pieces(
+    pieces: &[Piece],
+    next: &AtomicU64,
+    reading: &Reading,
+    until: Instant,
+    round: &Round,
+    stop: &AtomicBool,
+) -> Result<(), SourceError> {
+    // Direct reads want an aligned buffer, and it does the others no harm.
+    let mut memory = vec![0_u8; reading.block_len + ALIGNMENT];
+    let skip = memory.as_ptr().align_offset(ALIGNMENT);
+    let buffer = &mut memory[skip..skip + reading.block_len];
+    while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+        let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed) as usize) else { return Ok(()) };
+        let began = Instant::now();
+        let flags = if reading.cache == Cache::Direct { DIRECT } else { 0 };
+        let opened = File::options().read(true).custom_flags(flags).open(&piece.path);
+        let file = match opened {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(unreadable(&piece.path)(error)),
+        };
+        let mut at = 0;
+        while at < piece.len {
+            if Instant::now() >= until || stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let got = rustix::io::pread(&file, &mut *buffer, piece.from + at);
+            match got.map_err(|error| unreadable(&piece.path)(error.into()))? {
+                // It was cut since it was listed.
+                0 => break,
+                got => {
+                    at += got as u64;
+                    round.bytes.fetch_add(got as u64, Ordering::Relaxed);
+                }
+            }
+        }
+        round.files.fetch_add(1, Ordering::Relaxed);
+        let class = CLASSES.iter().position(|up_to| piece.len <= *up_to).unwrap_or(CLASSES.len() - 1);
+        let [files, bytes, ns] = &round.classes[class];
+        files.fetch_add(1, Ordering::Relaxed);
+        bytes.fetch_add(at, Ordering::Relaxed);
+        ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn read_round(
+    pieces: &[Piece],
+    readers: u32,
+    reading: &Reading,
+    stop: &AtomicBool,
+) -> Result<(Round, f64, f64), SourceError> {
+    if reading.cache == Cache::Cold {
+        drop_caches(pieces.iter().map(|piece| &*piece.path));
+    }
+    let round = Round::default();
+    let next = AtomicU64::new(0);
+    let (began, cpu) = (Instant::now(), processor_s());
+    let until = began + Duration::from_secs_f64(reading.seconds);
+    std::thread::scope(|scope| {
+        let read = || read_pieces(pieces, &next, reading, until, &round, stop);
+        let threads: Vec<_> = (0..readers).map(|_| scope.spawn(read)).collect();
+        threads.into_iter().try_for_each(|thread| match thread.join() {
+            Ok(read) => read,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(SourceError::Stopped);
+    }
+    Ok((round, began.elapsed().as_secs_f64(), processor_s() - cpu))
+}
+
+/// Measures a source; `tell` hears of each number of readers when it is done.
+pub fn measure_source(
+    path: &Path,
+    reading: &Reading,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(&ReaderRate),
+) -> Result<SourceRates, SourceError> {
+    if reading.readers.is_empty() || reading.readers.iter().any(|readers| !(1..=1024).contains(readers)) {
+        return Err(SourceError::Option { what: "a source is read by 1 to 1024 readers" });
+    }
+    if !reading.block_len.is_multiple_of(ALIGNMENT) || !(ALIGNMENT..=64 << 20).contains(&reading.block_len) {
+        return Err(SourceError::Option { what: "reads are multiples of 4 KiB, up to 64 MiB" });
+    }
+    if reading.rounds == 0 || !(reading.seconds.is_finite() && reading.seconds > 0.0) {
+        return Err(SourceError::Option { what: "there is at least one round, and it lasts longer than 0 s" });
+    }
+    let source = open_source(path, stop)?;
+    let mut rates = Vec::new();
+    let mut classes = Vec::new();
+    for &readers in &reading.readers {
+        let pieces = source.pieces(readers);
+        let (mut mb_per_s, mut files_per_s, mut cpu_s_per_mb) = (Vec::new(), Vec::new(), Vec::new());
+        if reading.cache == Cache::Warm {
+            read_round(&pieces, readers, reading, stop)?;
+        }
+        for _ in 0..reading.rounds {
+            let (round, seconds, cpu_s) = read_round(&pieces, readers, reading, stop)?;
+            let mb = round.bytes.load(Ordering::Relaxed) as f64 / 1e6;
+            mb_per_s.push(mb / seconds);
+            files_per_s.push(round.files.load(Ordering::Relaxed) as f64 / seconds);
+            cpu_s_per_mb.push(cpu_s / mb.max(1e-6));
+            if rates.is_empty() {
+                classes = classes_of(&round);
+            }
+        }
+        let spread = |rounds| Spread::of_rounds(rounds).unwrap_or(Spread::exactly(0.0));
+        let cpu_s_per_mb = spread(cpu_s_per_mb).median;
+        let rate = ReaderRate { readers, mb_per_s: spread(mb_per_s), files_per_s: spread(files_per_s), cpu_s_per_mb };
+        tell(&rate);
+        rates.push(rate);
+    }
+    let (files, mb) = match &source {
+        Source::Tree(pieces) => (pieces.len() as u64, pieces.iter().map(|piece| piece.len as f64 / 1e6).sum()),
+        Source::Device(_, len) => (1, *len as f64 / 1e6),
+    };
+    let Reading { block_len, cache, .. } = *reading;
+    Ok(SourceRates { source: path.to_owned(), files, mb, block_len, cache, rates, classes })
+}
+
+fn classes_of(round: &Round) -> Vec<ClassRate> {
+    let rate = |(up_to_bytes, counted): (&u64, &[AtomicU64; 3])| {
+        let [files, bytes, ns] = counted.each_ref().map(|counter| counter.load(Ordering::Relaxed));
+        let seconds = ns as f64 / 1e9;
+        (files > 0 && ns > 0).then(|| ClassRate {
+            up_to_bytes: *up_to_bytes,
+            files,
+            mb_per_s: bytes as f64 / 1e6 / seconds,
+            ms_a_file: seconds * 1e3 / files as f64,
+        })
+    };
+    CLASSES.iter().zip(&round.classes).filter_map(rate).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+    use crate::data_set::{DataSet, DataSetWatch, Kind, Shape};
+
+    fn reading(cache: Cache) -> Reading {
+        Reading { readers: vec![1, 2], block_len: 64 << 10, cache, rounds: 2, seconds: 20.0 }
+    }
+
+    #[test]
+    fn all_of_a_tree_is_read_in_whatever_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let set = DataSet::plan(&Shape::of_files(Kind::Small, 500, 7)).unwrap();
+        let tree = folder.path().join("set");
+        set.make(&tree, &DataSetWatch::default()).unwrap();
+        for cache in [Cache::Warm, Cache::Cold, Cache::Direct] {
+            let stop = AtomicBool::new(false);
+            let mut told = Vec::new();
+            let found = measure_source(&tree, &reading(cache), &stop, &mut |rate| told.push(rate.readers)).unwrap();
+            assert_eq!((found.files, told), (500, vec![1, 2]), "{cache:?}");
+            assert!((found.mb * 1e6 - set.bytes() as f64).abs() < 0.5);
+            // Every round reads all of it: files and MB are in the ratio of the set.
+            for rate in &found.rates {
+                let mb_a_file = rate.mb_per_s.median / rate.files_per_s.median;
+                assert!((mb_a_file * 1e6 / (set.bytes() as f64 / 500.0) - 1.0).abs() < 1e-6, "{rate:?}");
+            }
+            assert_eq!(found.classes.iter().map(|class| class.files).sum::<u64>(), 500);
+            assert!(found.classes.iter().all(|class| class.up_to_bytes <= 64 << 10), "{:?}", found.classes);
+        }
+    }
+
+    #[test]
+    fn a_large_file_is_read_in_ranges_to_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        fs::write(&path, vec![1; (5 << 20) + 123]).unwrap();
+        let source = open_source(&path, &AtomicBool::new(false)).unwrap();
+        for readers in [1, 2, 3, 7, 100] {
+            let mut end = 0;
+            for piece in source.pieces(readers) {
+                assert_eq!(piece.from, end);
+                end += piece.len;
+            }
+            assert_eq!(end, (5 << 20) + 123);
+        }
+        let found = measure_source(&path, &reading(Cache::Direct), &AtomicBool::new(false), &mut |_| {}).unwrap();
+        assert_eq!(found.files, 1);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let told = |path: &Path, reading: &Reading| {
+            measure_source(path, reading, &AtomicBool::new(false), &mut |_| {}).unwrap_err().to_string()
+        };
+        assert!(told(folder.path(), &reading(Cache::Warm)).contains("holds no file with anything in it"));
+        assert!(told(&folder.path().join("gone"), &reading(Cache::Warm)).contains("cannot read"));
+        let odd = Reading { block_len: 1000, ..reading(Cache::Warm) };
+        assert!(told(folder.path(), &odd).contains("multiples of 4 KiB"));
+        let stopped = measure_source(folder.path(), &reading(Cache::Warm), &AtomicBool::new(true), &mut |_| {});
+        assert!(matches!(stopped, Err(SourceError::Stopped)));
+    }
+}

@@ -1,0 +1,185 @@
+//! What was measured of a site: one readable file in the state directory, that each measurement adds to.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::measure::data_path::PathRates;
+use super::measure::exercise::DriveRates;
+use super::measure::source::SourceRates;
+use super::measure::staging::StagingRates;
+
+/// The file's name in a state directory.
+const FILE: &str = "laboratory.json";
+/// What the file says of its own form.
+const VERSION: u32 = 1;
+
+/// A measurement, and when it was made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measured<T> {
+    /// Nanoseconds since 1970.
+    pub at_ns: i64,
+    /// What was found.
+    pub found: T,
+}
+
+/// All that was measured of a site.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measurements {
+    version: u32,
+    /// Bare readers.
+    #[serde(default)]
+    pub sources: Vec<Measured<SourceRates>>,
+    /// The data path to nowhere.
+    #[serde(default)]
+    pub paths: Vec<Measured<PathRates>>,
+    /// Drives.
+    #[serde(default)]
+    pub drives: Vec<Measured<DriveRates>>,
+    /// Disks as file libraries.
+    #[serde(default)]
+    pub staging: Vec<Measured<StagingRates>>,
+}
+
+/// Why what was measured cannot be read or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasurementsError {
+    /// The file cannot be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    File {
+        /// What was to be done.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The file is not what it should be.
+    #[error("{} cannot be understood: {reason}. Remove it, and measure again", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl Default for Measurements {
+    fn default() -> Self {
+        let (sources, paths, drives, staging) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { version: VERSION, sources, paths, drives, staging }
+    }
+}
+
+/// Puts a measurement in the place of an earlier one of the same thing.
+fn replace<T>(all: &mut Vec<Measured<T>>, new: Measured<T>, same: impl Fn(&T, &T) -> bool) {
+    all.retain(|old| !same(&old.found, &new.found));
+    all.push(new);
+}
+
+impl Measurements {
+    /// Reads what was measured; nothing, if nothing was.
+    pub fn read(state: &Path) -> Result<Self, MeasurementsError> {
+        let path = state.join(FILE);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(source) => return Err(MeasurementsError::File { action: "read", path, source }),
+        };
+        let wrong = |reason| MeasurementsError::Unreadable { path: path.clone(), reason };
+        let found: Self = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        if found.version == VERSION {
+            Ok(found)
+        } else {
+            Err(wrong(format!("it is of version {}, and this program knows {VERSION}", found.version)))
+        }
+    }
+
+    /// Keeps them, whole or not at all.
+    pub fn write(&self, state: &Path) -> Result<PathBuf, MeasurementsError> {
+        let path = state.join(FILE);
+        let staged = state.join(format!("{FILE}.new"));
+        let text = serde_json::to_string_pretty(self).unwrap_or_default();
+        let write = || {
+            fs::create_dir_all(state)?;
+            let mut file = fs::File::create(&staged)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&staged, &path)
+        };
+        write().map_err(|source| MeasurementsError::File { action: "write", path: path.clone(), source })?;
+        Ok(path)
+    }
+
+    /// Adds what bare readers got.
+    pub fn add_source(&mut self, new: Measured<SourceRates>) {
+        replace(&mut self.sources, new, |old, new| {
+            old.source == new.source && old.cache == new.cache && old.block_len == new.block_len
+        });
+    }
+
+    /// Adds what the data path gave.
+    pub fn add_path(&mut self, new: Measured<PathRates>) {
+        replace(&mut self.paths, new, |old, new| old.source == new.source && old.cache == new.cache);
+    }
+
+    /// Adds what a drive took.
+    pub fn add_drive(&mut self, new: Measured<DriveRates>) {
+        replace(&mut self.drives, new, |old, new| {
+            old.place == new.place && old.model == new.model && old.encryption == new.encryption
+        });
+    }
+
+    /// Adds what a disk gave.
+    pub fn add_staging(&mut self, new: Measured<StagingRates>) {
+        replace(&mut self.staging, new, |old, new| old.folder == new.folder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+    use crate::measure::Spread;
+
+    fn staging(folder: &str, mb_per_s: f64) -> StagingRates {
+        let rate = Spread::exactly(mb_per_s);
+        StagingRates {
+            folder: folder.into(),
+            block_len: 1,
+            write: Vec::new(),
+            read: rate,
+            read_mixed: rate,
+            write_beside_read: rate,
+            read_beside_write: rate,
+        }
+    }
+
+    #[test]
+    fn the_latest_of_each_thing_is_kept() {
+        let state = tempfile::tempdir().unwrap();
+        let state = state.path().join("new");
+        let mut all = Measurements::read(&state).unwrap();
+        assert_eq!(all, Measurements::default());
+        all.add_staging(Measured { at_ns: 1, found: staging("/one", 1.0) });
+        all.add_staging(Measured { at_ns: 2, found: staging("/two", 2.0) });
+        all.add_staging(Measured { at_ns: 3, found: staging("/one", 3.0) });
+        all.write(&state).unwrap();
+        let read = Measurements::read(&state).unwrap();
+        assert_eq!(read, all);
+        assert_eq!(read.staging.iter().map(|one| one.at_ns).collect::<Vec<_>>(), [2, 3]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_understood_is_named() {
+        let state = tempfile::tempdir().unwrap();
+        let told = |text: &str| {
+            fs::write(state.path().join(FILE), text).unwrap();
+            Measurements::read(state.path()).unwrap_err().to_string()
+        };
+        assert!(told("{").contains("Remove it, and measure again"));
+        assert!(told("{\"version\": 9}").contains("of version 9, and this program knows 1"));
+    }
+}

@@ -1,0 +1,194 @@
+//! Advice tried as a person would: each part in turn is made the slow one, must be named, and what is advised must give what was
+//! promised. A slow disk needs a device of its own: `tests/advice.sh`.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use capstan_lab::{
+    Advice, Cache, Data, DataPath, DataSet, DataSetWatch, Exercise, ExerciseMedium, Kind, Lever, Measured,
+    Measurements, Part, Route, Setting, Shape, SiteFigures, SlowSource, TapeDrive, advise, built_in, measure_drive,
+    measure_path, null_run, try_setting,
+};
+use tempfile::TempDir;
+
+const MEMORY_BYTES: u64 = 8 << 30;
+/// Machines that run tests are busy with other things, too.
+const NEAR: f64 = 0.25;
+
+/// A tree, and what was measured of it.
+struct Bench {
+    folder: TempDir,
+    stop: AtomicBool,
+}
+
+impl Bench {
+    fn new(kind: Kind, bytes: u64) -> Self {
+        let bench = Self { folder: tempfile::tempdir().unwrap(), stop: AtomicBool::new(false) };
+        let set = DataSet::plan(&Shape::of_bytes(kind, bytes, 11)).unwrap();
+        set.make(&bench.folder.path().join("set"), &DataSetWatch::default()).unwrap();
+        bench
+    }
+
+    fn out(&self) -> std::path::PathBuf {
+        self.folder.path().join("out")
+    }
+
+    /// Measures as `capstan lab null` and `drive` do, and keeps it and reads it again as they do.
+    fn measured(&self, slow: SlowSource, connections: &[u32], levels: &[i32], block_len: usize) -> SiteFigures {
+        let source = self.folder.path().join("set");
+        let what = DataPath { cache: Cache::Warm, seconds: 1.0, slow, ..null_run(&source) };
+        let each: Vec<_> = levels
+            .iter()
+            .flat_map(|&level| connections.iter().map(move |&connections| (connections, block_len, level)))
+            .collect();
+        let path = measure_path(&what, &each, 3, &self.stop, &mut |_| {}).unwrap();
+        let exercise = Exercise {
+            data: Data::Random,
+            block_len,
+            mb: 50.0,
+            mb_per_s: None,
+            sync_mb: None,
+            encryption: None,
+            pace: None,
+        };
+        let medium = ExerciseMedium::New { folder: self.out() };
+        let drive =
+            measure_drive(&medium, &[(Data::Random, block_len)], 3, &exercise, &self.stop, &mut |_| {}).unwrap();
+        let mut all = Measurements::default();
+        all.add_path(Measured { at_ns: 1, found: path });
+        all.add_drive(Measured { at_ns: 1, found: drive });
+        let state = self.folder.path().join("state");
+        all.write(&state).unwrap();
+        SiteFigures::of(&Measurements::read(&state).unwrap(), &source).unwrap()
+    }
+
+    /// What a setting was promised to give in a run, and gives.
+    #[track_caller]
+    fn assert_promise(&self, figures: &SiteFigures, setting: &Setting, seconds: f64) {
+        let trial = try_setting(figures, setting, &self.out(), seconds, 1, &self.stop).unwrap();
+        println!("{setting:?}: {trial:?}");
+        assert!(trial.error().abs() < NEAR, "{trial:?}");
+    }
+}
+
+fn setting(drive: TapeDrive) -> Setting {
+    Setting {
+        connections: 1,
+        block_len: 256 << 10,
+        pool_bytes: 128 << 20,
+        checkpoint_bytes: 4096 << 20,
+        compression_level: 0,
+        copies: 1,
+        route: Route::Direct,
+        drive,
+    }
+}
+
+fn model(name: &str) -> TapeDrive {
+    TapeDrive::Model(Box::new(built_in(name).unwrap()))
+}
+
+#[track_caller]
+fn assert_changes(advice: &Advice, wanted: &[Lever]) {
+    let levers: Vec<_> = advice.changes.iter().map(|change| change.lever).collect();
+    let told = |change: &capstan_lab::Change| format!("{} {} -> {}", change.lever.name(), change.from, change.to);
+    let told: Vec<_> = advice.changes.iter().map(told).collect();
+    assert_eq!(levers, wanted, "{told:?}, now {:?}", advice.current.1);
+}
+
+#[test]
+fn a_source_that_is_slow_on_each_connection_wants_more_of_them() {
+    let bench = Bench::new(Kind::Small, 200_000_000);
+    let slow = SlowSource { mb_per_s: None, connection_mb_per_s: Some(8.0) };
+    let figures = bench.measured(slow, &[1, 2, 4, 8], &[0], 256 << 10);
+    let advice = advise(&figures, &setting(TapeDrive::Virtual), MEMORY_BYTES, None).unwrap();
+    assert_eq!(advice.current.1.bottleneck, Part::Source);
+    assert_changes(&advice, &[Lever::Connections]);
+    assert_eq!(advice.advised.0.connections, 8);
+    assert!(advice.changes[0].gain() > 4.0, "{:?}", advice.changes[0].gain());
+    bench.assert_promise(&figures, &advice.current.0, 2.0);
+    bench.assert_promise(&figures, &advice.advised.0, 2.0);
+}
+
+#[test]
+fn a_source_that_is_slow_as_a_whole_is_named_and_nothing_is_promised() {
+    let bench = Bench::new(Kind::Small, 100_000_000);
+    let slow = SlowSource { mb_per_s: Some(20.0), connection_mb_per_s: None };
+    let figures = bench.measured(slow, &[1, 4], &[0, 1], 256 << 10);
+    let current = setting(model("LTO-6"));
+    let advice = advise(&figures, &current, MEMORY_BYTES, None).unwrap();
+    assert_eq!(advice.current.1.bottleneck, Part::Source);
+    assert_changes(&advice, &[]);
+    // 20 MB/s is a third of what its slowest speed needs: the buffer hides that from the host, and the tape goes back for it.
+    assert!(advice.current.1.backhitches_per_hour.unwrap() > 50.0, "{:?}", advice.current.1);
+    // Something that goes as slowly as that is to be had.
+    let fit = advice.fitting.as_deref().unwrap();
+    let fit = advice.drives.iter().find(|other| other.drive == fit).unwrap();
+    assert!(fit.forecast.streaming_share.unwrap() > advice.current.1.streaming_share.unwrap(), "{fit:?}");
+    bench.assert_promise(&figures, &setting(TapeDrive::Virtual), 2.0);
+}
+
+#[test]
+fn a_slow_drive_is_named_and_compression_relieves_it() {
+    let bench = Bench::new(Kind::Typical, 400_000_000);
+    let figures = bench.measured(SlowSource::default(), &[1, 2], &[0, 1], 128 << 10);
+    let current = Setting { block_len: 128 << 10, pool_bytes: 16 << 20, ..setting(model("SDLT-220")) };
+    let advice = advise(&figures, &current, MEMORY_BYTES, None).unwrap();
+    assert_eq!(advice.current.1.bottleneck, Part::Drive);
+    assert_changes(&advice, &[Lever::Compression]);
+    let gain = advice.changes[0].gain();
+    assert!((0.8..1.2).contains(&gain), "2:1 data go through the drive twice as fast: {gain}");
+    bench.assert_promise(&figures, &advice.current.0, 3.0);
+    bench.assert_promise(&figures, &advice.advised.0, 3.0);
+}
+
+#[test]
+fn small_buffers_are_named_and_larger_ones_carry_the_source_over_flushes() {
+    let bench = Bench::new(Kind::Typical, 800_000_000);
+    let slow = SlowSource { mb_per_s: Some(60.0), connection_mb_per_s: None };
+    let figures = bench.measured(slow, &[2], &[0], 128 << 10);
+    let current = Setting {
+        connections: 2,
+        block_len: 128 << 10,
+        pool_bytes: 2 << 20,
+        checkpoint_bytes: 256 << 20,
+        ..setting(model("LTO-4"))
+    };
+    let advice = advise(&figures, &current, MEMORY_BYTES, None).unwrap();
+    assert_eq!(advice.current.1.bottleneck, Part::Buffers, "{:?}", advice.current.1);
+    let pools = advice.neighbours.iter().filter(|(lever, ..)| *lever == Lever::Pool);
+    let best = pools.max_by(|one, other| one.2.mb_per_s.median.total_cmp(&other.2.mb_per_s.median)).unwrap();
+    assert!(best.2.mb_per_s.median > advice.current.1.mb_per_s.median * 1.1, "{best:?}");
+    bench.assert_promise(&figures, &current, 9.0);
+    bench.assert_promise(&figures, &best.1, 9.0);
+}
+
+/// Lets this thread, and those that it starts, run on one processor.
+fn on_one_processor() {
+    let mut set = rustix::thread::CpuSet::new();
+    let all = rustix::thread::sched_getaffinity(None).unwrap();
+    let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| all.is_set(cpu)).unwrap();
+    set.set(first);
+    rustix::thread::sched_setaffinity(None, &set).unwrap();
+}
+
+#[test]
+fn one_processor_is_named_and_less_compression_relieves_it() {
+    on_one_processor();
+    let bench = Bench::new(Kind::Typical, 300_000_000);
+    let figures = bench.measured(SlowSource::default(), &[1], &[1, 15], 256 << 10);
+    assert_eq!(figures.path.processors, 1);
+    let current = Setting { compression_level: 15, ..setting(TapeDrive::Virtual) };
+    let advice = advise(&figures, &current, MEMORY_BYTES, None).unwrap();
+    assert_eq!(advice.current.1.bottleneck, Part::Processor);
+    assert_changes(&advice, &[Lever::Compression]);
+    bench.assert_promise(&figures, &advice.current.0, 3.0);
+}
+
+#[test]
+fn without_measurements_there_is_no_advice_but_what_to_measure() {
+    let told = SiteFigures::of(&Measurements::default(), Path::new("/srv")).unwrap_err().to_string();
+    assert_eq!(told, "/srv was not measured yet: capstan lab null /srv");
+}
