@@ -26,6 +26,7 @@ mod plot;
 mod published;
 mod simulation;
 mod site;
+mod staging_model;
 
 // The words of the models that this room speaks in, so that a door needs no other room.
 pub use advise::{

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use capstan_lab::{
     Advice, Cache, Data, DataPath, DataSet, DataSetWatch, Exercise, ExerciseMedium, Kind, Lever, Measured,
@@ -17,15 +18,21 @@ const MEMORY_BYTES: u64 = 8 << 30;
 /// Machines that run tests are busy with other things, too.
 const NEAR: f64 = 0.25;
 
+/// One test measures at a time.
+static QUIET: Mutex<()> = Mutex::new(());
+
 /// A tree, and what was measured of it.
 struct Bench {
     folder: TempDir,
     stop: AtomicBool,
+    _quiet: MutexGuard<'static, ()>,
 }
 
 impl Bench {
     fn new(kind: Kind, bytes: u64) -> Self {
-        let bench = Self { folder: tempfile::tempdir().unwrap(), stop: AtomicBool::new(false) };
+        // A test that failed leaves nothing behind that others stumble over.
+        let _quiet = QUIET.lock().unwrap_or_else(PoisonError::into_inner);
+        let bench = Self { folder: tempfile::tempdir().unwrap(), stop: AtomicBool::new(false), _quiet };
         let set = DataSet::plan(&Shape::of_bytes(kind, bytes, 11)).unwrap();
         set.make(&bench.folder.path().join("set"), &DataSetWatch::default()).unwrap();
         bench

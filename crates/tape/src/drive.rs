@@ -63,6 +63,8 @@ pub enum EncryptionState {
 pub struct Medium {
     /// Its barcode, from the medium's own memory or the changer.
     pub volser: Option<Volser>,
+    /// Its generation, where it is known: `LTO-9`; `virtual` for one of no generation.
+    pub generation: Option<String>,
     /// Native capacity.
     pub capacity_bytes: u64,
     /// Bytes that can still be written behind the end of data.

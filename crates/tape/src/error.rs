@@ -84,6 +84,9 @@ pub enum DriveError {
         /// Why.
         reason: String,
     },
+    /// Medium: of a generation that is not for this drive (3/30/00, 5/30/05).
+    #[error(transparent)]
+    Generation(#[from] Box<GenerationError>),
     /// Keys: the block is encrypted and no key is loaded, or the drive has no key slot (7/74/01).
     #[error("block {lbn} is encrypted with key {tag}, which is not loaded in drive {drive}")]
     NoKey {
@@ -163,5 +166,36 @@ pub enum DriveError {
         /// The cause.
         #[source]
         source: std::io::Error,
+    },
+}
+
+/// Why a cartridge of another generation cannot be used as wanted.
+#[derive(Debug, Error)]
+pub enum GenerationError {
+    /// The drive's model neither reads nor writes it.
+    #[error("drive {drive}, at the pace of {model}, cannot use a cartridge of {generation}: take {instead}")]
+    Foreign {
+        /// The drive.
+        drive: String,
+        /// Its model.
+        model: String,
+        /// The cartridge's.
+        generation: String,
+        /// Which drives read it.
+        instead: String,
+    },
+    /// The drive's model reads it and does not write it.
+    #[error(
+        "drive {drive}, at the pace of {model}, only reads cartridges of {generation}: to write this one take {instead}"
+    )]
+    ReadOnly {
+        /// The drive.
+        drive: String,
+        /// Its model.
+        model: String,
+        /// The cartridge's.
+        generation: String,
+        /// Which drives write it.
+        instead: String,
     },
 }

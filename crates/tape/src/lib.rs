@@ -48,7 +48,7 @@ pub use changer::{Changer, ChangerError, Element, ElementAddress};
 pub use drive::{
     BlockLimits, Drive, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome, WriteOutcome,
 };
-pub use error::DriveError;
+pub use error::{DriveError, GenerationError};
 pub use faulty::{Fault, Faulty};
 pub use library::VirtualLibrary;
 pub use null::{NullDrive, Written};

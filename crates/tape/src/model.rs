@@ -12,16 +12,37 @@
 //! Rejected: a step of fixed length (it is slow where nothing happens and wrong where much does), and a formula for the mean
 //! rate (it cannot say what the host sees in the fifth second).
 //!
+//! The same models say how long a tape takes to get somewhere, and so in which order to restore from it ([`plan_restore`]).
+//!
+//! ```
+//! use capstan_tape::model::{Afterwards, Extent, Restore, Standing, built_in, plan_restore};
+//! let drive = built_in("LTO-9")?;
+//! // The second stands on the wrap behind that of the first, back where the tape is loaded; the third is its neighbour.
+//! let wrap = 18_000_000_000_000 / 280;
+//! let extents = [wrap - 1_000_000, 2 * wrap - 2_000_000, 1_000_000].map(|begin| Extent { begin, len: 500_000 });
+//! let (standing, afterwards) = (Standing::Unloaded, Afterwards::Unload);
+//! let plan = plan_restore(&drive, &Restore { extents: &extents, ratio: 1.0, target_mb_per_s: None, standing, afterwards });
+//! assert_eq!(plan.steps.iter().map(|step| step.extent).collect::<Vec<_>>(), [2, 0, 1]);
+//! # Ok::<(), capstan_tape::model::ModelError>(())
+//! ```
+//!
 //! Rates are in MB/s of 10^6 bytes, as data sheets give them; times in seconds.
 
 mod built_in;
+mod course;
 mod engine;
 mod figure;
 mod geometry;
+mod restore;
 mod spec;
 
+pub(crate) use built_in::drives_for;
 pub use built_in::{built_in, built_in_names};
 pub use engine::{Conversion, Engine, Motion, Totals};
 pub use figure::{Figure, Origin};
 pub use geometry::{Geometry, Place};
+pub use restore::{
+    Afterwards, Extent, Reach, Restore, RestorePlan, RestoreStep, Standing, front_to_back, plan_restore,
+};
+pub(crate) use spec::Access;
 pub use spec::{Accelerator, DriveModel, ModelError, Speeds, VirtualBackhitch};

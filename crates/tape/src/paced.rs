@@ -5,14 +5,18 @@
 //! synchronous filemark lasts until the model's buffer is empty. Reads wait for the tape's speed. Loads, unloads and locates take
 //! no time: what is shown is how a tape is kept moving.
 //!
+//! It takes the cartridges that the model's reads and writes: one of another generation is refused at its load, and one of a
+//! generation that is only read counts as write-protected.
+//!
 //! Rates are means over a [`TICK_S`]: a host hands over block by block, and no drive looks at one alone.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::model::{DriveModel, Engine, Totals};
+use crate::model::{Access, DriveModel, Engine, Totals, drives_for};
 use crate::{
-    BlockLimits, Drive, DriveError, DriveIdentity, DriveKey, Flush, Medium, Position, ReadOutcome, WriteOutcome,
+    BlockLimits, Drive, DriveError, DriveIdentity, DriveKey, Flush, GenerationError, Medium, Position, ReadOutcome,
+    WriteOutcome,
 };
 
 /// Seconds over which the host's rate is taken.
@@ -70,6 +74,10 @@ pub struct Paced<D, C> {
     model: DriveModel,
     clock: C,
     engine: Engine,
+    /// The generation of the loaded cartridge, if the model only reads it.
+    only_read: Option<String>,
+    /// What the host offered last, MB/s; as fast as the drive can take it until that is known.
+    offered_mb_per_s: f64,
     /// MB that the host handed over and the engine has not seen.
     pending_mb: f64,
     /// MB since the last synchronous filemark.
@@ -85,7 +93,9 @@ impl<D: Drive, C: PaceClock> Paced<D, C> {
     pub fn new(drive: D, model: DriveModel, clock: C) -> Self {
         let engine = Engine::new(&model, 1.0).accelerated(true);
         let (pending_mb, unsynced_mb, read_until_s) = (0.0, 0.0, 0.0);
-        Self { drive, model, clock, engine, pending_mb, unsynced_mb, read_until_s, meter: PaceMeter::default() }
+        let (only_read, meter) = (None, PaceMeter::default());
+        let offered_mb_per_s = model.ceiling_mb_per_s.value;
+        Self { drive, model, clock, engine, only_read, offered_mb_per_s, pending_mb, unsynced_mb, read_until_s, meter }
     }
 
     /// The same, with data that compress: bytes of the host for each byte on the tape.
@@ -100,19 +110,44 @@ impl<D: Drive, C: PaceClock> Paced<D, C> {
         self.meter.clone()
     }
 
+    /// What the model can do with a cartridge; one of no known generation is anybody's.
+    fn access(&self, medium: &Medium) -> Access {
+        medium.generation.as_ref().map_or(Access::ReadWrite, |generation| self.model.access(generation))
+    }
+
+    fn check_writes(&self) -> Result<(), DriveError> {
+        let Some(generation) = &self.only_read else { return Ok(()) };
+        Err(Box::new(GenerationError::ReadOnly {
+            drive: self.drive.identity().name,
+            model: self.model.name.clone(),
+            generation: generation.clone(),
+            instead: drives_for(generation, Access::ReadWrite),
+        })
+        .into())
+    }
+
+    fn as_it_may_be_used(&self, medium: Medium) -> Medium {
+        Medium { write_protected: medium.write_protected || self.only_read.is_some(), ..medium }
+    }
+
     /// Brings the model to the present.
     fn catch_up(&mut self, least_s: f64) {
         let seconds = self.clock.now_s() - self.engine.now_s();
         if seconds >= least_s && seconds > 0.0 {
-            let taken = self.engine.offer(self.pending_mb / seconds, seconds);
+            let offered = self.pending_mb / seconds;
+            if offered > 0.0 {
+                self.offered_mb_per_s = offered;
+            }
+            let taken = self.engine.offer(offered, seconds);
             self.pending_mb = (self.pending_mb - taken).max(0.0);
         }
     }
 
-    /// Hands over what is pending as fast as the drive takes it.
+    /// Hands over what is pending, and stays so because the buffer is full: the host has it, and waits.
     fn hand_over(&mut self) {
+        self.catch_up(0.0);
         if self.pending_mb > 0.0 {
-            self.engine.write(self.pending_mb, self.model.ceiling_mb_per_s.value);
+            self.engine.write(self.pending_mb, self.offered_mb_per_s);
             self.pending_mb = 0.0;
         }
     }
@@ -123,10 +158,11 @@ impl<D: Drive, C: PaceClock> Paced<D, C> {
     }
 
     fn written(&mut self, bytes: usize) {
-        self.catch_up(TICK_S);
         let mb = bytes as f64 / 1e6;
         self.pending_mb += mb;
         self.unsynced_mb += mb;
+        // With this block: the host needed the time for it, too.
+        self.catch_up(TICK_S);
         if self.engine.buffer_mb() + self.pending_mb > self.model.buffer_mb.value {
             self.hand_over();
             self.wait();
@@ -135,7 +171,6 @@ impl<D: Drive, C: PaceClock> Paced<D, C> {
 
     /// All that was written is on the tape, and the tape stands, or moves if the drive knows how.
     fn synced(&mut self) {
-        self.catch_up(0.0);
         self.hand_over();
         self.engine.tape_mark(self.unsynced_mb);
         self.unsynced_mb = 0.0;
@@ -158,7 +193,24 @@ impl<D: Drive, C: PaceClock> Drive for Paced<D, C> {
     }
 
     fn load(&mut self) -> Result<Medium, DriveError> {
-        self.drive.load()
+        let medium = self.drive.load()?;
+        self.only_read = None;
+        match (self.access(&medium), &medium.generation) {
+            (Access::None, Some(generation)) => {
+                let foreign = GenerationError::Foreign {
+                    drive: self.drive.identity().name,
+                    model: self.model.name.clone(),
+                    generation: generation.clone(),
+                    instead: drives_for(generation, Access::ReadOnly),
+                };
+                // It goes out again; that it is the wrong one is the error to report.
+                let _ = self.drive.unload();
+                return Err(Box::new(foreign).into());
+            }
+            (Access::ReadOnly, Some(generation)) => self.only_read = Some(generation.clone()),
+            _ => {}
+        }
+        Ok(self.as_it_may_be_used(medium))
     }
 
     fn unload(&mut self) -> Result<(), DriveError> {
@@ -172,7 +224,8 @@ impl<D: Drive, C: PaceClock> Drive for Paced<D, C> {
     }
 
     fn medium(&mut self) -> Result<Medium, DriveError> {
-        self.drive.medium()
+        let medium = self.drive.medium()?;
+        Ok(self.as_it_may_be_used(medium))
     }
 
     fn block_limits(&self) -> BlockLimits {
@@ -209,12 +262,16 @@ impl<D: Drive, C: PaceClock> Drive for Paced<D, C> {
         if block.len() > max as usize {
             return Err(DriveError::BlockLength { len: block.len(), min, max });
         }
+        self.check_writes()?;
         let outcome = self.drive.write_block(block)?;
         self.written(block.len());
         Ok(outcome)
     }
 
     fn write_filemarks(&mut self, count: u32, flush: Flush) -> Result<WriteOutcome, DriveError> {
+        if count > 0 {
+            self.check_writes()?;
+        }
         let outcome = self.drive.write_filemarks(count, flush)?;
         if flush == Flush::Synchronous {
             self.synced();
@@ -223,98 +280,11 @@ impl<D: Drive, C: PaceClock> Drive for Paced<D, C> {
     }
 
     fn erase(&mut self) -> Result<(), DriveError> {
+        self.check_writes()?;
         self.drive.erase()
     }
 
     fn set_key(&mut self, key: Option<DriveKey>) -> Result<(), DriveError> {
         self.drive.set_key(key)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-    use super::*;
-    use crate::NullDrive;
-    use crate::model::built_in;
-
-    /// A clock that nobody waits for. The host takes its time by moving it on.
-    #[derive(Clone, Default)]
-    struct TestClock(Arc<Mutex<f64>>);
-
-    impl TestClock {
-        fn pass(&self, seconds: f64) {
-            *self.0.lock().unwrap() += seconds;
-        }
-    }
-
-    impl PaceClock for TestClock {
-        fn now_s(&self) -> f64 {
-            *self.0.lock().unwrap()
-        }
-
-        fn wait_until(&mut self, at_s: f64) {
-            let mut now = self.0.lock().unwrap();
-            *now = now.max(at_s);
-        }
-    }
-
-    /// Writes MB in blocks of a quarter of one, as a host of that rate does, and says how long it took.
-    fn write(drive: &mut Paced<NullDrive, TestClock>, clock: &TestClock, mb: f64, mb_per_s: f64) -> f64 {
-        let block = vec![0; 250_000];
-        let began = clock.now_s();
-        for _ in 0..(mb * 4.0) as u64 {
-            clock.pass(0.25 / mb_per_s);
-            drive.write_block(&block).unwrap();
-        }
-        clock.now_s() - began
-    }
-
-    fn paced(name: &str) -> (Paced<NullDrive, TestClock>, TestClock) {
-        let clock = TestClock::default();
-        let mut drive = Paced::new(NullDrive::new(), built_in(name).unwrap(), clock.clone());
-        drive.load().unwrap();
-        (drive, clock)
-    }
-
-    #[test]
-    fn a_fast_host_gets_the_native_rate_and_a_slow_one_its_own() {
-        for (offered, wanted) in [(2000.0, 160.0), (100.0, 100.0)] {
-            let (mut drive, clock) = paced("LTO-6");
-            let took = write(&mut drive, &clock, 20_000.0, offered);
-            let rate = 20_000.0 / took;
-            assert!((rate / wanted - 1.0).abs() < 0.05, "{rate} MB/s of {wanted}");
-        }
-    }
-
-    #[test]
-    fn a_host_below_the_slowest_speed_makes_the_tape_go_back() {
-        let (mut drive, clock) = paced("LTO-6");
-        let meter = drive.meter();
-        let took = write(&mut drive, &clock, 6000.0, 30.0);
-        drive.unload().unwrap();
-        assert!((6000.0 / took / 30.0 - 1.0).abs() < 0.02, "its buffer hides that from the host");
-        let totals = meter.totals();
-        assert!(totals.backhitches > 20 && (totals.tape_mb - 6000.0).abs() < 1.0, "{totals:?}");
-    }
-
-    #[test]
-    fn a_synchronous_filemark_lasts_until_the_buffer_is_empty() {
-        let (mut drive, clock) = paced("LTO-6");
-        write(&mut drive, &clock, 320.0, 2000.0);
-        let before = clock.now_s();
-        drive.write_filemarks(1, Flush::Buffered).unwrap();
-        assert_eq!(clock.now_s(), before);
-        drive.write_filemarks(1, Flush::Synchronous).unwrap();
-        let took = clock.now_s() - before;
-        assert!(took > 1.5 && took < 2.5, "320 MB at 160 MB/s, some of it on the way before: {took} s");
-        assert_eq!(drive.meter().totals().backhitches, 1);
-    }
-
-    #[test]
-    fn a_block_that_the_model_cannot_write_is_refused() {
-        let (mut drive, _) = paced("T9840D");
-        let refused = drive.write_block(&vec![0; 300_000]).unwrap_err();
-        assert!(matches!(refused, DriveError::BlockLength { max: 262_144, .. }), "{refused}");
     }
 }

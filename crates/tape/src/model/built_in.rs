@@ -1,6 +1,6 @@
 //! The models that come with the program.
 
-use super::spec::{DriveModel, ModelError};
+use super::spec::{Access, DriveModel, ModelError, bare};
 
 const FILES: [(&str, &str); 19] = [
     ("T9840C", include_str!("../../models/T9840C.toml")),
@@ -31,11 +31,21 @@ pub fn built_in_names() -> impl Iterator<Item = &'static str> {
 
 /// The model of that name, whatever its case and with or without hyphens.
 pub fn built_in(name: &str) -> Result<DriveModel, ModelError> {
-    let bare = |name: &str| name.replace(['-', ' '], "").to_ascii_uppercase();
     let found = FILES.iter().find(|(known, _)| bare(known) == bare(name));
     let unknown =
         || ModelError::Unknown { name: name.to_owned(), there: built_in_names().collect::<Vec<_>>().join(", ") };
     DriveModel::from_toml(found.ok_or_else(unknown)?.1)
+}
+
+/// The drives that can do with cartridges of this generation at least that, in words: `a drive of LTO-8 or LTO-9`.
+pub(crate) fn drives_for(generation: &str, least: Access) -> String {
+    let able = |name: &&str| built_in(name).is_ok_and(|model| model.access(generation) >= least);
+    let names: Vec<&str> = built_in_names().filter(able).collect();
+    match names.split_last() {
+        None => "another cartridge, for no drive that is known can".to_owned(),
+        Some((only, [])) => format!("a drive of {only}"),
+        Some((last, others)) => format!("a drive of {} or {last}", others.join(", ")),
+    }
 }
 
 #[cfg(test)]
@@ -49,6 +59,17 @@ mod tests {
             assert_eq!(built_in(name).unwrap().name, name);
         }
         assert_eq!(built_in("lto9").unwrap().name, "LTO-9");
+    }
+
+    #[test]
+    fn drives_are_named_by_what_they_can_do_with_a_generation() {
+        assert_eq!(drives_for("LTO-8", Access::ReadWrite), "a drive of LTO-8 or LTO-9");
+        assert_eq!(drives_for("LTO-6", Access::ReadOnly), "a drive of LTO-6 or LTO-7");
+        assert_eq!(drives_for("T10000A", Access::ReadOnly), "a drive of T10000A, T10000B, T10000C or T10000D");
+        assert_eq!(drives_for("lto10", Access::ReadWrite), "a drive of LTO-10");
+        assert_eq!(drives_for("QIC-150", Access::ReadOnly), "another cartridge, for no drive that is known can");
+        assert_eq!(built_in("LTO-6").unwrap().access("LTO-4"), Access::ReadOnly);
+        assert_eq!(built_in("TS1160").unwrap().access("virtual"), Access::ReadWrite);
     }
 
     #[test]

@@ -9,13 +9,15 @@
 //! ```
 //! The buffer holds data as it goes to the tape, behind compression. A host that finds it full waits, and from then on sees the
 //! speed of the tape. A sync is answered when the buffer is empty; then nothing is left to write, and the tape must stop, unless
-//! the drive has a way to keep it moving ([`Accelerator`], [`VirtualBackhitch`]).
+//! the drive has a way to keep it moving ([`sync`]).
 //!
 //! Bytes are conserved: what was accepted is on the tape or in the buffer. Between two events all rates are constant.
 
+mod sync;
+
 use std::sync::Arc;
 
-use super::spec::{Accelerator, DriveModel, VirtualBackhitch};
+use super::spec::DriveModel;
 
 /// What the Tape Application Accelerator makes of what stops a tape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,7 +41,7 @@ pub enum Motion {
         /// When it is there.
         until: f64,
     },
-    /// It writes, at so many MB/s.
+    /// It writes, data or pad, at so many MB/s.
     Streaming {
         /// MB/s.
         speed: f64,
@@ -81,6 +83,10 @@ pub struct Engine {
     speed: f64,
     /// Since when what comes in asks for another speed, and what had come in by then.
     other_since: Option<Since>,
+    /// What came in for a tape that does not move.
+    waiting: Waiting,
+    /// Until when what the tape writes is pad.
+    pad_until_s: f64,
     /// MB on the sparse wraps that are not on their own wrap yet.
     gathered_mb: f64,
     totals: Totals,
@@ -104,6 +110,13 @@ struct Since {
     incoming_mb: f64,
 }
 
+/// Seconds in which a host offered something while the tape did not move, and the MB that came, as they go to the tape.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Waiting {
+    seconds: f64,
+    mb: f64,
+}
+
 /// A speed is changed for this share of it and more; less is the buffer's to even out.
 const SPEED_SHARE_MIN: f64 = 0.02;
 /// Less than this many MB is nothing: a thousandth of a byte.
@@ -121,6 +134,8 @@ impl Engine {
             motion: Motion::Stopped,
             speed: model.speed_for(0.0),
             other_since: None,
+            waiting: Waiting::default(),
+            pad_until_s: 0.0,
             gathered_mb: 0.0,
             totals: Totals::default(),
         }
@@ -189,41 +204,6 @@ impl Engine {
         took
     }
 
-    /// A file sync behind a file of so many MB: the host waits until the file is on the tape. Gives the seconds that it took.
-    pub fn file_sync(&mut self, file_mb: f64) -> f64 {
-        if self.conversion != Conversion::None {
-            return 0.0;
-        }
-        self.sync(file_mb)
-    }
-
-    /// A tape mark that is not buffered, behind a file of so many MB.
-    pub fn tape_mark(&mut self, file_mb: f64) -> f64 {
-        if self.conversion == Conversion::TapeMarks {
-            return 0.0;
-        }
-        self.sync(file_mb)
-    }
-
-    fn sync(&mut self, file_mb: f64) -> f64 {
-        let began = self.totals.elapsed_s;
-        let model = Arc::clone(&self.model);
-        match (self.accelerated, &model.accelerator, &model.virtual_backhitch) {
-            (true, Some(accelerator), _) if file_mb < accelerator.small_file_mb.value => {
-                self.sync_sparsely(accelerator, file_mb);
-            }
-            (true, Some(accelerator), _) => self.sync_with_pad(accelerator),
-            (true, None, Some(virtual_backhitch)) => self.sync_virtually(virtual_backhitch),
-            _ => {
-                self.drain();
-                self.go_back();
-            }
-        }
-        let took = self.totals.elapsed_s - began;
-        self.totals.host_waits_s += took;
-        took
-    }
-
     /// Writes all that is in the buffer.
     pub fn drain(&mut self) {
         while self.buffer_mb > NOTHING_MB {
@@ -236,84 +216,13 @@ impl Engine {
         }
     }
 
-    /// The last of it: all that is in the buffer, and on the sparse wraps, goes to its place.
-    pub fn finish(&mut self) {
-        if self.gathered_mb > 0.0 {
-            self.drain_moving();
-            self.settle_gathered();
-        } else {
-            self.drain();
-        }
-    }
-
-    /// Small files: the file and some pad go to a sparse wrap at once, and the tape moves on. What was gathered is written to its
-    /// own wrap when there is enough of it, which takes one backhitch.
-    fn sync_sparsely(&mut self, accelerator: &Accelerator, file_mb: f64) {
-        self.drain_moving();
-        // Pad on the sparse wraps takes no capacity: they are written over.
-        self.pass(accelerator.pad_s.value);
-        self.gathered_mb += file_mb / self.ratio;
-        let room_mb = self.model.buffer_mb.value * accelerator.gathered_share.value;
-        if self.gathered_mb >= room_mb {
-            self.settle_gathered();
-        }
-    }
-
-    /// Writes what stands on the sparse wraps to its own wrap.
-    fn settle_gathered(&mut self) {
-        self.go_back();
-        self.wait_for_tape();
-        self.pass(self.gathered_mb / self.model.native_mb_per_s.value);
-        self.gathered_mb = 0.0;
-    }
-
-    /// Large files: pad keeps the tape moving until the next file comes, as long as there is room for pad.
-    fn sync_with_pad(&mut self, accelerator: &Accelerator) {
-        self.drain_moving();
-        let room_mb = self.model.capacity_gb.value * 1e3 * accelerator.large_file_pad_share.value;
-        let padding_mb = self.speed * accelerator.pad_s.value;
-        if self.totals.pad_mb + padding_mb > room_mb {
-            self.go_back();
-        } else {
-            self.pad(accelerator.pad_s.value);
-        }
-    }
-
-    fn sync_virtually(&mut self, virtual_backhitch: &VirtualBackhitch) {
-        self.drain_moving();
-        self.pass(virtual_backhitch.sync_s.value);
-    }
-
-    /// Drains the buffer and leaves the tape moving.
-    fn drain_moving(&mut self) {
-        self.drain();
-        if let Motion::Backhitch { .. } = self.motion {
-            // Running out of data here is what the drive has a way around.
-            self.totals.backhitches -= 1;
-            self.motion = Motion::Streaming { speed: self.speed };
-        }
-    }
-
-    fn pad(&mut self, seconds: f64) {
-        self.totals.pad_mb += self.speed * seconds;
-        self.pass(seconds);
-    }
-
-    /// Time in which the tape moves and nothing goes in or out of the buffer.
-    fn pass(&mut self, seconds: f64) {
-        self.totals.elapsed_s += seconds;
-        self.totals.streaming_s += seconds;
-    }
-
-    fn wait_for_tape(&mut self) {
-        if let Motion::Backhitch { until } = self.motion {
-            self.totals.elapsed_s = self.totals.elapsed_s.max(until);
-        }
-        self.start();
+    fn pads(&self) -> bool {
+        self.totals.elapsed_s < self.pad_until_s
     }
 
     fn start(&mut self) {
         self.motion = Motion::Streaming { speed: self.speed };
+        self.waiting = Waiting::default();
     }
 
     fn go_back(&mut self) {
@@ -322,6 +231,7 @@ impl Engine {
             self.motion = Motion::Backhitch { until: self.totals.elapsed_s + self.model.backhitch_s.value };
         }
         self.other_since = None;
+        self.pad_until_s = self.totals.elapsed_s;
     }
 
     /// What would come in, MB/s as it goes to the tape, if the buffer had room.
@@ -339,7 +249,11 @@ impl Engine {
         self.turn(demand, floor, high);
 
         let full = self.buffer_mb >= capacity - NOTHING_MB;
-        let outgoing = if let Motion::Streaming { speed } = self.motion { speed } else { 0.0 };
+        let (outgoing, moves) = match self.motion {
+            Motion::Streaming { .. } if self.pads() => (0.0, true),
+            Motion::Streaming { speed } => (speed, true),
+            _ => (0.0, false),
+        };
         let incoming = if full { demand.min(outgoing) } else { demand };
         let now = self.totals.elapsed_s;
         let (mut next, mut event) = (until, Event::Asked);
@@ -362,6 +276,9 @@ impl Engine {
             Motion::Stopped => {}
             Motion::Backhitch { until } => at(until, Event::Asked),
             Motion::Streaming { .. } => {
+                if self.pads() {
+                    at(self.pad_until_s, Event::Asked);
+                }
                 if let Some(since) = self.other_since {
                     at(since.at_s + self.model.calibration_s.value, Event::Asked);
                 }
@@ -381,8 +298,12 @@ impl Engine {
             Event::Reaches(level) => level,
             _ => (self.buffer_mb + (incoming - outgoing) * seconds).clamp(0.0, capacity),
         };
-        if outgoing > 0.0 {
+        if moves {
             self.totals.streaming_s += seconds;
+        } else if demand > 0.0 {
+            // A host that waits for a sync, or has nothing, says nothing of its rate.
+            self.waiting.seconds += seconds;
+            self.waiting.mb += taken / self.ratio;
         }
         // What became of it counts at once: whoever looks now sees the tape as it is now.
         self.turn(demand, floor, high);
@@ -399,11 +320,12 @@ impl Engine {
         }
         // What rounding took away must not keep the tape from starting.
         if self.motion == Motion::Stopped && self.buffer_mb >= high - NOTHING_MB {
-            self.choose_speed(demand);
+            let Waiting { seconds, mb } = self.waiting;
+            self.choose_speed(if seconds > 0.0 { self.at_least_offered(mb / seconds, demand) } else { demand });
             self.start();
         }
         let Motion::Streaming { speed } = self.motion else { return };
-        if speed > demand && self.buffer_mb <= floor + NOTHING_MB {
+        if speed > demand && self.buffer_mb <= floor + NOTHING_MB && !self.pads() {
             self.go_back();
             return;
         }
@@ -414,14 +336,23 @@ impl Engine {
             self.other_since = None;
             let seconds = now - since.at_s;
             let mean = if seconds > 0.0 { (self.incoming_mb() - since.incoming_mb) / seconds } else { demand };
-            // A full buffer holds the host back: then what it could give counts.
-            let full = self.buffer_mb >= self.model.buffer_mb.value - NOTHING_MB;
-            self.choose_speed(if full { demand.max(mean) } else { mean });
+            self.choose_speed(self.at_least_offered(mean, demand));
             if self.speed != speed {
                 self.totals.speed_changes += 1;
                 self.go_back();
             }
         }
+    }
+
+    /// The rate that a speed is chosen for, from the mean of what came in.
+    fn at_least_offered(&self, mean: f64, demand: f64) -> f64 {
+        // A full buffer holds the host back: then what it could give counts.
+        let full = self.buffer_mb >= self.model.buffer_mb.value - NOTHING_MB;
+        if full { demand.max(mean) } else { mean }
+    }
+
+    fn since_now(&self) -> Since {
+        Since { at_s: self.totals.elapsed_s, incoming_mb: self.incoming_mb() }
     }
 
     /// MB that have come in, as they go to the tape.
@@ -442,7 +373,7 @@ impl Engine {
         let other = demand > 0.0 && (wanted - self.speed).abs() > SPEED_SHARE_MIN * self.speed;
         match (other, self.other_since) {
             (true, None) => {
-                self.other_since = Some(Since { at_s: self.totals.elapsed_s, incoming_mb: self.incoming_mb() });
+                self.other_since = Some(self.since_now());
             }
             (false, Some(_)) => self.other_since = None,
             _ => {}

@@ -96,6 +96,25 @@ pub struct DriveModel {
     pub virtual_backhitch: Option<VirtualBackhitch>,
 }
 
+/// What a drive can do with cartridges of a generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Access {
+    /// Nothing.
+    None,
+    /// Read them.
+    ReadOnly,
+    /// Read and write them.
+    ReadWrite,
+}
+
+/// The generation of cartridges that were made for no model: any drive takes them.
+const ANY_GENERATION: &str = "virtual";
+
+/// A name without what people write in different ways.
+pub(super) fn bare(name: &str) -> String {
+    name.replace(['-', ' '], "").to_ascii_uppercase()
+}
+
 /// Why a model cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
@@ -174,6 +193,18 @@ impl DriveModel {
         origins.extend(self.density_code.iter().map(|figure| &figure.origin));
         let estimates = origins.iter().filter(|origin| matches!(origin, Origin::Estimate(_))).count();
         (estimates, origins.len())
+    }
+
+    /// What it can do with cartridges of that generation.
+    pub(crate) fn access(&self, generation: &str) -> Access {
+        let among = |names: &[String]| names.iter().any(|name| bare(name) == bare(generation));
+        if generation == ANY_GENERATION || among(&self.writes.value) {
+            Access::ReadWrite
+        } else if among(&self.reads.value) {
+            Access::ReadOnly
+        } else {
+            Access::None
+        }
     }
 
     fn check(&self) -> Result<(), ModelError> {
