@@ -54,4 +54,4 @@ pub use pipeline::{Bottleneck, HostModel, Job, Prediction};
 pub use plot::plot;
 pub use published::{built_in_host, page};
 pub use simulation::{Options, Sample, Simulation, SimulationError, simulate};
-pub use site::{Measured, Measurements, MeasurementsError};
+pub use site::{Measured, Measurements, MeasurementsError, Tried};

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::advise::Part;
 use super::measure::data_path::PathRates;
 use super::measure::exercise::DriveRates;
 use super::measure::source::SourceRates;
@@ -41,6 +42,24 @@ pub struct Measurements {
     /// Disks as file libraries.
     #[serde(default)]
     pub staging: Vec<Measured<StagingRates>>,
+    /// Whole backups that were tried.
+    #[serde(default)]
+    pub trials: Vec<Measured<Tried>>,
+}
+
+/// A backup that was tried.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tried {
+    /// The source.
+    pub source: PathBuf,
+    /// How.
+    pub setting: String,
+    /// What each part would have given by itself, MB/s; nothing where a drive's model says what they give together.
+    pub parts: Vec<(Part, f64)>,
+    /// What was predicted, MB/s.
+    pub predicted_mb_per_s: f64,
+    /// What came of it, MB/s.
+    pub mb_per_s: f64,
 }
 
 /// Why what was measured cannot be read or kept.
@@ -69,7 +88,7 @@ pub enum MeasurementsError {
 impl Default for Measurements {
     fn default() -> Self {
         let (sources, paths, drives, staging) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { version: VERSION, sources, paths, drives, staging }
+        Self { version: VERSION, sources, paths, drives, staging, trials: Vec::new() }
     }
 }
 
@@ -132,6 +151,11 @@ impl Measurements {
         });
     }
 
+    /// Adds what was tried.
+    pub fn add_trial(&mut self, new: Measured<Tried>) {
+        replace(&mut self.trials, new, |old, new| old.source == new.source && old.setting == new.setting);
+    }
+
     /// Adds what a disk gave.
     pub fn add_staging(&mut self, new: Measured<StagingRates>) {
         replace(&mut self.staging, new, |old, new| old.folder == new.folder);
@@ -148,6 +172,7 @@ mod tests {
         let rate = Spread::exactly(mb_per_s);
         StagingRates {
             folder: folder.into(),
+            device: 0,
             block_len: 1,
             write: Vec::new(),
             read: rate,

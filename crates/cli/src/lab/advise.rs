@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicBool;
 use capstan_director::Config;
 use capstan_lab::{
     Advice, AdviseError, Change, Data, DataPath, Exercise, ExerciseMedium, Forecast, Lever, Measured, Measurements,
-    Reading, Route, Setting, SiteFigures, Spread, Staging, TapeDrive, Trial, TrialError, advise as look_for_advice,
-    measure_drive, measure_path, measure_source, measure_staging, null_run, try_setting,
+    Reading, Route, Setting, SiteFigures, Spread, Staging, TapeDrive, Trial, TrialError, Tried,
+    advise as look_for_advice, measure_drive, measure_path, measure_source, measure_staging, null_run, try_setting,
 };
 use clap::Args;
 use serde_json::{Value, json};
@@ -124,6 +124,14 @@ pub(crate) fn advise(cli: &Cli, args: &Advise) -> Result<ExitCode, Failure> {
         }
         other => Failure::Usage(other.to_string()),
     };
+    if args.measure && all.trials.iter().all(|trial| trial.found.source != source) {
+        Display::new(cli).say("trying a backup to the virtual library");
+        let figures = SiteFigures::of(&all, &source).map_err(told)?;
+        let to_disk = Setting { drive: TapeDrive::Virtual, ..current.clone() };
+        let advice = look_for_advice(&figures, &to_disk, memory_bytes(), None).map_err(told)?;
+        let trials = tried(cli, args, &site, &figures, &advice)?;
+        keep_trials(&mut all, &site, &figures, &advice, &trials)?;
+    }
     let mut figures = SiteFigures::of(&all, &source).map_err(told)?;
     figures.network = args.network.map(Spread::exactly);
     if let Some(bytes) = args.data {
@@ -133,6 +141,7 @@ pub(crate) fn advise(cli: &Cli, args: &Advise) -> Result<ExitCode, Failure> {
     let needed = window_s.map(|window_s| figures.source_mb / window_s);
     let advice = look_for_advice(&figures, &current, memory_bytes(), needed).map_err(told)?;
     let trials = if args.tries { tried(cli, args, &site, &figures, &advice)? } else { Vec::new() };
+    keep_trials(&mut all, &site, &figures, &advice, &trials)?;
     if cli.json {
         let value = as_json(&figures, &advice, &trials, window_s);
         writeln!(stdout(), "{value}").map_err(Failure::output)?;
@@ -165,6 +174,32 @@ fn tried(
         TrialError::DataPath(error) => failed(&error),
         other => Failure::Other(other.to_string()),
     })
+}
+
+/// What was tried teaches the next forecast, and says how sure it is.
+fn keep_trials(
+    all: &mut Measurements,
+    site: &Site,
+    figures: &SiteFigures,
+    advice: &Advice,
+    trials: &[(&str, Trial)],
+) -> Result<(), Failure> {
+    if trials.is_empty() {
+        return Ok(());
+    }
+    for ((setting, forecast), (_, trial)) in [&advice.current, &advice.advised].into_iter().zip(trials) {
+        // A run to a drive that has a model is predicted by its simulation, not by joining rates.
+        let joined = setting.drive == TapeDrive::Virtual;
+        let found = Tried {
+            source: figures.path.source.clone(),
+            setting: described(setting),
+            parts: if joined { forecast.parts.clone() } else { Vec::new() },
+            predicted_mb_per_s: trial.predicted_mb_per_s,
+            mb_per_s: trial.measured_mb_per_s.median,
+        };
+        all.add_trial(Measured { at_ns: now_ns(), found });
+    }
+    all.write(&site.state).map(|_| ()).map_err(|error| wrong_file(&error))
 }
 
 fn measure_missing(
@@ -352,8 +387,18 @@ fn show(
         writeln!(out, "{}\n       {}", change_line(number, change), change.lever.how(&change.setting))?;
     }
     if !advice.changes.is_empty() {
-        let sure = advice.uncertainty() * 100.0;
-        writeln!(out, "then       {}; sure to {sure:.0} %", forecast_line(&advice.advised.1))?;
+        writeln!(out, "then       {}", forecast_line(&advice.advised.1))?;
+    }
+    let sure = advice.uncertainty() * 100.0;
+    match advice.tried_error {
+        Some(error) => {
+            let error = error * 100.0;
+            writeln!(out, "certainty  to {sure:.0} %: what was tried here was off by {error:.0} % in the mean")?;
+        }
+        None => writeln!(
+            out,
+            "certainty  to {sure:.0} % as far as the measurements go; nothing was tried here yet (--try)"
+        )?,
     }
     if let Some(window_s) = window_s {
         window(&mut out, advice, figures, window_s)?;

@@ -183,11 +183,18 @@ pub struct Advice {
     pub fitting: Option<String>,
     /// The source and the virtual drive on two disks, everything else as advised, where they share one.
     pub apart: Option<Forecast>,
+    /// How far forecasts were from what was tried here, as a share; none if nothing was.
+    pub tried_error: Option<f64>,
 }
 
-/// More is better; of what gives the same, the tape that goes back less, then what is on tape sooner.
+/// More is better, unless it takes more tape for less; of what gives the same, what takes the drive for half as long.
 fn better(one: &Forecast, other: &Forecast) -> bool {
     let rate = |forecast: &Forecast| forecast.mb_per_s.median;
+    let longer = one.stored_mb / other.stored_mb.max(1e-9);
+    if longer > 1.0 + WORTHWHILE && rate(one) < rate(other) * longer {
+        // More tape than time is gained.
+        return false;
+    }
     if rate(one) > rate(other) * (1.0 + WORTHWHILE) {
         // Not if it may as well be less: what rounds differ by is no gain.
         return one.mb_per_s.low >= other.mb_per_s.low;
@@ -249,6 +256,7 @@ pub fn advise(
         drives,
         fitting,
         apart,
+        tried_error: figures.tried_error,
     })
 }
 
@@ -304,9 +312,10 @@ fn fitting(drives: &[Fit], needed_mb_per_s: Option<f64>) -> Option<String> {
 }
 
 impl Advice {
-    /// How sure the forecast of what is advised is: half of its range, as a share.
+    /// How sure the forecast of what is advised is, as a share: half of the range of the measurements that it stands on, and how far
+    /// forecasts were from what was tried here.
     pub fn uncertainty(&self) -> f64 {
         let Spread { low, median, high } = self.advised.1.mb_per_s;
-        (high - low) / 2.0 / median.max(1e-9)
+        (high - low) / 2.0 / median.max(1e-9) + self.tried_error.unwrap_or_default()
     }
 }

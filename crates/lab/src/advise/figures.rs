@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use super::forecast::together;
 use crate::measure::Spread;
 use crate::measure::data_path::{PathRate, PathRates, SlowSource};
 use crate::measure::exercise::{Data, DriveRate, DriveRates};
 use crate::measure::source::{Cache, SourceRates};
 use crate::measure::staging::StagingRates;
-use crate::site::Measurements;
+use crate::published::built_in_host;
+use crate::site::{Measured, Measurements, Tried};
 
 /// A share of all processors from which on they are taken to be what held a measurement up.
 const SATURATED: f64 = 0.85;
@@ -54,6 +56,12 @@ pub struct SiteFigures {
     pub source_mb: f64,
     /// MB that the source has, if that is known.
     pub tree_mb: Option<f64>,
+    /// What bare readers got at most of anything on the source's device, MB/s.
+    pub disk_read: Option<Spread>,
+    /// How little rates fluctuate here, as trials have shown: the power that joins them.
+    pub steadiness: f64,
+    /// The mean of how far forecasts were from what was tried here, as a share; none if nothing was.
+    pub tried_error: Option<f64>,
 }
 
 impl SiteFigures {
@@ -66,6 +74,14 @@ impl SiteFigures {
         let readers = all.sources.iter().map(|measured| &measured.found);
         let readers = readers.filter(|found| found.source == source && found.cache == path.cache);
         let readers = readers.max_by(|one, other| best(one).total_cmp(&best(other))).cloned();
+        let on_device = all.sources.iter().map(|other| &other.found);
+        let on_device = on_device
+            .filter(|other| path.device != 0 && other.device == path.device && other.cache == path.cache)
+            .flat_map(|other| other.rates.iter().map(|rate| rate.mb_per_s));
+        let disk_read = on_device
+            .chain(path.rates.iter().map(|rate| rate.mb_per_s))
+            .max_by(|one, other| one.median.total_cmp(&other.median));
+        let steadiness = steadiness(&all.trials);
         let drives =
             all.drives.iter().filter(|measured| measured.found.model.is_none() && measured.found.sync_mb.is_none());
         let drive = drives.max_by_key(|measured| measured.at_ns).map(|measured| measured.found.clone());
@@ -73,7 +89,18 @@ impl SiteFigures {
         let listed = readers.as_ref().map(|readers| readers.mb);
         let tree_mb = if path.whole { Some(path.mb) } else { listed.map(|listed| listed.max(path.mb)) };
         let source_mb = tree_mb.unwrap_or(path.mb);
-        Ok(Self { path, readers, drive, staging, network: None, source_mb, tree_mb })
+        Ok(Self {
+            path,
+            readers,
+            drive,
+            staging,
+            network: None,
+            source_mb,
+            tree_mb,
+            disk_read,
+            steadiness,
+            tried_error: tried_error(&all.trials, steadiness),
+        })
     }
 
     /// How slow the source was made when it was measured.
@@ -145,14 +172,19 @@ impl SiteFigures {
         apart
     }
 
-    /// What the source's disk gives when nothing else wants it.
-    pub(super) fn source_disk(&self, block_len: usize) -> Spread {
-        let most = self.connections().into_iter().max().unwrap_or(1);
-        let path = self.source(most, block_len);
-        let bare = self.readers.as_ref().and_then(|readers| {
-            readers.rates.iter().map(|rate| rate.mb_per_s).max_by(|one, other| one.median.total_cmp(&other.median))
+    /// What a disk that source and drive share gives to both: seconds for each MB read, and for each MB written, as each was measured
+    /// alone; and how much longer both take beside each other, if that was measured.
+    pub(super) fn disk_s(&self, written_mb_per_s: f64, pick: fn(&Spread) -> f64) -> Option<(f64, f64)> {
+        let (read_s, write_s) = (1.0 / pick(&self.disk_read?), 1.0 / written_mb_per_s);
+        let staging = self.staging.as_ref().filter(|staging| staging.device == self.path.device);
+        let longer = staging.map_or(1.0, |staging| {
+            let one = staging.write.iter().find(|rate| rate.writers == 1);
+            let one = one.map_or(written_mb_per_s, |rate| pick(&rate.mb_per_s));
+            let alone_s = 1.0 / pick(&staging.read) + 1.0 / one;
+            let both_s = 2.0 / (pick(&staging.read_beside_write) + pick(&staging.write_beside_read));
+            (both_s / alone_s).max(1.0)
         });
-        bare.filter(|bare| bare.median > path.median).unwrap_or(path)
+        Some((read_s * longer, write_s * longer))
     }
 
     /// Seconds of processors for each MB on its way to a drive.
@@ -225,6 +257,33 @@ impl SiteFigures {
     }
 }
 
+/// The power with which forecasts come nearest to what was tried: one figure for all trials. Before anything was tried it is that of
+/// the host that was calibrated best.
+fn steadiness(trials: &[Measured<Tried>]) -> f64 {
+    const LEAST: f64 = 1.2;
+    const MOST: f64 = 12.0;
+    const STEP: f64 = 0.1;
+    let joined: Vec<&Tried> = trials.iter().map(|trial| &trial.found).filter(|trial| !trial.parts.is_empty()).collect();
+    if joined.is_empty() {
+        return built_in_host("lto4").map_or(MOST, |host| host.steadiness);
+    }
+    let error = |power: f64| -> f64 { joined.iter().map(|trial| trial_error(trial, power)).sum() };
+    let powers = (0..).map(|step| LEAST + f64::from(step) * STEP).take_while(|power| *power <= MOST);
+    powers.min_by(|one, other| error(*one).total_cmp(&error(*other))).unwrap_or(MOST)
+}
+
+/// How far a forecast with this power is from what was tried, as a share.
+fn trial_error(trial: &Tried, power: f64) -> f64 {
+    let predicted = if trial.parts.is_empty() { trial.predicted_mb_per_s } else { together(&trial.parts, power) };
+    (predicted / trial.mb_per_s).ln().abs()
+}
+
+/// The mean of how far forecasts are from what was tried, as a share; none if nothing was.
+fn tried_error(trials: &[Measured<Tried>], power: f64) -> Option<f64> {
+    let sum: f64 = trials.iter().map(|trial| trial_error(&trial.found, power)).sum();
+    (!trials.is_empty()).then(|| sum / trials.len() as f64)
+}
+
 fn best(rates: &SourceRates) -> f64 {
     rates.rates.iter().map(|rate| rate.mb_per_s.median).fold(0.0, f64::max)
 }
@@ -256,6 +315,26 @@ fn interpolate(mut points: Vec<(f64, f64)>, x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_tried_says_how_little_rates_fluctuate() {
+        use super::super::forecast::Part;
+        let parts = vec![(Part::Source, 100.0), (Part::Processor, 120.0), (Part::Drive, 400.0)];
+        for power in [2.0, 3.0, 8.0] {
+            let found = Tried {
+                source: "/srv".into(),
+                setting: String::new(),
+                mb_per_s: together(&parts, power),
+                parts: parts.clone(),
+                predicted_mb_per_s: 0.0,
+            };
+            let fitted = steadiness(&[Measured { at_ns: 1, found }]);
+            assert!((fitted - power).abs() < 0.06, "{fitted}, not {power}");
+        }
+        // A disk that is shared stands for the drive.
+        let shared = vec![(Part::Source, 1e9), (Part::Drive, 50.0), (Part::Disk, 50.0)];
+        assert!((together(&shared, 3.0) - 50.0).abs() < 1e-6);
+    }
 
     #[test]
     fn between_points_is_a_line_and_beyond_them_nothing_changes() {

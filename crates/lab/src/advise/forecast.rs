@@ -2,7 +2,7 @@
 
 use capstan_format::BLOCK_HEADER_LEN;
 use capstan_tape::model::DriveModel;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::figures::{AdviseError, SiteFigures};
 use super::stream::{Stream, Streamed};
@@ -12,7 +12,7 @@ use crate::measure::Spread;
 const POOL_GAIN: f64 = 1.03;
 
 /// A part of the way from files to tape.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
     /// Reading the files.
@@ -110,6 +110,8 @@ pub struct Forecast {
     pub on_tape_s: f64,
     /// MB that lie on the staging disk at most.
     pub staging_mb: f64,
+    /// MB that one copy takes.
+    pub stored_mb: f64,
 }
 
 /// A forecast with one of the three figures of each part.
@@ -132,10 +134,13 @@ struct Incoming {
     ratio: f64,
 }
 
-impl Incoming {
-    fn narrowest(&self) -> (Part, f64) {
-        least(&self.parts)
-    }
+/// What parts give together: nearly what the narrowest gives. Each fluctuates, so that those near the narrowest are it now and then:
+/// rates are joined by a power mean, whose power says how little they fluctuate. A disk that source and drive share stands for the drive.
+pub(super) fn together(parts: &[(Part, f64)], steadiness: f64) -> f64 {
+    let shared = parts.iter().any(|(part, _)| *part == Part::Disk);
+    let apart = parts.iter().filter(|(part, _)| !(shared && *part == Part::Drive));
+    let sum: f64 = apart.map(|(_, rate)| rate.max(1e-9).powf(-steadiness)).sum();
+    sum.powf(-1.0 / steadiness)
 }
 
 fn least(parts: &[(Part, f64)]) -> (Part, f64) {
@@ -166,6 +171,7 @@ impl SiteFigures {
             drive_busy_s: median.drive_busy_s,
             on_tape_s: median.on_tape_s,
             staging_mb: median.staging_mb,
+            stored_mb: self.source_mb / self.ratio(setting.compression_level, setting.block_len),
         })
     }
 
@@ -207,7 +213,7 @@ impl SiteFigures {
         let pool = (setting.pool_bytes as usize).saturating_sub(held).max(2 * setting.block_len);
         Ok(Stream {
             drive: model,
-            source_mb_per_s: incoming.narrowest().1 / incoming.ratio,
+            source_mb_per_s: together(&incoming.parts, self.steadiness) / incoming.ratio,
             pool_mb: pool as f64 / 1e6 / incoming.ratio,
             checkpoint_mb: setting.checkpoint_bytes as f64 / 1e6,
             tape_share,
@@ -235,11 +241,13 @@ impl SiteFigures {
         let mut parts = incoming.parts;
         parts.push((Part::Drive, taken));
         if self.shares_disk() {
-            // Time of the disk for each MB: to read it, and to write what it becomes.
-            let disk = pick(&self.source_disk(setting.block_len));
-            parts.push((Part::Disk, 1.0 / (1.0 / disk.max(1e-9) + 1.0 / taken.max(1e-9))));
+            // Time of the disk for each MB of the source: to read it, and to write what it becomes.
+            let written = pick(&drive) * self.share_of_writer(setting.copies);
+            if let Some((read_s, write_s)) = self.disk_s(written, pick) {
+                parts.push((Part::Disk, 1.0 / (read_s + write_s / incoming.ratio)));
+            }
         }
-        let (bottleneck, mb_per_s) = least(&parts);
+        let (bottleneck, mb_per_s) = (least(&parts).0, together(&parts, self.steadiness));
         let seconds = self.source_mb / mb_per_s.max(1e-9);
         Ok(Case { mb_per_s, bottleneck, parts, tape: None, drive_busy_s: seconds, on_tape_s: seconds, staging_mb: 0.0 })
     }
@@ -252,8 +260,8 @@ impl SiteFigures {
         let alone = Stream { source_mb_per_s: model.ceiling_mb_per_s.value * 4.0, ..stream }.steadily();
         let mut parts = incoming.parts.clone();
         parts.push((Part::Drive, alone.mb_per_s() * incoming.ratio));
-        let (narrowest, least) = least(&parts);
-        let mut bottleneck = narrowest;
+        let mut bottleneck = least(&parts).0;
+        let least = (stream.source_mb_per_s * incoming.ratio).min(alone.mb_per_s() * incoming.ratio);
         if mb_per_s * POOL_GAIN < least {
             let larger = Stream { pool_mb: f64::INFINITY, ..stream }.steadily();
             if larger.mb_per_s() > streamed.mb_per_s() * POOL_GAIN {
@@ -317,7 +325,7 @@ impl SiteFigures {
         };
         let mut parts = incoming.parts;
         parts.push((Part::Staging, written * self.share_of_writer(setting.copies) * ratio));
-        let (bottleneck, mb_per_s) = least(&parts);
+        let (bottleneck, mb_per_s) = (least(&parts).0, together(&parts, self.steadiness));
         let depot_mb = depot_mb.min(stored_mb);
         let (fill_s, drain_s) = (depot_mb / (mb_per_s / ratio).max(1e-9), depot_mb / copied.max(1e-9));
         // The first depot fills, then one is copied while the next fills, then the last is copied.

@@ -15,7 +15,7 @@ use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 use walkdir::WalkDir;
 
-use super::{Spread, processor_s};
+use super::{Spread, device_of, processor_s};
 
 /// Most files that are listed: a source's rate shows long before.
 const FILES_MAX: usize = 1_000_000;
@@ -95,6 +95,9 @@ pub struct ClassRate {
 pub struct SourceRates {
     /// The source.
     pub source: PathBuf,
+    /// The device that it lies on, or is; 0 if that is not known.
+    #[serde(default)]
+    pub device: u64,
     /// Files that it has, or the first of them; 1 for a device.
     pub files: u64,
     /// MB of these.
@@ -363,7 +366,8 @@ pub fn measure_source(
         Source::Device(_, len) => (1, *len as f64 / 1e6),
     };
     let Reading { block_len, cache, .. } = *reading;
-    Ok(SourceRates { source: path.to_owned(), files, mb, block_len, cache, rates, classes })
+    let device = device_of(path);
+    Ok(SourceRates { source: path.to_owned(), device, files, mb, block_len, cache, rates, classes })
 }
 
 fn classes_of(round: &Round) -> Vec<ClassRate> {

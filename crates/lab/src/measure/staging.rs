@@ -14,7 +14,7 @@ use capstan_format::Volser;
 use capstan_tape::{CartridgeDrive, CartridgeSpec, Drive, DriveError, Flush, KeySlotKind, ReadOutcome};
 use serde::{Deserialize, Serialize};
 
-use super::{Scratch, Spread, processor_s};
+use super::{Scratch, Spread, device_of, processor_s};
 
 /// How a disk is measured.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +45,9 @@ pub struct WriterRate {
 pub struct StagingRates {
     /// The folder.
     pub folder: PathBuf,
+    /// The device that it lies on; 0 if that is not known.
+    #[serde(default)]
+    pub device: u64,
     /// Bytes of a block.
     pub block_len: usize,
     /// By the number of writers.
@@ -246,6 +249,7 @@ pub fn measure_staging(
     }
     Ok(StagingRates {
         folder: folder.to_owned(),
+        device: device_of(folder),
         block_len: staging.block_len,
         write,
         read,
