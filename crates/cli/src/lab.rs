@@ -6,6 +6,7 @@ mod compare;
 mod create_data;
 mod measure;
 mod network;
+mod report;
 mod simulate;
 
 use std::io::{Write, stdout};
@@ -25,6 +26,7 @@ use compare::comparison;
 use create_data::{CreateData, create_data};
 use measure::{Drive, Null, Read, StageDisk, drive, null, staging};
 use network::{Network, network};
+use report::{Report, report};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Lab {
@@ -56,6 +58,11 @@ pub(crate) enum Lab {
         after_help = "Examples:\n  capstan lab advise /srv --measure\n  capstan lab advise /srv --drive LTO-8 --window 8h --data 40T\n  capstan lab advise /srv --drive LTO-5 --try --all"
     )]
     Advise(Advise),
+    /// Write a page of what was measured, predicted and advised, with pictures
+    #[command(
+        after_help = "Examples:\n  capstan lab report --output report.html\n  capstan lab report /srv --drive LTO-8 --window 8h --output report.html --csv report.csv"
+    )]
+    Report(Report),
     /// Hold the models against this machine: 48 configurations of its own virtual drives, predicted and measured
     #[command(
         after_help = "Example:\n  capstan lab compare --folder /srv/scratch\n\nIt takes six minutes, and up to 2 GB of the folder while it runs."
@@ -102,6 +109,7 @@ pub(crate) fn lab(cli: &Cli, args: &Lab) -> Result<ExitCode, Failure> {
         Lab::Drive(args) => drive(cli, args),
         Lab::Staging(args) => staging(cli, args),
         Lab::Advise(args) => advise(cli, args),
+        Lab::Report(args) => report(cli, args),
         Lab::Compare { folder } => comparison(cli, folder),
         Lab::Characterize(args) => characterize(cli, args),
         Lab::Network(args) => network(cli, args),

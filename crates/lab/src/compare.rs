@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use capstan_format::Algorithm;
 use capstan_tape::model::{ModelError, built_in};
+use serde::{Deserialize, Serialize};
 
 use super::load::Load;
 use super::measure::exercise::{Data, Exercise, ExerciseError, Exercised, exercise};
@@ -25,7 +26,7 @@ const BLOCKS: [usize; 6] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 
 const UNPACED_MB: f64 = 1000.0;
 
 /// One configuration, predicted and measured.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// What was done.
     pub what: String,

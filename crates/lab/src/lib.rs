@@ -24,6 +24,7 @@ mod network;
 mod pipeline;
 mod plot;
 mod published;
+mod report;
 mod simulation;
 mod site;
 mod staging_model;
@@ -52,6 +53,7 @@ pub use network::{
 };
 pub use pipeline::{Bottleneck, HostModel, Job, Prediction};
 pub use plot::plot;
-pub use published::{built_in_host, page};
+pub use published::{PublishedGrid, built_in_host, page, published_grids};
+pub use report::{Section, report};
 pub use simulation::{Options, Sample, Simulation, SimulationError, simulate};
 pub use site::{Measured, Measurements, MeasurementsError, Tried};

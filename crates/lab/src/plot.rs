@@ -54,7 +54,7 @@ impl Panel {
 }
 
 /// 1, 2 or 5 times a power of ten, at least `least`.
-fn round_step(least: f64) -> f64 {
+pub(crate) fn round_step(least: f64) -> f64 {
     let power = 10f64.powf(least.max(1e-9).log10().floor());
     [1.0, 2.0, 5.0, 10.0]
         .into_iter()

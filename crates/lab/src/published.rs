@@ -9,7 +9,7 @@ mod table;
 
 use capstan_tape::model::{DriveModel, built_in};
 
-pub use self::grids::built_in_host;
+pub use self::grids::{PublishedGrid, built_in_host, published_grids};
 use self::table::Page;
 use super::grid::GridError;
 

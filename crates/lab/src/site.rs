@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::advise::Part;
+use super::compare::Comparison;
 use super::measure::data_path::PathRates;
 use super::measure::exercise::DriveRates;
 use super::measure::source::SourceRates;
 use super::measure::staging::StagingRates;
+use super::network::NetworkMeasurement;
 
 /// The file's name in a state directory.
 const FILE: &str = "laboratory.json";
@@ -45,6 +47,12 @@ pub struct Measurements {
     /// Whole backups that were tried.
     #[serde(default)]
     pub trials: Vec<Measured<Tried>>,
+    /// The models against virtual drives of this machine, as of the last time.
+    #[serde(default)]
+    pub comparisons: Option<Measured<Vec<Comparison>>>,
+    /// What the network gave.
+    #[serde(default)]
+    pub networks: Vec<Measured<NetworkMeasurement>>,
 }
 
 /// A backup that was tried.
@@ -88,7 +96,16 @@ pub enum MeasurementsError {
 impl Default for Measurements {
     fn default() -> Self {
         let (sources, paths, drives, staging) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { version: VERSION, sources, paths, drives, staging, trials: Vec::new() }
+        Self {
+            version: VERSION,
+            sources,
+            paths,
+            drives,
+            staging,
+            trials: Vec::new(),
+            comparisons: None,
+            networks: Vec::new(),
+        }
     }
 }
 
@@ -149,6 +166,11 @@ impl Measurements {
         replace(&mut self.drives, new, |old, new| {
             old.place == new.place && old.model == new.model && old.encryption == new.encryption
         });
+    }
+
+    /// Adds what the network gave.
+    pub fn add_network(&mut self, new: Measured<NetworkMeasurement>) {
+        replace(&mut self.networks, new, |old, new| old.peer.ip() == new.peer.ip());
     }
 
     /// Adds what was tried.

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicBool;
 
 use capstan_director::Config;
 use capstan_lab::{
-    Advice, AdviseError, Change, Data, DataPath, Exercise, ExerciseMedium, Forecast, Lever, Measured, Measurements,
-    Reading, Route, Setting, SiteFigures, Spread, Staging, TapeDrive, Trial, TrialError, Tried,
+    Advice, AdviseError, Change, Data, DataPath, Direction, Exercise, ExerciseMedium, Forecast, Lever, Measured,
+    Measurements, Reading, Route, Setting, SiteFigures, Spread, Staging, TapeDrive, Trial, TrialError, Tried,
     advise as look_for_advice, measure_drive, measure_path, measure_source, measure_staging, null_run, try_setting,
 };
 use clap::Args;
@@ -23,10 +23,9 @@ use crate::secrets::{now_ns, state_dir};
 use crate::table::Table;
 use crate::units;
 
+/// What a backup is to be, and what it is to keep to.
 #[derive(Debug, Args)]
-pub(crate) struct Advise {
-    /// The source, as it was measured with `capstan lab null`
-    source: PathBuf,
+pub(super) struct Ask {
     /// What is written to: `virtual`, a drive's name as `capstan models` lists them, or the file of a model [default: library.pace in
     /// capstan.toml]
     #[arg(long, value_name = "DRIVE")]
@@ -43,9 +42,17 @@ pub(crate) struct Advise {
     /// How much there is to back up, if the source is only a part of it: 40T
     #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes)]
     data: Option<u64>,
-    /// What the network between the source and the drive gives, MB/s, as `capstan lab network` measures it
-    #[arg(long, value_name = "MB/S")]
-    network: Option<f64>,
+    /// What the network between the source and the drive gives: MB/s, or the address of a host that `capstan lab network` measured
+    #[arg(long, value_name = "MB/S|ADDRESS")]
+    network: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Advise {
+    /// The source, as it was measured with `capstan lab null`
+    source: PathBuf,
+    #[command(flatten)]
+    ask: Ask,
     /// Measure first what was not measured yet: about two minutes
     #[arg(long)]
     measure: bool,
@@ -63,15 +70,61 @@ pub(crate) struct Advise {
     all: bool,
 }
 
+impl Ask {
+    fn window_s(&self) -> Option<f64> {
+        self.window.map(|ns| ns as f64 / 1e9)
+    }
+
+    /// What was measured of a source, as far as it is asked for.
+    pub(super) fn figures(&self, all: &Measurements, source: &Path) -> Result<SiteFigures, Failure> {
+        let mut figures = SiteFigures::of(all, source).map_err(told)?;
+        figures.network = self.network.as_deref().map(|named| network(all, named)).transpose()?;
+        if let Some(bytes) = self.data {
+            figures.source_mb = bytes as f64 / 1e6;
+        }
+        Ok(figures)
+    }
+
+    pub(super) fn advice(&self, figures: &SiteFigures, current: &Setting) -> Result<Advice, Failure> {
+        let needed = self.window_s().map(|window_s| figures.source_mb / window_s);
+        look_for_advice(figures, current, memory_bytes(), needed).map_err(told)
+    }
+}
+
+fn told(error: AdviseError) -> Failure {
+    match error {
+        AdviseError::NoPath { .. } | AdviseError::NoDrive => {
+            Failure::Usage(format!("{error}\nor let advise measure what is missing: --measure"))
+        }
+        other => Failure::Usage(other.to_string()),
+    }
+}
+
+/// What a network gives to whoever sends: as told, or as it was measured to that address, with as many connections as were best.
+fn network(all: &Measurements, named: &str) -> Result<Spread, Failure> {
+    if let Ok(rate) = named.parse::<f64>() {
+        let possible = rate.is_finite() && rate > 0.0;
+        return if possible { Ok(Spread::exactly(rate)) } else { Err(Failure::Usage(format!("{named} is no rate"))) };
+    }
+    let measured = all.networks.iter().find(|measured| measured.found.peer.ip().to_string() == named);
+    let rates = measured.into_iter().flat_map(|measured| &measured.found.rates);
+    let sending = rates.filter(|rate| rate.direction == Direction::Send).map(|rate| rate.mb_per_s);
+    let best = sending.max_by(f64::total_cmp);
+    let unknown = || {
+        Failure::Usage(format!("the network to {named} was not measured yet: capstan lab network --to {named}:PORT"))
+    };
+    best.map(Spread::exactly).ok_or_else(unknown)
+}
+
 /// What there is now: settings, and where its library lies.
-struct Site {
-    state: PathBuf,
+pub(super) struct Site {
+    pub(super) state: PathBuf,
     config: Config,
     folder: PathBuf,
 }
 
 impl Site {
-    fn open(cli: &Cli, folder: Option<&Path>) -> Result<Self, Failure> {
+    pub(super) fn open(cli: &Cli, folder: Option<&Path>) -> Result<Self, Failure> {
         let state = state_dir(cli)?;
         let path = state.join("capstan.toml");
         // The laboratory measures before anybody decides to keep anything here.
@@ -80,7 +133,7 @@ impl Site {
         Ok(Self { state, config, folder })
     }
 
-    fn setting(&self, args: &Advise) -> Result<Setting, Failure> {
+    pub(super) fn setting(&self, args: &Ask) -> Result<Setting, Failure> {
         let data = &self.config.data;
         let named = args.drive.as_deref().unwrap_or(&self.config.library.pace);
         let drive = match named {
@@ -112,18 +165,12 @@ fn memory_bytes() -> u64 {
 
 pub(crate) fn advise(cli: &Cli, args: &Advise) -> Result<ExitCode, Failure> {
     let site = Site::open(cli, args.folder.as_deref())?;
-    let current = site.setting(args)?;
+    let current = site.setting(&args.ask)?;
     let source = std::path::absolute(&args.source).unwrap_or_else(|_| args.source.clone());
     let mut all = Measurements::read(&site.state).map_err(|error| wrong_file(&error))?;
     if args.measure {
         measure_missing(cli, &mut all, &source, &site, &current)?;
     }
-    let told = |error: AdviseError| match error {
-        AdviseError::NoPath { .. } | AdviseError::NoDrive => {
-            Failure::Usage(format!("{error}\nor let advise measure what is missing: --measure"))
-        }
-        other => Failure::Usage(other.to_string()),
-    };
     if args.measure && all.trials.iter().all(|trial| trial.found.source != source) {
         Display::new(cli).say("trying a backup to the virtual library");
         let figures = SiteFigures::of(&all, &source).map_err(told)?;
@@ -132,14 +179,9 @@ pub(crate) fn advise(cli: &Cli, args: &Advise) -> Result<ExitCode, Failure> {
         let trials = tried(cli, args, &site, &figures, &advice)?;
         keep_trials(&mut all, &site, &figures, &advice, &trials)?;
     }
-    let mut figures = SiteFigures::of(&all, &source).map_err(told)?;
-    figures.network = args.network.map(Spread::exactly);
-    if let Some(bytes) = args.data {
-        figures.source_mb = bytes as f64 / 1e6;
-    }
-    let window_s = args.window.map(|ns| ns as f64 / 1e9);
-    let needed = window_s.map(|window_s| figures.source_mb / window_s);
-    let advice = look_for_advice(&figures, &current, memory_bytes(), needed).map_err(told)?;
+    let figures = args.ask.figures(&all, &source)?;
+    let advice = args.ask.advice(&figures, &current)?;
+    let window_s = args.ask.window_s();
     let trials = if args.tries { tried(cli, args, &site, &figures, &advice)? } else { Vec::new() };
     keep_trials(&mut all, &site, &figures, &advice, &trials)?;
     if cli.json {
@@ -333,7 +375,7 @@ fn as_json(figures: &SiteFigures, advice: &Advice, trials: &[(&str, Trial)], win
     })
 }
 
-fn described(setting: &Setting) -> String {
+pub(super) fn described(setting: &Setting) -> String {
     let Setting { connections, block_len, pool_bytes, checkpoint_bytes, compression_level, copies, .. } = setting;
     let copies = if *copies == 1 { String::new() } else { format!(", {copies} copies") };
     format!(
@@ -373,7 +415,7 @@ fn show(
 ) -> std::io::Result<()> {
     let mut out = stdout().lock();
     let size = units::bytes((figures.source_mb * 1e6) as u64);
-    let size = if figures.tree_mb.is_none() && args.data.is_none() { format!("{size} and more") } else { size };
+    let size = if figures.tree_mb.is_none() && args.ask.data.is_none() { format!("{size} and more") } else { size };
     writeln!(out, "source     {}, {size}, {}", figures.path.source.display(), figures.path.cache.name())?;
     writeln!(out, "now        {}", described(&advice.current.0))?;
     writeln!(out, "           {}", forecast_line(&advice.current.1))?;

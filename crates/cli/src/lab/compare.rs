@@ -6,12 +6,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use capstan_lab::{CompareError, Comparison, ExerciseError, compare, median_error};
+use capstan_lab::{CompareError, Comparison, ExerciseError, Measured, compare, median_error};
 use serde_json::json;
 
+use super::measure::keep;
 use crate::args::Cli;
 use crate::failure::Failure;
 use crate::progress::{Display, stop_on_interrupt};
+use crate::secrets::now_ns;
 use crate::table::Table;
 
 pub(super) fn comparison(cli: &Cli, folder: &Path) -> Result<ExitCode, Failure> {
@@ -26,6 +28,7 @@ pub(super) fn comparison(cli: &Cli, folder: &Path) -> Result<ExitCode, Failure> 
         CompareError::Exercise(ExerciseError::Stopped) => Failure::Stopped(error.to_string()),
         other => Failure::Other(other.to_string()),
     })?;
+    keep(cli, |measurements| measurements.comparisons = Some(Measured { at_ns: now_ns(), found: all.clone() }))?;
     let median =
         |paced: Option<bool>| median_error(all.iter().filter(|one| paced.is_none_or(|paced| one.paced == paced)));
     let mut out = stdout().lock();

@@ -50,7 +50,7 @@ pub(super) fn wrong_file(error: &MeasurementsError) -> Failure {
 }
 
 /// Keeps what was measured in the state directory.
-fn keep(cli: &Cli, add: impl FnOnce(&mut Measurements)) -> Result<(), Failure> {
+pub(super) fn keep(cli: &Cli, add: impl FnOnce(&mut Measurements)) -> Result<(), Failure> {
     let state = state_dir(cli)?;
     let mut all = Measurements::read(&state).map_err(|error| wrong_file(&error))?;
     add(&mut all);

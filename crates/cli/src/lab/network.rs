@@ -7,15 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use capstan_lab::{
-    NetworkError, NetworkEvent, NetworkListener, NetworkMeasurement, NetworkPlan, NetworkRate, NetworkTake,
+    Measured, NetworkError, NetworkEvent, NetworkListener, NetworkMeasurement, NetworkPlan, NetworkRate, NetworkTake,
     NetworkWatch, measure_network,
 };
 use clap::Args;
 use serde_json::json;
 
+use super::measure::keep;
 use crate::args::Cli;
 use crate::failure::Failure;
 use crate::progress::{Display, rate, stop_on_interrupt};
+use crate::secrets::now_ns;
 use crate::table::Table;
 use crate::units;
 
@@ -126,6 +128,7 @@ fn measure(cli: &Cli, plan: &NetworkPlan) -> Result<ExitCode, Failure> {
     };
     let measured = display.during(&line, || measure_network(plan, &watch, &mut tell)).map_err(told)?;
     show(cli, &measured).map_err(Failure::output)?;
+    keep(cli, |all| all.add_network(Measured { at_ns: now_ns(), found: measured }))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,0 +1,150 @@
+//! `capstan lab report`.
+
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use capstan_lab::{Measurements, PublishedGrid, Section, Tried, predict_grid, published_grids, report as page};
+use clap::Args;
+use serde_json::json;
+
+use super::advise::{Ask, Site};
+use super::measure::wrong_file;
+use crate::args::Cli;
+use crate::failure::Failure;
+use crate::progress::Display;
+use crate::secrets::now_ns;
+use crate::units;
+
+#[derive(Debug, Args)]
+pub(crate) struct Report {
+    /// Sources, as they were measured with `capstan lab null` [default: all that were]
+    sources: Vec<PathBuf>,
+    /// The page to write
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+    /// Write what was predicted and what was measured as CSV, too
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+/// Something that was predicted, and measured if it was.
+struct Row {
+    kind: &'static str,
+    what: String,
+    predicted_mb_per_s: f64,
+    measured_mb_per_s: Option<f64>,
+    bottleneck: &'static str,
+}
+
+pub(super) fn report(cli: &Cli, args: &Report) -> Result<ExitCode, Failure> {
+    let site = Site::open(cli, None)?;
+    let all = Measurements::read(&site.state).map_err(|error| wrong_file(&error))?;
+    let current = site.setting(&args.ask)?;
+    let mut sources: Vec<PathBuf> =
+        args.sources.iter().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())).collect();
+    if sources.is_empty() {
+        sources = all.paths.iter().map(|measured| measured.found.source.clone()).collect();
+        sources.sort();
+        sources.dedup();
+    }
+    let (mut sections, mut rows) = (Vec::new(), Vec::new());
+    for source in &sources {
+        let figures = args.ask.figures(&all, source)?;
+        let advice = args.ask.advice(&figures, &current)?;
+        let tried: Vec<&Tried> =
+            all.trials.iter().map(|trial| &trial.found).filter(|trial| trial.source == *source).collect();
+        let name = source.display();
+        let forecasts = [("now", &advice.current.1), ("as advised", &advice.advised.1)].into_iter();
+        let forecasts = forecasts.map(|(what, forecast)| (what.to_owned(), forecast));
+        let others = advice.neighbours.iter();
+        let others =
+            others.map(|(lever, setting, forecast)| (format!("{} {}", lever.name(), lever.value(setting)), forecast));
+        let drives = advice.drives.iter().map(|fit| (fit.drive.clone(), &fit.forecast));
+        rows.extend(forecasts.chain(others).chain(drives).map(|(what, forecast)| Row {
+            kind: "forecast",
+            what: format!("{name}: {what}"),
+            predicted_mb_per_s: forecast.mb_per_s.median,
+            measured_mb_per_s: None,
+            bottleneck: forecast.bottleneck.name(),
+        }));
+        rows.extend(tried.iter().map(|trial| Row {
+            kind: "trial",
+            what: format!("{name}: {}", trial.setting),
+            predicted_mb_per_s: trial.predicted_mb_per_s,
+            measured_mb_per_s: Some(trial.mb_per_s),
+            bottleneck: "",
+        }));
+        sections.push(Section::advice(&figures, &advice, &tried));
+    }
+    sections.push(Section::measurements(&all));
+    if let Some(comparisons) = &all.comparisons {
+        rows.extend(comparisons.found.iter().map(|one| Row {
+            kind: "virtual drive",
+            what: one.what.clone(),
+            predicted_mb_per_s: one.predicted_mb_per_s,
+            measured_mb_per_s: Some(one.measured_mb_per_s),
+            bottleneck: "",
+        }));
+        sections.push(Section::comparison(&comparisons.found));
+    }
+    published(&mut sections)?;
+    let stands_on = [
+        ("made", units::time(now_ns())),
+        ("now", super::advise::described(&current)),
+        ("processors", std::thread::available_parallelism().map_or(1, usize::from).to_string()),
+    ];
+    write(&args.output, &page("Capstan laboratory", &stands_on, &sections))?;
+    if let Some(path) = &args.csv {
+        write(path, &csv(&rows))?;
+    }
+    if cli.json {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                json!({
+                    "kind": row.kind,
+                    "what": row.what,
+                    "predicted_mb_per_s": row.predicted_mb_per_s,
+                    "measured_mb_per_s": row.measured_mb_per_s,
+                    "bottleneck": row.bottleneck,
+                })
+            })
+            .collect();
+        writeln!(stdout(), "{}", json!(rows)).map_err(Failure::output)?;
+    }
+    if sources.is_empty() {
+        Display::new(cli)
+            .warn("no source was measured yet, so there is no advice in it: capstan lab advise SOURCE --measure");
+    }
+    Display::new(cli).say(&format!("written: {}", args.output.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The tables that were published, so that whoever reads forecasts sees how the models do elsewhere.
+fn published(sections: &mut Vec<Section>) -> Result<(), Failure> {
+    let other = |error: &dyn std::fmt::Display| Failure::Other(error.to_string());
+    for PublishedGrid { name, host, cells } in published_grids().map_err(|error| other(&error))? {
+        let predictions = predict_grid(&cells, &host).map_err(|error| other(&error))?;
+        sections.push(Section::grid(&format!("Published: {name}"), &cells, &predictions));
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| Failure::Other(format!("cannot write {}: {error}", path.display())))
+}
+
+fn csv(rows: &[Row]) -> String {
+    // Whatever a name holds stays in its cell.
+    let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
+    let mut text = "kind,what,predicted_mb_per_s,measured_mb_per_s,bottleneck\n".to_owned();
+    for row in rows {
+        let measured = row.measured_mb_per_s.map_or(String::new(), |rate| format!("{rate:.3}"));
+        let (kind, what) = (row.kind, quoted(&row.what));
+        text.push_str(&format!("{kind},{what},{:.3},{measured},{}\n", row.predicted_mb_per_s, row.bottleneck));
+    }
+    text
+}

@@ -1,0 +1,310 @@
+//! Pictures of a report: lines and dots over two axes, and bars.
+
+use std::fmt::Write;
+
+use maud::{Markup, PreEscaped, html};
+
+use crate::plot::round_step;
+
+const WIDTH: f64 = 900.0;
+const HEIGHT: f64 = 380.0;
+const LEFT: f64 = 70.0;
+/// Room for the words at the ends of lines.
+const RIGHT: f64 = 190.0;
+const TOP: f64 = 30.0;
+const BOTTOM: f64 = 52.0;
+/// Words closer than this run into each other.
+const LABEL_GAP: f64 = 17.0;
+const COLOURS: usize = 5;
+
+/// How an axis runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Run {
+    /// From 0, evenly.
+    Even,
+    /// By factors.
+    Log,
+}
+
+/// An axis: its words with the unit, and how it runs.
+pub(super) struct Axis {
+    pub(super) label: &'static str,
+    pub(super) run: Run,
+    /// Where it has lines; none for round values.
+    pub(super) ticks: Vec<f64>,
+}
+
+impl Axis {
+    pub(super) fn new(label: &'static str, run: Run) -> Self {
+        Self { label, run, ticks: Vec::new() }
+    }
+}
+
+/// A point with what it spreads over.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Point {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+impl Point {
+    pub(super) fn at(x: f64, y: f64) -> Self {
+        Self { x, y, low: y, high: y }
+    }
+}
+
+/// Points that belong together.
+pub(super) struct Series {
+    pub(super) label: String,
+    pub(super) points: Vec<Point>,
+    /// Joined by a line, with its words at the end; else dots, with their words above the picture.
+    pub(super) joined: bool,
+}
+
+struct Scale {
+    run: Run,
+    from: f64,
+    to: f64,
+    begin: f64,
+    end: f64,
+}
+
+impl Scale {
+    fn over(axis: &Axis, values: impl Iterator<Item = f64>, begin: f64, end: f64) -> Self {
+        let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
+        for value in values.chain(axis.ticks.iter().copied()).filter(|value| value.is_finite() && *value > 0.0) {
+            least = least.min(value);
+            most = most.max(value);
+        }
+        if !least.is_finite() {
+            (least, most) = (1.0, 10.0);
+        }
+        let (from, to) = match axis.run {
+            Run::Even => {
+                let step = round_step(most / 5.0);
+                (0.0, (most / step).ceil() * step)
+            }
+            Run::Log => (least / 1.15, most * 1.15),
+        };
+        Self { run: axis.run, from, to, begin, end }
+    }
+
+    fn place(&self, value: f64) -> f64 {
+        let share = match self.run {
+            Run::Even => (value - self.from) / (self.to - self.from),
+            Run::Log => (value.max(self.from) / self.from).ln() / (self.to / self.from).ln(),
+        };
+        self.begin + (self.end - self.begin) * share
+    }
+
+    fn ticks(&self) -> Vec<f64> {
+        match self.run {
+            Run::Even => {
+                let step = round_step((self.to - self.from) / 5.0);
+                (0..=20).map(|at| f64::from(at) * step).take_while(|value| *value <= self.to * (1.0 + 1e-9)).collect()
+            }
+            Run::Log => {
+                let decades = (self.from.log10().floor() as i32)..=(self.to.log10().ceil() as i32);
+                let all = decades.flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)));
+                all.filter(|value| (self.from..=self.to).contains(value)).collect()
+            }
+        }
+    }
+}
+
+fn number(value: f64) -> String {
+    if value >= 100.0 || value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
+}
+
+/// Moves words apart that would run into each other, from the top down, and back up if they would leave the picture.
+fn apart(mut places: Vec<(usize, f64)>) -> Vec<(usize, f64)> {
+    places.sort_by(|one, other| one.1.total_cmp(&other.1));
+    for at in 1..places.len() {
+        places[at].1 = places[at].1.max(places[at - 1].1 + LABEL_GAP);
+    }
+    let bottom = HEIGHT - BOTTOM + 4.0;
+    for at in (0..places.len()).rev() {
+        let limit = if at + 1 < places.len() { places[at + 1].1 - LABEL_GAP } else { bottom };
+        places[at].1 = places[at].1.min(limit);
+    }
+    places
+}
+
+/// Draws series over two axes. With `even`, the line on which both are the same is drawn, and a band of a tenth on either side.
+pub(super) fn plot(title: &str, x_axis: &Axis, y_axis: &Axis, series: &[Series], even: bool) -> Markup {
+    let all = || series.iter().flat_map(|series| &series.points);
+    let both = all().flat_map(|point| [point.x, point.y]).collect::<Vec<_>>();
+    let xs: Vec<f64> = if even { both.clone() } else { all().map(|point| point.x).collect() };
+    let ys: Vec<f64> = if even { both } else { all().flat_map(|point| [point.low, point.high, point.y]).collect() };
+    let x = Scale::over(x_axis, xs.into_iter(), LEFT, WIDTH - RIGHT);
+    let y = Scale::over(y_axis, ys.into_iter(), HEIGHT - BOTTOM, TOP);
+    let mut text = String::new();
+    grid(&mut text, x_axis, y_axis, &x, &y);
+    if even {
+        let (from, to) = (x.from.max(y.from).max(1e-9), x.to.min(y.to));
+        let corner = |at: f64, share: f64| {
+            format!("{:.1},{:.1}", x.place(at), y.place((at * share).clamp(y.from.max(1e-9), y.to)))
+        };
+        let band = [corner(from, 0.9), corner(to, 0.9), corner(to, 1.1), corner(from, 1.1)].join(" ");
+        let _ = write!(text, "<polygon class=\"band\" points=\"{band}\"/>");
+        let _ = write!(text, "<path class=\"even\" d=\"M{}L{}\"/>", corner(from, 1.0), corner(to, 1.0));
+    }
+    for (number, series) in series.iter().enumerate() {
+        draw(&mut text, number % COLOURS, series, &x, &y);
+    }
+    labels(&mut text, series, &y, if even { "dashed: as predicted; band: 10 %" } else { "" });
+    let view = format!("0 0 {WIDTH} {HEIGHT}");
+    html! {
+        figure {
+            svg xmlns="http://www.w3.org/2000/svg" viewBox=(view) role="img" aria-label=(title) { (PreEscaped(text)) }
+            figcaption { (title) }
+        }
+    }
+}
+
+fn grid(text: &mut String, x_axis: &Axis, y_axis: &Axis, x: &Scale, y: &Scale) {
+    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+    for value in y.ticks() {
+        let at = y.place(value);
+        let _ = write!(text, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>");
+        let (place, value) = (LEFT - 8.0, number(value));
+        let _ = write!(text, "<text x=\"{place}\" y=\"{:.1}\" text-anchor=\"end\">{value}</text>", at + 4.0);
+    }
+    let ticks = if x_axis.ticks.is_empty() { x.ticks() } else { x_axis.ticks.clone() };
+    for value in ticks {
+        let at = x.place(value);
+        let _ = write!(
+            text,
+            "<line class=\"axis\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{bottom}\" y2=\"{}\"/>",
+            bottom + 5.0
+        );
+        let _ =
+            write!(text, "<text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>", bottom + 20.0, number(value));
+    }
+    let _ = write!(text, "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/>");
+    let _ = write!(text, "<text class=\"soft\" x=\"{LEFT}\" y=\"{}\">{}</text>", TOP - 12.0, y_axis.label);
+    let _ = write!(
+        text,
+        "<text class=\"soft\" x=\"{right}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+        bottom + 40.0,
+        x_axis.label
+    );
+}
+
+fn draw(text: &mut String, colour: usize, series: &Series, x: &Scale, y: &Scale) {
+    let _ = write!(text, "<g class=\"c{colour}\">");
+    if series.joined {
+        let mut path = String::new();
+        for point in &series.points {
+            let step = if path.is_empty() { 'M' } else { 'L' };
+            let _ = write!(path, "{step}{:.1},{:.1}", x.place(point.x), y.place(point.y));
+        }
+        let _ = write!(text, "<path class=\"line\" d=\"{path}\"/>");
+    }
+    for point in &series.points {
+        let at = x.place(point.x);
+        if point.high > point.low {
+            let (low, high) = (y.place(point.low), y.place(point.high));
+            let _ = write!(
+                text,
+                "<line class=\"whisker\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{low:.1}\" y2=\"{high:.1}\"/>"
+            );
+        }
+        let radius = if series.joined { 3.5 } else { 3.0 };
+        let _ = write!(text, "<circle class=\"dot\" cx=\"{at:.1}\" cy=\"{:.1}\" r=\"{radius}\"/>", y.place(point.y));
+    }
+    text.push_str("</g>");
+}
+
+fn labels(text: &mut String, series: &[Series], y: &Scale, note: &str) {
+    let ends = series.iter().enumerate().filter(|(_, series)| series.joined);
+    let ends = ends.filter_map(|(number, series)| Some((number, y.place(series.points.last()?.y) + 4.0)));
+    let dots = series.iter().enumerate().filter(|(_, series)| !series.joined);
+    let dots = dots.enumerate().map(|(row, (number, _))| (number, TOP + 12.0 + row as f64 * LABEL_GAP));
+    let place = WIDTH - RIGHT + 12.0;
+    for (number, at) in apart(ends.chain(dots).collect()) {
+        let label = maud::html! { (series[number].label) }.into_string();
+        let colour = number % COLOURS;
+        let _ = write!(text, "<text class=\"label c{colour}\" x=\"{place}\" y=\"{at:.1}\">{label}</text>");
+    }
+    if !note.is_empty() {
+        let _ = write!(text, "<text class=\"soft\" x=\"{}\" y=\"{}\">{note}</text>", LEFT + 8.0, TOP + 4.0);
+    }
+}
+
+/// A bar.
+pub(super) struct Bar {
+    pub(super) label: String,
+    pub(super) value: f64,
+    /// What stands behind it.
+    pub(super) words: String,
+    /// Whether it is the narrowest.
+    pub(super) narrow: bool,
+}
+
+/// Bars over one axis. One that is more than five times the shortest is cut off there: how much more it gives is of no use.
+pub(super) fn bars(title: &str, bars: &[Bar]) -> Markup {
+    const ROW: f64 = 34.0;
+    const NAMES: f64 = 130.0;
+    const WORDS: f64 = 260.0;
+    const CUT: f64 = 5.0;
+    let least = bars.iter().map(|bar| bar.value).fold(f64::INFINITY, f64::min);
+    let most = bars.iter().map(|bar| bar.value).fold(0.0, f64::max).min(least * CUT).max(1e-9);
+    let height = ROW * bars.len() as f64 + 8.0;
+    let mut text = String::new();
+    for (row, bar) in bars.iter().enumerate() {
+        let top = 4.0 + row as f64 * ROW;
+        let length = (WIDTH - NAMES - WORDS) * (bar.value / most).min(1.0);
+        let class = if bar.narrow { "bar cn" } else { "bar rest" };
+        let (label, words) = (html! { (bar.label) }.into_string(), html! { (bar.words) }.into_string());
+        let base = top + ROW / 2.0 + 4.0;
+        let cut = if bar.value > most * (1.0 + 1e-9) { "\u{2192} " } else { "" };
+        let word_class = if bar.narrow { "label cn" } else { "" };
+        let _ = write!(text, "<text x=\"{}\" y=\"{base}\" text-anchor=\"end\">{label}</text>", NAMES - 10.0);
+        let _ = write!(
+            text,
+            "<rect class=\"{class}\" x=\"{NAMES}\" y=\"{}\" width=\"{length:.1}\" height=\"{}\" rx=\"2\"/>",
+            top + 5.0,
+            ROW - 10.0
+        );
+        let _ = write!(
+            text,
+            "<text class=\"{word_class}\" x=\"{:.1}\" y=\"{base}\">{cut}{words}</text>",
+            NAMES + length + 8.0
+        );
+    }
+    let view = format!("0 0 {WIDTH} {height}");
+    html! {
+        figure {
+            svg xmlns="http://www.w3.org/2000/svg" viewBox=(view) role="img" aria-label=(title) { (PreEscaped(text)) }
+            figcaption { (title) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_do_not_run_into_each_other_and_stay_in_the_picture() {
+        let placed = apart((0..12).map(|number| (number, HEIGHT - BOTTOM - f64::from(number as u32))).collect());
+        for pair in placed.windows(2) {
+            assert!(pair[1].1 - pair[0].1 >= LABEL_GAP - 1e-9, "{placed:?}");
+        }
+        assert!(placed.iter().all(|(_, at)| *at <= HEIGHT - BOTTOM + 4.0), "{placed:?}");
+    }
+
+    #[test]
+    fn scales_hold_all_that_is_on_them() {
+        for run in [Run::Even, Run::Log] {
+            let scale = Scale::over(&Axis::new("MB/s", run), [3.0, 250.0, 17.0].into_iter(), 0.0, 100.0);
+            for value in [3.0, 17.0, 250.0] {
+                assert!((0.0..=100.0).contains(&scale.place(value)), "{run:?} {value}");
+            }
+            assert!(scale.ticks().len() > 3, "{run:?}: {:?}", scale.ticks());
+        }
+    }
+}
