@@ -10,6 +10,7 @@
 
 pub(crate) mod data_path;
 pub(crate) mod exercise;
+pub(crate) mod grid;
 pub(crate) mod source;
 pub(crate) mod staging;
 

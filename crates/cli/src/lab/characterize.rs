@@ -3,17 +3,21 @@
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use capstan_lab::{
-    Cell, GridAxes, GridError, HEADS, HostModel, agreeing, built_in_host, calibrate, make_grid, mean_error,
-    predict_grid, read_grid,
+    Cell, DataSetWatch, GridAxes, GridError, HEADS, HostModel, Section, agreeing, built_in_host, calibrate, make_grid,
+    mean_error, measure_grid, predict_grid, read_grid, report as page,
 };
 use clap::Args;
 use serde_json::json;
 
 use super::read;
+use super::simulate::parse_mb;
 use crate::args::Cli;
 use crate::failure::Failure;
+use crate::progress::{Display, stop_on_interrupt};
+use crate::secrets::now_ns;
 use crate::units;
 
 #[derive(Debug, Args)]
@@ -47,8 +51,20 @@ pub(crate) struct Characterize {
     /// The host that reads the files: lto4 or t10000a, after the tables they were calibrated against, or a file of your own (.toml)
     #[arg(long, value_name = "HOST", default_value = "lto4")]
     host: String,
+    /// Do each job, too, on virtual drives that take the time of those named: files and cartridges are made and removed below this folder
+    #[arg(long, value_name = "DIR")]
+    measure: Option<PathBuf>,
+    /// How much is made of files of each length, to measure with
+    #[arg(long, default_value = "200M", value_parser = parse_mb)]
+    amount: f64,
+    /// Seconds that a job that is measured reads at most
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Write a page with pictures of it, too
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Find the host's figures by what was measured first, and print them
-    #[arg(long, conflicts_with = "drive")]
+    #[arg(long)]
     calibrate: bool,
 }
 
@@ -88,12 +104,36 @@ fn host(name: &str) -> Result<HostModel, Failure> {
     built_in_host(name).ok_or_else(unknown)
 }
 
+/// Does each job of the table.
+fn measure(cli: &Cli, args: &Characterize, cells: &mut [Cell], folder: &Path) -> Result<(), Failure> {
+    let watch = DataSetWatch::default();
+    stop_on_interrupt(&watch.stop);
+    let display = Display::new(cli);
+    let all_s = args.seconds * cells.len() as f64;
+    let line = |elapsed: Duration| {
+        let left = (all_s - elapsed.as_secs_f64()).max(0.0);
+        (format!("about {} left", units::duration(left)), Some((elapsed.as_secs_f64() / all_s).min(0.99)))
+    };
+    let mut tell = |cell: &Cell| {
+        let rate = cell.measured_mb_per_s.unwrap_or_default();
+        display.say(&format!("{}: {rate:.1} MB/s", cell.columns.join(", ")));
+    };
+    let done = display.during(&line, || measure_grid(cells, folder, args.amount, args.seconds, &watch, &mut tell));
+    done.map_err(|error| {
+        let text = error.to_string();
+        if error.is_stopped() { Failure::Stopped(text) } else { Failure::Other(text) }
+    })
+}
+
 pub(super) fn characterize(cli: &Cli, args: &Characterize) -> Result<ExitCode, Failure> {
     let told = |error: GridError| {
         let path = args.grid.as_ref().map(|path| format!("{}: ", path.display()));
         Failure::Usage(format!("{}{error}", path.unwrap_or_default()))
     };
-    let cells = args.cells()?;
+    let mut cells = args.cells()?;
+    if let Some(folder) = &args.measure {
+        measure(cli, args, &mut cells, folder)?;
+    }
     let mut host = host(&args.host)?;
     if args.calibrate {
         // Where a table contradicts itself, its rows say nothing of the host.
@@ -148,6 +188,14 @@ pub(super) fn characterize(cli: &Cli, args: &Characterize) -> Result<ExitCode, F
             lines.push_str(&format!(",{:.3},{}\n", prediction.mb_per_s, prediction.bottleneck().name()));
         }
         out.write_all(lines.as_bytes()).map_err(Failure::output)?;
+    }
+    if let Some(path) = &args.report {
+        let names: Vec<&str> = args.drive.iter().map(String::as_str).collect();
+        let title = args.grid.as_ref().map_or_else(|| names.join(", "), |path| path.display().to_string());
+        let stands_on = [("host", host.name.clone()), ("made", units::time(now_ns()))];
+        let text = page("Capstan laboratory", &stands_on, &[Section::grid(&title, &cells, &predictions)]);
+        let wrong = |error| Failure::Other(format!("cannot write {}: {error}", path.display()));
+        std::fs::write(path, text).map_err(wrong)?;
     }
     if let Some(error) = mean_error(&cells, &predictions)
         && !cli.quiet

@@ -82,6 +82,8 @@ pub struct DataPath {
     pub seconds: f64,
     /// How slow the source is made.
     pub slow: SlowSource,
+    /// How far a drive that takes a model's time compresses what it gets.
+    pub drive_ratio: f64,
 }
 
 /// What came of a run.
@@ -207,6 +209,7 @@ struct Host {
     scratch: PathBuf,
     copy: u32,
     block_len_max: u32,
+    drive_ratio: f64,
     mounts: u32,
     meter: Arc<Mutex<Option<PaceMeter>>>,
 }
@@ -249,6 +252,7 @@ impl CopyHost for Host {
                     None => Box::new(inner),
                     Some(model) => {
                         let paced = Paced::new(inner, (**model).clone(), WallClock::start());
+                        let paced = paced.compressing(self.drive_ratio);
                         let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
                         meter.get_or_insert(paced.meter());
                         Box::new(paced)
@@ -281,8 +285,8 @@ fn check(run: &DataPath) -> Result<(), DataPathError> {
     if !(1..=256).contains(&run.connections) {
         return option("a source is read over 1 to 256 connections");
     }
-    if !(4096..=2000 << 10).contains(&run.block_len) {
-        return option("blocks are of 4 to 2000 KiB");
+    if !(4096 - BLOCK_HEADER_LEN..=(2 << 20) - BLOCK_HEADER_LEN).contains(&run.block_len) {
+        return option("blocks are of 4 to 2048 KiB with their header");
     }
     if !(1..=4).contains(&run.copies) {
         return option("there are 1 to 4 copies");
@@ -353,6 +357,7 @@ pub fn run_data_path(run: &DataPath, stop: &AtomicBool) -> Result<DataPathRun, D
             scratch: scratch.as_ref().map_or_else(PathBuf::new, |scratch| scratch.path().to_owned()),
             copy,
             block_len_max: (run.block_len + BLOCK_HEADER_LEN) as u32,
+            drive_ratio: run.drive_ratio,
             mounts: 0,
             meter: Arc::clone(&meter),
         })
@@ -539,6 +544,7 @@ pub fn null_run(source: &Path) -> DataPath {
         target: Target::Null,
         seconds: 5.0,
         slow: SlowSource::default(),
+        drive_ratio: 1.0,
     }
 }
 
@@ -634,7 +640,7 @@ mod tests {
         let stop = AtomicBool::new(false);
         let told = |what: &DataPath| run_data_path(what, &stop).unwrap_err().to_string();
         assert!(told(&DataPath { connections: 0, ..run(folder.path()) }).contains("1 to 256 connections"));
-        assert!(told(&DataPath { block_len: 1, ..run(folder.path()) }).contains("4 to 2000 KiB"));
+        assert!(told(&DataPath { block_len: 1, ..run(folder.path()) }).contains("4 to 2048 KiB"));
         assert!(told(&run(&folder.path().join("gone"))).contains("holds nothing to read"));
         let out = folder.path().join("out");
         let target = Target::Virtual { folder: out.clone(), encryption: None, pace: None };

@@ -240,8 +240,19 @@ pub(super) struct Bar {
     pub(super) value: f64,
     /// What stands behind it.
     pub(super) words: String,
-    /// Whether it is the narrowest.
-    pub(super) narrow: bool,
+    /// What it is to the picture.
+    pub(super) kind: BarKind,
+}
+
+/// What a bar is to its picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BarKind {
+    /// A part.
+    Part,
+    /// The narrowest part.
+    Narrow,
+    /// All parts together.
+    Together,
 }
 
 /// Bars over one axis. One that is more than five times the shortest is cut off there: how much more it gives is of no use.
@@ -257,11 +268,14 @@ pub(super) fn bars(title: &str, bars: &[Bar]) -> Markup {
     for (row, bar) in bars.iter().enumerate() {
         let top = 4.0 + row as f64 * ROW;
         let length = (WIDTH - NAMES - WORDS) * (bar.value / most).min(1.0);
-        let class = if bar.narrow { "bar cn" } else { "bar rest" };
+        let (class, word_class) = match bar.kind {
+            BarKind::Part => ("bar rest", ""),
+            BarKind::Narrow => ("bar cn", "label cn"),
+            BarKind::Together => ("bar c0", "label c0"),
+        };
         let (label, words) = (html! { (bar.label) }.into_string(), html! { (bar.words) }.into_string());
         let base = top + ROW / 2.0 + 4.0;
         let cut = if bar.value > most * (1.0 + 1e-9) { "\u{2192} " } else { "" };
-        let word_class = if bar.narrow { "label cn" } else { "" };
         let _ = write!(text, "<text x=\"{}\" y=\"{base}\" text-anchor=\"end\">{label}</text>", NAMES - 10.0);
         let _ = write!(
             text,

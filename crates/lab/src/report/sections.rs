@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::chart::{Axis, Bar, Point, Run, Series, bars, plot};
+use super::chart::{Axis, Bar, BarKind, Point, Run, Series, bars, plot};
 use crate::advise::{Advice, Forecast, Lever, Part, SiteFigures};
 use crate::compare::{Comparison, median_error};
 use crate::grid::{Cell, mean_error};
@@ -219,11 +219,17 @@ fn parts(title: &str, forecast: &Forecast) -> Markup {
     let bar = |(part, value): &(Part, f64)| {
         let narrow = *part == forecast.bottleneck;
         let words = format!("{} MB/s{}", rate(*value), if narrow { ", the bottleneck" } else { "" });
-        Bar { label: part.name().to_owned(), value: *value, words, narrow }
+        let kind = if narrow { BarKind::Narrow } else { BarKind::Part };
+        Bar { label: part.name().to_owned(), value: *value, words, kind }
     };
     let mut all: Vec<Bar> = forecast.parts.iter().map(bar).collect();
     let together = format!("{} MB/s", spread(&forecast.mb_per_s));
-    all.push(Bar { label: "together".to_owned(), value: forecast.mb_per_s.median, words: together, narrow: false });
+    all.push(Bar {
+        label: "together".to_owned(),
+        value: forecast.mb_per_s.median,
+        words: together,
+        kind: BarKind::Together,
+    });
     bars(title, &all)
 }
 
