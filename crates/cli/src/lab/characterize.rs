@@ -55,10 +55,10 @@ pub(crate) struct Characterize {
     #[arg(long, value_name = "DIR")]
     measure: Option<PathBuf>,
     /// How much is made of files of each length, to measure with
-    #[arg(long, default_value = "200M", value_parser = parse_mb)]
+    #[arg(long, default_value = "1G", value_parser = parse_mb)]
     amount: f64,
-    /// Seconds that a job that is measured reads at most
-    #[arg(long, default_value_t = 3.0)]
+    /// Seconds that a job that is measured reads at most; in a short run the flush of the label and the last one weigh more
+    #[arg(long, default_value_t = 10.0)]
     seconds: f64,
     /// Write a page with pictures of it, too
     #[arg(long, value_name = "FILE")]

@@ -4,6 +4,10 @@
 //! To a null drive it says what the path gives and what it costs (`capstan lab null`); to virtual drives, paced or not, it tries
 //! what was predicted.
 
+mod host;
+mod rates;
+mod slow;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,23 +15,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use capstan_format::{
-    Algorithm, BLOCK_HEADER_LEN, KeyTag, ObjectId, ObjectKind, ObjectRecord, ObjectState, SessionId, SessionRecord,
-    Volser, VolumeHeader, VolumeId,
-};
+use capstan_format::{Algorithm, BLOCK_HEADER_LEN, ObjectId, ObjectKind, ObjectRecord, ObjectState, SessionRecord};
 use capstan_mover::{
-    Bottleneck, CheckpointBounds, Commit, Connection, CopyHost, ExtentBounds, FIRST_SESSION_LBN, HostError, Meters,
-    Mounted, MoverError, PackOptions, Progress, Session, SessionOptions, Stopped, StreamSink, TreeOptions, TreeSource,
-    VolumeEnd, write_label,
+    Bottleneck, CheckpointBounds, CopyHost, ExtentBounds, Meters, MoverError, PackOptions, Progress, Session,
+    SessionOptions, TreeOptions, TreeSource,
 };
+use capstan_tape::PaceMeter;
 use capstan_tape::model::DriveModel;
-use capstan_tape::{
-    CartridgeDrive, CartridgeSpec, Drive, DriveKey, KeySlotKind, NullDrive, PaceMeter, Paced, WallClock,
-};
 use serde::{Deserialize, Serialize};
 
+pub use rates::{PathRate, PathRates, measure_path};
+
 use super::source::{Cache, drop_caches_of_tree};
-use super::{Scratch, Spread, device_of, processor_s, processors};
+use super::{Scratch, processor_s, processors};
+use host::Host;
+use slow::Slowed;
 
 /// More than a run writes: a virtual cartridge takes no more than what is on it.
 const CAPACITY_BYTES: u64 = 1 << 44;
@@ -152,132 +154,6 @@ pub enum DataPathError {
 
 fn now_ns() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
-}
-
-/// A connection that gets bytes no faster than it may.
-struct Slowed<'a> {
-    connection: Connection,
-    slow: SlowSource,
-    /// When this connection may have more.
-    due: Instant,
-    /// When any connection may have more.
-    together: &'a Mutex<Instant>,
-}
-
-/// Time that a slow source may make up: a sleep is rarely as short as it should be. What it was held up for longer is lost to it, as to
-/// any disk.
-const MAKES_UP: Duration = Duration::from_millis(10);
-
-/// When more may be had, after so many bytes at this rate.
-fn due_after(due: Instant, len: usize, mb_per_s: Option<f64>) -> Instant {
-    let Some(rate) = mb_per_s else { return due };
-    let now = Instant::now();
-    due.max(now.checked_sub(MAKES_UP).unwrap_or(now)) + Duration::from_secs_f64(len as f64 / 1e6 / rate)
-}
-
-impl StreamSink for Slowed<'_> {
-    fn space(&mut self) -> Result<&mut [u8], Stopped> {
-        let together = *self.together.lock().unwrap_or_else(PoisonError::into_inner);
-        std::thread::sleep(self.due.max(together).saturating_duration_since(Instant::now()));
-        self.connection.space()
-    }
-
-    fn advance(&mut self, len: usize) {
-        self.due = due_after(self.due, len, self.slow.connection_mb_per_s);
-        let mut together = self.together.lock().unwrap_or_else(PoisonError::into_inner);
-        *together = due_after(*together, len, self.slow.mb_per_s);
-        drop(together);
-        self.connection.advance(len);
-    }
-
-    fn position(&self) -> u64 {
-        self.connection.position()
-    }
-
-    fn connection(&self) -> u16 {
-        self.connection.connection()
-    }
-
-    fn member(&mut self, entry: capstan_format::FileEntry) {
-        self.connection.member(entry);
-    }
-}
-
-/// Mounts drives of its own and records nothing.
-struct Host {
-    target: Target,
-    scratch: PathBuf,
-    copy: u32,
-    block_len_max: u32,
-    drive_ratio: f64,
-    mounts: u32,
-    meter: Arc<Mutex<Option<PaceMeter>>>,
-}
-
-impl Host {
-    fn label(&mut self, drive: &mut dyn Drive, volser: &Volser) -> Result<(), HostError> {
-        if let Target::Virtual { encryption: Some(algorithm), .. } = self.target {
-            // What is written is thrown away, and with it whatever a key could protect.
-            drive.set_key(Some(DriveKey { tag: KeyTag([1; 16]), algorithm, key: [2; 32] }))?;
-        }
-        let header = VolumeHeader {
-            volume: VolumeId(1),
-            volser: volser.clone(),
-            labelled_ns: now_ns(),
-            pool: "laboratory".to_owned(),
-            block_len_max: self.block_len_max,
-            recycled: 0,
-        };
-        Ok(write_label(drive, &header)?)
-    }
-}
-
-impl CopyHost for Host {
-    fn mount(&mut self) -> Result<Mounted, HostError> {
-        self.mounts += 1;
-        let volser = Volser::new(&format!("LAB{}{:02}", self.copy, self.mounts))?;
-        let mut drive: Box<dyn Drive> = match &self.target {
-            Target::Null => Box::new(NullDrive::new()),
-            Target::Virtual { pace, .. } => {
-                let path = self.scratch.join(format!("{volser}.tape"));
-                CartridgeSpec {
-                    volser: volser.clone(),
-                    capacity_bytes: CAPACITY_BYTES,
-                    early_warning_bytes: 256 << 20,
-                    generation: "virtual".to_owned(),
-                }
-                .create(&path)?;
-                let inner = CartridgeDrive::new("lab", path, KeySlotKind::Fitted);
-                match pace {
-                    None => Box::new(inner),
-                    Some(model) => {
-                        let paced = Paced::new(inner, (**model).clone(), WallClock::start());
-                        let paced = paced.compressing(self.drive_ratio);
-                        let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
-                        meter.get_or_insert(paced.meter());
-                        Box::new(paced)
-                    }
-                }
-            }
-        };
-        drive.load()?;
-        self.label(drive.as_mut(), &volser)?;
-        let append_lbn = FIRST_SESSION_LBN;
-        Ok(Mounted { drive, volser, volume: VolumeId(1), append_lbn, session: SessionId(0) })
-    }
-
-    fn committed(&mut self, _commit: &Commit) -> Result<(), HostError> {
-        Ok(())
-    }
-
-    fn release(&mut self, mut drive: Box<dyn Drive>, _volser: &Volser, _end: VolumeEnd) {
-        // It was flushed; whatever is wrong with it now is thrown away with it.
-        let _ = drive.unload();
-    }
-
-    fn now_ns(&self) -> i64 {
-        now_ns()
-    }
 }
 
 fn check(run: &DataPath) -> Result<(), DataPathError> {
@@ -441,95 +317,6 @@ fn feed(run: &DataPath, session: &Session, progress: &Progress) -> Result<(), Da
     Ok(session.end_object(id, run.connections as usize, now_ns())?)
 }
 
-/// What the path gave to nowhere, with so many connections and blocks of so many bytes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PathRate {
-    /// Streams that read at the same time.
-    pub connections: u32,
-    /// Payload bytes of a block.
-    pub block_len: usize,
-    /// zstd level; 0 for none.
-    pub compression_level: i32,
-    /// MB/s of the streams.
-    pub mb_per_s: Spread,
-    /// Seconds of processors for each MB.
-    pub cpu_s_per_mb: f64,
-    /// Bytes read for each byte stored.
-    pub ratio: f64,
-}
-
-/// What the path gave of a source.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PathRates {
-    /// The source.
-    pub source: PathBuf,
-    /// The device that it lies on; 0 if that is not known.
-    #[serde(default)]
-    pub device: u64,
-    /// Where it was found.
-    pub cache: Cache,
-    /// Processors that there were.
-    pub processors: u32,
-    /// How slow the source was made.
-    #[serde(default)]
-    pub slow: SlowSource,
-    /// MB and files of a run, and whether that was all of the source.
-    pub mb: f64,
-    /// Files.
-    pub files: u64,
-    /// Whether a run read all of it.
-    pub whole: bool,
-    /// In each way.
-    pub rates: Vec<PathRate>,
-}
-
-/// Measures the data path to nowhere with each number of connections, block and level, in rounds; the rest is as `what` says. `tell`
-/// hears of each way when it is done.
-pub fn measure_path(
-    what: &DataPath,
-    each: &[(u32, usize, i32)],
-    rounds: u32,
-    stop: &AtomicBool,
-    tell: &mut dyn FnMut(&PathRate),
-) -> Result<PathRates, DataPathError> {
-    if rounds == 0 {
-        return Err(DataPathError::Option { what: "there is at least one round" });
-    }
-    let mut found = PathRates {
-        source: what.source.clone(),
-        device: device_of(&what.source),
-        cache: what.cache,
-        processors: processors(),
-        slow: what.slow,
-        mb: 0.0,
-        files: 0,
-        whole: false,
-        rates: Vec::new(),
-    };
-    for &(connections, block_len, compression_level) in each {
-        let what = DataPath { connections, block_len, compression_level, target: Target::Null, ..what.clone() };
-        if what.cache == Cache::Warm && found.rates.is_empty() {
-            run_data_path(&what, stop)?;
-        }
-        let runs: Result<Vec<_>, _> = (0..rounds).map(|_| run_data_path(&what, stop)).collect();
-        let mut runs = runs?;
-        runs.sort_by(|one, other| one.mb_per_s().total_cmp(&other.mb_per_s()));
-        let Some(mb_per_s) = Spread::of_rounds(runs.iter().map(DataPathRun::mb_per_s).collect()) else { continue };
-        for run in &runs {
-            found.whole |= run.whole;
-            if run.mb > found.mb {
-                (found.mb, found.files) = (run.mb, run.files);
-            }
-        }
-        let middle = &runs[runs.len() / 2];
-        let (cpu_s_per_mb, ratio) = (middle.cpu_s / middle.mb, middle.mb / middle.stored_mb);
-        let rate = PathRate { connections, block_len, compression_level, mb_per_s, cpu_s_per_mb, ratio };
-        tell(&rate);
-        found.rates.push(rate);
-    }
-    Ok(found)
-}
-
 /// A run to nowhere, as a backup would have it by default.
 pub fn null_run(source: &Path) -> DataPath {
     DataPath {
@@ -549,105 +336,4 @@ pub fn null_run(source: &Path) -> DataPath {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-    use capstan_tape::model::built_in;
-
-    use super::*;
-    use crate::data_set::{DataSet, DataSetWatch, Kind, Shape};
-
-    fn tree(bytes: u64) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
-        let set = DataSet::plan(&Shape::of_bytes(Kind::Typical, bytes, 3)).unwrap();
-        set.make(&folder.path().join("set"), &DataSetWatch::default()).unwrap();
-        folder
-    }
-
-    fn run(folder: &Path) -> DataPath {
-        DataPath { cache: Cache::Warm, seconds: 60.0, ..null_run(&folder.join("set")) }
-    }
-
-    #[test]
-    fn all_of_a_tree_goes_through_and_nothing_stays() {
-        let folder = tree(20_000_000);
-        let stop = AtomicBool::new(false);
-        for (target, level) in [
-            (Target::Null, 0),
-            (
-                Target::Virtual {
-                    folder: folder.path().join("out"),
-                    encryption: Some(Algorithm::Aes256Gcm),
-                    pace: None,
-                },
-                1,
-            ),
-        ] {
-            let what = DataPath { target, compression_level: level, copies: 2, ..run(folder.path()) };
-            let done = run_data_path(&what, &stop).unwrap();
-            assert!(done.whole && done.mb > 20.0 && done.mb < 20.3, "{done:?}");
-            let ratio = done.mb / done.stored_mb;
-            let wanted = if level == 0 { 1.0 } else { 2.0 };
-            assert!((ratio / wanted - 1.0).abs() < 0.1, "{ratio} of {wanted}");
-            assert!(done.cpu_s > 0.0);
-        }
-        assert_eq!(fs::read_dir(folder.path().join("out")).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn a_slow_source_is_as_slow_as_it_is_told_and_more_connections_help_only_where_each_is_slow() {
-        let folder = tempfile::tempdir().unwrap();
-        let set = DataSet::plan(&Shape::of_bytes(Kind::Small, 12_000_000, 3)).unwrap();
-        set.make(&folder.path().join("set"), &DataSetWatch::default()).unwrap();
-        let rate = |connections, slow| {
-            let what = DataPath { connections, slow, ..run(folder.path()) };
-            run_data_path(&what, &AtomicBool::new(false)).unwrap().mb_per_s()
-        };
-        let together = SlowSource { mb_per_s: Some(20.0), connection_mb_per_s: None };
-        let each = SlowSource { mb_per_s: None, connection_mb_per_s: Some(10.0) };
-        for (connections, slow, wanted) in [(1, together, 20.0), (1, each, 10.0)] {
-            let found = rate(connections, slow);
-            assert!((found / wanted - 1.0).abs() < 0.15, "{connections} connections, {slow:?}: {found} MB/s");
-        }
-        assert!(rate(4, each) > 15.0, "four at 10 MB/s are faster than one");
-    }
-
-    #[test]
-    fn a_run_ends_when_its_time_is_over() {
-        let folder = tree(20_000_000);
-        let slow = SlowSource { mb_per_s: Some(5.0), connection_mb_per_s: None };
-        let done =
-            run_data_path(&DataPath { seconds: 0.5, slow, ..run(folder.path()) }, &AtomicBool::new(false)).unwrap();
-        assert!(!done.whole && done.mb < 10.0 && done.seconds < 5.0, "{done:?}");
-    }
-
-    #[test]
-    fn a_paced_drive_is_the_bottleneck_and_says_how_often_it_went_back() {
-        let folder = tree(60_000_000);
-        let model = built_in("SDLT-220").unwrap();
-        let native = model.native_mb_per_s.value;
-        let target =
-            Target::Virtual { folder: folder.path().join("out"), encryption: None, pace: Some(Box::new(model)) };
-        let what = DataPath { target, block_len: 128 << 10, pool_bytes: 4 << 20, ..run(folder.path()) };
-        let done = run_data_path(&what, &AtomicBool::new(false)).unwrap();
-        assert_eq!(done.bottleneck, Bottleneck::Drive);
-        assert!(done.mb_per_s() < native * 1.1 && done.mb_per_s() > native * 0.6, "{done:?} of {native}");
-        assert!(done.backhitches.is_some());
-    }
-
-    #[test]
-    fn what_cannot_be_is_refused_and_a_stop_leaves_nothing() {
-        let folder = tree(2_000_000);
-        let stop = AtomicBool::new(false);
-        let told = |what: &DataPath| run_data_path(what, &stop).unwrap_err().to_string();
-        assert!(told(&DataPath { connections: 0, ..run(folder.path()) }).contains("1 to 256 connections"));
-        assert!(told(&DataPath { block_len: 1, ..run(folder.path()) }).contains("4 to 2048 KiB"));
-        assert!(told(&run(&folder.path().join("gone"))).contains("holds nothing to read"));
-        let out = folder.path().join("out");
-        let target = Target::Virtual { folder: out.clone(), encryption: None, pace: None };
-        let slow = SlowSource { mb_per_s: Some(1.0), connection_mb_per_s: None };
-        let stopped =
-            run_data_path(&DataPath { target, slow, ..run(folder.path()) }, &AtomicBool::new(true)).unwrap_err();
-        assert!(matches!(stopped, DataPathError::Stopped), "{stopped}");
-        assert_eq!(fs::read_dir(out).unwrap().count(), 0);
-    }
-}
+mod tests;

@@ -1,0 +1,89 @@
+//! What mounts the drives of a run.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use capstan_format::{KeyTag, SessionId, Volser, VolumeHeader, VolumeId};
+use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, VolumeEnd, write_label};
+use capstan_tape::{
+    CartridgeDrive, CartridgeSpec, Drive, DriveKey, KeySlotKind, NullDrive, PaceMeter, Paced, WallClock,
+};
+
+use super::{CAPACITY_BYTES, Target, now_ns};
+
+/// Mounts drives of its own and records nothing.
+pub(super) struct Host {
+    pub(super) target: Target,
+    pub(super) scratch: PathBuf,
+    pub(super) copy: u32,
+    pub(super) block_len_max: u32,
+    pub(super) drive_ratio: f64,
+    pub(super) mounts: u32,
+    pub(super) meter: Arc<Mutex<Option<PaceMeter>>>,
+}
+
+impl Host {
+    fn label(&mut self, drive: &mut dyn Drive, volser: &Volser) -> Result<(), HostError> {
+        if let Target::Virtual { encryption: Some(algorithm), .. } = self.target {
+            // What is written is thrown away, and with it whatever a key could protect.
+            drive.set_key(Some(DriveKey { tag: KeyTag([1; 16]), algorithm, key: [2; 32] }))?;
+        }
+        let header = VolumeHeader {
+            volume: VolumeId(1),
+            volser: volser.clone(),
+            labelled_ns: now_ns(),
+            pool: "laboratory".to_owned(),
+            block_len_max: self.block_len_max,
+            recycled: 0,
+        };
+        Ok(write_label(drive, &header)?)
+    }
+}
+
+impl CopyHost for Host {
+    fn mount(&mut self) -> Result<Mounted, HostError> {
+        self.mounts += 1;
+        let volser = Volser::new(&format!("LAB{}{:02}", self.copy, self.mounts))?;
+        let mut drive: Box<dyn Drive> = match &self.target {
+            Target::Null => Box::new(NullDrive::new()),
+            Target::Virtual { pace, .. } => {
+                let path = self.scratch.join(format!("{volser}.tape"));
+                CartridgeSpec {
+                    volser: volser.clone(),
+                    capacity_bytes: CAPACITY_BYTES,
+                    early_warning_bytes: 256 << 20,
+                    generation: "virtual".to_owned(),
+                }
+                .create(&path)?;
+                let inner = CartridgeDrive::new("lab", path, KeySlotKind::Fitted);
+                match pace {
+                    None => Box::new(inner),
+                    Some(model) => {
+                        let paced = Paced::new(inner, (**model).clone(), WallClock::start());
+                        let paced = paced.compressing(self.drive_ratio);
+                        let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
+                        meter.get_or_insert(paced.meter());
+                        Box::new(paced)
+                    }
+                }
+            }
+        };
+        drive.load()?;
+        self.label(drive.as_mut(), &volser)?;
+        let append_lbn = FIRST_SESSION_LBN;
+        Ok(Mounted { drive, volser, volume: VolumeId(1), append_lbn, session: SessionId(0) })
+    }
+
+    fn committed(&mut self, _commit: &Commit) -> Result<(), HostError> {
+        Ok(())
+    }
+
+    fn release(&mut self, mut drive: Box<dyn Drive>, _volser: &Volser, _end: VolumeEnd) {
+        // It was flushed; whatever is wrong with it now is thrown away with it.
+        let _ = drive.unload();
+    }
+
+    fn now_ns(&self) -> i64 {
+        now_ns()
+    }
+}

@@ -1,0 +1,99 @@
+//! Rates of the data path, in rounds.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::source::Cache;
+use super::super::{Spread, device_of, processors};
+use super::{DataPath, DataPathError, DataPathRun, SlowSource, Target, run_data_path};
+
+/// What the path gave to nowhere, with so many connections and blocks of so many bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PathRate {
+    /// Streams that read at the same time.
+    pub connections: u32,
+    /// Payload bytes of a block.
+    pub block_len: usize,
+    /// zstd level; 0 for none.
+    pub compression_level: i32,
+    /// MB/s of the streams.
+    pub mb_per_s: Spread,
+    /// Seconds of processors for each MB.
+    pub cpu_s_per_mb: f64,
+    /// Bytes read for each byte stored.
+    pub ratio: f64,
+}
+
+/// What the path gave of a source.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PathRates {
+    /// The source.
+    pub source: PathBuf,
+    /// The device that it lies on; 0 if that is not known.
+    #[serde(default)]
+    pub device: u64,
+    /// Where it was found.
+    pub cache: Cache,
+    /// Processors that there were.
+    pub processors: u32,
+    /// How slow the source was made.
+    #[serde(default)]
+    pub slow: SlowSource,
+    /// MB and files of a run, and whether that was all of the source.
+    pub mb: f64,
+    /// Files.
+    pub files: u64,
+    /// Whether a run read all of it.
+    pub whole: bool,
+    /// In each way.
+    pub rates: Vec<PathRate>,
+}
+
+/// Measures the data path to nowhere with each number of connections, block and level, in rounds; the rest is as `what` says. `tell`
+/// hears of each way when it is done.
+pub fn measure_path(
+    what: &DataPath,
+    each: &[(u32, usize, i32)],
+    rounds: u32,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(&PathRate),
+) -> Result<PathRates, DataPathError> {
+    if rounds == 0 {
+        return Err(DataPathError::Option { what: "there is at least one round" });
+    }
+    let mut found = PathRates {
+        source: what.source.clone(),
+        device: device_of(&what.source),
+        cache: what.cache,
+        processors: processors(),
+        slow: what.slow,
+        mb: 0.0,
+        files: 0,
+        whole: false,
+        rates: Vec::new(),
+    };
+    for &(connections, block_len, compression_level) in each {
+        let what = DataPath { connections, block_len, compression_level, target: Target::Null, ..what.clone() };
+        if what.cache == Cache::Warm && found.rates.is_empty() {
+            run_data_path(&what, stop)?;
+        }
+        let runs: Result<Vec<_>, _> = (0..rounds).map(|_| run_data_path(&what, stop)).collect();
+        let mut runs = runs?;
+        runs.sort_by(|one, other| one.mb_per_s().total_cmp(&other.mb_per_s()));
+        let Some(mb_per_s) = Spread::of_rounds(runs.iter().map(DataPathRun::mb_per_s).collect()) else { continue };
+        for run in &runs {
+            found.whole |= run.whole;
+            if run.mb > found.mb {
+                (found.mb, found.files) = (run.mb, run.files);
+            }
+        }
+        let middle = &runs[runs.len() / 2];
+        let (cpu_s_per_mb, ratio) = (middle.cpu_s / middle.mb, middle.mb / middle.stored_mb);
+        let rate = PathRate { connections, block_len, compression_level, mb_per_s, cpu_s_per_mb, ratio };
+        tell(&rate);
+        found.rates.push(rate);
+    }
+    Ok(found)
+}

@@ -1,0 +1,92 @@
+//! Runs of the data path.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+use capstan_tape::model::built_in;
+
+use super::*;
+use crate::data_set::{DataSet, DataSetWatch, Kind, Shape};
+
+fn tree(bytes: u64) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let set = DataSet::plan(&Shape::of_bytes(Kind::Typical, bytes, 3)).unwrap();
+    set.make(&folder.path().join("set"), &DataSetWatch::default()).unwrap();
+    folder
+}
+
+fn run(folder: &Path) -> DataPath {
+    DataPath { cache: Cache::Warm, seconds: 60.0, ..null_run(&folder.join("set")) }
+}
+
+#[test]
+fn all_of_a_tree_goes_through_and_nothing_stays() {
+    let folder = tree(20_000_000);
+    let stop = AtomicBool::new(false);
+    for (target, level) in [
+        (Target::Null, 0),
+        (Target::Virtual { folder: folder.path().join("out"), encryption: Some(Algorithm::Aes256Gcm), pace: None }, 1),
+    ] {
+        let what = DataPath { target, compression_level: level, copies: 2, ..run(folder.path()) };
+        let done = run_data_path(&what, &stop).unwrap();
+        assert!(done.whole && done.mb > 20.0 && done.mb < 20.3, "{done:?}");
+        let ratio = done.mb / done.stored_mb;
+        let wanted = if level == 0 { 1.0 } else { 2.0 };
+        assert!((ratio / wanted - 1.0).abs() < 0.1, "{ratio} of {wanted}");
+        assert!(done.cpu_s > 0.0);
+    }
+    assert_eq!(fs::read_dir(folder.path().join("out")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_slow_source_is_as_slow_as_it_is_told_and_more_connections_help_only_where_each_is_slow() {
+    let folder = tempfile::tempdir().unwrap();
+    let set = DataSet::plan(&Shape::of_bytes(Kind::Small, 12_000_000, 3)).unwrap();
+    set.make(&folder.path().join("set"), &DataSetWatch::default()).unwrap();
+    let rate = |connections, slow| {
+        let what = DataPath { connections, slow, ..run(folder.path()) };
+        run_data_path(&what, &AtomicBool::new(false)).unwrap().mb_per_s()
+    };
+    let together = SlowSource { mb_per_s: Some(20.0), connection_mb_per_s: None };
+    let each = SlowSource { mb_per_s: None, connection_mb_per_s: Some(10.0) };
+    for (connections, slow, wanted) in [(1, together, 20.0), (1, each, 10.0)] {
+        let found = rate(connections, slow);
+        assert!((found / wanted - 1.0).abs() < 0.15, "{connections} connections, {slow:?}: {found} MB/s");
+    }
+    assert!(rate(4, each) > 15.0, "four at 10 MB/s are faster than one");
+}
+
+#[test]
+fn a_run_ends_when_its_time_is_over() {
+    let folder = tree(20_000_000);
+    let slow = SlowSource { mb_per_s: Some(5.0), connection_mb_per_s: None };
+    let done = run_data_path(&DataPath { seconds: 0.5, slow, ..run(folder.path()) }, &AtomicBool::new(false)).unwrap();
+    assert!(!done.whole && done.mb < 10.0 && done.seconds < 5.0, "{done:?}");
+}
+
+#[test]
+fn a_paced_drive_is_the_bottleneck_and_says_how_often_it_went_back() {
+    let folder = tree(60_000_000);
+    let model = built_in("SDLT-220").unwrap();
+    let native = model.native_mb_per_s.value;
+    let target = Target::Virtual { folder: folder.path().join("out"), encryption: None, pace: Some(Box::new(model)) };
+    let what = DataPath { target, block_len: 128 << 10, pool_bytes: 4 << 20, ..run(folder.path()) };
+    let done = run_data_path(&what, &AtomicBool::new(false)).unwrap();
+    assert_eq!(done.bottleneck, Bottleneck::Drive);
+    assert!(done.mb_per_s() < native * 1.1 && done.mb_per_s() > native * 0.6, "{done:?} of {native}");
+    assert!(done.backhitches.is_some());
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_a_stop_leaves_nothing() {
+    let folder = tree(2_000_000);
+    let stop = AtomicBool::new(false);
+    let told = |what: &DataPath| run_data_path(what, &stop).unwrap_err().to_string();
+    assert!(told(&DataPath { connections: 0, ..run(folder.path()) }).contains("1 to 256 connections"));
+    assert!(told(&DataPath { block_len: 1, ..run(folder.path()) }).contains("4 to 2048 KiB"));
+    assert!(told(&run(&folder.path().join("gone"))).contains("holds nothing to read"));
+    let out = folder.path().join("out");
+    let target = Target::Virtual { folder: out.clone(), encryption: None, pace: None };
+    let slow = SlowSource { mb_per_s: Some(1.0), connection_mb_per_s: None };
+    let stopped = run_data_path(&DataPath { target, slow, ..run(folder.path()) }, &AtomicBool::new(true)).unwrap_err();
+    assert!(matches!(stopped, DataPathError::Stopped), "{stopped}");
+    assert_eq!(fs::read_dir(out).unwrap().count(), 0);
+}
