@@ -12,6 +12,8 @@ use tempfile::TempDir;
 fn capstan(args: &[&str]) -> Command {
     let mut command = Command::cargo_bin("capstan").unwrap();
     command.args(args).stdin(Stdio::null()).env_remove("CAPSTAN_KEY_FILE");
+    // What is measured is kept; nothing of it belongs into the state directory of whoever runs the tests.
+    command.env("CAPSTAN_STATE", concat!(env!("CARGO_TARGET_TMPDIR"), "/laboratory"));
     command
 }
 
@@ -215,7 +217,7 @@ fn a_grid_that_cannot_be_is_refused_before_a_line_is_printed() {
         (&["--drive", "LTO-2"], "there are T9840C"),
         (&["--drive", "LTO-8", "--grid", "table.csv"], "cannot be used with"),
         (&["--grid", "table.csv", "--ratios", "1"], "cannot be used with"),
-        (&["--drive", "LTO-8", "--calibrate"], "cannot be used with"),
+        (&["--drive", "LTO-8", "--calibrate"], "no measurements"),
         (&["--drive", "LTO-8", "--ratios", "0.5"], "not 0.5:1"),
         (&["--drive", "LTO-8", "--encrypted", "2"], "write 0, 1 or 0,1"),
         (&["--ratios", "1"], "--grid"),
@@ -226,4 +228,108 @@ fn a_grid_that_cannot_be_is_refused_before_a_line_is_printed() {
         assert!(said.contains(word), "{args:?}: {said}");
         assert_eq!(printed, "", "{args:?}");
     }
+}
+
+/// A small tree, a state directory of its own, and a folder for cartridges.
+struct Site {
+    dir: TempDir,
+}
+
+impl Site {
+    fn new() -> Self {
+        let site = Self { dir: TempDir::new().unwrap() };
+        let tree = site.path("tree");
+        run(&["lab", "create-data", "--sizes", "4K-256K", "--bytes", "30M", &tree, "--quiet"], 0);
+        site
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn run(&self, args: &[&str], code: i32) -> (String, String) {
+        let mut command = capstan(args);
+        command.env("CAPSTAN_STATE", self.dir.path().join("state"));
+        ended(&command.output().unwrap(), args, code)
+    }
+
+    fn json(&self, args: &[&str]) -> serde_json::Value {
+        serde_json::from_str(&self.run(&[args, &["--json"]].concat(), 0).0).unwrap()
+    }
+}
+
+#[test]
+fn parts_are_measured_kept_and_advised_on() {
+    let site = Site::new();
+    let (tree, out) = (site.path("tree"), site.path("out"));
+    // Nothing is known yet, and it is said what to do.
+    let (_, told) = site.run(&["lab", "advise", &tree], 2);
+    assert!(told.contains("was not measured yet: capstan lab null") && told.contains("--measure"), "{told}");
+
+    let short = ["--rounds", "2", "--seconds", "0.5"];
+    let read = site.json(&[&["lab", "read", &tree, "--readers", "1,2", "--cache", "warm,direct"], &short[..]].concat());
+    assert_eq!(read.as_array().unwrap().len(), 2);
+    assert!(read[0]["rates"][1]["mb_per_s"]["median"].as_f64().unwrap() > 0.0, "{read}");
+    let null = site.json(&[&["lab", "null", &tree, "-j", "1,2", "--cache", "warm"], &short[..]].concat());
+    assert_eq!((null["rates"].as_array().unwrap().len(), &null["whole"]), (4, &serde_json::json!(true)));
+    let drive = ["lab", "drive", "--folder", &out, "--amount", "20M", "--rounds", "2", "--data", "zeros,random"];
+    assert_eq!(site.json(&drive)["rates"].as_array().unwrap().len(), 8);
+    let staging = ["lab", "staging", "--folder", &out, "--depot", "20M", "--rounds", "1", "--writers", "1,2"];
+    assert_eq!(site.json(&staging)["write"].as_array().unwrap().len(), 2);
+
+    let advice = site.json(&["lab", "advise", &tree, "--folder", &out, "--try", "--try-seconds", "0.5"]);
+    let names = ["source", "processor", "disk", "drive"].map(serde_json::Value::from);
+    assert!(names.contains(&advice["now"]["forecast"]["bottleneck"]), "{advice}");
+    assert_eq!(advice["drives"].as_array().unwrap().len(), 19);
+    assert!(advice["trials"][0]["trial"]["measured_mb_per_s"]["median"].as_f64().unwrap() > 0.0, "{advice}");
+    let (text, _) = site.run(&["lab", "advise", &tree, "--drive", "SDLT-220", "--window", "1h", "--data", "1T"], 0);
+    for line in
+        ["bottleneck: drive", "window     1 h 00 min: not kept", "staging    staged", "drive      ", "certainty  "]
+    {
+        assert!(text.contains(line), "{line:?} is missing:\n{text}");
+    }
+    assert_eq!(std::fs::read_dir(&out).unwrap().count(), 0, "what was written is removed");
+
+    let (page, csv) = (site.path("report.html"), site.path("report.csv"));
+    site.run(&["lab", "report", "--output", &page, "--csv", &csv], 0);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("the bottleneck") && page.contains("Published: LTO4") && page.ends_with("</html>"));
+    let csv = std::fs::read_to_string(csv).unwrap();
+    assert!(csv.starts_with("kind,what,predicted_mb_per_s") && csv.contains("\ntrial,"), "{csv}");
+}
+
+#[test]
+fn a_part_that_cannot_be_measured_is_said_before_work() {
+    let site = Site::new();
+    let (tree, out, gone) = (site.path("tree"), site.path("out"), site.path("gone"));
+    for (args, code, told) in [
+        (&["lab", "null", &tree, "--cache", "direct"][..], 2, "--cache warm or cold"),
+        (&["lab", "null", &tree, "--compression", "44"], 2, "levels from -7 to 19"),
+        (&["lab", "null", &tree, "-j", "0"], 2, "1 to 256 connections"),
+        (&["lab", "null", &gone], 1, "holds nothing to read"),
+        (&["lab", "read", &gone], 1, "cannot read"),
+        (&["lab", "read", &tree, "--block", "1000"], 2, "multiples of 4 KiB"),
+        (&["lab", "drive", "--folder", &out, "--pace", "LTO-99"], 2, "no model of a drive is named LTO-99"),
+        (&["lab", "staging", "--folder", &out, "--depot", "900T"], 1, "take smaller depots"),
+        (&["lab", "advise", &tree, "--network", "10.1.2.3"], 2, "was not measured yet"),
+    ] {
+        let (_, stderr) = site.run(args, code);
+        assert!(stderr.contains(told), "{args:?} said:\n{stderr}");
+    }
+    // A cartridge with somebody's data on it.
+    let mut init = capstan(&["init", "--volume-size", "64M"]);
+    init.env("CAPSTAN_STATE", site.dir.path().join("state")).env("CAPSTAN_PASSPHRASE", "three plain words");
+    assert!(init.output().unwrap().status.success());
+    let mut backup = capstan(&["backup", &tree, "--quiet"]);
+    backup.env("CAPSTAN_STATE", site.dir.path().join("state")).env("CAPSTAN_PASSPHRASE", "three plain words");
+    assert!(backup.output().unwrap().status.success());
+    let slots = site.dir.path().join("state/library/slots");
+    let library = if slots.exists() { slots } else { site.dir.path().join("state/library") };
+    let tape = std::fs::read_dir(library).unwrap().map(|entry| entry.unwrap().path());
+    let tape = tape.into_iter().find(|path| path.extension().is_some_and(|end| end == "tape")).unwrap();
+    let (_, stderr) = site.run(&["lab", "drive", "--cartridge", tape.to_str().unwrap()], 2);
+    assert!(stderr.contains("only a blank cartridge is written"), "{stderr}");
+    let mut verify = capstan(&["verify", &tree]);
+    verify.env("CAPSTAN_STATE", site.dir.path().join("state")).env("CAPSTAN_PASSPHRASE", "three plain words");
+    assert!(verify.output().unwrap().status.success(), "what was on it is there");
 }

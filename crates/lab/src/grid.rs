@@ -59,7 +59,7 @@ pub enum GridError {
         source: ModelError,
     },
     /// There is nothing to calibrate by.
-    #[error("the table has no measurements (column mb_per_s) to calibrate by")]
+    #[error("the table has no measurements (column mb_per_s) to calibrate by; --measure DIR makes them")]
     Unmeasured,
 }
 
