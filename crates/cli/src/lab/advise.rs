@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
 use capstan_director::Config;
+use capstan_format::BLOCK_HEADER_LEN;
 use capstan_lab::{
     Advice, AdviseError, Change, Data, DataPath, Direction, Exercise, ExerciseMedium, Forecast, Lever, Measured,
     Measurements, Reading, Route, Setting, SiteFigures, Spread, Staging, TapeDrive, Trial, TrialError, Tried,
@@ -133,18 +134,30 @@ impl Site {
         Ok(Self { state, config, folder })
     }
 
-    pub(super) fn setting(&self, args: &Ask) -> Result<Setting, Failure> {
+    pub(super) fn setting(&self, cli: &Cli, args: &Ask) -> Result<Setting, Failure> {
         let data = &self.config.data;
         let named = args.drive.as_deref().unwrap_or(&self.config.library.pace);
         let drive = match named {
             "" | "virtual" => TapeDrive::Virtual,
             name => TapeDrive::Model(Box::new(model(name)?)),
         };
+        let mut block_kib = data.block_kib;
+        if let TapeDrive::Model(model) = &drive {
+            let longest = (model.block_len_max.value as usize - BLOCK_HEADER_LEN) as u32 >> 10;
+            if block_kib > longest {
+                let told = format!(
+                    "{} writes no longer blocks: data.block_kib = {longest} is taken instead of {block_kib}",
+                    model.name
+                );
+                Display::new(cli).warn(&told);
+                block_kib = longest;
+            }
+        }
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         let connections = args.connections.unwrap_or(cores.min(8));
         Ok(Setting {
             connections,
-            block_len: (data.block_kib as usize) << 10,
+            block_len: (block_kib as usize) << 10,
             pool_bytes: data.buffer_mib << 20,
             checkpoint_bytes: data.checkpoint_mib << 20,
             compression_level: data.compression_level,
@@ -165,7 +178,7 @@ fn memory_bytes() -> u64 {
 
 pub(crate) fn advise(cli: &Cli, args: &Advise) -> Result<ExitCode, Failure> {
     let site = Site::open(cli, args.folder.as_deref())?;
-    let current = site.setting(&args.ask)?;
+    let current = site.setting(cli, &args.ask)?;
     let source = std::path::absolute(&args.source).unwrap_or_else(|_| args.source.clone());
     let mut all = Measurements::read(&site.state).map_err(|error| wrong_file(&error))?;
     if args.measure {

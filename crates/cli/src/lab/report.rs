@@ -42,7 +42,7 @@ struct Row {
 pub(super) fn report(cli: &Cli, args: &Report) -> Result<ExitCode, Failure> {
     let site = Site::open(cli, None)?;
     let all = Measurements::read(&site.state).map_err(|error| wrong_file(&error))?;
-    let current = site.setting(&args.ask)?;
+    let current = site.setting(cli, &args.ask)?;
     let mut sources: Vec<PathBuf> =
         args.sources.iter().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())).collect();
     if sources.is_empty() {
