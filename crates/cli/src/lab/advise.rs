@@ -468,11 +468,12 @@ fn show(
         writeln!(
             out,
             "staging    {}: the source is read in {reading}, all is on tape in {tape} (as advised: {direct}), the disk holds {} at most, \
-             the drive is taken for {}, {:.0} backhitches an hour",
+             the drive is taken for {}, {:.0} backhitches in all (direct: {:.0})",
             Lever::Route.value(setting),
             units::bytes((forecast.staging_mb * 1e6) as u64),
             units::duration(forecast.drive_busy_s),
-            forecast.backhitches_per_hour.unwrap_or_default()
+            forecast.backhitches(),
+            advice.current.1.backhitches()
         )?;
     }
     if let Some(apart) = &advice.apart {

@@ -14,7 +14,7 @@ const POOLS_MIB: [u64; 6] = [32, 128, 256, 512, 1024, 2048];
 /// Checkpoints that are tried, MiB. Longer ones cost more when a run is taken up again.
 const CHECKPOINTS_MIB: [u64; 3] = [1024, 4096, 16_384];
 /// Depots that are tried, MB.
-const DEPOTS_MB: [f64; 4] = [1e3, 1e4, 5e4, 2e5];
+const DEPOTS_MB: [f64; 4] = [5e4, 2e5, 1e4, 1e3];
 
 /// Something that can be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -238,7 +238,12 @@ pub fn advise(
     let mut staged: Option<(Setting, Forecast)> = None;
     for other in Lever::Route.settings(figures, &direct, memory_bytes) {
         let forecast = figures.forecast(&other)?;
-        if staged.as_ref().is_none_or(|(_, best)| forecast.on_tape_s < best.on_tape_s) {
+        // Of depots with which all is on tape as soon, those for which the tape stops least.
+        let sooner = |best: &Forecast| {
+            let share = forecast.on_tape_s / best.on_tape_s.max(1e-9);
+            share < 1.0 - WORTHWHILE || (share < 1.0 + WORTHWHILE && forecast.backhitches() < best.backhitches())
+        };
+        if staged.as_ref().is_none_or(|(_, best)| sooner(best)) {
             staged = Some((other, forecast));
         }
     }
@@ -278,7 +283,10 @@ fn best_change(
             let than = best.as_ref().map_or(before, |best| &best.after);
             if better(&after, than) && better(&after, before) {
                 let (from, to) = (lever.value(setting), lever.value(&other));
-                let (before, relieves) = (before.clone(), before.bottleneck);
+                let faster = after.mb_per_s.median > before.mb_per_s.median * (1.0 + WORTHWHILE);
+                // What is no faster frees the drive.
+                let relieves = if faster { before.bottleneck } else { Part::Drive };
+                let before = before.clone();
                 best = Some(Change { lever, setting: other, from, to, relieves, before, after });
             }
         }

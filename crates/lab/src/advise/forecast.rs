@@ -98,7 +98,7 @@ pub struct Forecast {
     pub bottleneck: Part,
     /// What each part would give by itself, MB/s of the source.
     pub parts: Vec<(Part, f64)>,
-    /// Times an hour that the tape goes back; none if nobody's time is taken.
+    /// Times that the tape goes back in each hour in which the drive is taken; none if nobody's time is taken.
     pub backhitches_per_hour: Option<f64>,
     /// The share of the time in which a drive is busy with this backup that its tape moves.
     pub streaming_share: Option<f64>,
@@ -112,6 +112,13 @@ pub struct Forecast {
     pub staging_mb: f64,
     /// MB that one copy takes.
     pub stored_mb: f64,
+}
+
+impl Forecast {
+    /// Times that the tape goes back in all.
+    pub fn backhitches(&self) -> f64 {
+        self.backhitches_per_hour.unwrap_or_default() * self.drive_busy_s / 3600.0
+    }
 }
 
 /// A forecast with one of the three figures of each part.
