@@ -74,7 +74,7 @@ pub struct Tried {
 #[derive(Debug, thiserror::Error)]
 pub enum MeasurementsError {
     /// The file cannot be read or written.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}. What is measured is kept in the state directory; --state names another", path.display())]
     File {
         /// What was to be done.
         action: &'static str,

@@ -118,6 +118,12 @@ pub enum ExerciseError {
         /// Blocks and filemarks on it.
         blocks: u64,
     },
+    /// There is no such cartridge.
+    #[error("there is no cartridge {}: name one that is there, or a --folder for a new one", path.display())]
+    NoCartridge {
+        /// The cartridge.
+        path: PathBuf,
+    },
     /// A number that cannot be.
     #[error("{what}")]
     Option {
@@ -145,6 +151,9 @@ pub(crate) fn exercise(folder: &Path, what: &Exercise, stop: &AtomicBool) -> Res
 
 /// Writes from memory to a cartridge that is there and blank, and blank again afterwards.
 pub(crate) fn exercise_cartridge(path: &Path, what: &Exercise, stop: &AtomicBool) -> Result<Exercised, ExerciseError> {
+    if !path.is_file() {
+        return Err(ExerciseError::NoCartridge { path: path.to_owned() });
+    }
     let (mut drive, meter) = open_drive(path.to_owned(), what)?;
     drive.space_to_end_of_data()?;
     let blocks = drive.position()?.lbn;

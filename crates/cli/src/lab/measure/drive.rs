@@ -105,7 +105,9 @@ pub(crate) fn drive(cli: &Cli, args: &Drive) -> Result<ExitCode, Failure> {
         })
     });
     let found = found.map_err(|error| match error {
-        ExerciseError::Option { .. } | ExerciseError::HoldsData { .. } => Failure::Usage(error.to_string()),
+        ExerciseError::Option { .. } | ExerciseError::HoldsData { .. } | ExerciseError::NoCartridge { .. } => {
+            Failure::Usage(error.to_string())
+        }
         ExerciseError::Stopped => Failure::Stopped(error.to_string()),
         other => Failure::Other(other.to_string()),
     })?;
