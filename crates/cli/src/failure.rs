@@ -32,6 +32,21 @@ pub(crate) fn ended_in_part(without_key: &[(Volser, DirectorError)]) -> ExitCode
 }
 
 impl Failure {
+    /// Something else, with its causes.
+    pub(crate) fn because(error: &dyn std::error::Error) -> Self {
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            let more = error.to_string();
+            if !text.contains(&more) {
+                text.push_str("\n  because: ");
+                text.push_str(&more);
+            }
+            cause = error.source();
+        }
+        Self::Other(text)
+    }
+
     #[expect(clippy::needless_pass_by_value, reason = "map_err gives its error away")]
     pub(crate) fn output(error: std::io::Error) -> Self {
         Self::Other(format!("cannot write the output: {error}"))

@@ -306,12 +306,19 @@ fn a_part_that_cannot_be_measured_is_said_before_work() {
         (&["lab", "null", &tree, "--cache", "direct"][..], 2, "--cache warm or cold"),
         (&["lab", "null", &tree, "--compression", "44"], 2, "levels from -7 to 19"),
         (&["lab", "null", &tree, "-j", "0"], 2, "1 to 256 connections"),
-        (&["lab", "null", &gone], 1, "holds nothing to read"),
+        (&["lab", "null", &gone], 1, "cannot read"),
+        (&["lab", "null", &tree, "--seconds", "1e30"], 2, "0.05 s to a day"),
+        (&["lab", "null", &tree, "--slow-source", "1e-30"], 2, "0.001 to 1000000 MB/s"),
+        (&["lab", "drive", "--folder", &out, "--amount", "900T"], 1, "take a smaller amount"),
+        (&["lab", "drive", "--folder", &out, "--sync", "0"], 2, "behind more than nothing"),
+        (&["lab", "drive", "--folder", &out, "--pace", "T9840D"], 2, "leave that length out"),
+        (&["lab", "advise", &tree, "--window", "0s"], 2, "a second long or longer"),
+        (&["lab", "advise", &tree, "--data", "0"], 2, "a megabyte to back up, or more"),
         (&["lab", "read", &gone], 1, "cannot read"),
         (&["lab", "read", &tree, "--block", "1000"], 2, "multiples of 4 KiB"),
         (&["lab", "drive", "--folder", &out, "--pace", "LTO-99"], 2, "no model of a drive is named LTO-99"),
         (&["lab", "staging", "--folder", &out, "--depot", "900T"], 1, "take smaller depots"),
-        (&["lab", "advise", &tree, "--network", "10.1.2.3"], 2, "was not measured yet"),
+        (&["lab", "advise", &tree, "--drive", "LTO-99"], 2, "no model of a drive is named LTO-99"),
     ] {
         let (_, stderr) = site.run(args, code);
         assert!(stderr.contains(told), "{args:?} said:\n{stderr}");
@@ -332,4 +339,23 @@ fn a_part_that_cannot_be_measured_is_said_before_work() {
     let mut verify = capstan(&["verify", &tree]);
     verify.env("CAPSTAN_STATE", site.dir.path().join("state")).env("CAPSTAN_PASSPHRASE", "three plain words");
     assert!(verify.output().unwrap().status.success(), "what was on it is there");
+}
+
+#[test]
+fn a_name_that_is_no_text_is_kept_with_everything_else() {
+    use std::os::unix::ffi::OsStrExt;
+    let site = Site::new();
+    let odd = site.dir.path().join(std::ffi::OsStr::from_bytes(b"x\xffy"));
+    std::fs::create_dir(&odd).unwrap();
+    std::fs::write(odd.join("file"), vec![7; 100_000]).unwrap();
+    let measure = |path: &std::ffi::OsStr| {
+        let mut command = capstan(&["lab", "null", "-j", "1", "--rounds", "1", "--seconds", "0.2", "--json"]);
+        command.env("CAPSTAN_STATE", site.dir.path().join("state")).arg(path);
+        let (printed, _) = ended(&command.output().unwrap(), &["lab", "null"], 0);
+        serde_json::from_str::<serde_json::Value>(&printed).unwrap()["source"].as_str().unwrap().to_owned()
+    };
+    measure(Path::new(&site.path("tree")).as_os_str());
+    assert!(measure(odd.as_os_str()).ends_with("x%ffy"));
+    let kept = std::fs::read_to_string(site.dir.path().join("state/laboratory.json")).unwrap();
+    assert!(kept.contains("x%ffy") && kept.contains("/tree\""), "{kept}");
 }

@@ -53,6 +53,11 @@ impl Spread {
     }
 }
 
+/// Seconds that a round may last.
+pub(crate) const SECONDS: std::ops::RangeInclusive<f64> = 0.05..=86_400.0;
+/// MB/s that something slow may be made to give.
+pub(crate) const SLOW_MB_PER_S: std::ops::RangeInclusive<f64> = 0.001..=1e6;
+
 /// Seconds that this process has had of the processors.
 pub(crate) fn processor_s() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);

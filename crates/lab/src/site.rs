@@ -1,5 +1,7 @@
 //! What was measured of a site: one readable file in the state directory, that each measurement adds to.
 
+pub(crate) mod path_text;
+
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -59,6 +61,7 @@ pub struct Measurements {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tried {
     /// The source.
+    #[serde(with = "path_text")]
     pub source: PathBuf,
     /// How.
     pub setting: String,
@@ -133,11 +136,33 @@ impl Measurements {
         }
     }
 
+    /// Adds to what is kept, one process at a time.
+    pub fn add(state: &Path, add: impl FnOnce(&mut Self)) -> Result<PathBuf, MeasurementsError> {
+        let path = state.join("laboratory.lock");
+        let lock = || {
+            fs::create_dir_all(state)?;
+            let file = fs::File::options().create(true).truncate(false).write(true).open(&path)?;
+            rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+            Ok(file)
+        };
+        let locked = lock().map_err(|source| MeasurementsError::File { action: "lock", path: path.clone(), source })?;
+        let mut all = Self::read(state)?;
+        add(&mut all);
+        let written = all.write(state);
+        drop(locked);
+        written
+    }
+
     /// Keeps them, whole or not at all.
-    pub fn write(&self, state: &Path) -> Result<PathBuf, MeasurementsError> {
+    fn write(&self, state: &Path) -> Result<PathBuf, MeasurementsError> {
         let path = state.join(FILE);
-        let staged = state.join(format!("{FILE}.new"));
-        let text = serde_json::to_string_pretty(self).unwrap_or_default();
+        let staged = state.join(format!("{FILE}.{}", std::process::id()));
+        let told = |source: serde_json::Error| MeasurementsError::File {
+            action: "write",
+            path: path.clone(),
+            source: source.into(),
+        };
+        let text = serde_json::to_string_pretty(self).map_err(told)?;
         let write = || {
             fs::create_dir_all(state)?;
             let mut file = fs::File::create(&staged)?;
@@ -158,13 +183,16 @@ impl Measurements {
 
     /// Adds what the data path gave.
     pub fn add_path(&mut self, new: Measured<PathRates>) {
-        replace(&mut self.paths, new, |old, new| old.source == new.source && old.cache == new.cache);
+        replace(&mut self.paths, new, |old, new| {
+            old.source == new.source && old.cache == new.cache && old.slow == new.slow
+        });
     }
 
     /// Adds what a drive took.
     pub fn add_drive(&mut self, new: Measured<DriveRates>) {
         replace(&mut self.drives, new, |old, new| {
-            old.place == new.place && old.model == new.model && old.encryption == new.encryption
+            let same = old.place == new.place && old.model == new.model && old.encryption == new.encryption;
+            same && old.sync_mb == new.sync_mb
         });
     }
 
@@ -195,6 +223,7 @@ mod tests {
         StagingRates {
             folder: folder.into(),
             device: 0,
+            free_mb: 0,
             block_len: 1,
             write: Vec::new(),
             read: rate,

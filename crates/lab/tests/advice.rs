@@ -63,11 +63,12 @@ impl Bench {
         let medium = ExerciseMedium::New { folder: self.out() };
         let drive =
             measure_drive(&medium, &[(Data::Random, block_len)], 3, &exercise, &self.stop, &mut |_| {}).unwrap();
-        let mut all = Measurements::default();
-        all.add_path(Measured { at_ns: 1, found: path });
-        all.add_drive(Measured { at_ns: 1, found: drive });
         let state = self.folder.path().join("state");
-        all.write(&state).unwrap();
+        let add = |all: &mut Measurements| {
+            all.add_path(Measured { at_ns: 1, found: path });
+            all.add_drive(Measured { at_ns: 1, found: drive });
+        };
+        Measurements::add(&state, add).unwrap();
         SiteFigures::of(&Measurements::read(&state).unwrap(), &source).unwrap()
     }
 

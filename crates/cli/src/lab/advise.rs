@@ -9,13 +9,14 @@ use capstan_director::Config;
 use capstan_format::BLOCK_HEADER_LEN;
 use capstan_lab::{
     Advice, AdviseError, Change, Data, DataPath, Direction, Exercise, ExerciseMedium, Forecast, Lever, Measured,
-    Measurements, Reading, Route, Setting, SiteFigures, Spread, Staging, TapeDrive, Trial, TrialError, Tried,
-    advise as look_for_advice, measure_drive, measure_path, measure_source, measure_staging, null_run, try_setting,
+    Measurements, Reading, Route, Setting, SiteFigures, SlowSource, Spread, Staging, TapeDrive, Trial, TrialError,
+    Tried, advise as look_for_advice, measure_drive, measure_path, measure_source, measure_staging, null_run,
+    try_setting,
 };
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::measure::{failed, measuring, spread, wrong_file};
+use super::measure::{can_keep, drive_failed, failed, measuring, read_failed, spread, staging_failed, wrong_file};
 use super::model;
 use crate::args::Cli;
 use crate::failure::Failure;
@@ -32,16 +33,16 @@ pub(super) struct Ask {
     #[arg(long, value_name = "DRIVE")]
     drive: Option<String>,
     /// Streams that read now [default: one a core, at most 8]
-    #[arg(long, short = 'j')]
+    #[arg(long, short = 'j', value_parser = clap::value_parser!(u32).range(1..=256))]
     connections: Option<u32>,
     /// Copies that are written at once
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4))]
     copies: u32,
     /// The time that a backup may take: 8h, 30m
-    #[arg(long, value_name = "TIME", value_parser = units::parse_age)]
+    #[arg(long, value_name = "TIME", value_parser = parse_window)]
     window: Option<i64>,
     /// How much there is to back up, if the source is only a part of it: 40T
-    #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_data)]
     data: Option<u64>,
     /// What the network between the source and the drive gives: MB/s, or the address of a host that `capstan lab network` measured
     #[arg(long, value_name = "MB/S|ADDRESS")]
@@ -69,6 +70,16 @@ pub(crate) struct Advise {
     /// List every setting that differs in one thing
     #[arg(long)]
     all: bool,
+}
+
+fn parse_window(text: &str) -> Result<i64, String> {
+    let ns = units::parse_age(text)?;
+    if ns >= 1_000_000_000 { Ok(ns) } else { Err("a window is a second long or longer".to_owned()) }
+}
+
+fn parse_data(text: &str) -> Result<u64, String> {
+    let bytes = units::parse_bytes(text)?;
+    if bytes >= 1_000_000 { Ok(bytes) } else { Err("there is a megabyte to back up, or more".to_owned()) }
 }
 
 impl Ask {
@@ -112,7 +123,9 @@ fn network(all: &Measurements, named: &str) -> Result<Spread, Failure> {
     let sending = rates.filter(|rate| rate.direction == Direction::Send).map(|rate| rate.mb_per_s);
     let best = sending.max_by(f64::total_cmp);
     let unknown = || {
-        Failure::Usage(format!("the network to {named} was not measured yet: capstan lab network --to {named}:PORT"))
+        Failure::Usage(format!(
+            "{named} is neither a rate, which is a number of MB/s, nor a host to which the network was measured: capstan lab network --to {named}:PORT"
+        ))
     };
     best.map(Spread::exactly).ok_or_else(unknown)
 }
@@ -143,7 +156,7 @@ impl Site {
         };
         let mut block_kib = data.block_kib;
         if let TapeDrive::Model(model) = &drive {
-            let longest = (model.block_len_max.value as usize - BLOCK_HEADER_LEN) as u32 >> 10;
+            let longest = (model.block_len_max.value as usize).saturating_sub(BLOCK_HEADER_LEN) as u32 >> 10;
             if block_kib > longest {
                 let told = format!(
                     "{} writes no longer blocks: data.block_kib = {longest} is taken instead of {block_kib}",
@@ -178,6 +191,9 @@ fn memory_bytes() -> u64 {
 
 pub(crate) fn advise(cli: &Cli, args: &Advise) -> Result<ExitCode, Failure> {
     let site = Site::open(cli, args.folder.as_deref())?;
+    if args.measure || args.tries {
+        can_keep(cli)?;
+    }
     let current = site.setting(cli, &args.ask)?;
     let source = std::path::absolute(&args.source).unwrap_or_else(|_| args.source.clone());
     let mut all = Measurements::read(&site.state).map_err(|error| wrong_file(&error))?;
@@ -215,6 +231,8 @@ fn tried(
     advice: &Advice,
 ) -> Result<Vec<(&'static str, Trial)>, Failure> {
     const ROUNDS: u32 = 3;
+    // A trial goes through no network.
+    let figures = &SiteFigures { network: None, ..figures.clone() };
     let mut each = vec![("now", &advice.current.0)];
     if advice.advised.0 != advice.current.0 && advice.advised.0.route == Route::Direct {
         each.push(("advised", &advice.advised.0));
@@ -242,7 +260,9 @@ fn keep_trials(
     if trials.is_empty() {
         return Ok(());
     }
-    for ((setting, forecast), (_, trial)) in [&advice.current, &advice.advised].into_iter().zip(trials) {
+    let figures = SiteFigures { network: None, ..figures.clone() };
+    for ((setting, _), (_, trial)) in [&advice.current, &advice.advised].into_iter().zip(trials) {
+        let forecast = figures.forecast(setting).map_err(told)?;
         // A run to a drive that has a model is predicted by its simulation, not by joining rates.
         let joined = setting.drive == TapeDrive::Virtual;
         let found = Tried {
@@ -252,9 +272,18 @@ fn keep_trials(
             predicted_mb_per_s: trial.predicted_mb_per_s,
             mb_per_s: trial.measured_mb_per_s.median,
         };
-        all.add_trial(Measured { at_ns: now_ns(), found });
+        keep_in(site, all, |all| all.add_trial(Measured { at_ns: now_ns(), found }))?;
     }
-    all.write(&site.state).map(|_| ()).map_err(|error| wrong_file(&error))
+    Ok(())
+}
+
+/// Adds to what is kept, and takes what others have added meanwhile.
+fn keep_in(site: &Site, all: &mut Measurements, add: impl FnOnce(&mut Measurements)) -> Result<(), Failure> {
+    let kept = Measurements::add(&site.state, |kept| {
+        add(kept);
+        all.clone_from(kept);
+    });
+    kept.map(|_| ()).map_err(|error| wrong_file(&error))
 }
 
 fn measure_missing(
@@ -266,7 +295,6 @@ fn measure_missing(
 ) -> Result<(), Failure> {
     const ROUNDS: u32 = 3;
     const SECONDS: f64 = 2.0;
-    let other = |error: &dyn std::fmt::Display| Failure::Other(error.to_string());
     let display = Display::new(cli);
     let connections = [1, 2, 4, 8, 16];
     if all.paths.iter().all(|measured| measured.found.source != source) {
@@ -281,8 +309,8 @@ fn measure_missing(
             .collect();
         let about_s = SECONDS * f64::from(ROUNDS) * each.len() as f64;
         let found = measuring(cli, about_s, |stop, _| measure_path(&what, &each, ROUNDS, stop, &mut |_| {}));
-        all.add_path(Measured { at_ns: now_ns(), found: found.map_err(|error| failed(&error))? });
-        all.write(&site.state).map_err(|error| wrong_file(&error))?;
+        let found = Measured { at_ns: now_ns(), found: found.map_err(|error| failed(&error))? };
+        keep_in(site, all, |all| all.add_path(found))?;
     }
     if all.sources.iter().all(|measured| measured.found.source != source) {
         display.say("measuring bare readers (capstan lab read)");
@@ -295,10 +323,10 @@ fn measure_missing(
         };
         let about_s = SECONDS * f64::from(ROUNDS) * connections.len() as f64;
         let found = measuring(cli, about_s, |stop, _| measure_source(source, &reading, stop, &mut |_| {}));
-        all.add_source(Measured { at_ns: now_ns(), found: found.map_err(|error| other(&error))? });
-        all.write(&site.state).map_err(|error| wrong_file(&error))?;
+        let found = Measured { at_ns: now_ns(), found: found.map_err(|error| read_failed(&error))? };
+        keep_in(site, all, |all| all.add_source(found))?;
     }
-    if all.drives.iter().all(|measured| measured.found.model.is_some()) {
+    if all.drives.iter().all(|measured| measured.found.model.is_some() || measured.found.sync_mb.is_some()) {
         display.say("measuring the virtual drive (capstan lab drive)");
         let medium = ExerciseMedium::New { folder: site.folder.clone() };
         let blocks = [64 << 10, 256 << 10, 512 << 10, 2000 << 10].map(|block_len| (Data::Random, block_len));
@@ -312,15 +340,15 @@ fn measure_missing(
             pace: None,
         };
         let found = measuring(cli, 20.0, |stop, _| measure_drive(&medium, &blocks, ROUNDS, &what, stop, &mut |_| {}));
-        all.add_drive(Measured { at_ns: now_ns(), found: found.map_err(|error| other(&error))? });
-        all.write(&site.state).map_err(|error| wrong_file(&error))?;
+        let found = Measured { at_ns: now_ns(), found: found.map_err(|error| drive_failed(&error))? };
+        keep_in(site, all, |all| all.add_drive(found))?;
     }
     if all.staging.is_empty() {
         display.say("measuring the disk as a file library (capstan lab staging)");
         let what = Staging { writers: vec![1, 2, 4], block_len: 512 << 10, mb: 400.0, rounds: ROUNDS };
         let found = measuring(cli, 40.0, |stop, _| measure_staging(&site.folder, &what, stop, &mut |_| {}));
-        all.add_staging(Measured { at_ns: now_ns(), found: found.map_err(|error| other(&error))? });
-        all.write(&site.state).map_err(|error| wrong_file(&error))?;
+        let found = Measured { at_ns: now_ns(), found: found.map_err(|error| staging_failed(&error))? };
+        keep_in(site, all, |all| all.add_staging(found))?;
     }
     Ok(())
 }
@@ -371,7 +399,7 @@ fn as_json(figures: &SiteFigures, advice: &Advice, trials: &[(&str, Trial)], win
     let trials: Vec<_> =
         trials.iter().map(|(name, trial)| json!({"what": name, "trial": trial, "error": trial.error()})).collect();
     json!({
-        "source": figures.path.source,
+        "source": figures.path.source.display().to_string(),
         "source_mb": figures.source_mb,
         "window_s": window_s,
         "now": both(&advice.current),
@@ -429,7 +457,9 @@ fn show(
     let mut out = stdout().lock();
     let size = units::bytes((figures.source_mb * 1e6) as u64);
     let size = if figures.tree_mb.is_none() && args.ask.data.is_none() { format!("{size} and more") } else { size };
-    writeln!(out, "source     {}, {size}, {}", figures.path.source.display(), figures.path.cache.name())?;
+    let slow = figures.slow();
+    let slowed = if slow == SlowSource::default() { "" } else { ", made slow when it was measured" };
+    writeln!(out, "source     {}, {size}, {}{slowed}", figures.path.source.display(), figures.path.cache.name())?;
     writeln!(out, "now        {}", described(&advice.current.0))?;
     writeln!(out, "           {}", forecast_line(&advice.current.1))?;
     if advice.changes.is_empty() {
@@ -448,14 +478,20 @@ fn show(
     match advice.tried_error {
         Some(error) => {
             let error = error * 100.0;
-            writeln!(out, "certainty  to {sure:.0} %: what was tried here was off by {error:.0} % in the mean")?;
+            writeln!(out, "certainty  \u{b1} {sure:.0} %: what was tried here was off by {error:.0} % in the mean")?;
         }
         None => writeln!(
             out,
-            "certainty  to {sure:.0} % as far as the measurements go; nothing was tried here yet (--try)"
+            "certainty  \u{b1} {sure:.0} % as far as the measurements go; nothing was tried here yet (--try)"
         )?,
     }
-    if let Some(window_s) = window_s {
+    if let Some(window_s) = window_s
+        && figures.tree_mb.is_none()
+        && args.ask.data.is_none()
+    {
+        let window = units::duration(window_s);
+        writeln!(out, "window     {window}: how much there is was not found out; say --data, or run capstan lab read")?;
+    } else if let Some(window_s) = window_s {
         window(&mut out, advice, figures, window_s)?;
     }
     if let Some(twin) = &advice.twin {
@@ -540,8 +576,15 @@ fn configurations(out: &mut dyn Write, advice: &Advice) -> std::io::Result<()> {
 }
 
 fn drives(out: &mut dyn Write, advice: &Advice) -> std::io::Result<()> {
-    let mut table =
-        Table::new(&["drive", ">MB/s", "bottleneck", ">backhitches/h", ">tape moves %", "estimates in its model"]);
+    let mut table = Table::new(&[
+        "drive",
+        ">MB/s",
+        "bottleneck",
+        ">backhitches/h",
+        ">tape moves %",
+        ">cartridges",
+        "estimates in its model",
+    ]);
     for fit in &advice.drives {
         table.row(vec![
             fit.drive.clone(),
@@ -549,6 +592,7 @@ fn drives(out: &mut dyn Write, advice: &Advice) -> std::io::Result<()> {
             fit.forecast.bottleneck.name().to_owned(),
             format!("{:.0}", fit.forecast.backhitches_per_hour.unwrap_or_default()),
             format!("{:.0}", fit.forecast.streaming_share.unwrap_or_default() * 100.0),
+            fit.volumes.to_string(),
             format!("{} of {}", fit.estimates.0, fit.estimates.1),
         ]);
     }

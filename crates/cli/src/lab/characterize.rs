@@ -131,10 +131,12 @@ pub(super) fn characterize(cli: &Cli, args: &Characterize) -> Result<ExitCode, F
         Failure::Usage(format!("{}{error}", path.unwrap_or_default()))
     };
     let mut cells = args.cells()?;
+    let mut host = host(&args.host)?;
+    // What cannot be predicted need not be measured.
+    predict_grid(&cells, &host).map_err(told)?;
     if let Some(folder) = &args.measure {
         measure(cli, args, &mut cells, folder)?;
     }
-    let mut host = host(&args.host)?;
     if args.calibrate {
         // Where a table contradicts itself, its rows say nothing of the host.
         let agreeing = agreeing(&cells, 0.1);

@@ -19,18 +19,20 @@ use crate::progress::{Display, stop_on_interrupt};
 use crate::secrets::state_dir;
 use crate::units;
 
-pub(super) use drive::{Drive, drive};
+pub(super) use drive::{Drive, drive, drive_failed};
 pub(super) use null::{Null, failed, null};
-pub(super) use read::{Read, read};
-pub(super) use staging::{StageDisk, staging};
+pub(super) use read::{Read, read, read_failed};
+pub(super) use staging::{StageDisk, staging, staging_failed};
 
 /// Where a source is to be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum CacheChoice {
     /// In the page cache, as far as it fits
     Warm,
-    /// Dropped from the page cache before each round
+    /// Its content dropped from the page cache before each round; what is known of names stays
     Cold,
+    /// All that the machine caches dropped before each round: root only, and it slows whatever else runs
+    Dropped,
     /// Past the page cache (for `read` only)
     Direct,
 }
@@ -40,6 +42,7 @@ impl From<CacheChoice> for Cache {
         match choice {
             CacheChoice::Warm => Self::Warm,
             CacheChoice::Cold => Self::Cold,
+            CacheChoice::Dropped => Self::Dropped,
             CacheChoice::Direct => Self::Direct,
         }
     }
@@ -51,12 +54,14 @@ pub(super) fn wrong_file(error: &MeasurementsError) -> Failure {
 
 /// Keeps what was measured in the state directory.
 pub(super) fn keep(cli: &Cli, add: impl FnOnce(&mut Measurements)) -> Result<(), Failure> {
-    let state = state_dir(cli)?;
-    let mut all = Measurements::read(&state).map_err(|error| wrong_file(&error))?;
-    add(&mut all);
-    let path = all.write(&state).map_err(|error| wrong_file(&error))?;
+    let path = Measurements::add(&state_dir(cli)?, add).map_err(|error| wrong_file(&error))?;
     Display::new(cli).say(&format!("kept in {}", path.display()));
     Ok(())
+}
+
+/// Looks whether what will be measured can be kept, before minutes go by.
+pub(super) fn can_keep(cli: &Cli) -> Result<(), Failure> {
+    Measurements::add(&state_dir(cli)?, |_| {}).map(|_| ()).map_err(|error| wrong_file(&error))
 }
 
 /// Runs a measurement that takes about so long, with a line that says how far it is, and a flag that Ctrl-C sets.

@@ -13,6 +13,8 @@ const WORTHWHILE: f64 = 0.02;
 const POOLS_MIB: [u64; 6] = [32, 128, 256, 512, 1024, 2048];
 /// Checkpoints that are tried, MiB. Longer ones cost more when a run is taken up again.
 const CHECKPOINTS_MIB: [u64; 3] = [1024, 4096, 16_384];
+/// So many cartridges for one backup are few.
+const VOLUMES_FEW: u64 = 10;
 /// Depots that are tried, MB.
 const DEPOTS_MB: [f64; 4] = [5e4, 2e5, 1e4, 1e3];
 
@@ -60,6 +62,7 @@ impl Lever {
             Self::Compression => format!("zstd {}", setting.compression_level),
             Self::Route => match setting.route {
                 Route::Direct => "direct".to_owned(),
+                Route::Staged { depot_mb } if depot_mb < 1e3 => format!("staged, depots of {depot_mb:.0} MB"),
                 Route::Staged { depot_mb } => format!("staged, depots of {:.0} GB", depot_mb / 1e3),
             },
         }
@@ -91,7 +94,9 @@ impl Lever {
         };
         let longest = match &setting.drive {
             TapeDrive::Virtual => 2000 << 10,
-            TapeDrive::Model(model) => model.block_len_max.value as usize - capstan_format::BLOCK_HEADER_LEN,
+            TapeDrive::Model(model) => {
+                (model.block_len_max.value as usize).saturating_sub(capstan_format::BLOCK_HEADER_LEN).max(1)
+            }
         };
         let mut all = match self {
             Self::Connections => {
@@ -158,6 +163,8 @@ pub struct Fit {
     pub drive: String,
     /// What comes of it, direct.
     pub forecast: Forecast,
+    /// Cartridges that one copy takes.
+    pub volumes: u64,
     /// How many of the figures of its model that matter here are estimates, and of how many.
     pub estimates: (usize, usize),
 }
@@ -193,6 +200,13 @@ fn better(one: &Forecast, other: &Forecast) -> bool {
     let longer = one.stored_mb / other.stored_mb.max(1e-9);
     if longer > 1.0 + WORTHWHILE && rate(one) < rate(other) * longer {
         // More tape than time is gained.
+        return false;
+    }
+    if one.staging_mb > other.staging_mb
+        && one.on_tape_s > other.on_tape_s * (1.0 - WORTHWHILE)
+        && one.drive_busy_s > other.drive_busy_s / 2.0
+    {
+        // A disk in between that neither frees the drive nor brings anything to tape sooner only hides that the drive is too slow.
         return false;
     }
     if rate(one) > rate(other) * (1.0 + WORTHWHILE) {
@@ -280,6 +294,11 @@ fn best_change(
         // Within one lever the smallest change that gives as much as any other.
         for other in lever.settings(figures, setting, memory_bytes) {
             let after = figures.forecast(&other)?;
+            let free = figures.staging.as_ref().map_or(0, |staging| staging.free_mb);
+            if free > 0 && after.staging_mb > free as f64 {
+                // What does not fit on the disk is no way.
+                continue;
+            }
             let than = best.as_ref().map_or(before, |best| &best.after);
             if better(&after, than) && better(&after, before) {
                 let (from, to) = (lever.value(setting), lever.value(&other));
@@ -299,11 +318,13 @@ fn fits(figures: &SiteFigures, setting: &Setting) -> Result<Vec<Fit>, AdviseErro
     for name in built_in_names() {
         let model = built_in(name)?;
         let estimates = model.estimates();
-        let longest = model.block_len_max.value as usize - capstan_format::BLOCK_HEADER_LEN;
+        let longest = (model.block_len_max.value as usize).saturating_sub(capstan_format::BLOCK_HEADER_LEN).max(1);
         let block_len = setting.block_len.min(longest);
+        let capacity_mb = model.capacity_gb.value * 1e3;
         let drive = TapeDrive::Model(Box::new(model));
         let forecast = figures.forecast(&Setting { drive, block_len, ..setting.clone() })?;
-        fits.push(Fit { drive: name.to_owned(), forecast, estimates });
+        let volumes = (forecast.stored_mb / capacity_mb).ceil().max(1.0) as u64;
+        fits.push(Fit { drive: name.to_owned(), forecast, volumes, estimates });
     }
     Ok(fits)
 }
@@ -315,7 +336,9 @@ fn fitting(drives: &[Fit], needed_mb_per_s: Option<f64>) -> Option<String> {
     let most = drives.iter().map(rate).fold(0.0, f64::max) * (1.0 - WORTHWHILE);
     let enough = needed_mb_per_s.map_or(most, |needed| needed.min(most));
     let streaming = |fit: &&Fit| fit.forecast.streaming_share.unwrap_or_default();
-    let fast = drives.iter().filter(|fit| rate(fit) >= enough);
+    // Nobody changes cartridges all night for a tape that moves: as few as any drive needs, or a handful.
+    let fewest = drives.iter().filter(|fit| rate(fit) >= enough).map(|fit| fit.volumes).min().unwrap_or_default();
+    let fast = drives.iter().filter(|fit| rate(fit) >= enough && fit.volumes <= fewest.max(VOLUMES_FEW));
     fast.max_by(|one, other| streaming(one).total_cmp(&streaming(other))).map(|fit| fit.drive.clone())
 }
 

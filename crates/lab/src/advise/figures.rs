@@ -67,9 +67,16 @@ pub struct SiteFigures {
 impl SiteFigures {
     /// What was measured of this source. A source that was measured cold is taken cold: that is how a backup finds it.
     pub fn of(all: &Measurements, source: &Path) -> Result<Self, AdviseError> {
-        let coldest = |cache: Cache| if cache == Cache::Cold { 0 } else { 1 };
+        let coldest = |cache: Cache| match cache {
+            Cache::Dropped => 0,
+            Cache::Cold => 1,
+            Cache::Warm | Cache::Direct => 2,
+        };
         let paths = all.paths.iter().filter(|measured| measured.found.source == source);
-        let path = paths.min_by_key(|measured| coldest(measured.found.cache)).map(|measured| measured.found.clone());
+        // As it is, if it was ever measured so; else as slow as it was made.
+        let path = paths
+            .min_by_key(|measured| (measured.found.slow != SlowSource::default(), coldest(measured.found.cache)))
+            .map(|measured| measured.found.clone());
         let path = path.ok_or_else(|| AdviseError::NoPath { path: source.to_owned() })?;
         let readers = all.sources.iter().map(|measured| &measured.found);
         let readers = readers.filter(|found| found.source == source && found.cache == path.cache);
@@ -86,7 +93,7 @@ impl SiteFigures {
             all.drives.iter().filter(|measured| measured.found.model.is_none() && measured.found.sync_mb.is_none());
         let drive = drives.max_by_key(|measured| measured.at_ns).map(|measured| measured.found.clone());
         let staging = all.staging.iter().max_by_key(|measured| measured.at_ns).map(|measured| measured.found.clone());
-        let listed = readers.as_ref().map(|readers| readers.mb);
+        let listed = readers.as_ref().filter(|readers| readers.whole).map(|readers| readers.mb);
         let tree_mb = if path.whole { Some(path.mb) } else { listed.map(|listed| listed.max(path.mb)) };
         let source_mb = tree_mb.unwrap_or(path.mb);
         Ok(Self {
@@ -159,7 +166,7 @@ impl SiteFigures {
     /// Whether the source and the virtual drive share one disk, and the source is read from it.
     pub(super) fn shares_disk(&self) -> bool {
         let device = self.drive.as_ref().map_or(0, |drive| drive.device);
-        self.path.cache == Cache::Cold && device != 0 && device == self.path.device
+        matches!(self.path.cache, Cache::Cold | Cache::Dropped) && device != 0 && device == self.path.device
     }
 
     /// The same site, with the virtual drive on a disk of its own.

@@ -4,8 +4,9 @@ use capstan_tape::model::{DriveModel, Engine};
 
 /// MB of a piece at least: blocks are looked at together.
 const PIECE_MB_MIN: f64 = 0.25;
-/// Checkpoints after which a stream has shown what it does.
-const CHECKPOINTS: f64 = 8.0;
+/// Checkpoints after which a stream is as it stays, and between how many it is looked at.
+const CHECKPOINTS_BEFORE: u32 = 2;
+const CHECKPOINTS: u32 = 8;
 /// MB of a label, and of what ends a session.
 const LABEL_MB: f64 = 0.001;
 
@@ -50,6 +51,7 @@ struct Flow<'a> {
     read_mb: f64,
     unsynced_mb: f64,
     written_mb: f64,
+    checkpoints: u32,
 }
 
 impl Flow<'_> {
@@ -83,6 +85,7 @@ impl Flow<'_> {
     fn sync(&mut self, left_mb: f64) {
         let took = self.engine.file_sync(self.unsynced_mb);
         self.unsynced_mb = 0.0;
+        self.checkpoints += 1;
         self.read_for(took, left_mb);
     }
 }
@@ -91,7 +94,7 @@ impl<'a> Stream<'a> {
     fn begin(&self) -> Flow<'a> {
         // Drives that have a way around syncs have it switched on, as the paced drives have.
         let engine = Engine::new(self.drive, 1.0).accelerated(true);
-        Flow { stream: *self, engine, pooled_mb: 0.0, read_mb: 0.0, unsynced_mb: 0.0, written_mb: 0.0 }
+        Flow { stream: *self, engine, pooled_mb: 0.0, read_mb: 0.0, unsynced_mb: 0.0, written_mb: 0.0, checkpoints: 0 }
     }
 
     fn piece_mb(&self) -> f64 {
@@ -99,24 +102,21 @@ impl<'a> Stream<'a> {
         (self.pool_mb / 4.0).min(buffer / 8.0).min(self.checkpoint_mb / 4.0).max(PIECE_MB_MIN)
     }
 
-    /// How it goes on when it has gone on for a while.
+    /// How it goes on when it has gone on for a while: from one flush to another, so that as much is read as is written.
     pub(super) fn steadily(&self) -> Streamed {
         let mut flow = self.begin();
         let piece = self.piece_mb();
-        let enough_mb = (self.checkpoint_mb * CHECKPOINTS).min(self.drive.buffer_mb.value * 100.0);
-        // The first of it fills buffers, and says nothing of what comes later.
-        let mut from = Streamed { mb: 0.0, seconds: 0.0, backhitches: 0, streaming_s: 0.0 };
-        let warm_mb = enough_mb / 4.0;
-        while flow.written_mb < enough_mb {
-            let before = flow.written_mb;
-            flow.write(piece, f64::INFINITY);
-            if before < warm_mb && flow.written_mb >= warm_mb {
-                from = flow.so_far();
+        let until = |flow: &mut Flow<'_>, checkpoints: u32| {
+            while flow.checkpoints < checkpoints {
+                flow.write(piece, f64::INFINITY);
             }
-        }
-        let to = flow.so_far();
+            (flow.so_far(), flow.read_mb)
+        };
+        let (from, read_before) = until(&mut flow, CHECKPOINTS_BEFORE);
+        let (to, read) = until(&mut flow, CHECKPOINTS_BEFORE + CHECKPOINTS);
         Streamed {
-            mb: to.mb - from.mb,
+            // A pool that filled before must not count as what the source gave.
+            mb: (to.mb - from.mb).min(read - read_before),
             seconds: to.seconds - from.seconds,
             backhitches: to.backhitches - from.backhitches,
             streaming_s: to.streaming_s - from.streaming_s,
@@ -196,6 +196,27 @@ mod tests {
             [64.0, 256.0, 1024.0, 4096.0].map(|each| stream(&drive, 300.0, 128.0, each).steadily().mb_per_s()).into();
         for pair in rates.windows(2) {
             assert!(pair[1] > pair[0], "{rates:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_comes_out_that_did_not_go_in_and_more_is_never_worse() {
+        for name in capstan_tape::model::built_in_names() {
+            let drive = built_in(name).unwrap();
+            for source in [5.0, 60.0, 300.0, 1500.0] {
+                for pool in [1.0, 128.0, 2048.0] {
+                    let mut last = 0.0;
+                    for checkpoint in [256.0, 1024.0, 4096.0, 16_384.0] {
+                        let rate = stream(&drive, source, pool, checkpoint).steadily().mb_per_s();
+                        let alone = stream(&drive, 1e5, pool, checkpoint).steadily().mb_per_s();
+                        let what = format!("{name}, {source} MB/s, pool {pool} MB, checkpoint {checkpoint} MB");
+                        assert!(rate <= source * 1.001, "{what}: {rate}");
+                        assert!(rate <= alone * 1.02, "{what}: {rate}, and {alone} from a source without end");
+                        assert!(rate >= last * 0.97, "{what}: {rate}, and {last} with shorter ones");
+                        last = rate;
+                    }
+                }
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! A forecast, tried: the data path run as a setting has it, against what was predicted of just such a run.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use capstan_format::Algorithm;
@@ -10,6 +10,7 @@ use super::figures::{AdviseError, SiteFigures};
 use super::forecast::{Setting, TapeDrive};
 use crate::measure::Spread;
 use crate::measure::data_path::{DataPath, DataPathError, DataPathRun, Target, null_run, run_data_path};
+use crate::measure::staging::free_mb;
 
 /// What was predicted of a run, and what it gave.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -37,6 +38,16 @@ pub enum TrialError {
     /// There is no forecast.
     #[error(transparent)]
     Advise(#[from] AdviseError),
+    /// There is not enough room.
+    #[error("a trial takes {needed} MB, and {} has {free} MB left: let it read for less time, or name another --folder", folder.display())]
+    NoRoom {
+        /// The folder.
+        folder: PathBuf,
+        /// MB that it takes.
+        needed: u64,
+        /// MB that are free.
+        free: u64,
+    },
     /// The run.
     #[error(transparent)]
     DataPath(#[from] DataPathError),
@@ -53,6 +64,13 @@ pub fn try_setting(
     stop: &AtomicBool,
 ) -> Result<Trial, TrialError> {
     let predicted_mb_per_s = figures.forecast_run(setting, seconds)?;
+    let stored_mb_per_s = predicted_mb_per_s / figures.ratio(setting.compression_level, setting.block_len);
+    let needed = (stored_mb_per_s * seconds * f64::from(setting.copies)) as u64 + 64;
+    if let Ok(free) = free_mb(folder)
+        && needed > free
+    {
+        return Err(TrialError::NoRoom { folder: folder.to_owned(), needed, free });
+    }
     let pace = match &setting.drive {
         TapeDrive::Virtual => None,
         TapeDrive::Model(model) => Some(model.clone()),

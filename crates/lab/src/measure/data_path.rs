@@ -26,8 +26,8 @@ use serde::{Deserialize, Serialize};
 
 pub use rates::{PathRate, PathRates, measure_path};
 
-use super::source::{Cache, drop_caches_of_tree};
-use super::{Scratch, processor_s, processors};
+use super::source::{self, Cache, make_tree_cold};
+use super::{SECONDS, SLOW_MB_PER_S, Scratch, processor_s, processors};
 use host::Host;
 use slow::Slowed;
 
@@ -99,6 +99,8 @@ pub struct DataPathRun {
     pub files: u64,
     /// Whether that was all of the source.
     pub whole: bool,
+    /// Paths that could not be read.
+    pub problems: u64,
     /// Seconds while the source was read.
     pub reading_s: f64,
     /// Seconds until all of it was on the medium.
@@ -141,8 +143,19 @@ pub enum DataPathError {
         /// What is wrong.
         what: &'static str,
     },
+    /// The source cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// The source.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The source cannot be made cold.
+    #[error(transparent)]
+    Cold(source::SourceError),
     /// There was nothing to read.
-    #[error("{} holds nothing to read: name a source that does", path.display())]
+    #[error("{} holds nothing to read, or a run is too short to read it: name a source that does", path.display())]
     Empty {
         /// The source.
         path: PathBuf,
@@ -167,12 +180,12 @@ fn check(run: &DataPath) -> Result<(), DataPathError> {
     if !(1..=4).contains(&run.copies) {
         return option("there are 1 to 4 copies");
     }
-    if !(run.seconds.is_finite() && run.seconds > 0.0) {
-        return option("a run lasts longer than 0 s");
+    if !SECONDS.contains(&run.seconds) {
+        return option("a run lasts 0.05 s to a day");
     }
     let rates = [run.slow.mb_per_s, run.slow.connection_mb_per_s];
-    if rates.into_iter().flatten().any(|rate| !(rate.is_finite() && rate > 0.0)) {
-        return option("a slow source gives more than 0 MB/s");
+    if rates.into_iter().flatten().any(|rate| !SLOW_MB_PER_S.contains(&rate)) {
+        return option("a slow source gives 0.001 to 1000000 MB/s");
     }
     Ok(())
 }
@@ -215,7 +228,11 @@ fn object_record(run: &DataPath) -> ObjectRecord {
 /// Runs the data path once. `stop` ends it from outside.
 pub fn run_data_path(run: &DataPath, stop: &AtomicBool) -> Result<DataPathRun, DataPathError> {
     check(run)?;
-    fs::metadata(&run.source).map_err(|_| DataPathError::Empty { path: run.source.clone() })?;
+    let unreadable = |source| DataPathError::Unreadable { path: run.source.clone(), source };
+    let metadata = fs::metadata(&run.source).map_err(unreadable)?;
+    if metadata.is_dir() {
+        fs::read_dir(&run.source).map_err(unreadable)?;
+    }
     let scratch = match &run.target {
         Target::Null => None,
         Target::Virtual { folder, .. } => {
@@ -223,9 +240,7 @@ pub fn run_data_path(run: &DataPath, stop: &AtomicBool) -> Result<DataPathRun, D
             Some(Scratch::below(folder).map_err(folder_of)?)
         }
     };
-    if run.cache == Cache::Cold {
-        drop_caches_of_tree(&run.source);
-    }
+    make_tree_cold(run.cache, &run.source).map_err(DataPathError::Cold)?;
     let meter = Arc::default();
     let hosts = (1..=run.copies).map(|copy| -> Box<dyn CopyHost> {
         Box::new(Host {
@@ -248,7 +263,7 @@ pub fn run_data_path(run: &DataPath, stop: &AtomicBool) -> Result<DataPathRun, D
     let done = AtomicBool::new(false);
     let read = std::thread::scope(|scope| {
         scope.spawn(|| watch_the_clock(run.seconds, &done, &enough, stop));
-        let read = feed(run, &session, &progress);
+        let read = feed(run, &session, &progress, &enough);
         done.store(true, Ordering::Relaxed);
         read
     });
@@ -280,6 +295,7 @@ pub fn run_data_path(run: &DataPath, stop: &AtomicBool) -> Result<DataPathRun, D
         stored_mb: count(&meters.stored_bytes) as f64 / 1e6,
         files: progress.files(),
         whole,
+        problems: progress.problems(),
         reading_s,
         seconds,
         cpu_s,
@@ -300,14 +316,19 @@ fn watch_the_clock(seconds: f64, done: &AtomicBool, enough: &AtomicBool, stop: &
     }
 }
 
-fn feed(run: &DataPath, session: &Session, progress: &Progress) -> Result<(), DataPathError> {
+fn feed(run: &DataPath, session: &Session, progress: &Progress, enough: &AtomicBool) -> Result<(), DataPathError> {
     let object = object_record(run);
     let id = object.object;
     session.begin_object(object)?;
     let began = Instant::now();
     let together = Mutex::new(began);
-    let connection =
-        |number| Slowed { connection: session.connection(id, number), slow: run.slow, due: began, together: &together };
+    let connection = |number| Slowed {
+        connection: session.connection(id, number),
+        slow: run.slow,
+        due: began,
+        together: &together,
+        enough,
+    };
     let mut sinks: Vec<Slowed> = (0..run.connections as u16).map(connection).collect();
     let tree = TreeSource::new(std::slice::from_ref(&run.source), &TreeOptions::default())?;
     tree.run(&mut sinks, None, progress)?;

@@ -15,6 +15,7 @@ use capstan_tape::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::staging::free_mb;
 use super::{Scratch, Spread, device_of, processor_s};
 use crate::data_set;
 
@@ -118,11 +119,31 @@ pub enum ExerciseError {
         /// Blocks and filemarks on it.
         blocks: u64,
     },
+    /// There is not enough room.
+    #[error("this takes {needed} MB, and {} has {free} MB left: take a smaller amount, or another folder", folder.display())]
+    NoRoom {
+        /// The folder.
+        folder: PathBuf,
+        /// MB that it takes.
+        needed: u64,
+        /// MB that are free.
+        free: u64,
+    },
     /// There is no such cartridge.
     #[error("there is no cartridge {}: name one that is there, or a --folder for a new one", path.display())]
     NoCartridge {
         /// The cartridge.
         path: PathBuf,
+    },
+    /// The drive writes no such blocks.
+    #[error("{model} writes blocks of at most {longest} bytes, not of {len}: leave that length out of --block")]
+    Block {
+        /// The drive.
+        model: String,
+        /// Bytes of a block.
+        len: usize,
+        /// Bytes of its longest.
+        longest: usize,
     },
     /// A number that cannot be.
     #[error("{what}")]
@@ -139,6 +160,10 @@ pub enum ExerciseError {
 pub(crate) fn exercise(folder: &Path, what: &Exercise, stop: &AtomicBool) -> Result<Exercised, ExerciseError> {
     let made = Scratch::below(folder);
     let scratch = made.map_err(|source| ExerciseError::Folder { path: folder.to_owned(), source })?;
+    let (needed, free) = ((what.mb as u64).saturating_add(64), free_mb(scratch.path()).unwrap_or(u64::MAX));
+    if needed > free {
+        return Err(ExerciseError::NoRoom { folder: folder.to_owned(), needed, free });
+    }
     let path = scratch.path().join("LAB001.tape");
     let volser = Volser::new("LAB001").unwrap_or_else(|error| unreachable!("it is a barcode: {error}"));
     let capacity_bytes = (what.mb * 1.2e6) as u64 + (64 << 20);
@@ -241,6 +266,7 @@ pub struct DriveRate {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DriveRates {
     /// Where its cartridges lay.
+    #[serde(with = "crate::site::path_text")]
     pub place: PathBuf,
     /// The device that they lay on; 0 if that is not known.
     #[serde(default)]
@@ -266,6 +292,15 @@ pub fn measure_drive(
 ) -> Result<DriveRates, ExerciseError> {
     if rounds == 0 {
         return Err(ExerciseError::Option { what: "there is at least one round" });
+    }
+    if what.sync_mb.is_some_and(|each| !(each.is_finite() && each > 0.0)) {
+        return Err(ExerciseError::Option { what: "a sync comes behind more than nothing" });
+    }
+    if let Some(model) = &what.pace {
+        let longest = model.block_len_max.value as usize;
+        if let Some((_, len)) = each.iter().find(|(_, len)| *len > longest) {
+            return Err(ExerciseError::Block { model: model.name.clone(), len: *len, longest });
+        }
     }
     let mut rates = Vec::new();
     for &(data, block_len) in each {

@@ -53,6 +53,12 @@ pub fn measure_grid(
     watch: &DataSetWatch,
     tell: &mut dyn FnMut(&Cell),
 ) -> Result<(), MeasureGridError> {
+    for cell in cells.iter() {
+        if cell.job.buffer_bytes > 2 << 20 {
+            let what = "blocks of more than 2 MiB cannot be measured here: leave them out of --buffer-sizes";
+            return Err(DataPathError::Option { what }.into());
+        }
+    }
     let scratch = Scratch::below(folder);
     let scratch = scratch.map_err(|source| MeasureGridError::Folder { path: folder.to_owned(), source })?;
     let mut order: Vec<usize> = (0..cells.len()).collect();

@@ -15,7 +15,7 @@ use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 use walkdir::WalkDir;
 
-use super::{Spread, device_of, processor_s};
+use super::{SECONDS, Spread, device_of, processor_s};
 
 /// Most files that are listed: a source's rate shows long before.
 const FILES_MAX: usize = 1_000_000;
@@ -32,8 +32,10 @@ const CLASSES: [u64; 6] = [4 << 10, 16 << 10, 64 << 10, 1 << 20, 16 << 20, u64::
 pub enum Cache {
     /// In the page cache, if it was read before.
     Warm,
-    /// Not in the page cache: it is dropped before.
+    /// Not in the page cache: its content is dropped before. What is known of names stays.
     Cold,
+    /// Nowhere in memory: all that the machine caches is dropped before. That slows whatever else runs, and only root may.
+    Dropped,
     /// Past the page cache.
     Direct,
 }
@@ -44,6 +46,7 @@ impl Cache {
         match self {
             Self::Warm => "warm",
             Self::Cold => "cold",
+            Self::Dropped => "dropped",
             Self::Direct => "direct",
         }
     }
@@ -94,6 +97,7 @@ pub struct ClassRate {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SourceRates {
     /// The source.
+    #[serde(with = "crate::site::path_text")]
     pub source: PathBuf,
     /// The device that it lies on, or is; 0 if that is not known.
     #[serde(default)]
@@ -102,6 +106,9 @@ pub struct SourceRates {
     pub files: u64,
     /// MB of these.
     pub mb: f64,
+    /// Whether these are all: the list ends after a million.
+    #[serde(default)]
+    pub whole: bool,
     /// Bytes of a read.
     pub block_len: usize,
     /// Where it was found.
@@ -128,6 +135,18 @@ pub enum SourceError {
     Empty {
         /// The source.
         path: PathBuf,
+    },
+    /// Nothing of it could be read.
+    #[error("nothing of {} could be read: see whether you may read it, or let rounds last longer", path.display())]
+    Nothing {
+        /// The source.
+        path: PathBuf,
+    },
+    /// The machine's caches cannot be dropped.
+    #[error("what the machine caches cannot be dropped ({source}): run it as root, or take --cache cold")]
+    Caches {
+        /// Why not.
+        source: io::Error,
     },
     /// A number that cannot be.
     #[error("{what}")]
@@ -208,10 +227,11 @@ impl Source {
     }
 }
 
-/// Drops all that the kernel caches, names and inodes too, where that is permitted.
-fn drop_all_caches() -> bool {
+/// Drops all that the kernel caches, names and inodes too.
+fn drop_all_caches() -> Result<(), SourceError> {
+    const SWITCH: &str = "/proc/sys/vm/drop_caches";
     rustix::fs::sync();
-    fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
+    fs::write(SWITCH, "3").map_err(|source| SourceError::Caches { source })
 }
 
 /// Drops the content of one file from the page cache. One that cannot be opened is not in it by us.
@@ -221,20 +241,24 @@ fn forget_pages(path: &Path) {
     }
 }
 
-/// Drops what is cached of these files: all of it where that is permitted, else their content, and what is known of their names
-/// stays.
-fn drop_caches<'a>(paths: impl Iterator<Item = &'a Path>) {
-    if !drop_all_caches() {
-        paths.for_each(forget_pages);
+/// Makes these files as cold as they are to be.
+fn make_cold<'a>(cache: Cache, paths: impl Iterator<Item = &'a Path>) -> Result<(), SourceError> {
+    match cache {
+        Cache::Warm | Cache::Direct => {}
+        Cache::Cold => paths.for_each(forget_pages),
+        Cache::Dropped => drop_all_caches()?,
     }
+    Ok(())
 }
 
 /// The same for all files of a tree.
-pub(crate) fn drop_caches_of_tree(tree: &Path) {
-    if !drop_all_caches() {
-        let files = WalkDir::new(tree).into_iter().filter_map(Result::ok).filter(|entry| entry.file_type().is_file());
-        files.for_each(|entry| forget_pages(entry.path()));
+pub(crate) fn make_tree_cold(cache: Cache, tree: &Path) -> Result<(), SourceError> {
+    if cache != Cache::Cold {
+        return make_cold(cache, std::iter::empty());
     }
+    let files = WalkDir::new(tree).into_iter().filter_map(Result::ok).filter(|entry| entry.file_type().is_file());
+    files.for_each(|entry| forget_pages(entry.path()));
+    Ok(())
 }
 
 #[derive(Default)]
@@ -265,7 +289,8 @@ fn read_pieces(
         let opened = File::options().read(true).custom_flags(flags).open(&piece.path);
         let file = match opened {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            // It went since it was listed, or is not for us: the backup reports it.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => continue,
             Err(error) => return Err(unreadable(&piece.path)(error)),
         };
         let mut at = 0;
@@ -299,9 +324,7 @@ fn read_round(
     reading: &Reading,
     stop: &AtomicBool,
 ) -> Result<(Round, f64, f64), SourceError> {
-    if reading.cache == Cache::Cold {
-        drop_caches(pieces.iter().map(|piece| &*piece.path));
-    }
+    make_cold(reading.cache, pieces.iter().map(|piece| &*piece.path))?;
     let round = Round::default();
     let next = AtomicU64::new(0);
     let (began, cpu) = (Instant::now(), processor_s());
@@ -333,8 +356,8 @@ pub fn measure_source(
     if !reading.block_len.is_multiple_of(ALIGNMENT) || !(ALIGNMENT..=64 << 20).contains(&reading.block_len) {
         return Err(SourceError::Option { what: "reads are multiples of 4 KiB, up to 64 MiB" });
     }
-    if reading.rounds == 0 || !(reading.seconds.is_finite() && reading.seconds > 0.0) {
-        return Err(SourceError::Option { what: "there is at least one round, and it lasts longer than 0 s" });
+    if reading.rounds == 0 || !SECONDS.contains(&reading.seconds) {
+        return Err(SourceError::Option { what: "there is at least one round, and it lasts 0.05 s to a day" });
     }
     let source = open_source(path, stop)?;
     let mut rates = Vec::new();
@@ -348,6 +371,9 @@ pub fn measure_source(
         for _ in 0..reading.rounds {
             let (round, seconds, cpu_s) = read_round(&pieces, readers, reading, stop)?;
             let mb = round.bytes.load(Ordering::Relaxed) as f64 / 1e6;
+            if mb == 0.0 {
+                return Err(SourceError::Nothing { path: path.to_owned() });
+            }
             mb_per_s.push(mb / seconds);
             files_per_s.push(round.files.load(Ordering::Relaxed) as f64 / seconds);
             cpu_s_per_mb.push(cpu_s / mb.max(1e-6));
@@ -367,7 +393,8 @@ pub fn measure_source(
     };
     let Reading { block_len, cache, .. } = *reading;
     let device = device_of(path);
-    Ok(SourceRates { source: path.to_owned(), device, files, mb, block_len, cache, rates, classes })
+    let whole = files < FILES_MAX as u64;
+    Ok(SourceRates { source: path.to_owned(), device, whole, files, mb, block_len, cache, rates, classes })
 }
 
 fn classes_of(round: &Round) -> Vec<ClassRate> {

@@ -44,10 +44,14 @@ pub struct WriterRate {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StagingRates {
     /// The folder.
+    #[serde(with = "crate::site::path_text")]
     pub folder: PathBuf,
     /// The device that it lies on; 0 if that is not known.
     #[serde(default)]
     pub device: u64,
+    /// MB that were free on it; 0 if that is not known.
+    #[serde(default)]
+    pub free_mb: u64,
     /// Bytes of a block.
     pub block_len: usize,
     /// By the number of writers.
@@ -180,11 +184,15 @@ fn joined<T>(result: std::thread::Result<T>) -> T {
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
+pub(crate) fn free_mb(folder: &Path) -> Result<u64, rustix::io::Errno> {
+    let found = rustix::fs::statvfs(folder)?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize) / 1_000_000)
+}
+
 fn check_room(folder: &Path, mb: f64) -> Result<(), StagingError> {
     let at = |error: rustix::io::Errno| StagingError::Folder { path: folder.to_owned(), source: error.into() };
-    let found = rustix::fs::statvfs(folder).map_err(at)?;
-    let free = found.f_bavail.saturating_mul(found.f_frsize) / 1_000_000;
-    let needed = mb as u64 + 64;
+    let free = free_mb(folder).map_err(at)?;
+    let needed = (mb as u64).saturating_add(64);
     if needed > free {
         return Err(StagingError::NoRoom { folder: folder.to_owned(), needed, free });
     }
@@ -250,6 +258,7 @@ pub fn measure_staging(
     Ok(StagingRates {
         folder: folder.to_owned(),
         device: device_of(folder),
+        free_mb: free_mb(folder).unwrap_or_default(),
         block_len: staging.block_len,
         write,
         read,

@@ -252,9 +252,9 @@ fn certainty(advice: &Advice) -> String {
     let sure = advice.uncertainty() * 100.0;
     match advice.tried_error {
         Some(error) => {
-            format!("Sure to {sure:.0} %: what was tried here was off by {:.0} % in the mean.", error * 100.0)
+            format!("Certain to \u{b1} {sure:.0} %: what was tried here was off by {:.0} % in the mean.", error * 100.0)
         }
-        None => format!("Sure to {sure:.0} % as far as the measurements go; nothing was tried here yet."),
+        None => format!("Certain to \u{b1} {sure:.0} % as far as the measurements go; nothing was tried here yet."),
     }
 }
 
@@ -343,10 +343,12 @@ fn drives(advice: &Advice) -> Markup {
             fit.forecast.bottleneck.name().to_owned(),
             format!("{back:.0}"),
             format!("{share:.0}"),
+            fit.volumes.to_string(),
             format!("{} of {}", fit.estimates.0, fit.estimates.1),
         ]
     });
-    let heads = ["drive", ">MB/s", "bottleneck", ">backhitches/h", ">tape moves %", "estimates in its model"];
+    let heads =
+        ["drive", ">MB/s", "bottleneck", ">backhitches/h", ">tape moves %", ">cartridges", "estimates in its model"];
     html! {
         @if let Some(drive) = &advice.fitting {
             p { strong { (drive) } ": of the drives that are fast enough, its tape moves most of the time." }

@@ -9,7 +9,7 @@ use capstan_lab::{Data, DriveRates, Exercise, ExerciseError, ExerciseMedium, Mea
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::{block, cpu, keep, measuring, spread};
+use super::{block, can_keep, cpu, keep, measuring, spread};
 use crate::args::{Cipher, Cli};
 use crate::failure::Failure;
 use crate::lab::simulate::parse_mb;
@@ -70,6 +70,7 @@ impl From<DataChoice> for Data {
 }
 
 pub(crate) fn drive(cli: &Cli, args: &Drive) -> Result<ExitCode, Failure> {
+    can_keep(cli)?;
     let pace = args.pace.as_deref().map(built_in).transpose();
     let pace = pace.map_err(|error| Failure::Usage(error.to_string()))?;
     let encryption = match args.encrypt {
@@ -79,7 +80,9 @@ pub(crate) fn drive(cli: &Cli, args: &Drive) -> Result<ExitCode, Failure> {
     };
     let medium = match (&args.cartridge, &args.folder) {
         (Some(cartridge), _) => ExerciseMedium::Blank { cartridge: cartridge.clone() },
-        (None, Some(folder)) => ExerciseMedium::New { folder: folder.clone() },
+        (None, Some(folder)) => {
+            ExerciseMedium::New { folder: std::path::absolute(folder).unwrap_or_else(|_| folder.clone()) }
+        }
         (None, None) => return Err(Failure::Usage("name a --folder or a --cartridge".to_owned())),
     };
     let each: Vec<(Data, usize)> = args
@@ -104,16 +107,21 @@ pub(crate) fn drive(cli: &Cli, args: &Drive) -> Result<ExitCode, Failure> {
             display.say(&format!("{data}, blocks of {bytes}: {} MB/s", spread(&rate.mb_per_s)));
         })
     });
-    let found = found.map_err(|error| match error {
-        ExerciseError::Option { .. } | ExerciseError::HoldsData { .. } | ExerciseError::NoCartridge { .. } => {
-            Failure::Usage(error.to_string())
-        }
-        ExerciseError::Stopped => Failure::Stopped(error.to_string()),
-        other => Failure::Other(other.to_string()),
-    })?;
+    let found = found.map_err(|error| drive_failed(&error))?;
     show(cli, &found).map_err(Failure::output)?;
     keep(cli, |all| all.add_drive(Measured { at_ns: now_ns(), found }))?;
     Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn drive_failed(error: &ExerciseError) -> Failure {
+    match error {
+        ExerciseError::Option { .. }
+        | ExerciseError::Block { .. }
+        | ExerciseError::HoldsData { .. }
+        | ExerciseError::NoCartridge { .. } => Failure::Usage(error.to_string()),
+        ExerciseError::Stopped => Failure::Stopped(error.to_string()),
+        other => Failure::because(other),
+    }
 }
 
 fn show(cli: &Cli, found: &DriveRates) -> std::io::Result<()> {

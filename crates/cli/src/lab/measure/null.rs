@@ -8,7 +8,7 @@ use capstan_lab::{DataPath, DataPathError, Measured, PathRates, SlowSource, meas
 use clap::Args;
 use serde_json::json;
 
-use super::{CacheChoice, block, cpu, keep, measuring, spread};
+use super::{CacheChoice, block, can_keep, cpu, keep, measuring, spread};
 use crate::args::Cli;
 use crate::failure::Failure;
 use crate::secrets::now_ns;
@@ -53,6 +53,7 @@ pub(crate) struct Slow {
 }
 
 pub(crate) fn null(cli: &Cli, args: &Null) -> Result<ExitCode, Failure> {
+    can_keep(cli)?;
     if args.cache == CacheChoice::Direct {
         return Err(Failure::Usage("the data path reads by way of the page cache: --cache warm or cold".to_owned()));
     }
@@ -88,7 +89,7 @@ pub(crate) fn failed(error: &DataPathError) -> Failure {
     match error {
         DataPathError::Option { .. } => Failure::Usage(error.to_string()),
         DataPathError::Stopped => Failure::Stopped(error.to_string()),
-        other => Failure::Other(other.to_string()),
+        other => Failure::because(other),
     }
 }
 
@@ -116,6 +117,13 @@ fn show(cli: &Cli, found: &PathRates) -> std::io::Result<()> {
         ]);
     }
     table.print(&mut out)?;
+    if found.problems > 0 {
+        writeln!(
+            out,
+            "\n{} paths could not be read, and are not in this: run it as who may",
+            units::count(found.problems)
+        )?;
+    }
     let part = if found.whole { "all of it" } else { "not all of it" };
     writeln!(out, "\na round read up to {} files, {:.0} MB: {part}", units::count(found.files), found.mb)
 }

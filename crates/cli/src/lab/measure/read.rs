@@ -8,7 +8,7 @@ use capstan_lab::{Cache, Measured, Reading, SourceError, SourceRates, measure_so
 use clap::Args;
 use serde_json::json;
 
-use super::{CacheChoice, cpu, keep, measuring, spread};
+use super::{CacheChoice, can_keep, cpu, keep, measuring, spread};
 use crate::args::Cli;
 use crate::failure::Failure;
 use crate::secrets::now_ns;
@@ -37,6 +37,7 @@ pub(crate) struct Read {
 }
 
 pub(crate) fn read(cli: &Cli, args: &Read) -> Result<ExitCode, Failure> {
+    can_keep(cli)?;
     let source = std::path::absolute(&args.source).unwrap_or_else(|_| args.source.clone());
     let ways: Vec<(CacheChoice, u64)> =
         args.cache.iter().flat_map(|cache| args.block.iter().map(move |block| (*cache, *block))).collect();
@@ -57,17 +58,21 @@ pub(crate) fn read(cli: &Cli, args: &Read) -> Result<ExitCode, Failure> {
         };
         ways.iter().map(measure).collect::<Result<Vec<SourceRates>, _>>()
     });
-    let all = all.map_err(|error| match error {
-        SourceError::Option { .. } => Failure::Usage(error.to_string()),
-        SourceError::Stopped => Failure::Stopped(error.to_string()),
-        other => Failure::Other(other.to_string()),
-    })?;
+    let all = all.map_err(|error| read_failed(&error))?;
     show(cli, &all).map_err(Failure::output)?;
     keep(cli, |measurements| {
         let at_ns = now_ns();
         all.into_iter().for_each(|found| measurements.add_source(Measured { at_ns, found }));
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn read_failed(error: &SourceError) -> Failure {
+    match error {
+        SourceError::Option { .. } => Failure::Usage(error.to_string()),
+        SourceError::Stopped => Failure::Stopped(error.to_string()),
+        other => Failure::because(other),
+    }
 }
 
 fn show(cli: &Cli, all: &[SourceRates]) -> std::io::Result<()> {

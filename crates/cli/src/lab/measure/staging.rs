@@ -8,7 +8,7 @@ use capstan_lab::{Measured, Staging, StagingError, StagingRates, measure_staging
 use clap::Args;
 use serde_json::json;
 
-use super::{cpu, keep, measuring, spread};
+use super::{can_keep, cpu, keep, measuring, spread};
 use crate::args::Cli;
 use crate::failure::Failure;
 use crate::lab::simulate::parse_mb;
@@ -36,25 +36,30 @@ pub(crate) struct StageDisk {
 }
 
 pub(crate) fn staging(cli: &Cli, args: &StageDisk) -> Result<ExitCode, Failure> {
+    can_keep(cli)?;
     let what = Staging {
         writers: args.writers.clone(),
         block_len: usize::try_from(args.block).unwrap_or(0),
         mb: args.depot,
         rounds: args.rounds,
     };
-    let written: u32 = args.writers.iter().sum::<u32>() + 4;
-    let about_s = args.depot * f64::from(written * args.rounds) / 500.0;
+    let written = args.writers.iter().map(|writers| f64::from(*writers)).sum::<f64>() + 4.0;
+    let about_s = args.depot * written * f64::from(args.rounds) / 500.0;
     let folder = std::path::absolute(&args.folder).unwrap_or_else(|_| args.folder.clone());
     let found =
         measuring(cli, about_s, |stop, display| measure_staging(&folder, &what, stop, &mut |doing| display.say(doing)));
-    let found = found.map_err(|error| match error {
-        StagingError::Option { .. } => Failure::Usage(error.to_string()),
-        StagingError::Stopped => Failure::Stopped(error.to_string()),
-        other => Failure::Other(other.to_string()),
-    })?;
+    let found = found.map_err(|error| staging_failed(&error))?;
     show(cli, &found).map_err(Failure::output)?;
     keep(cli, |all| all.add_staging(Measured { at_ns: now_ns(), found }))?;
     Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn staging_failed(error: &StagingError) -> Failure {
+    match error {
+        StagingError::Option { .. } => Failure::Usage(error.to_string()),
+        StagingError::Stopped => Failure::Stopped(error.to_string()),
+        other => Failure::because(other),
+    }
 }
 
 fn show(cli: &Cli, found: &StagingRates) -> std::io::Result<()> {

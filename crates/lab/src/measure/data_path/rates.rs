@@ -30,6 +30,7 @@ pub struct PathRate {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PathRates {
     /// The source.
+    #[serde(with = "crate::site::path_text")]
     pub source: PathBuf,
     /// The device that it lies on; 0 if that is not known.
     #[serde(default)]
@@ -47,6 +48,9 @@ pub struct PathRates {
     pub files: u64,
     /// Whether a run read all of it.
     pub whole: bool,
+    /// Paths that could not be read.
+    #[serde(default)]
+    pub problems: u64,
     /// In each way.
     pub rates: Vec<PathRate>,
 }
@@ -72,6 +76,7 @@ pub fn measure_path(
         mb: 0.0,
         files: 0,
         whole: false,
+        problems: 0,
         rates: Vec::new(),
     };
     for &(connections, block_len, compression_level) in each {
@@ -85,6 +90,7 @@ pub fn measure_path(
         let Some(mb_per_s) = Spread::of_rounds(runs.iter().map(DataPathRun::mb_per_s).collect()) else { continue };
         for run in &runs {
             found.whole |= run.whole;
+            found.problems = found.problems.max(run.problems);
             if run.mb > found.mb {
                 (found.mb, found.files) = (run.mb, run.files);
             }

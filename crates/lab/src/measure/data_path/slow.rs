@@ -1,5 +1,6 @@
 //! A source that is slower than it is.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,12 @@ pub(super) struct Slowed<'a> {
     pub(super) due: Instant,
     /// When any connection may have more.
     pub(super) together: &'a Mutex<Instant>,
+    /// Set when no more is to be read.
+    pub(super) enough: &'a AtomicBool,
 }
+
+/// Sleeps are no longer than this, so that whoever stops it need not wait.
+const SLEEP: Duration = Duration::from_millis(20);
 
 /// Time that a slow source may make up: a sleep is rarely as short as it should be. What it was held up for longer is lost to it, as to
 /// any disk.
@@ -32,7 +38,16 @@ fn due_after(due: Instant, len: usize, mb_per_s: Option<f64>) -> Instant {
 impl StreamSink for Slowed<'_> {
     fn space(&mut self) -> Result<&mut [u8], Stopped> {
         let together = *self.together.lock().unwrap_or_else(PoisonError::into_inner);
-        std::thread::sleep(self.due.max(together).saturating_duration_since(Instant::now()));
+        loop {
+            let left = self.due.max(together).saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            if self.enough.load(Ordering::Relaxed) {
+                return Err(Stopped);
+            }
+            std::thread::sleep(left.min(SLEEP));
+        }
         self.connection.space()
     }
 

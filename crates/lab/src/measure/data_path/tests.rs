@@ -82,7 +82,7 @@ fn what_cannot_be_is_refused_and_a_stop_leaves_nothing() {
     let told = |what: &DataPath| run_data_path(what, &stop).unwrap_err().to_string();
     assert!(told(&DataPath { connections: 0, ..run(folder.path()) }).contains("1 to 256 connections"));
     assert!(told(&DataPath { block_len: 1, ..run(folder.path()) }).contains("4 to 2048 KiB"));
-    assert!(told(&run(&folder.path().join("gone"))).contains("holds nothing to read"));
+    assert!(told(&run(&folder.path().join("gone"))).contains("cannot read"));
     let out = folder.path().join("out");
     let target = Target::Virtual { folder: out.clone(), encryption: None, pace: None };
     let slow = SlowSource { mb_per_s: Some(1.0), connection_mb_per_s: None };
