@@ -55,7 +55,7 @@ pub(crate) struct Advise {
     source: PathBuf,
     #[command(flatten)]
     ask: Ask,
-    /// Measure first what was not measured yet: about two minutes
+    /// Measure first what was not measured yet: two to three minutes
     #[arg(long)]
     measure: bool,
     /// Run what there is and what is advised, and compare with what was predicted

@@ -335,11 +335,13 @@ fn fitting(drives: &[Fit], needed_mb_per_s: Option<f64>) -> Option<String> {
     let rate = |fit: &Fit| fit.forecast.mb_per_s.median;
     let most = drives.iter().map(rate).fold(0.0, f64::max) * (1.0 - WORTHWHILE);
     let enough = needed_mb_per_s.map_or(most, |needed| needed.min(most));
-    let streaming = |fit: &&Fit| fit.forecast.streaming_share.unwrap_or_default();
+    // Whole percents: what is no different to a person is none, and the slower drive is the cheaper one.
+    let streaming = |fit: &Fit| (fit.forecast.streaming_share.unwrap_or_default() * 100.0).round();
     // Nobody changes cartridges all night for a tape that moves: as few as any drive needs, or a handful.
     let fewest = drives.iter().filter(|fit| rate(fit) >= enough).map(|fit| fit.volumes).min().unwrap_or_default();
     let fast = drives.iter().filter(|fit| rate(fit) >= enough && fit.volumes <= fewest.max(VOLUMES_FEW));
-    fast.max_by(|one, other| streaming(one).total_cmp(&streaming(other))).map(|fit| fit.drive.clone())
+    fast.max_by(|one, other| streaming(one).total_cmp(&streaming(other)).then(rate(other).total_cmp(&rate(one))))
+        .map(|fit| fit.drive.clone())
 }
 
 impl Advice {

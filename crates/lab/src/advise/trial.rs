@@ -90,6 +90,12 @@ pub fn try_setting(
     };
     let runs: Result<Vec<_>, _> = (0..rounds.max(1)).map(|_| run_data_path(&run, stop)).collect();
     let runs = runs?;
+    // How much there is may have been found out only now.
+    let whole = runs.iter().find(|run| run.whole).map(|run| run.mb);
+    let predicted_mb_per_s = match whole {
+        Some(mb) => SiteFigures { tree_mb: Some(mb), ..figures.clone() }.forecast_run(setting, seconds)?,
+        None => predicted_mb_per_s,
+    };
     let rates = runs.iter().map(DataPathRun::mb_per_s).collect();
     let measured_mb_per_s = Spread::of_rounds(rates).unwrap_or(Spread::exactly(0.0));
     let last = runs.last();

@@ -76,7 +76,8 @@ pub(crate) fn null(cli: &Cli, args: &Null) -> Result<ExitCode, Failure> {
         measure_path(&what, &each, args.rounds, stop, &mut |rate| {
             let (connections, level) = (rate.connections, rate.compression_level);
             let rate = spread(&rate.mb_per_s);
-            display.say(&format!("{connections} connections, zstd {level}: {rate} MB/s"));
+            let s = if connections == 1 { "" } else { "s" };
+            display.say(&format!("{connections} connection{s}, zstd {level}: {rate} MB/s"));
         })
     });
     let found = found.map_err(|error| failed(&error))?;

@@ -53,7 +53,8 @@ pub(crate) fn read(cli: &Cli, args: &Read) -> Result<ExitCode, Failure> {
             };
             let way = format!("{}, reads of {}", Cache::from(cache).name(), units::bytes(block));
             measure_source(&source, &reading, stop, &mut |rate| {
-                display.say(&format!("{way}, {} readers: {} MB/s", rate.readers, spread(&rate.mb_per_s)));
+                let s = if rate.readers == 1 { "" } else { "s" };
+                display.say(&format!("{way}, {} reader{s}: {} MB/s", rate.readers, spread(&rate.mb_per_s)));
             })
         };
         ways.iter().map(measure).collect::<Result<Vec<SourceRates>, _>>()
