@@ -68,35 +68,40 @@ impl StagingModel {
 
     /// Seconds until so many MB are on tape, through depots of so many MB.
     pub(crate) fn elapsed_s(&self, job: &StagedJob, mb: f64, depot_mb: f64) -> f64 {
-        let depot_mb = if depot_mb > 0.0 { depot_mb.min(mb) } else { mb };
-        let depots = (mb / depot_mb).ceil() as u64;
-        // Where a depot ends. Depots are counted, so that rounding makes none of no length.
-        let end_of = |depot: u64| (depot as f64 * depot_mb).min(mb);
-        let both = self.both_ways(job);
-        let (mut complete, mut copied) = (0, 0);
-        let (mut filled_mb, mut copied_mb, mut seconds) = (0.0, 0.0, 0.0);
-        while copied < depots {
-            let (fills, copies) = (complete < depots, copied < complete);
-            let (taken, given) = match (fills, copies) {
-                (true, true) => (both.taken_mb_per_s, both.given_mb_per_s),
-                (true, false) => (self.takes(job), 0.0),
-                (false, _) => (0.0, self.gives(job)),
-            };
-            let until_filled = if fills { (end_of(complete + 1) - filled_mb) / taken } else { f64::INFINITY };
-            let until_copied = if copies { (end_of(copied + 1) - copied_mb) / given } else { f64::INFINITY };
-            let step_s = until_filled.min(until_copied);
-            (filled_mb, copied_mb) = (filled_mb + taken * step_s, copied_mb + given * step_s);
-            if until_filled <= until_copied {
-                complete += 1;
-                filled_mb = end_of(complete);
-            } else {
-                copied += 1;
-                copied_mb = end_of(copied);
-            }
-            seconds += step_s;
-        }
-        seconds
+        let alone = BothWays { taken_mb_per_s: self.takes(job), given_mb_per_s: self.gives(job) };
+        through_depots_s(mb, depot_mb, &alone, &self.both_ways(job))
     }
+}
+
+/// Seconds until so many MB are on tape, through depots of so many MB: what goes in and out while the other stands, and while both go on.
+pub(crate) fn through_depots_s(mb: f64, depot_mb: f64, alone: &BothWays, both: &BothWays) -> f64 {
+    let depot_mb = if depot_mb > 0.0 { depot_mb.min(mb) } else { mb };
+    let depots = (mb / depot_mb).ceil() as u64;
+    // Where a depot ends. Depots are counted, so that rounding makes none of no length.
+    let end_of = |depot: u64| (depot as f64 * depot_mb).min(mb);
+    let (mut complete, mut copied) = (0, 0);
+    let (mut filled_mb, mut copied_mb, mut seconds) = (0.0, 0.0, 0.0);
+    while copied < depots {
+        let (fills, copies) = (complete < depots, copied < complete);
+        let (taken, given) = match (fills, copies) {
+            (true, true) => (both.taken_mb_per_s, both.given_mb_per_s),
+            (true, false) => (alone.taken_mb_per_s, 0.0),
+            (false, _) => (0.0, alone.given_mb_per_s),
+        };
+        let until_filled = if fills { (end_of(complete + 1) - filled_mb) / taken } else { f64::INFINITY };
+        let until_copied = if copies { (end_of(copied + 1) - copied_mb) / given } else { f64::INFINITY };
+        let step_s = until_filled.min(until_copied);
+        (filled_mb, copied_mb) = (filled_mb + taken * step_s, copied_mb + given * step_s);
+        if until_filled <= until_copied {
+            complete += 1;
+            filled_mb = end_of(complete);
+        } else {
+            copied += 1;
+            copied_mb = end_of(copied);
+        }
+        seconds += step_s;
+    }
+    seconds
 }
 
 #[cfg(test)]

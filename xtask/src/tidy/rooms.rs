@@ -45,7 +45,7 @@ const ROOMS: [Room; 10] = [
         banned: &TERMINAL,
     },
     Room { name: "capstan-lab", below: &["capstan-format", "capstan-tape", "capstan-mover"], banned: &TERMINAL },
-    Room { name: "capstan-cli", below: &["capstan-format", "capstan-director", "capstan-lab"], banned: &[] },
+    Room { name: "capstan-cli", below: &["capstan-director", "capstan-lab"], banned: &[] },
     Room {
         name: "capstan-fuzz",
         // Hostile bytes go in where a room takes bytes, and through the director where they go through all of them.

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
 use capstan_director::Config;
-use capstan_format::BLOCK_HEADER_LEN;
 use capstan_lab::{
     Advice, AdviseError, Change, Data, DataPath, Direction, Exercise, ExerciseMedium, Forecast, Lever, Measured,
     Measurements, Reading, Route, Setting, SiteFigures, SlowSource, Spread, Staging, TapeDrive, Trial, TrialError,
@@ -154,23 +153,18 @@ impl Site {
             "" | "virtual" => TapeDrive::Virtual,
             name => TapeDrive::Model(Box::new(model(name)?)),
         };
-        let mut block_kib = data.block_kib;
-        if let TapeDrive::Model(model) = &drive {
-            let longest = (model.block_len_max.value as usize).saturating_sub(BLOCK_HEADER_LEN) as u32 >> 10;
-            if block_kib > longest {
-                let told = format!(
-                    "{} writes no longer blocks: data.block_kib = {longest} is taken instead of {block_kib}",
-                    model.name
-                );
-                Display::new(cli).warn(&told);
-                block_kib = longest;
-            }
+        let (block_kib, longest) = (data.block_kib as usize, drive.block_len_max() >> 10);
+        if block_kib > longest {
+            let name = drive_name(&drive);
+            let told =
+                format!("{name} writes no longer blocks: data.block_kib = {longest} is taken instead of {block_kib}");
+            Display::new(cli).warn(&told);
         }
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         let connections = args.connections.unwrap_or(cores.min(8));
         Ok(Setting {
             connections,
-            block_len: (block_kib as usize) << 10,
+            block_len: block_kib.min(longest) << 10,
             pool_bytes: data.buffer_mib << 20,
             checkpoint_bytes: data.checkpoint_mib << 20,
             compression_level: data.compression_level,
@@ -353,8 +347,8 @@ fn measure_missing(
     Ok(())
 }
 
-fn drive_name(setting: &Setting) -> String {
-    match &setting.drive {
+fn drive_name(drive: &TapeDrive) -> String {
+    match drive {
         TapeDrive::Virtual => "virtual".to_owned(),
         TapeDrive::Model(model) => model.name.clone(),
     }
@@ -369,7 +363,7 @@ fn setting_json(setting: &Setting) -> Value {
         "compression_level": setting.compression_level,
         "copies": setting.copies,
         "route": setting.route,
-        "drive": drive_name(setting),
+        "drive": drive_name(&setting.drive),
     })
 }
 
@@ -425,7 +419,7 @@ pub(super) fn described(setting: &Setting) -> String {
         pool_bytes >> 20,
         checkpoint_bytes >> 20,
         Lever::Route.value(setting),
-        drive_name(setting)
+        drive_name(&setting.drive)
     )
 }
 

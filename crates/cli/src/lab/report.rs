@@ -98,7 +98,7 @@ pub(super) fn report(cli: &Cli, args: &Report) -> Result<ExitCode, Failure> {
     ];
     write(&args.output, &page("Capstan laboratory", &stands_on, &sections))?;
     if let Some(path) = &args.csv {
-        write(path, &csv(&rows))?;
+        write(path, &csv(&rows)?)?;
     }
     if cli.json {
         let rows: Vec<_> = rows
@@ -137,14 +137,17 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(|error| Failure::Other(format!("cannot write {}: {error}", path.display())))
 }
 
-fn csv(rows: &[Row]) -> String {
-    // Whatever a name holds stays in its cell.
-    let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
-    let mut text = "kind,what,predicted_mb_per_s,measured_mb_per_s,bottleneck\n".to_owned();
+fn csv(rows: &[Row]) -> Result<String, Failure> {
+    let wrong = |error: &dyn std::fmt::Display| Failure::Other(format!("cannot write the CSV: {error}"));
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let heads = ["kind", "what", "predicted_mb_per_s", "measured_mb_per_s", "bottleneck"];
+    writer.write_record(heads).map_err(|error| wrong(&error))?;
     for row in rows {
-        let measured = row.measured_mb_per_s.map_or(String::new(), |rate| format!("{rate:.3}"));
-        let (kind, what) = (row.kind, quoted(&row.what));
-        text.push_str(&format!("{kind},{what},{:.3},{measured},{}\n", row.predicted_mb_per_s, row.bottleneck));
+        let (predicted, measured) = (format!("{:.3}", row.predicted_mb_per_s), row.measured_mb_per_s);
+        let measured = measured.map_or(String::new(), |rate| format!("{rate:.3}"));
+        let record = [row.kind, &row.what, &predicted, &measured, row.bottleneck];
+        writer.write_record(record).map_err(|error| wrong(&error))?;
     }
-    text
+    let bytes = writer.into_inner().map_err(|error| wrong(&error))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -92,12 +92,7 @@ impl Lever {
             change(&mut other);
             other
         };
-        let longest = match &setting.drive {
-            TapeDrive::Virtual => 2000 << 10,
-            TapeDrive::Model(model) => {
-                (model.block_len_max.value as usize).saturating_sub(capstan_format::BLOCK_HEADER_LEN).max(1)
-            }
-        };
+        let longest = setting.drive.block_len_max();
         let mut all = match self {
             Self::Connections => {
                 figures.connections().iter().map(|&value| with(&|other| other.connections = value)).collect()
@@ -318,10 +313,9 @@ fn fits(figures: &SiteFigures, setting: &Setting) -> Result<Vec<Fit>, AdviseErro
     for name in built_in_names() {
         let model = built_in(name)?;
         let estimates = model.estimates();
-        let longest = (model.block_len_max.value as usize).saturating_sub(capstan_format::BLOCK_HEADER_LEN).max(1);
-        let block_len = setting.block_len.min(longest);
         let capacity_mb = model.capacity_gb.value * 1e3;
         let drive = TapeDrive::Model(Box::new(model));
+        let block_len = setting.block_len.min(drive.block_len_max());
         let forecast = figures.forecast(&Setting { drive, block_len, ..setting.clone() })?;
         let volumes = (forecast.stored_mb / capacity_mb).ceil().max(1.0) as u64;
         fits.push(Fit { drive: name.to_owned(), forecast, volumes, estimates });

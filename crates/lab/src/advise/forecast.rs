@@ -7,9 +7,13 @@ use serde::{Deserialize, Serialize};
 use super::figures::{AdviseError, SiteFigures};
 use super::stream::{Stream, Streamed};
 use crate::measure::Spread;
+use crate::staging_model::{BothWays, through_depots_s};
 
 /// A pool without end must give so much more for the pool to be the bottleneck.
 const POOL_GAIN: f64 = 1.03;
+
+/// What `data.block_kib` may be at most.
+const VIRTUAL_BLOCK_LEN_MAX: usize = 2000 << 10;
 
 /// A part of the way from files to tape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +57,16 @@ pub enum TapeDrive {
     Virtual,
     /// A drive, by its model.
     Model(Box<DriveModel>),
+}
+
+impl TapeDrive {
+    /// Payload bytes of its longest block.
+    pub fn block_len_max(&self) -> usize {
+        match self {
+            Self::Virtual => VIRTUAL_BLOCK_LEN_MAX,
+            Self::Model(model) => (model.block_len_max.value as usize).saturating_sub(BLOCK_HEADER_LEN).max(1),
+        }
+    }
 }
 
 /// The way to the drive.
@@ -334,9 +348,10 @@ impl SiteFigures {
         parts.push((Part::Staging, written * self.share_of_writer(setting.copies) * ratio));
         let (bottleneck, mb_per_s) = (least(&parts).0, together(&parts, self.steadiness));
         let depot_mb = depot_mb.min(stored_mb);
-        let (fill_s, drain_s) = (depot_mb / (mb_per_s / ratio).max(1e-9), depot_mb / copied.max(1e-9));
-        // The first depot fills, then one is copied while the next fills, then the last is copied.
-        let on_tape_s = fill_s + (depots - 1.0) * fill_s.max(drain_s) + drain_s;
+        let rates = BothWays { taken_mb_per_s: (mb_per_s / ratio).max(1e-9), given_mb_per_s: copied.max(1e-9) };
+        let (fill_s, drain_s) = (depot_mb / rates.taken_mb_per_s, depot_mb / rates.given_mb_per_s);
+        // What was measured beside each other holds for the first depot and the last, too: they are few.
+        let on_tape_s = through_depots_s(stored_mb, depot_mb, &rates, &rates);
         let drive_busy_s = stored_mb / copied.max(1e-9);
         let tape = stream.map(|streamed| {
             // A depot that is copied before the next is full leaves the tape standing: it goes back once for each.

@@ -101,8 +101,6 @@ pub struct DataPathRun {
     pub whole: bool,
     /// Paths that could not be read.
     pub problems: u64,
-    /// Seconds while the source was read.
-    pub reading_s: f64,
     /// Seconds until all of it was on the medium.
     pub seconds: f64,
     /// Seconds of processors.
@@ -267,7 +265,6 @@ pub fn run_data_path(run: &DataPath, stop: &AtomicBool) -> Result<DataPathRun, D
         done.store(true, Ordering::Relaxed);
         read
     });
-    let reading_s = began.elapsed().as_secs_f64();
     let outcome = session.finish();
     let seconds = began.elapsed().as_secs_f64();
     let cpu_s = processor_s() - cpu;
@@ -296,7 +293,6 @@ pub fn run_data_path(run: &DataPath, stop: &AtomicBool) -> Result<DataPathRun, D
         files: progress.files(),
         whole,
         problems: progress.problems(),
-        reading_s,
         seconds,
         cpu_s,
         bottleneck: Meters::bottleneck(&meters, (seconds * 1e9) as u64, u64::from(processors())),

@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
-
 use super::hello::{Answer, Blocks, Hello, Strange, VERSION, Verdict};
 use super::line::{Cut, Halt, Line, block};
 use super::{
     Direction, NetworkError, NetworkMeasurement, NetworkPlan, NetworkRate, NetworkWatch, RoundTrip, addresses,
 };
+use crate::measure::processor_s;
 
 /// How long somebody may take to answer a call at all.
 const CALL_MAX: Duration = Duration::from_secs(5);
@@ -165,10 +164,4 @@ fn lost(peer: SocketAddr, bytes: u64, cut: &Cut) -> NetworkError {
         Cut::Stopped => NetworkError::Stopped,
         cut => NetworkError::Lost { peer, mb: bytes as f64 / 1e6, reason: cut.to_string() },
     }
-}
-
-/// Processor time of the whole process, seconds: what its threads computed, and what the kernel did for them.
-fn processor_s() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

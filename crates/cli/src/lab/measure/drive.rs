@@ -4,7 +4,7 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use capstan_format::Algorithm;
+use capstan_director::Algorithm;
 use capstan_lab::{Data, DriveRates, Exercise, ExerciseError, ExerciseMedium, Measured, built_in, measure_drive};
 use clap::{Args, ValueEnum};
 use serde_json::json;
