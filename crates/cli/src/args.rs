@@ -125,10 +125,10 @@ pub(crate) enum Command {
         after_help = "Examples:\n  capstan simulate --drive LTO-6 --files 1923x13M --sync\n  capstan simulate --drive T10000D --trace host.csv --svg t10000d.svg"
     )]
     Simulate(crate::lab::Simulate),
-    /// The laboratory: data to measure with, predictions, and the numbers that were published
+    /// The laboratory: what each part of a backup gives, what all give together, and what to change
     #[command(
         subcommand,
-        after_help = "Examples:\n  capstan lab create-data --preset small --files 200000 /srv/small\n  capstan lab characterize --grid table.csv"
+        after_help = "Examples:\n  capstan lab advise /srv --measure\n  capstan lab report --output report.html"
     )]
     Lab(crate::lab::Lab),
     /// List the drives that have a model

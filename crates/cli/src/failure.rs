@@ -31,20 +31,25 @@ pub(crate) fn ended_in_part(without_key: &[(Volser, DirectorError)]) -> ExitCode
     ExitCode::from(if without_key.is_empty() { DONE_WITH_PROBLEMS } else { WITHOUT_KEY })
 }
 
+/// An error, and on a line each what it does not say itself.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str("\n  because: ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}
+
 impl Failure {
     /// Something else, with its causes.
     pub(crate) fn because(error: &dyn std::error::Error) -> Self {
-        let mut text = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            let more = error.to_string();
-            if !text.contains(&more) {
-                text.push_str("\n  because: ");
-                text.push_str(&more);
-            }
-            cause = error.source();
-        }
-        Self::Other(text)
+        Self::Other(with_causes(error))
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "map_err gives its error away")]
@@ -79,20 +84,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(text) | Self::Passphrase(text) | Self::Stopped(text) | Self::Other(text) => f.write_str(text),
-            Self::Director(error) => {
-                write!(f, "{error}")?;
-                let mut said = error.to_string();
-                let mut cause = std::error::Error::source(error);
-                while let Some(error) = cause {
-                    let more = error.to_string();
-                    if !said.contains(&more) {
-                        write!(f, "\n  because: {more}")?;
-                        said.push_str(&more);
-                    }
-                    cause = error.source();
-                }
-                Ok(())
-            }
+            Self::Director(error) => f.write_str(&with_causes(error)),
         }
     }
 }
