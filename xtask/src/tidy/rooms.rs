@@ -23,7 +23,7 @@ struct Room {
 
 const TERMINAL: [&str; 3] = ["anyhow", "clap", "indicatif"];
 
-const ROOMS: [Room; 10] = [
+const ROOMS: [Room; 11] = [
     Room {
         name: "capstan-format",
         below: &[],
@@ -45,7 +45,8 @@ const ROOMS: [Room; 10] = [
         banned: &TERMINAL,
     },
     Room { name: "capstan-lab", below: &["capstan-format", "capstan-tape", "capstan-mover"], banned: &TERMINAL },
-    Room { name: "capstan-cli", below: &["capstan-director", "capstan-lab"], banned: &[] },
+    Room { name: "capstan-vtl", below: &["capstan-format", "capstan-tape", "capstan-keys"], banned: &TERMINAL },
+    Room { name: "capstan-cli", below: &["capstan-director", "capstan-lab", "capstan-vtl"], banned: &[] },
     Room {
         name: "capstan-fuzz",
         // Hostile bytes go in where a room takes bytes, and through the director where they go through all of them.
