@@ -41,7 +41,7 @@ mod lock;
 pub mod model;
 mod null;
 mod paced;
-pub mod sense;
+pub mod scsi;
 
 pub use cartridge::{CartridgeDrive, CartridgeSpec, KeySlotKind, Tab};
 pub use changer::{Changer, ChangerError, Element, ElementAddress};

@@ -1,0 +1,851 @@
+//! Command descriptor blocks of tape drives and media changers, in both directions.
+//!
+//! A command that exists in several lengths is one variant; what was said in which length is kept only where it matters (explicit
+//! addresses of the 16-byte forms). [`Command::to_cdb`] takes the form that every drive since LTO-1 knows, and a longer one where
+//! a number does not fit.
+
+use super::bytes::{be16, be24, be32, be64, low24};
+use super::inquiry::DeviceType;
+
+/// What SPACE passes over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the standard's own names")]
+pub enum SpaceOver {
+    Blocks = 0,
+    Filemarks = 1,
+    SequentialFilemarks = 2,
+    EndOfData = 3,
+}
+
+/// What LOCATE goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Destination {
+    /// A logical block number.
+    Object(u64),
+    /// Behind so many filemarks.
+    File(u64),
+    /// The end of data.
+    EndOfData,
+}
+
+/// Which form of READ POSITION.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PositionForm {
+    /// 20 bytes.
+    Short,
+    /// 32 bytes, with the number of filemarks.
+    Long,
+    /// 32 bytes, with 64-bit block numbers; as many as fit the allocation length.
+    Extended {
+        /// Most bytes wanted.
+        allocation: u16,
+    },
+}
+
+/// Length in READ and WRITE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// One block of so many bytes.
+    Variable(u32),
+    /// So many blocks of the length that was set by MODE SELECT.
+    Fixed(u32),
+}
+
+/// Where the 16-byte forms want to be before they begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address {
+    /// Partition.
+    pub partition: u8,
+    /// Logical block number.
+    pub lbn: u64,
+}
+
+/// Which values MODE SENSE and LOG SENSE return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the standard's own names")]
+pub enum PageControl {
+    Current = 0,
+    Changeable = 1,
+    Default = 2,
+    Saved = 3,
+}
+
+impl PageControl {
+    fn of_bits(byte: u8) -> Self {
+        match byte >> 6 {
+            0 => Self::Current,
+            1 => Self::Changeable,
+            2 => Self::Default,
+            _ => Self::Saved,
+        }
+    }
+}
+
+/// The long or the short form of MODE SENSE and MODE SELECT, which differ in their data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named by the length of the command")]
+pub enum Form {
+    Six,
+    Ten,
+}
+
+/// A command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the standard's own names, in whole words; lengths are in bytes")]
+pub enum Command {
+    TestUnitReady,
+    Rewind {
+        immediate: bool,
+    },
+    RequestSense {
+        descriptor: bool,
+        allocation: u8,
+    },
+    ReadBlockLimits {
+        object_identifier: bool,
+    },
+    Read {
+        length: Length,
+        suppress_incorrect_length: bool,
+        at: Option<Address>,
+    },
+    Write {
+        length: Length,
+        at: Option<Address>,
+    },
+    WriteFilemarks {
+        count: u32,
+        immediate: bool,
+        at: Option<Address>,
+    },
+    Space {
+        over: SpaceOver,
+        count: i64,
+    },
+    Inquiry {
+        vital_product_data: Option<u8>,
+        allocation: u16,
+    },
+    Verify {
+        length: Length,
+        to_end_of_data: bool,
+        by_filemarks: bool,
+        check_protection: bool,
+        compare: bool,
+    },
+    ModeSelect {
+        form: Form,
+        page_format: bool,
+        save: bool,
+        len: u16,
+    },
+    ModeSense {
+        form: Form,
+        no_block_descriptor: bool,
+        control: PageControl,
+        page: u8,
+        subpage: u8,
+        allocation: u16,
+    },
+    Reserve,
+    Release,
+    Erase {
+        long: bool,
+        immediate: bool,
+        at: Option<Address>,
+    },
+    LoadUnload {
+        load: bool,
+        hold: bool,
+        end_of_tape: bool,
+        retension: bool,
+        immediate: bool,
+    },
+    SendDiagnostic {
+        self_test: bool,
+        len: u16,
+    },
+    PreventRemoval {
+        prevent: bool,
+    },
+    Locate {
+        to: Destination,
+        partition: Option<u8>,
+        immediate: bool,
+    },
+    ReadPosition {
+        form: PositionForm,
+    },
+    ReportDensity {
+        of_medium: bool,
+        medium_type: bool,
+        allocation: u16,
+    },
+    LogSelect {
+        reset: bool,
+        save: bool,
+        page: u8,
+        len: u16,
+    },
+    LogSense {
+        save: bool,
+        control: PageControl,
+        page: u8,
+        subpage: u8,
+        from_parameter: u16,
+        allocation: u16,
+    },
+    PersistentReserveIn {
+        action: u8,
+        allocation: u16,
+    },
+    PersistentReserveOut {
+        action: u8,
+        scope: u8,
+        kind: u8,
+        len: u32,
+    },
+    ReadAttribute {
+        action: u8,
+        volume: u8,
+        partition: u8,
+        first: u16,
+        allocation: u32,
+    },
+    WriteAttribute {
+        write_through: bool,
+        partition: u8,
+        len: u32,
+    },
+    ReportLuns {
+        select: u8,
+        allocation: u32,
+    },
+    SecurityProtocolIn {
+        protocol: u8,
+        specific: u16,
+        allocation: u32,
+    },
+    SecurityProtocolOut {
+        protocol: u8,
+        specific: u16,
+        len: u32,
+    },
+    ReportSupportedOperationCodes {
+        options: u8,
+        opcode: u8,
+        action: u16,
+        timeouts: bool,
+        allocation: u32,
+    },
+    ReportSupportedTaskFunctions {
+        allocation: u32,
+    },
+    ReceiveRecommendedAccessOrder {
+        limits: bool,
+        allocation: u32,
+    },
+    GenerateRecommendedAccessOrder {
+        process: u8,
+        len: u32,
+    },
+    InitializeElementStatus,
+    PositionToElement {
+        transport: u16,
+        to: u16,
+    },
+    MoveMedium {
+        transport: u16,
+        from: u16,
+        to: u16,
+    },
+    ExchangeMedium {
+        transport: u16,
+        from: u16,
+        to: u16,
+        second_to: u16,
+    },
+    ReadElementStatus {
+        volume_tags: bool,
+        kind: u8,
+        start: u16,
+        count: u16,
+        no_motion: bool,
+        device_identifiers: bool,
+        allocation: u32,
+    },
+}
+
+/// Why a command descriptor block is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandError {
+    /// The operation code, or its service action, is not for this kind of device (5/20/00).
+    OperationCode,
+    /// The byte at this place is not understood (5/24/00).
+    Field(u16),
+}
+
+const OBJECT: u8 = 0;
+const FILE: u8 = 1;
+const END_OF_DATA: u8 = 3;
+
+impl Command {
+    /// Reads a command for a device of this kind. Bits that are reserved, and a control byte, are not looked at.
+    pub fn of_cdb(device: DeviceType, cdb: &[u8]) -> Result<Self, CommandError> {
+        let opcode = *cdb.first().ok_or(CommandError::OperationCode)?;
+        if cdb.len() < cdb_len(opcode).ok_or(CommandError::OperationCode)? {
+            return Err(CommandError::Field(0));
+        }
+        if let Some(command) = Self::of_any_device(opcode, cdb)? {
+            return Ok(command);
+        }
+        match device {
+            DeviceType::Tape => Self::of_tape(opcode, cdb),
+            DeviceType::Changer => Self::of_changer(opcode, cdb),
+        }
+    }
+
+    /// Primary commands (SPC-5).
+    fn of_any_device(opcode: u8, cdb: &[u8]) -> Result<Option<Self>, CommandError> {
+        Ok(Some(match opcode {
+            0x00 => Self::TestUnitReady,
+            0x03 => Self::RequestSense { descriptor: bit(cdb[1], 0), allocation: cdb[4] },
+            0x12 => {
+                if !bit(cdb[1], 0) && cdb[2] != 0 {
+                    return Err(CommandError::Field(2));
+                }
+                Self::Inquiry { vital_product_data: bit(cdb[1], 0).then_some(cdb[2]), allocation: be16(cdb, 3) }
+            }
+            0x15 => Self::ModeSelect {
+                form: Form::Six,
+                page_format: bit(cdb[1], 4),
+                save: bit(cdb[1], 0),
+                len: u16::from(cdb[4]),
+            },
+            0x55 => Self::ModeSelect {
+                form: Form::Ten,
+                page_format: bit(cdb[1], 4),
+                save: bit(cdb[1], 0),
+                len: be16(cdb, 7),
+            },
+            0x1a | 0x5a => Self::ModeSense {
+                form: if opcode == 0x1a { Form::Six } else { Form::Ten },
+                no_block_descriptor: bit(cdb[1], 3),
+                control: PageControl::of_bits(cdb[2]),
+                page: cdb[2] & 0x3f,
+                subpage: cdb[3],
+                allocation: if opcode == 0x1a { u16::from(cdb[4]) } else { be16(cdb, 7) },
+            },
+            0x16 | 0x56 => Self::Reserve,
+            0x17 | 0x57 => Self::Release,
+            0x1d => Self::SendDiagnostic { self_test: bit(cdb[1], 2), len: be16(cdb, 3) },
+            0x1e => Self::PreventRemoval { prevent: bit(cdb[4], 0) },
+            0x4c => {
+                Self::LogSelect { reset: bit(cdb[1], 1), save: bit(cdb[1], 0), page: cdb[2] & 0x3f, len: be16(cdb, 7) }
+            }
+            0x4d => Self::LogSense {
+                save: bit(cdb[1], 0),
+                control: PageControl::of_bits(cdb[2]),
+                page: cdb[2] & 0x3f,
+                subpage: cdb[3],
+                from_parameter: be16(cdb, 5),
+                allocation: be16(cdb, 7),
+            },
+            0x5e => Self::PersistentReserveIn { action: cdb[1] & 0x1f, allocation: be16(cdb, 7) },
+            0x5f => Self::PersistentReserveOut {
+                action: cdb[1] & 0x1f,
+                scope: cdb[2] >> 4,
+                kind: cdb[2] & 0x0f,
+                len: be32(cdb, 5),
+            },
+            0x8c => Self::ReadAttribute {
+                action: cdb[1] & 0x1f,
+                volume: cdb[5],
+                partition: cdb[7],
+                first: be16(cdb, 8),
+                allocation: be32(cdb, 10),
+            },
+            0x8d => Self::WriteAttribute { write_through: bit(cdb[1], 0), partition: cdb[7], len: be32(cdb, 10) },
+            0xa0 => Self::ReportLuns { select: cdb[2], allocation: be32(cdb, 6) },
+            0xa2 => {
+                if bit(cdb[4], 7) {
+                    return Err(CommandError::Field(4));
+                }
+                Self::SecurityProtocolIn { protocol: cdb[1], specific: be16(cdb, 2), allocation: be32(cdb, 6) }
+            }
+            0xb5 => {
+                if bit(cdb[4], 7) {
+                    return Err(CommandError::Field(4));
+                }
+                Self::SecurityProtocolOut { protocol: cdb[1], specific: be16(cdb, 2), len: be32(cdb, 6) }
+            }
+            0xa3 if cdb[1] & 0x1f == 0x0c => Self::ReportSupportedOperationCodes {
+                options: cdb[2] & 0x07,
+                timeouts: bit(cdb[2], 7),
+                opcode: cdb[3],
+                action: be16(cdb, 4),
+                allocation: be32(cdb, 6),
+            },
+            0xa3 if cdb[1] & 0x1f == 0x0d => Self::ReportSupportedTaskFunctions { allocation: be32(cdb, 6) },
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Stream commands (SSC-5).
+    fn of_tape(opcode: u8, cdb: &[u8]) -> Result<Self, CommandError> {
+        let length = |at: usize| match bit(cdb[1], 0) {
+            true => Length::Fixed(be24(cdb, at)),
+            false => Length::Variable(be24(cdb, at)),
+        };
+        let address = || Some(Address { partition: cdb[3], lbn: be64(cdb, 4) });
+        Ok(match opcode {
+            0x01 => Self::Rewind { immediate: bit(cdb[1], 0) },
+            0x05 => Self::ReadBlockLimits { object_identifier: bit(cdb[1], 0) },
+            0x08 => Self::Read { length: length(2), suppress_incorrect_length: bit(cdb[1], 1), at: None },
+            0x88 => Self::Read { length: length(12), suppress_incorrect_length: bit(cdb[1], 1), at: address() },
+            0x0a => Self::Write { length: length(2), at: None },
+            0x8a => Self::Write { length: length(12), at: address() },
+            0x10 => Self::WriteFilemarks { count: be24(cdb, 2), immediate: bit(cdb[1], 0), at: None },
+            0x80 => Self::WriteFilemarks { count: be24(cdb, 12), immediate: bit(cdb[1], 0), at: address() },
+            0x11 => {
+                // 24 bits, signed.
+                let count = (be24(cdb, 2) << 8).cast_signed() >> 8;
+                Self::Space { over: space_over(cdb[1])?, count: i64::from(count) }
+            }
+            0x91 => Self::Space { over: space_over(cdb[1])?, count: be64(cdb, 4).cast_signed() },
+            0x13 => Self::Verify {
+                length: length(2),
+                to_end_of_data: bit(cdb[1], 5),
+                check_protection: bit(cdb[1], 4),
+                by_filemarks: bit(cdb[1], 3),
+                compare: bit(cdb[1], 1),
+            },
+            0x19 => Self::Erase { long: bit(cdb[1], 0), immediate: bit(cdb[1], 1), at: None },
+            0x93 => Self::Erase { long: bit(cdb[1], 0), immediate: bit(cdb[1], 1), at: address() },
+            0x1b => Self::LoadUnload {
+                load: bit(cdb[4], 0),
+                retension: bit(cdb[4], 1),
+                end_of_tape: bit(cdb[4], 2),
+                hold: bit(cdb[4], 3),
+                immediate: bit(cdb[1], 0),
+            },
+            0x2b => Self::Locate {
+                to: Destination::Object(u64::from(be32(cdb, 3))),
+                partition: bit(cdb[1], 1).then_some(cdb[8]),
+                immediate: bit(cdb[1], 0),
+            },
+            0x92 => Self::Locate {
+                to: match (cdb[1] >> 3) & 0x07 {
+                    OBJECT => Destination::Object(be64(cdb, 4)),
+                    FILE => Destination::File(be64(cdb, 4)),
+                    END_OF_DATA => Destination::EndOfData,
+                    _ => return Err(CommandError::Field(1)),
+                },
+                partition: bit(cdb[1], 1).then_some(cdb[3]),
+                immediate: bit(cdb[1], 0),
+            },
+            0x34 => Self::ReadPosition {
+                form: match cdb[1] & 0x1f {
+                    // 01h is the same with block numbers of the vendor's kind.
+                    0x00 | 0x01 => PositionForm::Short,
+                    0x06 => PositionForm::Long,
+                    0x08 => PositionForm::Extended { allocation: be16(cdb, 7) },
+                    _ => return Err(CommandError::Field(1)),
+                },
+            },
+            0x44 => {
+                Self::ReportDensity { of_medium: bit(cdb[1], 0), medium_type: bit(cdb[1], 1), allocation: be16(cdb, 7) }
+            }
+            0xa3 if cdb[1] & 0x1f == 0x1d => {
+                Self::ReceiveRecommendedAccessOrder { limits: bit(cdb[2], 0), allocation: be32(cdb, 6) }
+            }
+            0xa4 if cdb[1] & 0x1f == 0x1d => {
+                Self::GenerateRecommendedAccessOrder { process: cdb[2] & 0x07, len: be32(cdb, 6) }
+            }
+            _ => return Err(CommandError::OperationCode),
+        })
+    }
+
+    /// Media changer commands (SMC-3).
+    fn of_changer(opcode: u8, cdb: &[u8]) -> Result<Self, CommandError> {
+        Ok(match opcode {
+            0x07 | 0x37 | 0xe7 => Self::InitializeElementStatus,
+            0x2b => Self::PositionToElement { transport: be16(cdb, 2), to: be16(cdb, 4) },
+            0xa5 => {
+                // The other side up: no cartridge of ours has two.
+                if bit(cdb[10], 0) {
+                    return Err(CommandError::Field(10));
+                }
+                Self::MoveMedium { transport: be16(cdb, 2), from: be16(cdb, 4), to: be16(cdb, 6) }
+            }
+            0xa6 => {
+                if cdb[10] & 0x03 != 0 {
+                    return Err(CommandError::Field(10));
+                }
+                Self::ExchangeMedium {
+                    transport: be16(cdb, 2),
+                    from: be16(cdb, 4),
+                    to: be16(cdb, 6),
+                    second_to: be16(cdb, 8),
+                }
+            }
+            0xb8 => {
+                let kind = cdb[1] & 0x0f;
+                if kind > 4 {
+                    return Err(CommandError::Field(1));
+                }
+                Self::ReadElementStatus {
+                    volume_tags: bit(cdb[1], 4),
+                    kind,
+                    start: be16(cdb, 2),
+                    count: be16(cdb, 4),
+                    no_motion: bit(cdb[6], 1),
+                    device_identifiers: bit(cdb[6], 0),
+                    allocation: be24(cdb, 7),
+                }
+            }
+            _ => return Err(CommandError::OperationCode),
+        })
+    }
+
+    /// The command descriptor block: 6, 10, 12 or 16 bytes. Numbers that no form has room for are cut.
+    pub fn to_cdb(&self) -> Vec<u8> {
+        let flag = |set: bool, at: u8| if set { 1u8 << at } else { 0 };
+        let mut cdb = [0u8; 16];
+        match *self {
+            Self::TestUnitReady => {}
+            Self::Rewind { immediate } => cdb[..2].copy_from_slice(&[0x01, flag(immediate, 0)]),
+            Self::RequestSense { descriptor, allocation } => {
+                cdb[..5].copy_from_slice(&[0x03, flag(descriptor, 0), 0, 0, allocation]);
+            }
+            Self::ReadBlockLimits { object_identifier } => {
+                cdb[..2].copy_from_slice(&[0x05, flag(object_identifier, 0)])
+            }
+            Self::Read { length, suppress_incorrect_length, at } => {
+                transfer(&mut cdb, (0x08, 0x88), flag(suppress_incorrect_length, 1), length, at);
+            }
+            Self::Write { length, at } => transfer(&mut cdb, (0x0a, 0x8a), 0, length, at),
+            Self::WriteFilemarks { count, immediate, at } => {
+                transfer(&mut cdb, (0x10, 0x80), flag(immediate, 0), Length::Variable(count), at);
+            }
+            Self::Space { over, count } => {
+                cdb[1] = over as u8;
+                match i32::try_from(count) {
+                    Ok(count) if (-0x80_0000..0x80_0000).contains(&count) => {
+                        cdb[0] = 0x11;
+                        cdb[2..5].copy_from_slice(&low24(count.cast_unsigned()));
+                    }
+                    _ => {
+                        cdb[0] = 0x91;
+                        cdb[4..12].copy_from_slice(&count.to_be_bytes());
+                    }
+                }
+            }
+            Self::Inquiry { vital_product_data, allocation } => {
+                cdb[..3].copy_from_slice(&[
+                    0x12,
+                    flag(vital_product_data.is_some(), 0),
+                    vital_product_data.unwrap_or(0),
+                ]);
+                cdb[3..5].copy_from_slice(&allocation.to_be_bytes());
+            }
+            Self::Verify { length, to_end_of_data, by_filemarks, check_protection, compare } => {
+                let flags =
+                    flag(to_end_of_data, 5) | flag(check_protection, 4) | flag(by_filemarks, 3) | flag(compare, 1);
+                transfer(&mut cdb, (0x13, 0x13), flags, length, None);
+            }
+            Self::ModeSelect { form, page_format, save, len } => {
+                cdb[1] = flag(page_format, 4) | flag(save, 0);
+                match form {
+                    Form::Six => (cdb[0], cdb[4]) = (0x15, len as u8),
+                    Form::Ten => {
+                        cdb[0] = 0x55;
+                        cdb[7..9].copy_from_slice(&len.to_be_bytes());
+                    }
+                }
+            }
+            Self::ModeSense { form, no_block_descriptor, control, page, subpage, allocation } => {
+                cdb[1..4].copy_from_slice(&[flag(no_block_descriptor, 3), ((control as u8) << 6) | page, subpage]);
+                match form {
+                    Form::Six => (cdb[0], cdb[4]) = (0x1a, allocation as u8),
+                    Form::Ten => {
+                        cdb[0] = 0x5a;
+                        cdb[7..9].copy_from_slice(&allocation.to_be_bytes());
+                    }
+                }
+            }
+            Self::Reserve => cdb[0] = 0x16,
+            Self::Release => cdb[0] = 0x17,
+            Self::Erase { long, immediate, at } => {
+                let flags = flag(long, 0) | flag(immediate, 1);
+                match at {
+                    None => cdb[..2].copy_from_slice(&[0x19, flags]),
+                    Some(at) => {
+                        cdb[..4].copy_from_slice(&[0x93, flags, 0, at.partition]);
+                        cdb[4..12].copy_from_slice(&at.lbn.to_be_bytes());
+                    }
+                }
+            }
+            Self::LoadUnload { load, hold, end_of_tape, retension, immediate } => {
+                let what = flag(load, 0) | flag(retension, 1) | flag(end_of_tape, 2) | flag(hold, 3);
+                cdb[..5].copy_from_slice(&[0x1b, flag(immediate, 0), 0, 0, what]);
+            }
+            Self::SendDiagnostic { self_test, len } => {
+                cdb[..2].copy_from_slice(&[0x1d, flag(self_test, 2)]);
+                cdb[3..5].copy_from_slice(&len.to_be_bytes());
+            }
+            Self::PreventRemoval { prevent } => (cdb[0], cdb[4]) = (0x1e, flag(prevent, 0)),
+            Self::Locate { to, partition, immediate } => {
+                let flags = flag(partition.is_some(), 1) | flag(immediate, 0);
+                let (kind, number) = match to {
+                    Destination::Object(lbn) => (OBJECT, lbn),
+                    Destination::File(file) => (FILE, file),
+                    Destination::EndOfData => (END_OF_DATA, 0),
+                };
+                cdb[..4].copy_from_slice(&[0x92, (kind << 3) | flags, 0, partition.unwrap_or(0)]);
+                cdb[4..12].copy_from_slice(&number.to_be_bytes());
+            }
+            Self::ReadPosition { form } => {
+                cdb[0] = 0x34;
+                match form {
+                    PositionForm::Short => {}
+                    PositionForm::Long => cdb[1] = 0x06,
+                    PositionForm::Extended { allocation } => {
+                        cdb[1] = 0x08;
+                        cdb[7..9].copy_from_slice(&allocation.to_be_bytes());
+                    }
+                }
+            }
+            Self::ReportDensity { of_medium, medium_type, allocation } => {
+                cdb[..2].copy_from_slice(&[0x44, flag(of_medium, 0) | flag(medium_type, 1)]);
+                cdb[7..9].copy_from_slice(&allocation.to_be_bytes());
+            }
+            Self::LogSelect { reset, save, page, len } => {
+                cdb[..3].copy_from_slice(&[0x4c, flag(reset, 1) | flag(save, 0), (1 << 6) | page]);
+                cdb[7..9].copy_from_slice(&len.to_be_bytes());
+            }
+            Self::LogSense { save, control, page, subpage, from_parameter, allocation } => {
+                cdb[..4].copy_from_slice(&[0x4d, flag(save, 0), ((control as u8) << 6) | page, subpage]);
+                cdb[5..7].copy_from_slice(&from_parameter.to_be_bytes());
+                cdb[7..9].copy_from_slice(&allocation.to_be_bytes());
+            }
+            Self::PersistentReserveIn { action, allocation } => {
+                cdb[..2].copy_from_slice(&[0x5e, action]);
+                cdb[7..9].copy_from_slice(&allocation.to_be_bytes());
+            }
+            Self::PersistentReserveOut { action, scope, kind, len } => {
+                cdb[..3].copy_from_slice(&[0x5f, action, (scope << 4) | kind]);
+                cdb[5..9].copy_from_slice(&len.to_be_bytes());
+            }
+            Self::ReadAttribute { action, volume, partition, first, allocation } => {
+                cdb[..2].copy_from_slice(&[0x8c, action]);
+                (cdb[5], cdb[7]) = (volume, partition);
+                cdb[8..10].copy_from_slice(&first.to_be_bytes());
+                cdb[10..14].copy_from_slice(&allocation.to_be_bytes());
+            }
+            Self::WriteAttribute { write_through, partition, len } => {
+                cdb[..2].copy_from_slice(&[0x8d, flag(write_through, 0)]);
+                cdb[7] = partition;
+                cdb[10..14].copy_from_slice(&len.to_be_bytes());
+            }
+            Self::ReportLuns { select, allocation } => {
+                cdb[..3].copy_from_slice(&[0xa0, 0, select]);
+                cdb[6..10].copy_from_slice(&allocation.to_be_bytes());
+            }
+            Self::SecurityProtocolIn { protocol, specific, allocation } => {
+                security(&mut cdb, 0xa2, protocol, specific, allocation);
+            }
+            Self::SecurityProtocolOut { protocol, specific, len } => security(&mut cdb, 0xb5, protocol, specific, len),
+            Self::ReportSupportedOperationCodes { options, opcode, action, timeouts, allocation } => {
+                cdb[..4].copy_from_slice(&[0xa3, 0x0c, flag(timeouts, 7) | options, opcode]);
+                cdb[4..6].copy_from_slice(&action.to_be_bytes());
+                cdb[6..10].copy_from_slice(&allocation.to_be_bytes());
+            }
+            Self::ReportSupportedTaskFunctions { allocation } => {
+                cdb[..2].copy_from_slice(&[0xa3, 0x0d]);
+                cdb[6..10].copy_from_slice(&allocation.to_be_bytes());
+            }
+            Self::ReceiveRecommendedAccessOrder { limits, allocation } => {
+                cdb[..3].copy_from_slice(&[0xa3, 0x1d, flag(limits, 0)]);
+                cdb[6..10].copy_from_slice(&allocation.to_be_bytes());
+            }
+            Self::GenerateRecommendedAccessOrder { process, len } => {
+                cdb[..3].copy_from_slice(&[0xa4, 0x1d, process]);
+                cdb[6..10].copy_from_slice(&len.to_be_bytes());
+            }
+            Self::InitializeElementStatus => cdb[0] = 0x07,
+            Self::PositionToElement { transport, to } => {
+                cdb[0] = 0x2b;
+                elements(&mut cdb, &[transport, to]);
+            }
+            Self::MoveMedium { transport, from, to } => {
+                cdb[0] = 0xa5;
+                elements(&mut cdb, &[transport, from, to]);
+            }
+            Self::ExchangeMedium { transport, from, to, second_to } => {
+                cdb[0] = 0xa6;
+                elements(&mut cdb, &[transport, from, to, second_to]);
+            }
+            Self::ReadElementStatus { volume_tags, kind, start, count, no_motion, device_identifiers, allocation } => {
+                cdb[..2].copy_from_slice(&[0xb8, flag(volume_tags, 4) | kind]);
+                elements(&mut cdb, &[start, count]);
+                cdb[6] = flag(no_motion, 1) | flag(device_identifiers, 0);
+                cdb[7..10].copy_from_slice(&low24(allocation));
+            }
+        }
+        cdb[..cdb_len(cdb[0]).unwrap_or(16)].to_vec()
+    }
+}
+
+fn bit(byte: u8, at: u8) -> bool {
+    byte >> at & 1 == 1
+}
+
+fn space_over(byte: u8) -> Result<SpaceOver, CommandError> {
+    Ok(match byte & 0x0f {
+        0 => SpaceOver::Blocks,
+        1 => SpaceOver::Filemarks,
+        2 => SpaceOver::SequentialFilemarks,
+        3 => SpaceOver::EndOfData,
+        _ => return Err(CommandError::Field(1)),
+    })
+}
+
+/// READ, WRITE, WRITE FILEMARKS and VERIFY are laid out alike.
+fn transfer(cdb: &mut [u8; 16], (six, sixteen): (u8, u8), flags: u8, length: Length, at: Option<Address>) {
+    let (fixed, count) = match length {
+        Length::Variable(bytes) => (0, bytes),
+        Length::Fixed(blocks) => (1, blocks),
+    };
+    cdb[1] = flags | fixed;
+    match at {
+        None => {
+            cdb[0] = six;
+            cdb[2..5].copy_from_slice(&low24(count));
+        }
+        Some(at) => {
+            (cdb[0], cdb[3]) = (sixteen, at.partition);
+            cdb[4..12].copy_from_slice(&at.lbn.to_be_bytes());
+            cdb[12..15].copy_from_slice(&low24(count));
+        }
+    }
+}
+
+fn security(cdb: &mut [u8; 16], opcode: u8, protocol: u8, specific: u16, len: u32) {
+    cdb[..2].copy_from_slice(&[opcode, protocol]);
+    cdb[2..4].copy_from_slice(&specific.to_be_bytes());
+    cdb[6..10].copy_from_slice(&len.to_be_bytes());
+}
+
+fn elements(cdb: &mut [u8; 16], addresses: &[u16]) {
+    for (field, address) in cdb[2..].chunks_exact_mut(2).zip(addresses) {
+        field.copy_from_slice(&address.to_be_bytes());
+    }
+}
+
+/// Length of a command by its group (SPC-5, 4.2); none for groups that have no fixed one.
+pub fn cdb_len(opcode: u8) -> Option<usize> {
+    match opcode >> 5 {
+        0 => Some(6),
+        1 | 2 => Some(10),
+        4 => Some(16),
+        5 => Some(12),
+        // A vendor's INITIALIZE ELEMENT STATUS WITH RANGE, which became 37h.
+        7 if opcode == 0xe7 => Some(10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+
+    /// As they stand in the standards' tables, or in what other programs send.
+    #[test]
+    fn commands_are_the_standards_bytes() {
+        let cases: &[(Command, DeviceType, &[u8])] = &[
+            (
+                Command::Read { length: Length::Variable(0x04_0000), suppress_incorrect_length: true, at: None },
+                DeviceType::Tape,
+                &[0x08, 0x02, 0x04, 0, 0, 0],
+            ),
+            (Command::Write { length: Length::Fixed(16), at: None }, DeviceType::Tape, &[0x0a, 0x01, 0, 0, 16, 0]),
+            (
+                Command::Write { length: Length::Variable(256), at: Some(Address { partition: 0, lbn: 0x0102 }) },
+                DeviceType::Tape,
+                &[0x8a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0, 1, 0, 0],
+            ),
+            (
+                Command::Space { over: SpaceOver::Filemarks, count: -1 },
+                DeviceType::Tape,
+                &[0x11, 1, 0xff, 0xff, 0xff, 0],
+            ),
+            (
+                Command::Space { over: SpaceOver::Blocks, count: -0x80_0001 },
+                DeviceType::Tape,
+                &[0x91, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0, 0, 0, 0],
+            ),
+            (
+                Command::Locate { to: Destination::File(7), partition: None, immediate: false },
+                DeviceType::Tape,
+                &[0x92, 0x08, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0],
+            ),
+            (
+                Command::SecurityProtocolOut { protocol: 0x20, specific: 0x0010, len: 52 },
+                DeviceType::Tape,
+                &[0xb5, 0x20, 0, 0x10, 0, 0, 0, 0, 0, 52, 0, 0],
+            ),
+            (
+                Command::MoveMedium { transport: 1, from: 0x03e8, to: 0x01f4 },
+                DeviceType::Changer,
+                &[0xa5, 0, 0, 1, 0x03, 0xe8, 0x01, 0xf4, 0, 0, 0, 0],
+            ),
+            (
+                Command::ReadElementStatus {
+                    volume_tags: true,
+                    kind: 0,
+                    start: 0,
+                    count: 0xffff,
+                    no_motion: false,
+                    device_identifiers: true,
+                    allocation: 0x01_0000,
+                },
+                DeviceType::Changer,
+                &[0xb8, 0x10, 0, 0, 0xff, 0xff, 0x01, 0x01, 0, 0, 0, 0],
+            ),
+        ];
+        for (command, device, bytes) in cases {
+            assert_eq!(command.to_cdb(), *bytes, "{command:?}");
+            assert_eq!(Command::of_cdb(*device, bytes).as_ref(), Ok(command));
+        }
+    }
+
+    #[test]
+    fn every_command_that_is_read_is_written_so_that_it_is_read_again() {
+        let mut seed = 0x1234_5678_9abc_def1u64;
+        for round in 0..200_000u32 {
+            let mut cdb = [0u8; 16];
+            for byte in &mut cdb {
+                seed ^= seed << 13;
+                seed ^= seed >> 7;
+                seed ^= seed << 17;
+                *byte = seed as u8;
+            }
+            cdb[0] = round as u8;
+            for device in [DeviceType::Tape, DeviceType::Changer] {
+                if let Ok(command) = Command::of_cdb(device, &cdb) {
+                    assert_eq!(Command::of_cdb(device, &command.to_cdb()), Ok(command), "{cdb:02x?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn short_and_unknown_ones_are_refused() {
+        assert_eq!(Command::of_cdb(DeviceType::Tape, &[]), Err(CommandError::OperationCode));
+        assert_eq!(Command::of_cdb(DeviceType::Tape, &[0x08, 0, 0]), Err(CommandError::Field(0)));
+        assert_eq!(Command::of_cdb(DeviceType::Tape, &[0xa5; 12]), Err(CommandError::OperationCode));
+        assert_eq!(Command::of_cdb(DeviceType::Changer, &[0x08; 6]), Err(CommandError::OperationCode));
+    }
+}
