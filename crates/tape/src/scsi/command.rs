@@ -519,7 +519,7 @@ impl Command {
                 cdb[..5].copy_from_slice(&[0x03, flag(descriptor, 0), 0, 0, allocation]);
             }
             Self::ReadBlockLimits { object_identifier } => {
-                cdb[..2].copy_from_slice(&[0x05, flag(object_identifier, 0)])
+                cdb[..2].copy_from_slice(&[0x05, flag(object_identifier, 0)]);
             }
             Self::Read { length, suppress_incorrect_length, at } => {
                 transfer(&mut cdb, (0x08, 0x88), flag(suppress_incorrect_length, 1), length, at);
