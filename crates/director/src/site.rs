@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use capstan_catalog::{Catalog, Pool, ScratchFeed};
 use capstan_format::Algorithm;
 use capstan_keys::{Argon2Cost, SealedStore, Unlock};
-use capstan_tape::VirtualLibrary;
+use capstan_tape::{Library, VirtualLibrary};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::config::Config;
@@ -36,13 +36,16 @@ const WRITER_LOOKS: Duration = Duration::from_millis(10);
 /// The time, nanoseconds since 1970.
 pub type Clock = fn() -> i64;
 
+/// The library, shared by everything in one process that mounts.
+pub(crate) type SharedLibrary = Arc<Mutex<dyn Library>>;
+
 /// An open state directory.
 pub struct Site {
     dir: PathBuf,
     pub(crate) config: Config,
     pub(crate) catalog: Arc<Mutex<Catalog>>,
     pub(crate) keys: Option<Arc<Mutex<SealedStore>>>,
-    pub(crate) library: Arc<Mutex<VirtualLibrary>>,
+    pub(crate) library: SharedLibrary,
     pub(crate) clock: Clock,
     pub(crate) events: Events,
     pub(crate) client: String,
@@ -61,7 +64,7 @@ pub struct InitOptions {
     pub encryption: Option<Algorithm>,
 }
 
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A thread that panicked leaves a catalog or library as it was after the last whole transaction.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -123,7 +126,7 @@ impl Site {
             None => None,
         };
         let client = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let library = Arc::new(Mutex::new(library));
+        let library: SharedLibrary = Arc::new(Mutex::new(library));
         Ok(Self { dir: dir.to_owned(), config, catalog, keys, library, clock, events, client })
     }
 
