@@ -6,6 +6,7 @@
 
 pub mod attribute;
 mod bytes;
+mod changer;
 pub mod command;
 mod drive;
 pub mod element;
@@ -20,6 +21,7 @@ mod sense_text;
 mod timeouts;
 mod transport;
 
+pub use changer::{Finding, ScsiChanger};
 pub use command::Command;
 pub use drive::{Cleaning, Compression, DriveStatistics, ScsiDrive, TapeAlert, VolumeStatistics};
 pub use line::{OnWait, Waiting};
