@@ -131,6 +131,9 @@ pub(crate) enum Command {
         after_help = "Examples:\n  capstan lab advise /srv --measure\n  capstan lab report --output report.html"
     )]
     Lab(crate::lab::Lab),
+    /// Serve a virtual tape library that other programs use over iSCSI
+    #[command(subcommand, after_help = "Examples:\n  capstan vtl init /srv/vtl\n  capstan vtl serve /srv/vtl")]
+    Vtl(crate::vtl::Vtl),
     /// List the drives that have a model
     #[command(after_help = "Example:\n  capstan models")]
     Models,

@@ -8,6 +8,7 @@ mod progress;
 mod secrets;
 mod table;
 mod units;
+mod vtl;
 mod work;
 
 use std::process::ExitCode;
@@ -81,6 +82,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Pools(pools) => list::pools(cli, pools),
         Command::Simulate(args) => lab::simulation(cli, args),
         Command::Lab(args) => lab::lab(cli, args),
+        Command::Vtl(args) => vtl::vtl(cli, args),
         Command::Models => lab::models(cli),
         Command::Status => list::status(cli),
     }

@@ -45,7 +45,7 @@ pub use rebuild::{RebuildReport, rebuild};
 pub use repair::{RepairReport, RepairedCopy};
 pub use restore::{FailedFile, RestoreReport};
 pub use select::{Place, index_path, path_pattern};
-pub use site::{Clock, DEFAULT_POOL, InitOptions, Site, WriterLock};
+pub use site::{Clock, DEFAULT_POOL, InitOptions, Site, WriterLock, key_store_path};
 
 // The words of lower rooms that this room's methods speak in, so that a door needs no other room.
 pub use capstan_catalog::{

@@ -75,7 +75,7 @@ impl Site {
         }
         std::fs::create_dir_all(dir).map_err(DirectorError::host("make", dir))?;
         restrict(dir)?;
-        let store = dir.join("keys.db");
+        let store = key_store_path(dir);
         if !store.exists() {
             SealedStore::create(&store, unlock, Argon2Cost::default())?;
         }
@@ -119,7 +119,7 @@ impl Site {
         let library = VirtualLibrary::open(dir.join(&config.library.path), config.library.drives);
         let library = library.map_err(DirectorError::Changer)?;
         let keys = match unlock {
-            Some(unlock) => Some(Arc::new(Mutex::new(SealedStore::open(&dir.join("keys.db"), unlock)?))),
+            Some(unlock) => Some(Arc::new(Mutex::new(SealedStore::open(&key_store_path(dir), unlock)?))),
             None => None,
         };
         let client = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -187,6 +187,11 @@ impl Site {
         note.map_err(DirectorError::host("write", &path))?;
         Ok(WriterLock { _file: file })
     }
+}
+
+/// Where the key store of a state directory lies.
+pub fn key_store_path(dir: &Path) -> PathBuf {
+    dir.join("keys.db")
 }
 
 fn restrict(dir: &Path) -> Result<(), DirectorError> {

@@ -20,8 +20,8 @@ pub(crate) type WrappedKey = [u8; WRAPPED_LEN];
 
 const TAG_MESSAGE: &[u8] = b"capstan key tag v1";
 
-/// The public name of a key.
-pub(crate) fn tag_of(key: &[u8; KEY_LEN]) -> KeyTag {
+/// The public name of a key: the first 16 bytes of HMAC-SHA-256(key, `capstan key tag v1`). It tells nothing of the key.
+pub fn tag_of(key: &[u8; KEY_LEN]) -> KeyTag {
     let full = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), TAG_MESSAGE);
     let mut tag = [0; 16];
     tag.copy_from_slice(&full.as_ref()[..16]);

@@ -53,6 +53,7 @@ mod secret;
 mod store;
 mod unlock;
 
+pub use envelope::tag_of;
 pub use error::KeyError;
 pub use export::KeyExport;
 pub use header::{SlotRecord, StoreHeader};

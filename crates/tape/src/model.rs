@@ -44,5 +44,5 @@ pub use geometry::{Geometry, Place};
 pub use restore::{
     Afterwards, Extent, Reach, Restore, RestorePlan, RestoreStep, Standing, front_to_back, plan_restore,
 };
-pub(crate) use spec::Access;
-pub use spec::{Accelerator, DriveModel, ModelError, Speeds, VirtualBackhitch};
+
+pub use spec::{Accelerator, Access, DriveModel, ModelError, Speeds, VirtualBackhitch};

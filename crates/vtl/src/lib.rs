@@ -1,5 +1,37 @@
 //! A virtual tape library: drives and a changer as SCSI hardware, for any initiator, over iSCSI.
+//!
+//! ```text
+//! initiators (the kernel's, libiscsi, ours)
+//!     | iSCSI
+//! transport            sessions, bytes, digests; knows no tape
+//!     | DeviceServer
+//! Library   unit 0: robot     units 1..: drives         SCSI; knows no session
+//!              |                  |
+//!           shelf             tape::Drive               virtual cartridges, models, pace
+//! ```
+//! Every drive is a [`capstan_tape::Drive`], so the models, the pace and the faults of that room are those of this hardware. A drive may
+//! be an encryption agent ([`KeyAgent`]): then any program's tapes are encrypted, and the program need not know.
 
+mod agent;
+mod control;
 mod device;
+pub mod iscsi;
+mod layout;
+mod library;
+mod service;
+mod shelf;
+mod store_agent;
+mod unit;
 
+pub use agent::{KeyAgent, KeyAgentError};
+pub use control::{ControlError, ControlReply, ControlRequest, DriveRow, LibraryStatus, PlaceRow, ask};
 pub use device::{Completion, DataIn, DeviceServer, Nexus, Request, Status, TaskFunction};
+pub use layout::{
+    CartridgeLayout, DriveLayout, Encryption, LAYOUT_FILE, Layout, LayoutError, LibraryLayout, Pace, TargetLayout,
+};
+pub use library::{DriveStatus, ElementRow, Library, LibraryError};
+pub use service::{Service, ServiceError};
+pub use shelf::ShelfError;
+pub use store_agent::StoreAgent;
+
+use library::DATA_IN_MAX;

@@ -98,7 +98,7 @@ pub struct DriveModel {
 
 /// What a drive can do with cartridges of a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Access {
+pub enum Access {
     /// Nothing.
     None,
     /// Read them.
@@ -196,7 +196,7 @@ impl DriveModel {
     }
 
     /// What it can do with cartridges of that generation.
-    pub(crate) fn access(&self, generation: &str) -> Access {
+    pub fn access(&self, generation: &str) -> Access {
         let among = |names: &[String]| names.iter().any(|name| bare(name) == bare(generation));
         if generation == ANY_GENERATION || among(&self.writes.value) {
             Access::ReadWrite

@@ -1,0 +1,201 @@
+//! `capstan vtl`: a virtual tape library that other programs use over iSCSI.
+
+use std::io::{Write, stdout};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use capstan_director::key_store_path;
+use capstan_vtl::{
+    ControlReply, ControlRequest, Encryption, KeyAgent, LAYOUT_FILE, Layout, LibraryStatus, Service, StoreAgent, ask,
+};
+use clap::Subcommand;
+
+use crate::args::Cli;
+use crate::failure::Failure;
+use crate::progress::stop_on_interrupt;
+use crate::secrets::{state_dir, unlock};
+use crate::table::Table;
+use crate::units;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Vtl {
+    /// Make the folder of a library: two LTO-9 drives, twenty slots, four cartridges; edit vtl.toml for others
+    #[command(after_help = "Example:\n  capstan vtl init /srv/vtl")]
+    Init {
+        /// The library's folder
+        folder: PathBuf,
+    },
+    /// Serve a library over iSCSI until Ctrl-C
+    #[command(
+        after_help = "Examples:\n  capstan vtl serve /srv/vtl\n  capstan vtl serve /srv/vtl --listen 192.0.2.7:3260\n\nDrives that are encryption agents take their keys from the key store of the state directory."
+    )]
+    Serve {
+        /// The library's folder
+        folder: PathBuf,
+        /// Listen here instead of where vtl.toml says
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        listen: Option<SocketAddr>,
+    },
+    /// Show drives, places and who is logged in
+    #[command(after_help = "Example:\n  capstan vtl status /srv/vtl")]
+    Status {
+        /// The library's folder
+        folder: PathBuf,
+    },
+    /// Make a cartridge in a library that is being served
+    #[command(after_help = "Example:\n  capstan vtl create /srv/vtl A00005L9 --capacity 100G")]
+    Create {
+        /// The library's folder
+        folder: PathBuf,
+        /// Its barcode
+        barcode: String,
+        /// Its capacity
+        #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes, default_value = "10G")]
+        capacity: u64,
+        /// Its generation, as drives' models have it: LTO-8
+        #[arg(long, value_name = "NAME")]
+        generation: Option<String>,
+    },
+    /// Take a cartridge out of the mail slot, where a host has moved it
+    #[command(after_help = "Example:\n  capstan vtl export /srv/vtl A00005L9")]
+    Export {
+        /// The library's folder
+        folder: PathBuf,
+        /// Its barcode
+        barcode: String,
+    },
+    /// Put a cartridge that was taken out into the mail slot
+    #[command(after_help = "Example:\n  capstan vtl import /srv/vtl A00005L9")]
+    Import {
+        /// The library's folder
+        folder: PathBuf,
+        /// Its barcode
+        barcode: String,
+    },
+    /// Reset a drive, as a loss of its power does, to see what its user makes of it
+    #[command(after_help = "Example:\n  capstan vtl reset /srv/vtl 0")]
+    Reset {
+        /// The library's folder
+        folder: PathBuf,
+        /// Number of the drive, from 0
+        drive: usize,
+    },
+}
+
+pub(crate) fn vtl(cli: &Cli, command: &Vtl) -> Result<ExitCode, Failure> {
+    match command {
+        Vtl::Init { folder } => init(cli, folder),
+        Vtl::Serve { folder, listen } => serve(cli, folder, *listen),
+        Vtl::Status { folder } => status(cli, folder),
+        Vtl::Create { folder, barcode, capacity, generation } => {
+            let (barcode, generation) = (barcode.clone(), generation.clone());
+            order(cli, folder, &ControlRequest::Create { barcode, capacity_bytes: *capacity, generation })
+        }
+        Vtl::Export { folder, barcode } => order(cli, folder, &ControlRequest::Export { barcode: barcode.clone() }),
+        Vtl::Import { folder, barcode } => order(cli, folder, &ControlRequest::Import { barcode: barcode.clone() }),
+        Vtl::Reset { folder, drive } => order(cli, folder, &ControlRequest::Reset { drive: *drive }),
+    }
+}
+
+fn init(cli: &Cli, folder: &Path) -> Result<ExitCode, Failure> {
+    let path = folder.join(LAYOUT_FILE);
+    let made = std::fs::create_dir_all(folder).and_then(|()| {
+        let mut file = std::fs::File::options().write(true).create_new(true).open(&path)?;
+        file.write_all(Layout::example().to_text().as_bytes())
+    });
+    match made {
+        Ok(()) => {
+            if !cli.quiet {
+                let folder = folder.display();
+                writeln!(stdout(), "{} is made: edit it, then `capstan vtl serve {folder}`", path.display())
+                    .map_err(Failure::output)?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            Err(Failure::Other(format!("{} is there already: edit it, or name another folder", path.display())))
+        }
+        Err(error) => Err(Failure::Other(format!("{} cannot be made: {error}", path.display()))),
+    }
+}
+
+fn serve(cli: &Cli, folder: &Path, listen: Option<SocketAddr>) -> Result<ExitCode, Failure> {
+    let layout = Layout::read(folder).map_err(|error| Failure::because(&error))?;
+    let wants_keys = layout.drives.iter().any(|drive| drive.encryption == Encryption::Agent);
+    let agent = if wants_keys {
+        let store = StoreAgent::open(&key_store_path(&state_dir(cli)?), &unlock(cli)?);
+        Some(Arc::new(store.map_err(|error| Failure::Director(error.into()))?) as Arc<dyn KeyAgent>)
+    } else {
+        None
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    stop_on_interrupt(&stop);
+    let service = Service::start(folder, agent, listen).map_err(|error| Failure::because(&error))?;
+    if !cli.quiet {
+        let drives = service.library().drives().len();
+        let name = &layout.target.name;
+        writeln!(
+            stdout(),
+            "serving {name}: a changer and {drives} drives at {}; Ctrl-C ends it",
+            service.local_address()
+        )
+        .map_err(Failure::output)?;
+    }
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    service.stop();
+    Ok(ExitCode::SUCCESS)
+}
+
+fn order(cli: &Cli, folder: &Path, request: &ControlRequest) -> Result<ExitCode, Failure> {
+    match ask(folder, request).map_err(|error| Failure::because(&error))? {
+        ControlReply::Done(text) => {
+            if !cli.quiet {
+                writeln!(stdout(), "{text}").map_err(Failure::output)?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        ControlReply::Refused(reason) => Err(Failure::Other(reason)),
+        ControlReply::Status(_) => Err(Failure::Other("the library answered something else".to_owned())),
+    }
+}
+
+fn status(cli: &Cli, folder: &Path) -> Result<ExitCode, Failure> {
+    let reply = ask(folder, &ControlRequest::Status).map_err(|error| Failure::because(&error))?;
+    let ControlReply::Status(status) = reply else {
+        return Err(Failure::Other("the library answered something else".to_owned()));
+    };
+    let mut out = stdout();
+    if cli.json {
+        let text = serde_json::to_string(&status).map_err(|error| Failure::because(&error))?;
+        writeln!(out, "{text}").map_err(Failure::output)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    show(&status, &mut out).map_err(Failure::output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(status: &LibraryStatus, out: &mut impl Write) -> std::io::Result<()> {
+    writeln!(out, "{} at {}", status.target, status.listens)?;
+    let logged_in = if status.initiators.is_empty() { "nobody".to_owned() } else { status.initiators.join(", ") };
+    writeln!(out, "logged in: {logged_in}\n")?;
+    let mut table = Table::new(&["PLACE", ">ADDRESS", "CARTRIDGE"]);
+    let shown = |row: &&capstan_vtl::PlaceRow| row.barcode.is_some() || !row.place.starts_with("slot");
+    for row in status.elements.iter().filter(shown) {
+        table.row(vec![row.place.clone(), row.address.to_string(), row.barcode.clone().unwrap_or_default()]);
+    }
+    table.print(out)?;
+    let unverified: u64 = status.drives.iter().map(|drive| drive.unverified_writes).sum();
+    if unverified > 0 {
+        writeln!(
+            out,
+            "\n{unverified} writes came from hosts that could not know where the tape stood: they do not ask after a reset"
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,342 @@
+//! The door: a listener, logins that are half open, and the list of who is in.
+//!
+//! Each connection has one thread, from its first byte to the end of its session. Logins are bounded in number, memory
+//! and time: one more than may be half open drops the oldest of them, so that a thousand connections that say nothing hold
+//! neither memory nor the door.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use crate::device::DeviceServer;
+
+use super::config::{ConfigError, TargetConfig};
+use super::faults::{Passage, WireFaults, WirePoint};
+use super::login::{Answer, Identity, Login};
+use super::negotiate::Parameters;
+use super::pdu::{LoginRequest, LoginResponse, LoginStatus};
+use super::receive::Receiver;
+use super::registry::{Registry, SessionStatus};
+use super::session::{Beginning, Sender, Session};
+use super::wire::{Patience, PduReader, PduWriter, SharedStream, Socket, WireError};
+
+/// Longest data segment of a login (RFC 7143, 13.12: the default until something else holds).
+const LOGIN_SEGMENT_MAX: usize = 8192;
+/// How long the door waits when the host has no more files, memory or threads.
+const BREATH: Duration = Duration::from_millis(50);
+/// The one version of the protocol.
+const VERSION: u8 = 0;
+
+/// Why a target cannot be served.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// Operator: the configuration cannot be served.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Host: nothing can listen there.
+    #[error(
+        "cannot listen on {portal}: see which program does already (ss -ltnp), or give the target an address of this host \
+         and a free port"
+    )]
+    Listen {
+        /// Where.
+        portal: SocketAddr,
+        /// What the host says.
+        source: io::Error,
+    },
+    /// Host: no thread can be started.
+    #[error("no thread can be started for the target: raise the limit of processes (ulimit -u), or free memory")]
+    Thread(#[source] io::Error),
+}
+
+/// What all threads of a target share.
+pub(crate) struct Shared {
+    pub(crate) config: TargetConfig,
+    pub(crate) device: Arc<dyn DeviceServer>,
+    pub(crate) faults: Arc<WireFaults>,
+    pub(crate) sessions: Registry,
+    doorway: Doorway,
+    stopping: AtomicBool,
+}
+
+/// A target that is being served.
+pub struct Server {
+    shared: Arc<Shared>,
+    listener: Arc<TcpListener>,
+    local: SocketAddr,
+    door: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens where the configuration says, and serves all who come on threads of its own until [`Server::stop`].
+    pub fn bind(config: TargetConfig, device: Arc<dyn DeviceServer>) -> Result<Self, ServeError> {
+        Self::bind_with_faults(config, device, Arc::default())
+    }
+
+    /// As [`Server::bind`], on a wire that is cut where the script says.
+    pub fn bind_with_faults(
+        config: TargetConfig,
+        device: Arc<dyn DeviceServer>,
+        faults: Arc<WireFaults>,
+    ) -> Result<Self, ServeError> {
+        config.check()?;
+        let portal = config.portal;
+        let listen = |source| ServeError::Listen { portal, source };
+        let listener = Arc::new(TcpListener::bind(portal).map_err(listen)?);
+        let local = listener.local_addr().map_err(listen)?;
+        let sessions = Registry::new(config.limits.sessions);
+        let (doorway, stopping) = (Doorway::default(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { config, device, faults, sessions, doorway, stopping });
+        let (at_door, listening) = (Arc::clone(&shared), Arc::clone(&listener));
+        let door = thread::Builder::new().name("iscsi-door".into());
+        let door = door.spawn(move || answer_door(&at_door, &listening)).map_err(ServeError::Thread)?;
+        Ok(Self { shared, listener, local, door: Some(door) })
+    }
+
+    /// Where it listens: with the port that the host chose where the configuration said 0.
+    pub fn local_address(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Who is logged in.
+    pub fn sessions(&self) -> Vec<SessionStatus> {
+        self.shared.sessions.status()
+    }
+
+    /// Ends all connections and waits for all threads. Commands that run are ended and answered first, however long that
+    /// takes; those that wait are thrown away. Initiators see a closed connection, and log in again when they find someone.
+    pub fn stop(mut self) {
+        self.close();
+    }
+
+    fn close(&mut self) {
+        let Some(door) = self.door.take() else { return };
+        self.shared.stopping.store(true, Ordering::Release);
+        // Wakes who waits in accept.
+        let _closed_already = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
+        let _panicked = door.join();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Takes connections until the target is stopped, then ends those that are left.
+fn answer_door(shared: &Arc<Shared>, listener: &TcpListener) {
+    let mut connections: Vec<JoinHandle<()>> = Vec::new();
+    while !shared.stopping.load(Ordering::Acquire) {
+        let Ok((stream, peer)) = listener.accept() else {
+            // No files left, or a connection that ended before it began.
+            thread::sleep(BREATH);
+            continue;
+        };
+        let stream = Arc::new(stream);
+        let seat = Seat::take(shared, &stream);
+        connections.retain(|connection| !connection.is_finished());
+        let serving = Arc::clone(shared);
+        let connection = thread::Builder::new().name("iscsi-connection".into());
+        match connection.spawn(move || serve(&serving, &stream, peer, seat)) {
+            Ok(connection) => connections.push(connection),
+            Err(_) => thread::sleep(BREATH),
+        }
+    }
+    shared.doorway.drop_all();
+    shared.sessions.stop_all();
+    for connection in connections {
+        let _panicked = connection.join();
+    }
+}
+
+/// Serves one connection to its end.
+fn serve(shared: &Arc<Shared>, stream: &Arc<TcpStream>, peer: SocketAddr, seat: Seat) {
+    let Ok(entrance) = Entrance::new(shared, Arc::clone(stream)) else { return };
+    let Ok(Some(entered)) = entrance.log_in() else { return };
+    drop(seat);
+    let Entered { identity, parameters, sender, expected_command, registration } = entered;
+    let Ok(socket) = Socket::new(Arc::clone(stream), Patience::Each(shared.config.limits.idle)) else { return };
+    let mut reader = PduReader::new(socket);
+    reader.digests = parameters.digests;
+    let stream = Arc::clone(stream);
+    let number = registration.number();
+    let beginning = Beginning { identity, parameters, number, peer, stream, sender, expected_command };
+    let session = Arc::new(Session::new(Arc::clone(shared), beginning));
+    registration.begin(&session);
+    if shared.stopping.load(Ordering::Acquire) {
+        session.stop();
+    }
+    session.serve(Receiver::new(reader));
+}
+
+/// A connection whose login is complete.
+struct Entered<'a> {
+    identity: Identity,
+    parameters: Parameters,
+    sender: Sender,
+    expected_command: u32,
+    registration: super::registry::Registration<'a>,
+}
+
+/// A connection that logs in.
+struct Entrance<'a> {
+    shared: &'a Shared,
+    stream: Arc<TcpStream>,
+    reader: PduReader<Socket>,
+    writer: PduWriter<SharedStream>,
+    status_number: u32,
+}
+
+impl<'a> Entrance<'a> {
+    fn new(shared: &'a Shared, stream: Arc<TcpStream>) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(shared.config.limits.send))?;
+        let patience = Patience::Until(Instant::now() + shared.config.limits.login);
+        let reader = PduReader::new(Socket::new(Arc::clone(&stream), patience)?);
+        let writer = PduWriter::new(SharedStream(Arc::clone(&stream)));
+        Ok(Self { shared, stream, reader, writer, status_number: 1 })
+    }
+
+    /// `None` when the login was refused.
+    fn log_in(mut self) -> Result<Option<Entered<'a>>, WireError> {
+        let shared = self.shared;
+        let mut login = Login::new(&shared.config);
+        loop {
+            let header = self.reader.header()?;
+            // Whoever begins with anything else is no initiator (RFC 7143, 6.3).
+            if header.opcode() != LoginRequest::OPCODE {
+                return Ok(None);
+            }
+            let request = LoginRequest::decode(&header);
+            let mut text = Vec::new();
+            self.reader.append_data(&header, &mut text, LOGIN_SEGMENT_MAX)?;
+            if shared.faults.pass(WirePoint::LoginRequest) == Passage::Cut {
+                let _gone_already = self.stream.shutdown(Shutdown::Both);
+                return Ok(None);
+            }
+            let answer = match login.request(&request, &text) {
+                Ok(answer) => answer,
+                Err(status) => {
+                    self.refuse(&request, status)?;
+                    return Ok(None);
+                }
+            };
+            let Answer { flags, text, complete } = answer;
+            let Some((identity, parameters)) = complete else {
+                self.answer(&request, flags, request.tsih, LoginStatus::Success, &text)?;
+                continue;
+            };
+            let registration = match shared.sessions.admit(&identity, &self.stream) {
+                Ok(registration) => registration,
+                Err(status) => {
+                    self.refuse(&request, status)?;
+                    return Ok(None);
+                }
+            };
+            self.answer(&request, flags, registration.tsih(), LoginStatus::Success, &text)?;
+            let Self { mut writer, status_number, .. } = self;
+            writer.digests = parameters.digests;
+            let sender = Sender::new(writer, status_number);
+            let expected_command = request.command_number;
+            return Ok(Some(Entered { identity, parameters, sender, expected_command, registration }));
+        }
+    }
+
+    fn refuse(&mut self, request: &LoginRequest, status: LoginStatus) -> Result<(), WireError> {
+        self.answer(request, 0, request.tsih, status, &[])
+    }
+
+    fn answer(
+        &mut self,
+        request: &LoginRequest,
+        flags: u8,
+        tsih: u16,
+        status: LoginStatus,
+        text: &[u8],
+    ) -> Result<(), WireError> {
+        let response = LoginResponse {
+            flags,
+            version_max: VERSION,
+            version_active: VERSION,
+            isid: request.isid,
+            tsih,
+            task_tag: request.task_tag,
+            status_number: self.status_number,
+            expected_command: request.command_number,
+            command_max: request.command_number.wrapping_add(self.shared.config.limits.commands).wrapping_sub(1),
+            status: status as u16,
+        };
+        self.status_number = self.status_number.wrapping_add(1);
+        self.writer.write(response.encode(), text)
+    }
+}
+
+/// Connections that have not logged in.
+#[derive(Default)]
+struct Doorway {
+    waiting: Mutex<HalfOpen>,
+    left: Condvar,
+}
+
+#[derive(Default)]
+struct HalfOpen {
+    next: u64,
+    /// Places taken: by `streams`, and by who was told to go.
+    occupied: usize,
+    streams: BTreeMap<u64, Arc<TcpStream>>,
+}
+
+/// A place in the doorway, free again when this is dropped.
+struct Seat {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Seat {
+    /// A place for one more; where there is none, the oldest login loses its own.
+    fn take(shared: &Arc<Shared>, stream: &Arc<TcpStream>) -> Self {
+        let (doorway, limit) = (&shared.doorway, shared.config.limits.half_open);
+        let mut waiting = doorway.waiting();
+        while waiting.occupied >= limit {
+            if let Some((_, oldest)) = waiting.streams.pop_first() {
+                let _gone_already = oldest.shutdown(Shutdown::Both);
+            }
+            // Its thread leaves as soon as it sees that.
+            waiting = doorway.left.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        waiting.occupied += 1;
+        waiting.next += 1;
+        let number = waiting.next;
+        waiting.streams.insert(number, Arc::clone(stream));
+        Self { shared: Arc::clone(shared), number }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut waiting = self.shared.doorway.waiting();
+        waiting.streams.remove(&self.number);
+        waiting.occupied -= 1;
+        drop(waiting);
+        self.shared.doorway.left.notify_all();
+    }
+}
+
+impl Doorway {
+    fn waiting(&self) -> MutexGuard<'_, HalfOpen> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn drop_all(&self) {
+        for stream in self.waiting().streams.values() {
+            let _gone_already = stream.shutdown(Shutdown::Both);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The whole library: the robot as logical unit 0, drives as 1 and on.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use capstan_format::Volser;
+use capstan_tape::scsi::SenseKey;
+use capstan_tape::scsi::inquiry::DeviceType;
+use thiserror::Error;
+
+use crate::agent::KeyAgent;
+use crate::device::{Completion, DataIn, DeviceServer, Nexus, Request, TaskFunction};
+use crate::layout::{Encryption, Layout, LayoutError};
+use crate::shelf::{Place, Shelf, ShelfError};
+use crate::unit::answer::{check, completion};
+use crate::unit::changer::ChangerUnit;
+use crate::unit::primary::{Identity, report_luns};
+use crate::unit::tape::{Fitting, TapeUnit};
+
+/// Longest data that a command may send: the longest block that READ and WRITE can name, and a little.
+const DATA_OUT_MAX: usize = 16 << 20;
+/// Longest data that a command may return.
+pub(crate) const DATA_IN_MAX: usize = 16 << 20;
+
+/// A virtual library, in memory and on disk.
+pub struct Library {
+    layout: Layout,
+    robot: ChangerUnit,
+    drives: Vec<Arc<TapeUnit>>,
+}
+
+/// Why a library cannot be opened.
+#[derive(Debug, Error)]
+pub enum LibraryError {
+    /// Caller: its layout.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// Host: its cartridges.
+    #[error(transparent)]
+    Shelf(#[from] ShelfError),
+    /// Caller: a model that there is not.
+    #[error(transparent)]
+    Model(#[from] capstan_tape::model::ModelError),
+    /// Caller: drives that fetch keys need keys.
+    #[error(
+        "drive {number} is an encryption agent, and there are no keys to fetch: name a state directory whose keys it may use"
+    )]
+    NoAgent {
+        /// The drive.
+        number: usize,
+    },
+}
+
+/// A drive, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DriveStatus {
+    /// Serial number.
+    pub serial: String,
+    /// Model.
+    pub model: String,
+    /// The cartridge in it.
+    pub volser: Option<Volser>,
+    /// Writes by hosts that could not know where the tape stood.
+    pub unverified_writes: u64,
+}
+
+/// An element, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ElementRow {
+    /// `slot 0`, `mail 1`, `drive 0`.
+    pub place: String,
+    /// Its address.
+    pub address: u16,
+    /// The cartridge in it.
+    pub volser: Option<Volser>,
+}
+
+impl Library {
+    /// Opens the library in a folder, which has a layout.
+    pub fn open(folder: &Path, agent: Option<Arc<dyn KeyAgent>>) -> Result<Self, LibraryError> {
+        let layout = Layout::read(folder)?;
+        let shelf = Shelf::open(folder, &layout)?;
+        let port = format!("{},t,0x0001", layout.target.name);
+        let mut drives = Vec::new();
+        for (number, drive) in layout.drives.iter().enumerate() {
+            if drive.encryption == Encryption::Agent && agent.is_none() {
+                return Err(LibraryError::NoAgent { number });
+            }
+            let model = drive.drive_model()?;
+            let identity = Identity {
+                device: DeviceType::Tape,
+                product: model.name.to_ascii_uppercase(),
+                serial: drive.serial(number),
+                port: port.clone(),
+            };
+            let agent = agent.clone().filter(|_| drive.encryption == Encryption::Agent);
+            let fitting = Fitting { identity, model, encryption: drive.encryption, pace: drive.pace, agent };
+            drives.push(Arc::new(TapeUnit::new(fitting)));
+        }
+        let serial = layout.library.serial.clone();
+        let identity = Identity { device: DeviceType::Changer, product: "VTL".to_owned(), serial, port };
+        let robot = ChangerUnit::new(identity, drives.clone(), shelf);
+        Ok(Self { layout, robot, drives })
+    }
+
+    /// How it is laid out.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Its drives.
+    pub fn drives(&self) -> Vec<DriveStatus> {
+        let status = |(drive, layout): (&Arc<TapeUnit>, &crate::layout::DriveLayout)| DriveStatus {
+            serial: drive.identity().serial.clone(),
+            model: layout.model.clone(),
+            volser: drive.holds().map(|(volser, _)| volser),
+            unverified_writes: drive.unverified_writes(),
+        };
+        self.drives.iter().zip(&self.layout.drives).map(status).collect()
+    }
+
+    /// Its elements.
+    pub fn elements(&self) -> Vec<ElementRow> {
+        let row = |(place, volser): (Place, Option<Volser>)| ElementRow {
+            place: named(place),
+            address: place.address(),
+            volser,
+        };
+        self.robot.inventory().into_iter().map(row).collect()
+    }
+
+    /// Makes a cartridge and puts it into a free slot, which it names.
+    pub fn create(
+        &self,
+        volser: &Volser,
+        capacity_bytes: u64,
+        generation: Option<String>,
+    ) -> Result<String, ShelfError> {
+        let generation = generation.unwrap_or_else(|| self.layout.generation());
+        self.robot.by_hand(|shelf| shelf.create(volser, capacity_bytes, generation), true).map(named)
+    }
+
+    /// Takes a cartridge out of the mail slot; where it lies then.
+    pub fn export(&self, volser: &Volser) -> Result<std::path::PathBuf, ShelfError> {
+        self.robot.by_hand(|shelf| shelf.export(volser), true)
+    }
+
+    /// Puts a cartridge that is outside into the mail slot, at the place it names.
+    pub fn import(&self, volser: &Volser) -> Result<String, ShelfError> {
+        self.robot.by_hand(|shelf| shelf.import(volser), true).map(named)
+    }
+
+    /// Resets a drive, as a bus reset or a loss of its power does.
+    pub fn reset_drive(&self, number: usize) {
+        if let Some(drive) = self.drives.get(number) {
+            drive.reset();
+        }
+    }
+
+    fn drive(&self, lun: u64) -> Option<&TapeUnit> {
+        let number = usize::try_from(lun.checked_sub(1)?).ok()?;
+        self.drives.get(number).map(Arc::as_ref)
+    }
+}
+
+fn named(place: Place) -> String {
+    match place {
+        Place::Slot(number) => format!("slot {number}"),
+        Place::Mail(number) => format!("mail {number}"),
+        Place::Drive(number) => format!("drive {number}"),
+    }
+}
+
+impl DeviceServer for Library {
+    fn execute(&self, request: &Request<'_>, data_in: &mut DataIn) -> Completion {
+        if request.cdb.first() == Some(&0xa0) {
+            data_in.clear();
+            let read = capstan_tape::scsi::Command::of_cdb(DeviceType::Changer, request.cdb);
+            let Ok(capstan_tape::scsi::Command::ReportLuns { select, allocation }) = read else {
+                return completion(Err(crate::unit::answer::invalid_command_field(2)));
+            };
+            return completion(report_luns(&self.luns(), select, allocation, data_in));
+        }
+        match (request.lun, self.drive(request.lun)) {
+            (0, _) => self.robot.execute(request, data_in),
+            (_, Some(drive)) => drive.execute(request, data_in),
+            (_, None) => {
+                data_in.clear();
+                match request.cdb {
+                    // INQUIRY of a unit that there is not: qualifier 3, type 1Fh (SPC-5, 6.7.1).
+                    [0x12, ..] => {
+                        let mut bytes = [0; 36];
+                        bytes[0] = 0x7f;
+                        data_in.put(&bytes, 36);
+                        Completion::GOOD
+                    }
+                    // LOGICAL UNIT NOT SUPPORTED
+                    _ => completion(Err(check(SenseKey::IllegalRequest, 0x25, 0x00))),
+                }
+            }
+        }
+    }
+
+    fn data_out_max(&self) -> usize {
+        DATA_OUT_MAX
+    }
+
+    fn luns(&self) -> Vec<u64> {
+        (0..=self.drives.len() as u64).collect()
+    }
+
+    fn manage(&self, _nexus: &Nexus, lun: u64, function: TaskFunction) {
+        match function {
+            TaskFunction::AbortTaskSet => {}
+            TaskFunction::LogicalUnitReset if lun == 0 => self.robot.reset(),
+            TaskFunction::LogicalUnitReset => {
+                if let Some(drive) = self.drive(lun) {
+                    drive.reset();
+                }
+            }
+            TaskFunction::TargetReset => {
+                self.robot.reset();
+                for drive in &self.drives {
+                    drive.reset();
+                }
+            }
+        }
+    }
+
+    fn nexus_lost(&self, nexus: &Nexus) {
+        self.robot.nexus_lost(nexus);
+        for drive in &self.drives {
+            drive.nexus_lost(nexus);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! A library being served: the units, the iSCSI target in front of them, and the control socket.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use capstan_format::Volser;
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+use crate::agent::KeyAgent;
+use crate::control::{self, ControlReply, ControlRequest, DriveRow, LibraryStatus, PlaceRow};
+use crate::device::DeviceServer;
+use crate::iscsi::{ChapCredentials, ChapSecret, ConfigError, ServeError, Server, TargetConfig};
+use crate::layout::TargetLayout;
+use crate::library::{Library, LibraryError};
+
+/// A library that is served until it is stopped.
+pub struct Service {
+    library: Arc<Library>,
+    server: Arc<Server>,
+    folder: PathBuf,
+    stopping: Arc<AtomicBool>,
+    desk: Option<JoinHandle<()>>,
+}
+
+/// Why a library cannot be served.
+#[derive(Debug, Error)]
+pub enum ServiceError {
+    /// See there.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// See there.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// See there.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Host: the secret cannot be read.
+    #[error("the CHAP secret cannot be read from {}", .path.display())]
+    Secret {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Host: the control socket.
+    #[error("the control socket of the library in {} cannot be opened", .folder.display())]
+    Control {
+        /// The library's folder.
+        folder: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl Service {
+    /// Opens the library in a folder and serves it, at another address than its layout says if one is given.
+    pub fn start(
+        folder: &Path,
+        agent: Option<Arc<dyn KeyAgent>>,
+        listen: Option<SocketAddr>,
+    ) -> Result<Self, ServiceError> {
+        let on_control = |source| ServiceError::Control { folder: folder.to_owned(), source };
+        // First of all: two programs at one library would each move its cartridges.
+        let socket = control::listen(folder).map_err(on_control)?;
+        let library = Arc::new(Library::open(folder, agent)?);
+        let config = target_config(folder, &library.layout().target, listen)?;
+        let server = Arc::new(Server::bind(config, Arc::clone(&library) as Arc<dyn DeviceServer>)?);
+        let stopping = Arc::new(AtomicBool::new(false));
+        let (at_desk, served, stop) = (Arc::clone(&library), Arc::clone(&server), Arc::clone(&stopping));
+        let desk = std::thread::Builder::new().name("vtl-control".into()).spawn(move || {
+            for stream in socket.incoming().flatten() {
+                if stop.load(Ordering::Acquire) {
+                    return;
+                }
+                // Who went away in the middle of a question gets no answer.
+                let _ = control::serve_one(stream, |request| act(&at_desk, &served, request));
+            }
+        });
+        let desk = desk.map_err(on_control)?;
+        Ok(Self { library, server, folder: folder.to_owned(), stopping, desk: Some(desk) })
+    }
+
+    /// Where it listens.
+    pub fn local_address(&self) -> SocketAddr {
+        self.server.local_address()
+    }
+
+    /// What is served.
+    pub fn library(&self) -> &Library {
+        &self.library
+    }
+
+    /// Ends all connections; what was written is on the disk then.
+    pub fn stop(mut self) {
+        self.stopping.store(true, Ordering::Release);
+        // Wakes the desk.
+        let _ = control::ask(&self.folder, &ControlRequest::Status);
+        if let Some(desk) = self.desk.take() {
+            let _ = desk.join();
+        }
+        control::leave(&self.folder);
+    }
+}
+
+fn target_config(
+    folder: &Path,
+    target: &TargetLayout,
+    listen: Option<SocketAddr>,
+) -> Result<TargetConfig, ServiceError> {
+    let mut config = TargetConfig::new(target.name.clone());
+    config.portal = listen.unwrap_or(target.listen);
+    config.initiators.clone_from(&target.initiators);
+    if !target.chap_user.is_empty() {
+        let path = folder.join(&target.chap_secret_file);
+        let secret = std::fs::read(&path).map_err(|source| ServiceError::Secret { path, source })?;
+        let mut secret = Zeroizing::new(secret);
+        while secret.last().is_some_and(u8::is_ascii_whitespace) {
+            secret.pop();
+        }
+        config.chap = Some(ChapCredentials { name: target.chap_user.clone(), secret: ChapSecret::new(secret)? });
+    }
+    Ok(config)
+}
+
+fn act(library: &Library, server: &Server, request: ControlRequest) -> ControlReply {
+    let volser = |barcode: &str| Volser::new(barcode).map_err(|error| error.to_string());
+    let told = |done: Result<String, String>| done.map_or_else(ControlReply::Refused, ControlReply::Done);
+    match request {
+        ControlRequest::Status => ControlReply::Status(status(library, server)),
+        ControlRequest::Create { barcode, capacity_bytes, generation } => told(volser(&barcode).and_then(|volser| {
+            let made = library.create(&volser, capacity_bytes, generation);
+            made.map(|place| format!("cartridge {volser} is in {place}")).map_err(|error| error.to_string())
+        })),
+        ControlRequest::Export { barcode } => told(volser(&barcode).and_then(|volser| {
+            let out = library.export(&volser).map_err(|error| error.to_string())?;
+            Ok(format!("cartridge {volser} is outside, in {}", out.display()))
+        })),
+        ControlRequest::Import { barcode } => told(volser(&barcode).and_then(|volser| {
+            let place = library.import(&volser).map_err(|error| error.to_string())?;
+            Ok(format!("cartridge {volser} is in {place}"))
+        })),
+        ControlRequest::Reset { drive } => {
+            let count = library.drives().len();
+            if drive >= count {
+                return ControlReply::Refused(format!("there are {count} drives, counted from 0"));
+            }
+            library.reset_drive(drive);
+            ControlReply::Done(format!("drive {drive} was reset"))
+        }
+    }
+}
+
+fn status(library: &Library, server: &Server) -> LibraryStatus {
+    let drives = library.drives().into_iter().map(|drive| DriveRow {
+        serial: drive.serial,
+        model: drive.model,
+        barcode: drive.volser.map(|volser| volser.to_string()),
+        unverified_writes: drive.unverified_writes,
+    });
+    let elements = library.elements().into_iter().map(|row| PlaceRow {
+        place: row.place,
+        address: row.address,
+        barcode: row.volser.map(|volser| volser.to_string()),
+    });
+    LibraryStatus {
+        target: library.layout().target.name.clone(),
+        listens: server.local_address().to_string(),
+        drives: drives.collect(),
+        elements: elements.collect(),
+        initiators: server.sessions().into_iter().map(|session| session.initiator).collect(),
+    }
+}

@@ -1,0 +1,62 @@
+//! Keys from the sealed store of this machine.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use capstan_format::{Algorithm, KeyTag, Volser};
+use capstan_keys::{KeyError, SealedStore, Unlock, VolumeKey};
+use capstan_tape::DriveKey;
+
+use crate::agent::{KeyAgent, KeyAgentError};
+
+/// Fetches keys from a sealed store; other programs may use the same store.
+pub struct StoreAgent {
+    store: Mutex<SealedStore>,
+}
+
+impl StoreAgent {
+    /// Opens the store.
+    pub fn open(path: &Path, unlock: &Unlock) -> Result<Self, KeyError> {
+        Ok(Self { store: Mutex::new(SealedStore::open(path, unlock)?) })
+    }
+
+    fn store(&self) -> MutexGuard<'_, SealedStore> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+fn drive_key(key: &VolumeKey) -> DriveKey {
+    DriveKey { tag: key.tag(), algorithm: key.algorithm(), key: *key.expose() }
+}
+
+fn unreachable(volser: &Volser) -> impl FnOnce(KeyError) -> KeyAgentError {
+    let volser = volser.clone();
+    move |source| KeyAgentError::Unreachable { volser, source: source.into() }
+}
+
+impl KeyAgent for StoreAgent {
+    fn new_key(&self, volser: &Volser, algorithm: Algorithm) -> Result<DriveKey, KeyAgentError> {
+        let key = self.store().key_for_new_volume(volser, algorithm, now_ns()).map_err(unreachable(volser))?;
+        Ok(drive_key(&key))
+    }
+
+    fn began(&self, volser: &Volser, tag: &KeyTag) -> Result<(), KeyAgentError> {
+        self.store().activate(volser, tag, now_ns()).map(drop).map_err(unreachable(volser))
+    }
+
+    fn key(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError> {
+        match self.store().key_by_tag(volser, tag) {
+            Ok(key) => Ok(drive_key(&key)),
+            Err(error @ (KeyError::KeyDestroyed { .. } | KeyError::KeyMissing { .. })) => {
+                Err(KeyAgentError::Gone { volser: volser.clone(), tag: *tag, source: error.into() })
+            }
+            Err(error) => Err(unreachable(volser)(error)),
+        }
+    }
+}

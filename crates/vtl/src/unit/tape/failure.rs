@@ -1,0 +1,52 @@
+//! What a drive's error is in sense data.
+
+use capstan_tape::scsi::{SenseData, SenseKey};
+use capstan_tape::{DriveError, GenerationError};
+
+use crate::agent::KeyAgentError;
+
+/// Sense data for an error of the drive below.
+pub(super) fn sense_of(error: &DriveError) -> SenseData {
+    use SenseKey::{
+        BlankCheck, DataProtect, HardwareError, IllegalRequest, MediumError, NoSense, NotReady, UnitAttention,
+        VolumeOverflow,
+    };
+    let sense = SenseData::new;
+    match error {
+        DriveError::NoMedium { .. } => sense(NotReady, 0x3a, 0x00),
+        DriveError::WriteProtected { .. } => sense(DataProtect, 0x27, 0x00),
+        DriveError::ReadFailed { .. } => sense(MediumError, 0x11, 0x00),
+        DriveError::WriteFailed { .. } => sense(MediumError, 0x0c, 0x00),
+        DriveError::Deferred { .. } => sense(MediumError, 0x0c, 0x00).deferred(),
+        DriveError::BlankCheck { .. } => sense(BlankCheck, 0x00, 0x05),
+        DriveError::EndOfMedium { .. } => SenseData { end_of_medium: true, ..sense(VolumeOverflow, 0x00, 0x02) },
+        DriveError::BlockTooLong { .. } => SenseData { incorrect_length: true, ..sense(NoSense, 0x00, 0x00) },
+        DriveError::BlockLength { .. } => SenseData { field: Some((true, 2)), ..sense(IllegalRequest, 0x24, 0x00) },
+        DriveError::Incompatible { .. } => sense(MediumError, 0x30, 0x00),
+        DriveError::Generation(error) => match **error {
+            GenerationError::Foreign { .. } => sense(MediumError, 0x30, 0x02),
+            GenerationError::ReadOnly { .. } => sense(DataProtect, 0x30, 0x05),
+        },
+        DriveError::NoKey { .. } => sense(DataProtect, 0x74, 0x01),
+        DriveError::WrongKey { .. } => sense(DataProtect, 0x74, 0x03),
+        DriveError::Integrity { .. } => sense(DataProtect, 0x74, 0x04),
+        DriveError::MixedEncryption { .. } => sense(DataProtect, 0x30, 0x05),
+        DriveError::NoKeySlot { .. } => sense(IllegalRequest, 0x20, 0x00),
+        DriveError::BeginningOfMedium => SenseData { end_of_medium: true, ..sense(NoSense, 0x00, 0x04) },
+        DriveError::InUse { .. } => sense(NotReady, 0x04, 0x07),
+        DriveError::EndOfDataLost { .. } => sense(BlankCheck, 0x14, 0x03),
+        DriveError::Reset { .. } => sense(UnitAttention, 0x29, 0x00),
+        DriveError::Hardware { .. } | DriveError::Host { .. } => sense(HardwareError, 0x44, 0x00),
+    }
+}
+
+/// Sense data for a key that an agent did not get (SPC-5, table F.1).
+pub(super) fn sense_of_agent(error: &KeyAgentError) -> SenseData {
+    let ascq = match error {
+        // EXTERNAL DATA ENCRYPTION KEY NOT FOUND
+        KeyAgentError::Gone { .. } => 0x63,
+        // EXTERNAL DATA ENCRYPTION KEY MANAGER ACCESS ERROR
+        KeyAgentError::Unreachable { .. } => 0x61,
+    };
+    SenseData::new(SenseKey::DataProtect, 0x74, ascq)
+}

@@ -1,0 +1,217 @@
+//! A cartridge's memory as hosts see it: READ ATTRIBUTE and WRITE ATTRIBUTE.
+//!
+//! What the drive knows (capacity, barcode of the cartridge) is made when it is asked for. What hosts wrote lies beside the
+//! cartridge, in `NAME.attributes`, as WRITE ATTRIBUTE brought it; the file is replaced whole, so that a crash leaves the old one
+//! or the new one.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use capstan_tape::scsi::SenseKey;
+use capstan_tape::scsi::attribute::{Attribute, Kind, decode, encode, id};
+use capstan_tape::scsi::encryption::KeyData;
+
+use super::Work;
+use crate::device::DataIn;
+use crate::unit::answer::{Answer, check, invalid_command_field, invalid_parameter_field};
+
+/// Bytes that hosts may write: as much as an LTO cartridge has room for.
+const HOST_BYTES_MAX: usize = 2048;
+
+/// Key data that stand with each block of the volume: in the part of the numbers that belongs to vendors.
+const UNAUTHENTICATED_KEY_DATA: u16 = 0x1400;
+const AUTHENTICATED_KEY_DATA: u16 = 0x1401;
+/// How often writing began at the beginning of tape.
+const LIVES: u16 = 0x1402;
+
+/// What hosts wrote into a cartridge's memory.
+pub(super) struct CartridgeMemory {
+    path: PathBuf,
+    attributes: Vec<Attribute>,
+}
+
+impl CartridgeMemory {
+    /// Reads what lies beside the cartridge; what is no list of attributes counts as none.
+    pub(super) fn open(cartridge: &Path) -> Self {
+        let path = cartridge.with_extension("attributes");
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        let (attributes, _) = decode(&bytes[..bytes.len().min(2 * HOST_BYTES_MAX)]);
+        Self { path, attributes }
+    }
+
+    fn set(&mut self, attribute: Attribute) {
+        self.attributes.retain(|known| known.id != attribute.id);
+        if !attribute.value.is_empty() {
+            self.attributes.push(attribute);
+            self.attributes.sort_by_key(|known| known.id);
+        }
+    }
+
+    fn get(&self, id: u16) -> Option<&Attribute> {
+        self.attributes.iter().find(|known| known.id == id)
+    }
+
+    fn save(&self) -> std::io::Result<()> {
+        let new = self.path.with_extension("attributes.new");
+        let mut file = std::fs::File::create(&new)?;
+        file.write_all(&encode(&self.attributes))?;
+        file.sync_all()?;
+        std::fs::rename(new, &self.path)
+    }
+
+    fn lives(&self) -> u64 {
+        self.get(LIVES).and_then(Attribute::as_number).unwrap_or(0)
+    }
+
+    /// Writing began at the beginning of tape: the volume change reference counts it. It is a service to hosts; a file that cannot
+    /// be written must not make the cartridge unwritable.
+    pub(super) fn began_anew(&mut self) {
+        self.set(Attribute::number(LIVES, (self.lives() + 1).to_be_bytes()));
+        let _ = self.save();
+    }
+
+    /// Key data of the volume's life.
+    pub(super) fn key_data(&self) -> KeyData {
+        let of = |id: u16| self.get(id).map(|attribute| attribute.value.clone()).unwrap_or_default();
+        KeyData { unauthenticated: of(UNAUTHENTICATED_KEY_DATA), authenticated: of(AUTHENTICATED_KEY_DATA) }
+    }
+
+    pub(super) fn set_key_data(&mut self, data: &KeyData) {
+        for (id, value) in
+            [(UNAUTHENTICATED_KEY_DATA, &data.unauthenticated), (AUTHENTICATED_KEY_DATA, &data.authenticated)]
+        {
+            self.set(Attribute { id, read_only: true, kind: Kind::Binary, value: value.clone() });
+        }
+        let _ = self.save();
+    }
+}
+
+/// Attributes that hosts may write: number, kind, length.
+const WRITABLE: [(u16, Kind, usize); 8] = [
+    (id::APPLICATION_VENDOR, Kind::Ascii, 8),
+    (id::APPLICATION_NAME, Kind::Ascii, 32),
+    (id::APPLICATION_VERSION, Kind::Ascii, 8),
+    (id::USER_LABEL, Kind::Text, 160),
+    (id::BARCODE, Kind::Ascii, 32),
+    (id::MEDIA_POOL, Kind::Text, 160),
+    (id::FORMAT_VERSION, Kind::Ascii, 16),
+    (id::COHERENCY, Kind::Binary, 1024),
+];
+
+impl Work<'_> {
+    fn attributes(&mut self) -> Result<Vec<Attribute>, crate::unit::answer::Refusal> {
+        let medium = self.state.on_drive(|bay, _| bay.drive.medium())?;
+        let density = self.unit.model.density_code.as_ref().map_or(0, |code| code.value);
+        let (bay, _) = self.state.loaded()?;
+        let lives = (bay.memory.lives() as u32).to_be_bytes();
+        let ascii = |id, text: &str, len| Attribute { read_only: true, ..Attribute::ascii(id, text, len) };
+        let mut all = vec![
+            Attribute::number(id::REMAINING, (medium.remaining_bytes >> 20).to_be_bytes()),
+            Attribute::number(id::MAXIMUM, (medium.capacity_bytes >> 20).to_be_bytes()),
+            Attribute::number(id::MEMORY_SPACE, (HOST_BYTES_MAX as u64).to_be_bytes()),
+            ascii(id::ASSIGNING_ORGANIZATION, "CAPSTAN", 8),
+            Attribute::number(id::FORMATTED_DENSITY, [density]),
+            Attribute::number(id::VOLUME_CHANGE_REFERENCE, lives),
+            ascii(id::MEDIUM_MANUFACTURER, "CAPSTAN", 8),
+            ascii(id::MEDIUM_SERIAL, bay.volser.as_str(), 32),
+            Attribute::number(id::MEDIUM_TYPE, [0]),
+        ];
+        if bay.memory.get(id::BARCODE).is_none() {
+            all.push(Attribute::ascii(id::BARCODE, bay.volser.as_str(), 32));
+        }
+        // What is ours stays out of sight.
+        all.extend(bay.memory.attributes.iter().filter(|attribute| attribute.id < 0x1400).cloned());
+        all.sort_by_key(|attribute| attribute.id);
+        Ok(all)
+    }
+
+    /// READ ATTRIBUTE.
+    pub(super) fn tell_attributes(
+        &mut self,
+        action: u8,
+        (volume, partition): (u8, u8),
+        first: u16,
+        allocation: u32,
+        data_in: &mut DataIn,
+    ) -> Answer {
+        if volume != 0 {
+            return Err(invalid_command_field(5));
+        }
+        if partition != 0 {
+            return Err(invalid_command_field(7));
+        }
+        let all = self.attributes()?;
+        let from = all.iter().filter(|attribute| attribute.id >= first);
+        let body = match action {
+            // ATTRIBUTE VALUES
+            0 => encode(&from.cloned().collect::<Vec<_>>()),
+            // ATTRIBUTE LIST
+            1 => from.flat_map(|attribute| attribute.id.to_be_bytes()).collect(),
+            // LOGICAL VOLUME LIST, PARTITION LIST: first and number, in two bytes of length.
+            2 | 3 => {
+                data_in.put(&[0, 2, 0, 1], allocation as usize);
+                return Ok(());
+            }
+            // SUPPORTED ATTRIBUTES
+            5 => {
+                let mut ids: Vec<u16> =
+                    all.iter().map(|attribute| attribute.id).chain(WRITABLE.map(|(id, ..)| id)).collect();
+                ids.sort_unstable();
+                ids.dedup();
+                ids.into_iter().filter(|id| *id >= first).flat_map(u16::to_be_bytes).collect()
+            }
+            _ => return Err(invalid_command_field(1)),
+        };
+        let mut bytes = (body.len() as u32).to_be_bytes().to_vec();
+        bytes.extend_from_slice(&body);
+        data_in.put(&bytes, allocation as usize);
+        Ok(())
+    }
+
+    /// WRITE ATTRIBUTE.
+    pub(super) fn set_attributes(&mut self, partition: u8, len: u32) -> Answer {
+        if partition != 0 {
+            return Err(invalid_command_field(7));
+        }
+        let list = super::parameters(self.data_out, len as usize)?;
+        let body = match list {
+            [] => return Ok(()),
+            [_, _, _, _, body @ ..] => body,
+            _ => return Err(crate::unit::answer::parameter_length()),
+        };
+        let (attributes, wrong) = decode(body);
+        if let Some(at) = wrong {
+            return Err(invalid_parameter_field(4 + at as u16));
+        }
+        let (bay, loaded) = self.state.loaded()?;
+        if loaded.medium.write_protected {
+            return Err(check(SenseKey::DataProtect, 0x27, 0x00));
+        }
+        let mut at = 4;
+        for attribute in &attributes {
+            let Some((_, kind, len)) = WRITABLE.iter().find(|(id, ..)| *id == attribute.id) else {
+                return Err(invalid_parameter_field(at));
+            };
+            // A value of no length deletes the attribute.
+            if attribute.kind != *kind || attribute.value.len() > *len {
+                return Err(invalid_parameter_field(at + 2));
+            }
+            at += 5 + attribute.value.len() as u16;
+        }
+        let before = bay.memory.attributes.clone();
+        for attribute in attributes {
+            bay.memory.set(Attribute { read_only: false, ..attribute });
+        }
+        if encode(&bay.memory.attributes).len() > HOST_BYTES_MAX {
+            bay.memory.attributes = before;
+            // AUXILIARY MEMORY OUT OF SPACE
+            return Err(check(SenseKey::IllegalRequest, 0x55, 0x06));
+        }
+        if bay.memory.save().is_err() {
+            bay.memory.attributes = before;
+            // AUXILIARY MEMORY WRITE ERROR
+            return Err(check(SenseKey::MediumError, 0x11, 0x12));
+        }
+        Ok(())
+    }
+}
