@@ -92,6 +92,8 @@ pub struct ScsiDrive<T> {
     reserved_with: Option<u64>,
     recovered_errors: u64,
     cleaning: Cleaning,
+    /// The last density code that was met, and its generation.
+    generation_known: Option<(u8, Option<String>)>,
 }
 
 /// The forms of LOCATE that the drive has.

@@ -85,6 +85,8 @@ const CODES: &[(u8, u8, &str)] = &[
     (0x74, 0x05, "error while decrypting"),
     (0x74, 0x09, "encryption mode mismatch"),
     (0x74, 0x21, "encryption configuration is not the application's"),
+    (0x74, 0x61, "the key manager cannot be reached"),
+    (0x74, 0x63, "the key manager does not have the key"),
 ];
 
 impl fmt::Display for Sense {

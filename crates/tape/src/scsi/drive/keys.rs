@@ -56,14 +56,23 @@ impl KeySlot {
 }
 
 impl<T: Transport> ScsiDrive<T> {
-    /// Whether the drive encrypts with a key that nobody loaded from here.
-    pub(super) fn key_is_from_elsewhere(&mut self) -> bool {
-        let status = self.security_page(page::STATUS).and_then(|bytes| EncryptionStatus::of_bytes(&bytes));
-        // A key that an application left behind names itself; one of a key manager may as well, but cannot be replaced. That shows
-        // when it is tried.
-        status.is_some_and(|status| {
-            status.encryption == EncryptionMode::Encrypt as u8 && status.scope == Scope::Public as u8
-        })
+    /// Nobody here has loaded a key: then the drive may hold none, as a session that ended in the middle or another host may have
+    /// left one behind, which would encrypt what is to be plain. One that cannot be cleared is a key manager's.
+    pub(super) fn clear_foreign_key(&mut self) -> Result<(), DriveError> {
+        if self.algorithms.is_empty() || !matches!(self.slot, KeySlot::Empty | KeySlot::Held(_)) {
+            return Ok(());
+        }
+        let Some(status) = self.encryption_status()? else { return Ok(()) };
+        if is_off(&status) {
+            return Ok(());
+        }
+        match self.send_key_page(&SetEncryption::clear(Scope::AllNexuses)) {
+            Err(failure) if matches!(failure.codes(), Some((0x5 | 0x7, ..))) => {
+                self.slot = KeySlot::Elsewhere;
+                Ok(())
+            }
+            done => self.checked("SECURITY PROTOCOL OUT", done).map(drop),
+        }
     }
 
     pub(super) fn change_key(&mut self, key: Option<DriveKey>) -> Result<(), DriveError> {
@@ -248,12 +257,17 @@ impl<T: Transport> ScsiDrive<T> {
         matches!(self.slot, KeySlot::Loaded { .. })
     }
 
-    /// Somebody else was at the drive: the key must still be the one that was loaded.
+    /// Somebody else was, or may have been, at the drive: the key must still be the one that was loaded, or none.
     pub(super) fn verify_key(&mut self) -> Result<(), DriveError> {
-        let KeySlot::Loaded { instance, .. } = self.slot else { return Ok(()) };
+        let wanted = match &self.slot {
+            KeySlot::Loaded { instance, .. } => Some(*instance),
+            KeySlot::Empty | KeySlot::Held(_) if !self.algorithms.is_empty() => None,
+            KeySlot::Empty | KeySlot::Held(_) | KeySlot::Lost | KeySlot::Elsewhere => return Ok(()),
+        };
         let status = self.encryption_status()?;
-        let same = status.is_some_and(|status| {
-            status.key_instance == instance && status.encryption == EncryptionMode::Encrypt as u8
+        let same = status.is_some_and(|status| match wanted {
+            Some(instance) => status.key_instance == instance && status.encryption == EncryptionMode::Encrypt as u8,
+            None => is_off(&status),
         });
         if same {
             return Ok(());
@@ -311,6 +325,9 @@ impl<T: Transport> ScsiDrive<T> {
             Ok(()) => DriveError::Integrity { lbn },
             Err(error) => error,
         };
+        if data.sense.asc == 0x74 && data.sense.ascq >= KEY_MANAGER {
+            return DriveError::Refused { drive, command: "READ", sense: data.sense };
+        }
         // 02: a plain block among encrypted ones; 04: the authentication tag does not match.
         if matches!(data.sense.ascq, 0x02 | 0x04) && data.sense.asc == 0x74 {
             return altered(self);
@@ -331,6 +348,14 @@ impl<T: Transport> ScsiDrive<T> {
             Some(loaded) => DriveError::WrongKey { drive, needed, loaded },
         }
     }
+}
+
+/// Qualifiers of 7/74 from here on tell of a drive's own key manager (SPC-5, table F.1).
+const KEY_MANAGER: u8 = 0x20;
+
+/// Neither encrypts nor decrypts.
+fn is_off(status: &EncryptionStatus) -> bool {
+    (status.encryption, status.decryption) == (EncryptionMode::Disable as u8, DecryptionMode::Disable as u8)
 }
 
 /// How far behind a block may be proved: what a label and its first filemarks take.

@@ -54,13 +54,25 @@ impl<T: Transport> ScsiDrive<T> {
         };
         let medium = Medium {
             volser: barcode.and_then(|barcode| Volser::new(&barcode).ok()),
-            generation: generation_of_density(modes.density),
+            generation: self.generation(modes.density),
             capacity_bytes: capacity_mib.saturating_mul(MIB),
             remaining_bytes: remaining_mib.saturating_mul(MIB),
             write_protected: modes.write_protected,
             encryption: EncryptionState::Blank,
         };
         Ok((medium, name))
+    }
+
+    /// The generation of a density code. It is asked after every reset, and the models are text to be read.
+    fn generation(&mut self, density: u8) -> Option<String> {
+        match &self.generation_known {
+            Some((code, generation)) if *code == density => generation.clone(),
+            _ => {
+                let generation = generation_of_density(density);
+                self.generation_known = Some((density, generation.clone()));
+                generation
+            }
+        }
     }
 
     /// Asks anew how much can still be written.

@@ -45,14 +45,12 @@ impl<T: Transport> ScsiDrive<T> {
             reserved_with: None,
             recovered_errors: 0,
             cleaning: Cleaning::NotAsked,
+            generation_known: None,
         };
         drive.identify()?;
         drive.ask_limits()?;
         drive.ask_timeouts();
         drive.algorithms = drive.ask_algorithms();
-        if drive.key_is_from_elsewhere() {
-            drive.slot = KeySlot::Elsewhere;
-        }
         Ok(drive)
     }
 
@@ -131,16 +129,11 @@ impl<T: Transport> ScsiDrive<T> {
 
     /// The ciphers; none if the drive does not encrypt.
     fn ask_algorithms(&mut self) -> Vec<AlgorithmEntry> {
-        let bytes = self.security_page(encryption::page::CAPABILITIES);
+        let bytes = self.ask_security_page(encryption::page::CAPABILITIES);
         bytes.map(|bytes| encryption::algorithms_of(&bytes)).unwrap_or_default()
     }
 
-    /// A page of tape data encryption; none if the drive has it not.
-    pub(super) fn security_page(&mut self, specific: u16) -> Option<Vec<u8>> {
-        self.ask_security_page(specific).ok()
-    }
-
-    /// The same, with the failure.
+    /// A page of tape data encryption.
     pub(super) fn ask_security_page(&mut self, specific: u16) -> Result<Vec<u8>, Failure> {
         let mut bytes = vec![0; 1024];
         let allocation = bytes.len() as u32;

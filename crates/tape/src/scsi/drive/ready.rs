@@ -48,6 +48,7 @@ impl<T: Transport> ScsiDrive<T> {
         self.loaded = None;
         self.command("REWIND", &Command::Rewind { immediate: false }, Data::None)?;
         let modes = self.set_modes()?;
+        self.clear_foreign_key()?;
         let (medium, name) = self.look_at_medium(modes)?;
         self.loaded = Some(Loaded { medium: medium.clone(), name, early_warning: false });
         self.go(Destination::Object(0))?;
@@ -144,6 +145,7 @@ impl<T: Transport> ScsiDrive<T> {
         }
         let encryption = self.loaded()?.medium.encryption;
         let modes = self.set_modes()?;
+        self.clear_foreign_key()?;
         let (mut medium, name) = self.look_at_medium(modes)?;
         medium.encryption = encryption;
         let expected = &self.loaded()?.name;

@@ -17,14 +17,13 @@ impl<T: Transport> ScsiDrive<T> {
             self.key_back()?;
         }
         match self.others_came() {
-            OthersCame::No => {}
-            OthersCame::Yes => {
+            OthersCame::No => Ok(()),
+            // A drive that was reset may stand where it stood, and have lost its key all the same.
+            OthersCame::Yes | OthersCame::CannotTell => {
                 self.verify(lbn)?;
-                self.verify_key()?;
+                self.verify_key()
             }
-            OthersCame::CannotTell => drop(self.verify(lbn)?),
         }
-        Ok(())
     }
 
     /// What came of a write of `objects` blocks or filemarks at `lbn`.
