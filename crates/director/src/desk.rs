@@ -98,7 +98,7 @@ impl Desk {
     /// Brings a volume into a free drive and makes it ready.
     pub(crate) fn mount(&self, volser: &Volser) -> Result<InDrive, DirectorError> {
         let mut library = locked(&self.library);
-        let drives = library.drives();
+        let drives = library.drives().map_err(DirectorError::Changer)?;
         let mut busy = ChangerError::UnknownDrive { drive: 0, drives };
         for number in in_order(drives, volser, &library.inventory().map_err(DirectorError::Changer)?) {
             let mut drive = match library.take_drive(number) {

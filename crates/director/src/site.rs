@@ -20,11 +20,12 @@ use std::time::{Duration, Instant};
 use capstan_catalog::{Catalog, Pool, ScratchFeed};
 use capstan_format::Algorithm;
 use capstan_keys::{Argon2Cost, SealedStore, Unlock};
+use capstan_tape::linux::LinuxLibrary;
 use capstan_tape::{Library, VirtualLibrary};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::config::Config;
-use crate::{DirectorError, Events};
+use crate::config::{Config, LibraryConfig};
+use crate::{DirectorError, Event, Events};
 
 /// Name of the pool that `init` makes.
 pub const DEFAULT_POOL: &str = "default";
@@ -90,8 +91,7 @@ impl Site {
             feed: ScratchFeed::Allowed,
         };
         catalog.put_pool(&pool)?;
-        let library = &options.config.library;
-        VirtualLibrary::open(dir.join(&library.path), library.drives).map_err(DirectorError::Changer)?;
+        open_library(dir, &options.config.library, &(Arc::new(|_| {}) as Events))?;
         // Last, because its presence says that the directory is whole.
         let staged = dir.join("capstan.toml.new");
         std::fs::write(&staged, options.config.to_text()).map_err(DirectorError::host("write", &staged))?;
@@ -119,14 +119,12 @@ impl Site {
             return Err(DirectorError::NotInitialised { path: dir.to_owned() });
         }
         let config = Config::read(&config_path)?;
-        let library = VirtualLibrary::open(dir.join(&config.library.path), config.library.drives);
-        let library = library.map_err(DirectorError::Changer)?;
+        let library = open_library(dir, &config.library, &events)?;
         let keys = match unlock {
             Some(unlock) => Some(Arc::new(Mutex::new(SealedStore::open(&key_store_path(dir), unlock)?))),
             None => None,
         };
         let client = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let library: SharedLibrary = Arc::new(Mutex::new(library));
         Ok(Self { dir: dir.to_owned(), config, catalog, keys, library, clock, events, client })
     }
 
@@ -190,6 +188,18 @@ impl Site {
         note.map_err(DirectorError::host("write", &path))?;
         Ok(WriterLock { _file: file })
     }
+}
+
+/// The library that the settings name.
+fn open_library(dir: &Path, config: &LibraryConfig, events: &Events) -> Result<SharedLibrary, DirectorError> {
+    if config.is_virtual() {
+        let library = VirtualLibrary::open(dir.join(&config.path), config.drives).map_err(DirectorError::Changer)?;
+        return Ok(Arc::new(Mutex::new(library)));
+    }
+    let events = Arc::clone(events);
+    let on_wait = Arc::new(move |message| events(Event::Waiting { message }));
+    let (changer, devices) = (config.changer.clone(), config.devices.clone());
+    Ok(Arc::new(Mutex::new(LinuxLibrary::new(changer, devices, on_wait))))
 }
 
 /// Where the key store of a state directory lies.

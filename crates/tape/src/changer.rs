@@ -60,10 +60,10 @@ pub trait Changer: Send {
 /// Who mounts takes a drive into use first and has a cartridge brought to it then: one in a drive that is nobody's may be taken away.
 pub trait Library: Changer {
     /// How many drives there are.
-    fn drives(&self) -> u32;
+    fn drives(&mut self) -> Result<u32, ChangerError>;
 
     /// Takes a drive into use; nobody else has it until the value is dropped. [`ChangerError::InUse`] if somebody has it.
-    fn take_drive(&self, drive: u32) -> Result<Box<dyn Drive>, ChangerError>;
+    fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError>;
 
     /// Puts a new blank cartridge into a slot, in a library that can make some.
     fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError>;

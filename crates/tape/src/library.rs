@@ -246,11 +246,11 @@ impl Changer for VirtualLibrary {
 }
 
 impl Library for VirtualLibrary {
-    fn drives(&self) -> u32 {
-        self.drives
+    fn drives(&mut self) -> Result<u32, ChangerError> {
+        Ok(self.drives)
     }
 
-    fn take_drive(&self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
+    fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
         Ok(Box::new(self.drive(drive, KeySlotKind::Fitted)?))
     }
 
