@@ -55,6 +55,7 @@
 mod chap;
 mod config;
 mod execute;
+mod exercise;
 mod faults;
 mod initiator;
 mod lane;
@@ -66,13 +67,16 @@ mod receive;
 mod registry;
 mod server;
 mod session;
+#[cfg(test)]
+mod tests;
 mod text;
 mod wire;
 
 pub use config::{ChapCredentials, ChapSecret, ConfigError, Discovery, Limits, TargetConfig};
+pub use exercise::{exercise_login, exercise_pdus};
 pub use faults::{UnknownWirePoint, WireFaults, WirePoint};
 pub use initiator::{FoundTarget, Initiator, InitiatorConfig, InitiatorError, Outcome, Residual, Unsolicited};
 pub use negotiate::SessionKind;
 pub use registry::SessionStatus;
 pub use server::{ServeError, Server};
-pub use wire::{Digest, exercise_pdus};
+pub use wire::Digest;

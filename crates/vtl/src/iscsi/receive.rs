@@ -32,15 +32,15 @@ pub(crate) enum Work {
 
 /// Why the receiver stops.
 enum End {
-    /// The connection failed, or the peer broke a rule and was told.
-    Broken,
-    /// The initiator logged out, or a script cut the wire.
+    /// Nothing more can be read; what runs may still be answered.
+    Gone,
+    /// Nothing more is to be said: the initiator logged out, broke a rule or fell silent, or a script cut the wire.
     Over,
 }
 
 impl From<WireError> for End {
     fn from(_: WireError) -> Self {
-        Self::Broken
+        Self::Gone
     }
 }
 
@@ -73,8 +73,9 @@ impl Receiver {
             match self.next(session) {
                 Ok(None) => {}
                 Ok(Some(work)) => return work,
-                Err(End::Broken | End::Over) => {
-                    session.stop();
+                Err(End::Gone) => return Work::End,
+                Err(End::Over) => {
+                    session.cut();
                     return Work::End;
                 }
             }
@@ -105,7 +106,7 @@ impl Receiver {
     /// Nothing came for a while: asks, and the second time gives up.
     fn idle(&mut self, session: &Session) -> Ready {
         if self.asked {
-            return Err(End::Broken);
+            return Err(End::Over);
         }
         self.asked = true;
         let ping = NopIn { flags: FINAL, task_tag: NO_TAG, ..NopIn::default() };
@@ -132,7 +133,7 @@ impl Receiver {
         if number != expected {
             // With one connection, which keeps the order, the one that is missing never comes.
             reject(session, header, RejectReason::Protocol)?;
-            return Err(End::Broken);
+            return Err(End::Over);
         }
         session.expected_command.store(expected.wrapping_add(1), Ordering::Release);
         Ok(Counted::Yes)
@@ -214,7 +215,7 @@ impl Receiver {
             task.received = len as u32;
         }
         if session.faults().pass(WirePoint::AfterCommand) == Passage::Cut {
-            return cut(session);
+            return cut();
         }
         session.commands.fetch_add(1, Ordering::Relaxed);
         let (lun, mut order) = (task.lun, session.order());
@@ -228,7 +229,7 @@ impl Receiver {
             let half = room.len() / 2;
             // What follows never comes to anything, so that a wrong digest does not matter.
             let _cut_anyway = self.reader.data(&mut room[..half]);
-            return cut(session).map(drop);
+            return cut().map(drop);
         }
         match self.reader.data(room) {
             Err(WireError::DataDigest) => refuse(session, header, RejectReason::DataDigest).map(drop),
@@ -379,12 +380,11 @@ fn reject(session: &Session, header: &Header, reason: RejectReason) -> Result<()
 /// Rejects what leaves no way to go on.
 fn refuse(session: &Session, header: &Header, reason: RejectReason) -> Ready {
     reject(session, header, reason)?;
-    Err(End::Broken)
+    Err(End::Over)
 }
 
 /// The script wants the wire cut here.
-fn cut(session: &Session) -> Ready {
-    session.cut();
+fn cut() -> Ready {
     Err(End::Over)
 }
 
