@@ -11,7 +11,7 @@
 //!     registry    who is in
 //!       session     the crew of a session, and who of it receives
 //!         receive     PDUs in
-//!         lane        commands from arrival to end, in order for each unit
+//!         task, lane  commands from arrival to end, in order for each unit
 //!         execute     data and status out
 //!         manage      task management
 //!   wire, pdu, text   bytes
@@ -60,6 +60,7 @@ mod faults;
 mod initiator;
 mod lane;
 mod login;
+mod lun;
 mod manage;
 mod negotiate;
 mod pdu;
@@ -67,6 +68,7 @@ mod receive;
 mod registry;
 mod server;
 mod session;
+mod task;
 #[cfg(test)]
 mod tests;
 mod text;

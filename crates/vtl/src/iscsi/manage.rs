@@ -9,8 +9,8 @@ use std::sync::Arc;
 use crate::device::TaskFunction;
 
 use super::lane::{Aborted, Which};
+use super::lun::lun_number;
 use super::pdu::{FINAL, TaskManagement, TaskManagementResponse};
-use super::receive::lun_number;
 use super::session::{MANAGING_MAX, Session};
 use super::wire::WireError;
 

@@ -5,23 +5,22 @@ use std::sync::atomic::Ordering;
 
 use super::execute::refusal;
 use super::faults::{Passage, WirePoint};
-use super::lane::{Aborted, Cdb, Task, Which};
+use super::lane::{Aborted, Which};
 use super::login::PORTAL_GROUP;
+use super::lun::lun_number;
 use super::manage::Management;
 use super::negotiate::SessionKind;
 use super::pdu::{
-    CONTINUE, Command, DataOut, FINAL, Header, LogoutRequest, LogoutResponse, NO_TAG, NopIn, NopOut, READ, Reject,
+    CONTINUE, Command, DataOut, FINAL, Header, LogoutRequest, LogoutResponse, NO_TAG, NopIn, NopOut, Reject,
     RejectReason, Snack, TaskManagement, TextRequest, TextResponse, WRITE, comes_before,
 };
 use super::session::Session;
+use super::task::{Cdb, Task};
 use super::text::{TEXT_LEN_MAX, parse, put};
 use super::wire::{PduReader, Socket, WireError};
 
 /// Immediate commands that may wait at once: they are not counted in the command window.
 const IMMEDIATE_MAX: usize = 8;
-/// Bits of a logical unit number that tell how it is written (SAM-5, 4.7).
-const LUN_METHOD: u64 = 0xc000_0000_0000_0000;
-
 /// What is to be done before the receiver goes on.
 pub(crate) enum Work {
     Run(Task),
@@ -386,46 +385,4 @@ fn refuse(session: &Session, header: &Header, reason: RejectReason) -> Ready {
 /// The script wants the wire cut here.
 fn cut() -> Ready {
     Err(End::Over)
-}
-
-/// A logical unit's number, from the 8 bytes of peripheral or flat addressing; all 8 bytes where it is neither.
-pub(crate) fn lun_number(wire: u64) -> u64 {
-    const PERIPHERAL: u64 = 0;
-    const FLAT: u64 = 0x4000_0000_0000_0000;
-    let (first, rest) = (wire >> 48, wire & 0x0000_ffff_ffff_ffff);
-    match wire & LUN_METHOD {
-        PERIPHERAL if rest == 0 && first <= 0xff => first,
-        FLAT if rest == 0 => first & 0x3fff,
-        _ => wire,
-    }
-}
-
-/// The 8 bytes of a logical unit's number.
-pub(crate) fn lun_on_wire(lun: u64) -> u64 {
-    match lun {
-        0..=0xff => lun << 48,
-        0x100..=0x3fff => (0x4000 | lun) << 48,
-        _ => lun,
-    }
-}
-
-/// Data are expected both ways.
-pub(crate) fn both_ways(flags: u8) -> bool {
-    flags & (READ | WRITE) == READ | WRITE
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn logical_units_have_numbers() {
-        for lun in [0, 1, 255, 256, 0x3fff] {
-            assert_eq!(lun_number(lun_on_wire(lun)), lun);
-        }
-        assert_eq!(lun_on_wire(1), 0x0001_0000_0000_0000);
-        assert_eq!(lun_number(0x4001_0000_0000_0000), 1);
-        let well_known = 0xc101_0000_0000_0000;
-        assert_eq!(lun_number(well_known), well_known);
-    }
 }

@@ -24,12 +24,13 @@ use std::time::{Duration, SystemTime};
 use crate::device::{DataIn, DeviceServer, Nexus};
 
 use super::faults::WireFaults;
-use super::lane::{Lanes, Next, Task};
+use super::lane::{Lanes, Next};
 use super::login::Identity;
 use super::negotiate::{Parameters, SessionKind};
 use super::pdu::{Header, Numbers};
 use super::receive::{Receiver, Work};
 use super::server::Shared;
+use super::task::Task;
 use super::wire::{PduWriter, SharedStream, WireError};
 
 /// How long the receiver may lie unused before another thread takes it: what a NOP waits for during a long command.
