@@ -99,7 +99,7 @@ impl Session {
         if self.faults().pass(WirePoint::BeforeResponse) == Passage::Cut {
             return Err(WireError::Closed);
         }
-        let aborted = self.order().lanes.aborted(task.lun);
+        let aborted = self.order().lanes.answer(task.lun);
         match aborted {
             None => self.respond(task, &completion, data_in.bytes())?,
             Some(Aborted::ByAnother) => self.respond_aborted(task)?,

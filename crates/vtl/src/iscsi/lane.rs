@@ -27,6 +27,8 @@ pub(crate) struct Running {
     /// Its number among all that ran in this session.
     pub(crate) serial: u64,
     pub(crate) aborted: Option<Aborted>,
+    /// Its answer is on its way: too late to abort it.
+    pub(crate) answered: bool,
 }
 
 /// What can be done in a lane.
@@ -46,6 +48,17 @@ pub(crate) enum Which {
     Tag(u32),
     Lun(u64),
     All,
+}
+
+/// What became of commands that were to be aborted.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    /// Those that had not begun.
+    pub(crate) dropped: Vec<Task>,
+    /// Serials of those that run, or are being answered.
+    pub(crate) running: Vec<u64>,
+    /// How many of these will not be answered.
+    pub(crate) marked: usize,
 }
 
 #[derive(Debug)]
@@ -92,7 +105,7 @@ impl Lanes {
         let missing = first.out_len().saturating_sub(first.received);
         if missing == 0 {
             let Some(task) = lane.waiting.pop_front() else { return Next::Wait };
-            lane.running = Some(Running { tag: task.tag, serial, aborted: None });
+            lane.running = Some(Running { tag: task.tag, serial, aborted: None, answered: false });
             self.serial = serial;
             return Next::Run(task);
         }
@@ -136,9 +149,11 @@ impl Lanes {
         self.lanes.iter().filter(|lane| lane.running.is_some()).count()
     }
 
-    /// Why the command that runs in this lane is not to be answered, if so.
-    pub(crate) fn aborted(&mut self, lun: u64) -> Option<Aborted> {
-        self.lane(lun)?.running?.aborted
+    /// The command that runs in this lane is about to be answered, unless it was aborted meanwhile: then it says how.
+    pub(crate) fn answer(&mut self, lun: u64) -> Option<Aborted> {
+        let running = self.lane(lun)?.running.as_mut()?;
+        running.answered = running.aborted.is_none();
+        running.aborted
     }
 
     /// The command that ran has ended.
@@ -153,9 +168,9 @@ impl Lanes {
         self.lanes.iter_mut().for_each(|lane| lane.waiting.clear());
     }
 
-    /// Takes commands away: returns those that had not begun, and the serials of those that run and are not answered.
-    pub(crate) fn abort(&mut self, which: Which, how: Aborted) -> (Vec<Task>, Vec<u64>) {
-        let (mut dropped, mut running) = (Vec::new(), Vec::new());
+    /// Takes commands away.
+    pub(crate) fn abort(&mut self, which: Which, how: Aborted) -> Taken {
+        let mut taken = Taken::default();
         for lane in &mut self.lanes {
             let concerned = |tag| match which {
                 Which::Tag(wanted) => tag == wanted,
@@ -163,15 +178,18 @@ impl Lanes {
                 Which::All => true,
             };
             if let Some(task) = lane.running.as_mut().filter(|task| concerned(task.tag)) {
-                task.aborted.get_or_insert(how);
-                running.push(task.serial);
+                if !task.answered {
+                    task.aborted.get_or_insert(how);
+                    taken.marked += 1;
+                }
+                taken.running.push(task.serial);
             }
-            let (gone, left) = std::mem::take(&mut lane.waiting).into_iter().partition(|task| concerned(task.tag));
-            let gone: VecDeque<Task> = gone;
+            let (gone, left): (VecDeque<_>, _) =
+                std::mem::take(&mut lane.waiting).into_iter().partition(|task| concerned(task.tag));
             lane.waiting = left;
-            dropped.extend(gone);
+            taken.dropped.extend(gone);
         }
-        (dropped, running)
+        taken
     }
 
     /// Whether one of these runs still.
@@ -242,14 +260,24 @@ mod tests {
             lanes.admit(task(tag, u64::from(tag > 3), 0));
         }
         assert_eq!((run(&mut lanes, 0), run(&mut lanes, 1)), (Some(1), Some(4)));
-        let (dropped, running) = lanes.abort(Which::Tag(2), Aborted::Silently);
-        assert_eq!((dropped.len(), dropped[0].tag, running.len()), (1, 2, 0));
-        let (dropped, running) = lanes.abort(Which::Lun(0), Aborted::ByAnother);
-        assert_eq!((dropped.len(), running.len()), (1, 1));
-        assert_eq!((lanes.aborted(0), lanes.aborted(1)), (Some(Aborted::ByAnother), None));
-        assert!(lanes.any_running(&running));
+        let taken = lanes.abort(Which::Tag(2), Aborted::Silently);
+        assert_eq!((taken.dropped.len(), taken.dropped[0].tag, taken.running.len()), (1, 2, 0));
+        let taken = lanes.abort(Which::Lun(0), Aborted::ByAnother);
+        assert_eq!((taken.dropped.len(), taken.running.len(), taken.marked), (1, 1, 1));
+        assert_eq!((lanes.answer(0), lanes.answer(1)), (Some(Aborted::ByAnother), None));
+        assert!(lanes.any_running(&taken.running));
         lanes.finish(0);
-        assert!(!lanes.any_running(&running) && lanes.has(4) && !lanes.has(3));
+        assert!(!lanes.any_running(&taken.running) && lanes.has(4) && !lanes.has(3));
+    }
+
+    /// libiscsi's suite found this: GOOD was on its way, and the abort of the same command was said to be complete.
+    #[test]
+    fn a_command_that_is_being_answered_is_not_aborted() {
+        let mut lanes = Lanes::default();
+        lanes.admit(task(1, 0, 0));
+        assert_eq!((run(&mut lanes, 0), lanes.answer(0)), (Some(1), None));
+        let taken = lanes.abort(Which::Tag(1), Aborted::Silently);
+        assert_eq!((taken.marked, taken.running.len(), taken.dropped.len()), (0, 1, 0));
     }
 
     #[test]

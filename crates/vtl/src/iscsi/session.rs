@@ -175,6 +175,14 @@ impl Session {
         &self.shared.faults
     }
 
+    /// Tells the initiator that it is in. From then on PDUs carry what checksums were agreed upon.
+    pub(crate) fn welcome(&self, response: Header, text: &[u8]) -> Result<(), WireError> {
+        let mut sender = self.sender();
+        sender.writer.write(response, text)?;
+        sender.writer.digests = self.parameters.digests;
+        Ok(())
+    }
+
     /// Serves the session to its end; then nobody of its crew is left, and the device server has been told.
     pub(crate) fn serve(self: &Arc<Self>, receiver: Receiver) {
         self.order().receiver = Some(receiver);
