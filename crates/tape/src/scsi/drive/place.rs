@@ -83,14 +83,20 @@ impl<T: Transport> ScsiDrive<T> {
         match (gone, to) {
             (Err(failure), Destination::Object(lbn)) if failure.action() == Some(Action::EndOfData) => {
                 let data = self.ask_position()?;
-                let Some(end_of_data) = data.lbn.filter(|_| data.partition == 0) else { return Err(self.reset()) };
+                let end_of_data = data.lbn.filter(|end| data.partition == 0 && *end < lbn);
+                let Some(end_of_data) = end_of_data else {
+                    let reason = format!("it finds no block {lbn}, and stands at {}: reset it", at(data));
+                    return Err(DriveError::Hardware { drive: self.line.name.clone(), reason });
+                };
                 // It is known where the tape stands, but after a reset only a locate that succeeds counts.
                 if was_known.is_some() {
                     self.stand_at(end_of_data);
                 }
                 return Err(DriveError::BlankCheck { lbn, end_of_data });
             }
-            (gone, _) => drop(self.checked(what, gone)?),
+            (gone, _) => {
+                self.checked(what, gone)?;
+            }
         }
         let seen = self.line.transport.commands_seen();
         let others = seen.map(|seen| seen.wrapping_sub(self.line.sent));
