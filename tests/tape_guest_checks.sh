@@ -111,14 +111,14 @@ shows 'a block that is longer than the buffer is refused' prints 'Cannot allocat
 shows 'and passed' stands_at 1 2
 shows 'a shorter one gives its length' next_block_has 10000 1M
 shows 'to a file by its number' eval 'mt asf 1 && stands_at 1 0'
-tgt_lacks 'residuals at the end of data' 'to the end of data' eval 'mt eod && stands_at 2 0'
+tgt_lacks 'residuals at the end of data' 'to the end of data' eval 'mt eod && stands_at 2 -1'
 shows 'blocks of fixed length: four blocks are one read' eval \
     'mt setblk 512 && writes "$scratch/million" 64000 && mt bsf 2 && mt fsf 1 && next_block_has 2048 2048 && stands_at 2 4; mt setblk 0'
-tgt_lacks 'residuals at the end of data' 'writing in the middle drops what lay behind' eval 'mt asf 1 && writes "$scratch/million" 100k && mt rewind && mt eod && stands_at 2 0'
+tgt_lacks 'residuals at the end of data' 'writing in the middle drops what lay behind' eval 'mt asf 1 && writes "$scratch/million" 100k && mt rewind && mt eod && stands_at 2 -1'
 shows 'the node that rewinds does' eval 'mt asf 1 && dd if=/dev/vtl/drive0-r of=/dev/null bs=1M count=1 && stands_at 0 0'
 shows '10,000 filemarks' eval 'mt asf 1 && mt weof 10000 && stands_at 10001 0'
 shows 'five thousand forward' eval 'mt rewind && mt fsf 5000 && stands_at 5000 0'
-tgt_lacks 'residuals at the end of data' 'all to the end' eval 'mt rewind && mt eod && stands_at 10001 0'
+tgt_lacks 'residuals at the end of data' 'all to the end' eval 'mt rewind && mt eod && stands_at 10001 -1'
 shows 'a thousand back' eval 'mt bsf 1000 && mt status'
 shows 'a second program is told that the drive is busy' eval 'exec 7<$drive; prints busy mt status; code=$?; exec 7<&-; (exit $code)'
 shows 'data stay when the tape goes to another drive' eval \
@@ -196,12 +196,12 @@ tgt_lacks LOCATE 'what is read there is the sixth block' eval \
 tgt_lacks LOCATE 'the position is kept by reading' tells 6
 tgt_lacks LOCATE 'beyond the end of data it fails' refused mt seek 100
 tgt_lacks ERASE 'a short erase ends the data' eval 'mt rewind && mt erase 1; mt rewind && refused next_block_has 100000 1M'
-tgt_lacks 'LOG SENSE' 'log pages are listed' prints 'TapeAlert' sg_logs $drive_sg
+tgt_lacks 'LOG SENSE' 'log pages are listed' prints 'Tape alert' sg_logs $drive_sg
 tgt_lacks 'LOG SENSE' 'each can be read' eval 'sg_logs --all $drive_sg && prints "ata bytes received" sg_logs --page=0xc $drive_sg'
 tgt_lacks 'LOG SENSE' 'no alert is raised' refused eval 'sg_logs --page=0x2e $drive_sg | grep ": 1"'
 tgt_lacks 'READ ATTRIBUTE' 'the medium knows its barcode' prints "$one_volser" sg_read_attr $drive_sg
 tgt_lacks 'READ ATTRIBUTE' 'and its capacity' prints 'Maximum capacity in partition' sg_read_attr $drive_sg
-tgt_lacks 'SECURITY PROTOCOL' 'the drive can encrypt' prints 'AES-256-GCM' stenc -f $drive_sg --detail
+tgt_lacks 'SECURITY PROTOCOL' 'the drive says that it does not encrypt' prints 'Drive Input:             Not encrypting' stenc -f $drive_sg --detail
 printf '%064d\nweekly\n' 7 >"$scratch/key.tape"
 printf '%064d\n' 8 >"$scratch/key.other"
 tgt_lacks 'SECURITY PROTOCOL' 'a key is set' stenc -f $drive_sg -e on -a 1 -k "$scratch/key.tape"
