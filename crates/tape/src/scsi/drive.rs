@@ -101,6 +101,8 @@ pub struct ScsiDrive<T> {
 enum LocateKnown {
     Sixteen,
     TenOnly,
+    /// Rewinds and passes over blocks instead.
+    None,
 }
 
 /// Whether the drive has asked to be cleaned.

@@ -177,6 +177,12 @@ impl Transport for Script {
                 bench.at = bench.end;
                 good(0)
             }
+            // As far as it is told, or up to the filemark that the script has there.
+            0x11 if cdb[1] == 0 => {
+                let residual = told.and_then(|told| told.residual).map_or(0, |residual| residual as u64 - 1);
+                bench.at += number(&cdb[2..5]) - residual;
+                good(0)
+            }
             0x8c => {
                 let serial = bench.cartridge.as_bytes();
                 let mut bytes = vec![0, 0, 0, 5 + serial.len() as u8, 0x04, 0x01, 0x81, 0, serial.len() as u8];

@@ -147,6 +147,27 @@ fn drives_that_know_only_short_forms_are_asked_in_those() {
     assert_eq!(bench.log[2][..2], [0x34, 0]);
 }
 
+/// Some drives, and other people's virtual ones, know no LOCATE at all.
+#[test]
+fn a_drive_without_locate_counts_blocks_and_filemarks_from_the_beginning() {
+    let (script, mut drive) = loaded();
+    let unknown = || Upset::Check(sense(SenseKey::IllegalRequest, 0x20, 0x00));
+    script.bench().upset(0x92, unknown());
+    script.bench().upset(0x2b, unknown());
+    // Two blocks, a filemark, five blocks more.
+    let mut filemark = sense(SenseKey::NoSense, 0x00, 0x01).with_residual(6);
+    filemark.filemark = true;
+    script.bench().upset(0x11, Upset::Told(filemark));
+    drive.locate(8).unwrap();
+    let counts: Vec<_> = script.bench().log.iter().filter(|cdb| cdb[0] == 0x11).map(|cdb| (cdb[1], cdb[4])).collect();
+    assert_eq!(counts, [(0, 8), (0, 5)]);
+    drive.write_block(b"eight").unwrap();
+    assert_eq!(script.bench().writes, [8]);
+    script.bench().log.clear();
+    drive.locate(0).unwrap();
+    assert_eq!(script.bench().opcodes(), [0x01, 0x34]);
+}
+
 #[test]
 fn lengths_are_told_by_the_residual_where_sili_would_hide_them() {
     let (script, mut drive) = loaded();
