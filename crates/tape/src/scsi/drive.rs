@@ -54,6 +54,7 @@ pub use health::{DriveStatistics, TapeAlert, VolumeStatistics};
 use keys::KeySlot;
 use medium::MediumName;
 use place::PositionAsked;
+use reservation::Reserved;
 
 /// Whether the drive compresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,8 +89,7 @@ pub struct ScsiDrive<T> {
     in_doubt: bool,
     /// Commands that others had sent when the position was last verified.
     others: Option<u64>,
-    /// The key that reservations are held with.
-    reserved_with: Option<u64>,
+    reserved: Reserved,
     recovered_errors: u64,
     cleaning: Cleaning,
     /// The last density code that was met, and its generation.
@@ -101,6 +101,8 @@ pub struct ScsiDrive<T> {
 enum LocateKnown {
     Sixteen,
     TenOnly,
+    /// Rewinds and passes over blocks instead.
+    None,
 }
 
 /// Whether the drive has asked to be cleaned.
