@@ -107,6 +107,13 @@ impl Site {
         Self::assemble(dir, catalog, unlock, clock, events)
     }
 
+    /// The same site with another library than its settings name: what uses it, and how, is the caller's affair.
+    #[must_use]
+    pub fn with_library(mut self, library: impl Library + 'static) -> Self {
+        self.library = Arc::new(Mutex::new(library));
+        self
+    }
+
     pub(crate) fn assemble(
         dir: &Path,
         catalog: Arc<Mutex<Catalog>>,

@@ -3,7 +3,9 @@
 
 use capstan_tape::conformance::{self, Retention};
 use capstan_tape::model::built_in;
-use capstan_tape::{CartridgeDrive, CartridgeSpec, Changer, KeySlotKind, NullDrive, PaceClock, Paced, VirtualLibrary};
+use capstan_tape::{
+    CartridgeDrive, CartridgeSpec, Changer, KeySlotKind, Library, NullDrive, PaceClock, Paced, VirtualLibrary,
+};
 
 fn spec(volser: &str) -> CartridgeSpec {
     CartridgeSpec {

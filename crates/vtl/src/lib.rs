@@ -33,7 +33,7 @@ pub use layout::{
     CartridgeLayout, DriveLayout, Encryption, LAYOUT_FILE, Layout, LayoutError, LibraryLayout, Pace, TargetLayout,
 };
 pub use library::{DriveStatus, ElementRow, Library, LibraryError};
-pub use local::LocalTransport;
+pub use local::{LocalLibrary, LocalTransport};
 pub use service::{Service, ServiceError};
 pub use shelf::ShelfError;
 pub use store_agent::StoreAgent;

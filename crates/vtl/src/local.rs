@@ -1,12 +1,17 @@
 //! The units without a wire between: a host in the same process, for tests and for rounds of faults, where a kernel or a network
-//! would only be slower.
+//! would only be slower. Everything else is as it is with real devices: SCSI commands, sense data, time-outs.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_tape::scsi::{Data, Reply, SenseData, Status, Transport, TransportError};
+use capstan_format::Volser;
+use capstan_tape::scsi::{
+    Compression, Data, Reply, ScsiChanger, ScsiDrive, SenseData, Status, Transport, TransportError,
+};
+use capstan_tape::{CartridgeSpec, Changer, ChangerError, Drive, Element, PaceClock};
 
 use crate::device::{DataIn, DeviceServer, Nexus, Request};
+use crate::library::Library;
 
 /// A host's way to one unit.
 pub struct LocalTransport {
@@ -14,6 +19,8 @@ pub struct LocalTransport {
     nexus: Nexus,
     lun: u64,
     data_in: DataIn,
+    /// Held by who uses the unit exclusively.
+    _in_use: Option<Arc<()>>,
 }
 
 /// Most bytes a command moves this way: as much as most adapters.
@@ -23,7 +30,7 @@ impl LocalTransport {
     /// The way of a host of this name to unit `lun`.
     pub fn new(device: Arc<dyn DeviceServer>, initiator: &str, lun: u64) -> Self {
         let nexus = Nexus { initiator: initiator.to_owned(), session: 0 };
-        Self { device, nexus, lun, data_in: DataIn::default() }
+        Self { device, nexus, lun, data_in: DataIn::default(), _in_use: None }
     }
 }
 
@@ -51,5 +58,80 @@ impl Transport for LocalTransport {
 
     fn data_max(&self) -> usize {
         DATA_MAX
+    }
+}
+
+/// Time that goes by as fast as somebody waits for it.
+#[derive(Debug, Default)]
+struct HurriedClock {
+    now_s: f64,
+}
+
+impl PaceClock for HurriedClock {
+    fn now_s(&self) -> f64 {
+        self.now_s
+    }
+
+    fn wait_until(&mut self, at_s: f64) {
+        self.now_s = self.now_s.max(at_s);
+    }
+}
+
+/// The library as a host in the same process has it: to mount from, as from a real one. What a host would wait for takes no time.
+pub struct LocalLibrary {
+    library: Arc<Library>,
+    initiator: String,
+    /// One for each drive, shared with who uses it.
+    in_use: Vec<Arc<()>>,
+}
+
+impl LocalLibrary {
+    /// The library of a host of this name.
+    pub fn new(library: Arc<Library>, initiator: &str) -> Self {
+        let in_use = library.drives().iter().map(|_| Arc::new(())).collect();
+        Self { library, initiator: initiator.to_owned(), in_use }
+    }
+
+    fn way(&self, lun: u64) -> LocalTransport {
+        LocalTransport::new(Arc::clone(&self.library) as Arc<dyn DeviceServer>, &self.initiator, lun)
+    }
+
+    fn robot(&self) -> Result<ScsiChanger<LocalTransport>, ChangerError> {
+        Ok(ScsiChanger::open(self.way(0), "robot")?.with_clock(Box::new(HurriedClock::default())))
+    }
+}
+
+impl Changer for LocalLibrary {
+    fn inventory(&mut self) -> Result<Vec<Element>, ChangerError> {
+        self.robot()?.inventory()
+    }
+
+    fn load(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError> {
+        self.robot()?.load(volser, drive)
+    }
+
+    fn unload(&mut self, drive: u32) -> Result<(), ChangerError> {
+        self.robot()?.unload(drive)
+    }
+}
+
+impl capstan_tape::Library for LocalLibrary {
+    fn drives(&mut self) -> Result<u32, ChangerError> {
+        Ok(self.library.drives().len() as u32)
+    }
+
+    fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
+        let drives = self.drives()?;
+        let in_use = self.in_use.get(drive as usize).ok_or(ChangerError::UnknownDrive { drive, drives })?;
+        if Arc::strong_count(in_use) > 1 {
+            return Err(ChangerError::InUse { what: format!("drive {drive}"), holder: "this process".to_owned() });
+        }
+        let way = LocalTransport { _in_use: Some(Arc::clone(in_use)), ..self.way(u64::from(drive) + 1) };
+        let drive = ScsiDrive::open(way, format!("drive-{drive}"), Compression::Off)?;
+        Ok(Box::new(drive.with_clock(Box::new(HurriedClock::default()))))
+    }
+
+    fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError> {
+        Err(ChangerError::NotMade { volser: spec.volser.clone() })
     }
 }

@@ -1,0 +1,245 @@
+//! The main job while everything goes wrong that can go wrong in drives and robot: nothing that was reported as protected is lost,
+//! nothing wrong is given back, and who has to help is told where.
+//!
+//! Director and units are real, and speak SCSI to each other; only kernel and wire are left out, so that a round takes a tenth of a
+//! second. `CAPSTAN_SEED=17` replays a round, `CAPSTAN_ROUNDS=20000` makes more of them.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use capstan_director::{
+    BackupRequest, BackupWatch, Config, DirectorError, Event, ExtractOptions, InitOptions, Level, Loss, Object,
+    ObjectFilter, ObjectStatus, Place, RestoreWatch, Shortfall, Site, Target, TreeOptions, Unlock, Volser,
+    create_key_file,
+};
+use capstan_vtl::{FaultOrder, LAYOUT_FILE, Library, LocalLibrary, drawn_faults};
+use tempfile::TempDir;
+
+const ROUNDS: u64 = 500;
+const VOLSERS: [&str; 5] = ["A00001L9", "A00002L9", "A00003L9", "A00004L9", "A00005L9"];
+
+type Tree = BTreeMap<PathBuf, Vec<u8>>;
+
+/// A site, its library, and what it has protected so far.
+struct Bench {
+    folder: TempDir,
+    library: Arc<Library>,
+    unlock: Unlock,
+    said: Arc<Mutex<Vec<String>>>,
+    /// What the source held when each backup began.
+    states: Vec<Tree>,
+}
+
+fn now_ns() -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    i64::try_from(now.as_nanos()).unwrap()
+}
+
+/// Where synchronising costs nothing, if there is such a place.
+fn fast_folder() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
+fn noise(mut seed: u64, len: usize) -> Vec<u8> {
+    let next = || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed >> 11) as u8
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = fast_folder();
+        let layout = format!(
+            "[[drive]]\nmodel = \"LTO-9\"\n[[drive]]\nmodel = \"LTO-9\"\n{}",
+            VOLSERS.map(|volser| format!("[[cartridge]]\nbarcode = \"{volser}\"\ncapacity_mib = 16\n")).concat()
+        );
+        fs::write(folder.path().join(LAYOUT_FILE), layout).unwrap();
+        let library = Arc::new(Library::open(folder.path(), None).unwrap());
+        let unlock = create_key_file(&folder.path().join("key")).unwrap();
+        let mut config = Config::default();
+        config.library.changer = PathBuf::from("in this process");
+        config.library.volume_mib = 16;
+        config.data.block_kib = 64;
+        config.data.buffer_mib = 4;
+        config.data.checkpoint_mib = 1;
+        config.data.compression_level = 0;
+        config.data.extent_worthwhile_mib = 1;
+        config.data.extent_longest_mib = 1;
+        let options = InitOptions { config, encryption: Some(capstan_director::Algorithm::Aes256Gcm) };
+        Site::init(&folder.path().join("state"), &options, &unlock).unwrap();
+        fs::create_dir(folder.path().join("source")).unwrap();
+        let bench = Self { folder, library, unlock, said: Arc::default(), states: Vec::new() };
+        for volser in VOLSERS {
+            bench.site().label(&Volser::new(volser).unwrap(), None, None, Loss::Refuse).unwrap();
+        }
+        bench
+    }
+
+    fn source(&self) -> PathBuf {
+        self.folder.path().join("source")
+    }
+
+    fn site(&self) -> Site {
+        let said = Arc::clone(&self.said);
+        let events = Arc::new(move |event: Event| {
+            if let Event::Notice { message } | Event::Waiting { message } = &event {
+                said.lock().unwrap().push(message.clone());
+            }
+            if let Event::CopyFailed { reason, .. } = &event {
+                said.lock().unwrap().push(reason.clone());
+            }
+        });
+        let site = Site::open(&self.folder.path().join("state"), Some(&self.unlock), now_ns, events).unwrap();
+        site.with_library(LocalLibrary::new(Arc::clone(&self.library), "mover"))
+    }
+
+    /// Changes some files, and remembers what there is.
+    fn change(&mut self, seed: u64) {
+        for number in 0..6 {
+            let path = self.source().join(format!("file-{number}"));
+            if number % 2 == 0 || !path.exists() {
+                fs::write(path, noise(seed * 31 + number + 1, 300_000 + 100_000 * number as usize)).unwrap();
+            }
+        }
+        self.states.push(tree(&self.source()));
+    }
+
+    fn backup(&self, copies: u8) -> Result<(), DirectorError> {
+        let request = BackupRequest {
+            sources: vec![self.source()],
+            stream: None,
+            pool: "default".to_owned(),
+            policy: String::new(),
+            connections: 2,
+            copies,
+            level: Level::Full,
+            tree: TreeOptions::default(),
+            target: Target::Pool,
+            compression: None,
+            count_first: false,
+            shortfall: Shortfall::Fail,
+        };
+        self.site().backup(&request, &BackupWatch::default()).map(drop)
+    }
+
+    /// Objects that were reported as protected, in order of time.
+    fn protected(&self) -> Vec<Object> {
+        let mut objects = self.site().catalog().objects(&ObjectFilter::default()).unwrap();
+        objects.retain(|object| object.status == ObjectStatus::Complete);
+        objects.sort_by_key(|object| object.begun_ns_PLACEHOLDER);
+        objects
+    }
+
+    /// Restores an object; what was given back, and whether that is said to be all.
+    fn restore(&self, object: &Object, to: &str) -> Result<(Tree, bool), DirectorError> {
+        let site = self.site();
+        let plan = site.plan_restore(&[Place { object: object.id, paths: Vec::new() }])?;
+        let target = self.folder.path().join(to);
+        let report = site.restore(&plan, &target, &ExtractOptions::default(), &RestoreWatch::default())?;
+        let restored = target.join(self.source().strip_prefix("/").unwrap());
+        let mut given = if restored.exists() { tree(&restored) } else { Tree::new() };
+        // What is said to have failed is not taken for given back.
+        for failed in &report.failed {
+            let name = String::from_utf8_lossy(&failed.path).into_owned();
+            given.retain(|path, _| !name.ends_with(&*path.to_string_lossy()));
+        }
+        fs::remove_dir_all(&target).unwrap();
+        Ok((given, report.is_whole()))
+    }
+}
+
+fn tree(root: &Path) -> Tree {
+    let files = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+    files.map(|path| (path.file_name().unwrap().into(), fs::read(&path).unwrap())).collect()
+}
+
+/// One round: a backup that nothing disturbs, one in the middle of faults, a restore in the middle of faults; then the faults end, and
+/// everything that was reported as protected must come back.
+fn round(seed: u64) -> u64 {
+    let mut bench = Bench::new();
+    bench.change(seed);
+    bench.backup(1).unwrap();
+    let first = bench.protected().remove(0);
+    bench.change(seed + 1_000_000);
+
+    let volsers: Vec<Volser> = VOLSERS.iter().map(|volser| Volser::new(volser).unwrap()).collect();
+    let at = (seed % volsers.len() as u64) as usize;
+    let orders: Vec<FaultOrder> = drawn_faults(seed, 2, &volsers[at..]);
+    for order in &orders {
+        bench.library.inject(order).unwrap();
+    }
+    let told = |what: &str| format!("seed {seed}: {what}\n{orders:#?}\nsaid: {:#?}", bench.said.lock().unwrap());
+    let backed_up = bench.backup(1 + (seed % 2) as u8);
+    if let Err(error) = &backed_up {
+        bench.said.lock().unwrap().push(explained(error));
+        assert!(helps(&explained(error)), "{}", told("the message names neither drive, robot nor volume"));
+    }
+    match bench.restore(&first, "amid") {
+        Ok((given, whole)) => {
+            for (path, bytes) in &given {
+                assert!(bench.states[0].get(path) == Some(bytes), "{}", told(&format!("{path:?} came back wrong")));
+            }
+            assert!(!whole || given == bench.states[0], "{}", told("said to be whole, and is not"));
+        }
+        Err(error) => {
+            assert!(helps(&explained(&error)), "{}", told(&format!("no help in: {}", explained(&error))));
+        }
+    }
+    let happened = bench.library.forgive();
+
+    let protected = bench.protected();
+    assert!(protected.iter().any(|object| object.id == first.id), "{}", told("the first backup is gone"));
+    assert!(backed_up.is_err() || protected.len() == 2, "{}", told("the backup was said to have worked"));
+    for (object, state) in protected.iter().zip(&bench.states) {
+        let (given, whole) =
+            bench.restore(object, "after").unwrap_or_else(|error| panic!("{}", told(&explained(&error))));
+        assert!(whole && given == *state, "{}", told(&format!("object {} does not come back", object.id)));
+    }
+    let unverified: u64 = bench.library.drives().iter().map(|drive| drive.unverified_writes).sum();
+    assert_eq!(unverified, 0, "{}", told("a write went to a position that was not verified"));
+    // And the next backup works again, if there is a volume for it.
+    match bench.backup(1) {
+        Ok(()) | Err(DirectorError::NoVolume { .. }) => {}
+        Err(error) => panic!("{}", told(&format!("afterwards: {}", explained(&error)))),
+    }
+    happened
+}
+
+fn explained(error: &DirectorError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+/// Whether a message says where to look.
+fn helps(message: &str) -> bool {
+    message.contains("drive-") || message.contains("robot") || message.contains("A0000") || message.contains("volume")
+}
+
+#[test]
+fn nothing_that_is_protected_is_lost_whatever_drives_and_robot_do() {
+    if let Ok(seed) = std::env::var("CAPSTAN_SEED") {
+        round(seed.parse().unwrap());
+        return;
+    }
+    let rounds = std::env::var("CAPSTAN_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap());
+    let happened: u64 = (0..rounds).map(round).sum();
+    println!("{rounds} rounds, {happened} faults happened");
+    assert!(
+        happened > rounds / 2,
+        "{happened} faults in {rounds} rounds: they are drawn for commands that nobody sends"
+    );
+}
