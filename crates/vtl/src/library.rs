@@ -152,6 +152,13 @@ impl Library {
         self.robot.by_hand(|shelf| shelf.import(volser), true).map(named)
     }
 
+    /// Resets a drive at once, as a bus reset or a loss of its power does.
+    pub fn reset_drive(&self, number: usize) {
+        if let Some(drive) = self.drives.get(number) {
+            drive.reset();
+        }
+    }
+
     /// Orders a fault; the cartridge that it names must be there.
     pub fn inject(&self, order: &FaultOrder) -> Result<(), String> {
         let volser = match &order.fault {
