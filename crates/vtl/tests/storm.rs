@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use capstan_format::{Algorithm, KeyTag};
 use capstan_tape::scsi::{Compression, Data, Reply, ScsiChanger, ScsiDrive, Transport, TransportError};
 use capstan_tape::{Changer, Drive, DriveError, DriveKey, Flush, ReadOutcome};
-use capstan_vtl::{DeviceServer, LAYOUT_FILE, Library, LocalTransport};
+use capstan_vtl::{DeviceServer, LAYOUT_FILE, Library, LocalTransport, Nexus, TaskFunction};
 
 /// Events of each of four storms.
 const EVENTS: u64 = 2500;
@@ -85,7 +85,8 @@ impl Storm {
             if event < 4 {
                 events += 1;
                 if event < 3 {
-                    library.reset_drive(0);
+                    let nexus = Nexus { initiator: "another host".to_owned(), session: 1 };
+                    library.manage(&nexus, 1, TaskFunction::LogicalUnitReset);
                 }
                 if event > 0 {
                     send(&mut another, &[0; 6]);

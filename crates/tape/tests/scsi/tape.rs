@@ -213,6 +213,8 @@ fn filemarks_end_of_data_and_errors_of_reading() {
     drive.space_to_end_of_data().unwrap();
     assert_eq!(drive.read_block(&mut [0; 100]).unwrap(), ReadOutcome::EndOfData);
     assert_eq!(drive.position().unwrap().lbn, 10);
+    script.bench().upset(0x11, Upset::Check(sense(SenseKey::BlankCheck, 0x00, 0x05)));
+    drive.space_to_end_of_data().unwrap();
     let beyond = drive.locate(11).unwrap_err();
     assert!(matches!(beyond, DriveError::BlankCheck { lbn: 11, end_of_data: 10 }), "{beyond:?}");
 

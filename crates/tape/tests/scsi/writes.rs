@@ -205,6 +205,10 @@ fn early_warning_and_the_end_of_the_medium() {
     assert!(matches!(ended, DriveError::EndOfMedium { lbn: 6 }), "{ended:?}");
     assert_eq!(drive.position().unwrap().lbn, 6);
     assert_eq!(script.bench().writes, [5]);
+    // Recovered, with a number that is no residual here: it was taken.
+    script.bench().upset(WRITE, Upset::Told(sense(SenseKey::RecoveredError, 0x0c, 0x00).with_residual(77)));
+    assert_eq!(drive.write_block(b"six").unwrap(), WriteOutcome::Written);
+    assert_eq!(drive.position().unwrap().lbn, 7);
     // It says that it stands where it cannot.
     script.bench().upset(WRITE, Upset::Check(full));
     script.bench().at = 2;

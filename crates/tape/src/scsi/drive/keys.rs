@@ -319,8 +319,8 @@ impl<T: Transport> ScsiDrive<T> {
     /// A block that the drive could not or may not decrypt. The drive is left in front of it, or behind it if it was altered.
     pub(super) fn undecipherable(&mut self, lbn: u64, data: &SenseData) -> DriveError {
         let drive = self.line.name.clone();
-        if self.settle(lbn).is_err() {
-            return self.reset();
+        if let Err(error) = self.settle(lbn) {
+            return error;
         }
         let altered = |this: &mut Self| match this.settle(lbn + 1) {
             Ok(()) => DriveError::Integrity { lbn },

@@ -95,6 +95,8 @@ impl<T: Transport> ScsiDrive<T> {
                 }
                 return Err(DriveError::BlankCheck { lbn, end_of_data });
             }
+            // A blank tape may have no other word for its end of data.
+            (Err(failure), Destination::EndOfData) if failure.action() == Some(Action::EndOfData) => {}
             (gone, _) => {
                 self.checked(what, gone)?;
             }

@@ -52,20 +52,27 @@ impl<T: Transport> ScsiDrive<T> {
         self.unflushed = true;
         self.stand_at(end);
         let data = done.sense;
-        if data.is_some_and(|data| data.residual.unwrap_or(0) != 0) {
-            // It says that not everything was taken.
-            return self.end_of_medium(lbn, end);
+        let early = data.is_some_and(|data| {
+            data.end_of_medium || matches!(data.sense.action(), Some(Action::WriteTrailer | Action::StopData))
+        });
+        if let Some(data) = data {
+            // It may say that not everything was taken, or mean something else by the number: the position tells.
+            if data.residual.unwrap_or(0) != 0 && self.ask_position()?.lbn != Some(end) {
+                if early {
+                    return self.end_of_medium(lbn, end);
+                }
+                self.found_elsewhere();
+                let source = std::io::Error::other(format!("not all of it was taken ({})", data.sense));
+                return Err(DriveError::WriteFailed { lbn, source });
+            }
         } else if sent.is_some_and(|sent| done.moved < sent) {
-            let reason = format!("the host adapter passed only {} bytes of block {lbn} on: look at it", done.moved);
             self.found_elsewhere();
+            let reason = format!("the host adapter passed only {} bytes of block {lbn} on: look at it", done.moved);
             return Err(DriveError::Hardware { drive: self.line.name.clone(), reason });
         }
         if state != EncryptionState::Plain {
             self.wrote_with_key(lbn);
         }
-        let early = data.is_some_and(|data| {
-            data.end_of_medium || matches!(data.sense.action(), Some(Action::WriteTrailer | Action::StopData))
-        });
         let loaded = self.loaded()?;
         loaded.early_warning |= early;
         Ok(if early { WriteOutcome::EarlyWarning } else { WriteOutcome::Written })
