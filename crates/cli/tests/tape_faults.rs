@@ -134,7 +134,7 @@ impl Bench {
     fn protected(&self) -> Vec<Object> {
         let mut objects = self.site().catalog().objects(&ObjectFilter::default()).unwrap();
         objects.retain(|object| object.status == ObjectStatus::Complete);
-        objects.sort_by_key(|object| object.begun_ns_PLACEHOLDER);
+        objects.sort_by_key(|object| object.started_ns);
         objects
     }
 
