@@ -3,10 +3,15 @@
 //! It follows SCSI media changer commands (SMC-3): elements with addresses, of which slots, drives and import/export
 //! elements matter here. A changer moves cartridges and knows nothing of what is on them.
 
+use std::fmt;
+use std::time::Duration;
+
 use capstan_format::Volser;
 use thiserror::Error;
 
 use crate::DriveError;
+use crate::scsi::TransportError;
+use crate::scsi::sense::Sense;
 
 /// Where a cartridge can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +22,16 @@ pub enum ElementAddress {
     Drive(u32),
     /// An element of the mail slot, counted from 0.
     ImportExport(u32),
+}
+
+impl fmt::Display for ElementAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Slot(number) => write!(f, "slot {number}"),
+            Self::Drive(number) => write!(f, "drive {number}"),
+            Self::ImportExport(number) => write!(f, "mail slot {number}"),
+        }
+    }
 }
 
 /// One element and the cartridge in it.
@@ -96,6 +111,75 @@ pub enum ChangerError {
     VolserTaken {
         /// The barcode.
         volser: Volser,
+    },
+    /// Operator: two cartridges with one barcode, of which neither can be told from the other.
+    #[error("volume {volser} is in the library twice, in {one} and {other}: take one out and give it another barcode")]
+    DuplicateVolume {
+        /// The barcode.
+        volser: Volser,
+        /// Where one is.
+        one: ElementAddress,
+        /// Where the other is.
+        other: ElementAddress,
+    },
+    /// Operator: no room for the cartridge.
+    #[error("no free {kind} for volume {volser}: take cartridges out of the library first")]
+    NoRoom {
+        /// Slots or mail slots.
+        kind: &'static str,
+        /// The cartridge, or where it is if its barcode cannot be read.
+        volser: String,
+    },
+    /// Caller: there is no cartridge in that element.
+    #[error("{element} is empty: take the inventory again")]
+    ElementEmpty {
+        /// The element.
+        element: ElementAddress,
+    },
+    /// Operator: doors, power, a robot that hangs (2/04/xx, BUSY).
+    #[error("library {library} is not ready after {} s ({reason}): close its doors and look at its panel", .waited.as_secs())]
+    NotReady {
+        /// The library.
+        library: String,
+        /// What it said last.
+        reason: String,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// Host: another host has reserved the library (RESERVATION CONFLICT, 6/2A/03 to 05).
+    #[error("another host has reserved library {library}: find out who shares it")]
+    Reserved {
+        /// The library.
+        library: String,
+    },
+    /// Host or cable: nothing came back. A move may still be under way.
+    #[error(
+        "library {library} is out of reach: look at its power and cable, then take the inventory before anything is moved"
+    )]
+    OutOfReach {
+        /// The library.
+        library: String,
+        /// What the host says.
+        #[source]
+        source: TransportError,
+    },
+    /// Library: it does not do what it was asked.
+    #[error("library {library} refused {command}: {sense}; look at its panel, and take the inventory again")]
+    Refused {
+        /// The library.
+        library: String,
+        /// The command.
+        command: &'static str,
+        /// What it said.
+        sense: Sense,
+    },
+    /// Library: what it says cannot be.
+    #[error("library {library} is unusable: {reason}")]
+    Unusable {
+        /// The library.
+        library: String,
+        /// Why, and what to do.
+        reason: String,
     },
     /// Drive or medium: see there.
     #[error(transparent)]

@@ -1,7 +1,12 @@
 //! What can go wrong in a drive, each with its blame.
 
-use capstan_format::KeyTag;
+use std::time::Duration;
+
+use capstan_format::{Algorithm, KeyTag};
 use thiserror::Error;
+
+use crate::scsi::TransportError;
+use crate::scsi::sense::Sense;
 
 /// Why a drive did not do what it was asked. Sense key, code and qualifier of the SCSI condition stand in parentheses.
 #[derive(Debug, Error)]
@@ -97,7 +102,7 @@ pub enum DriveError {
         /// The key it needs.
         tag: KeyTag,
     },
-    /// Keys: another key than the loaded one (7/74/02).
+    /// Keys: another key than the loaded one (7/74/03).
     #[error("the volume is encrypted with key {needed}, but drive {drive} holds key {loaded}")]
     WrongKey {
         /// The drive.
@@ -158,6 +163,106 @@ pub enum DriveError {
         /// What it said.
         reason: String,
     },
+    /// Host or cable: nothing came back (timeout, adapter, session). What was being written may or may not be on the tape.
+    #[error(
+        "drive {drive} is out of reach: look at its power, cable and host adapter, then begin again at the last flush"
+    )]
+    OutOfReach {
+        /// The drive.
+        drive: String,
+        /// What the host says.
+        #[source]
+        source: TransportError,
+    },
+    /// Drive or host: the command was given up (b/xx), perhaps half done; the position is unknown until a locate succeeds.
+    #[error("drive {drive} gave {command} up ({sense}): begin again at the last flush")]
+    Aborted {
+        /// The drive.
+        drive: String,
+        /// The command.
+        command: &'static str,
+        /// What it said.
+        sense: Sense,
+    },
+    /// Drive: it was not ready in time (2/04/xx, BUSY).
+    #[error("drive {drive} is not ready after {} s ({reason}): look at its panel, then try again", .waited.as_secs())]
+    NotReady {
+        /// The drive.
+        drive: String,
+        /// What it said last.
+        reason: String,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// Operator: a cleaning cartridge (2/30/03).
+    #[error("drive {drive} holds a cleaning cartridge: wait until it is done, take it out, load a data cartridge")]
+    CleaningCartridge {
+        /// The drive.
+        drive: String,
+    },
+    /// Operator or host: another cartridge than the one that was loaded (6/28/00, then another serial number in its memory).
+    #[error("drive {drive} now holds {found} instead of {expected}: find out who changed it, and load again")]
+    MediumChanged {
+        /// The drive.
+        drive: String,
+        /// What was loaded.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+    /// Host: another host took the drive's reservation away (6/2A/03 to 05, or RESERVATION CONFLICT). Nothing may be written any
+    /// more, and the reservation must not be taken back unasked.
+    #[error(
+        "another host took drive {drive} over: find out who shares it, and reserve it again only when that host is done"
+    )]
+    ReservationLost {
+        /// The drive.
+        drive: String,
+    },
+    /// Host: another host changed or cleared the key in the drive (6/2A/11 and 12, 7/2A/13).
+    #[error("another host changed the key in drive {drive}: find out who shares it, load the key and locate again")]
+    KeyLost {
+        /// The drive.
+        drive: String,
+    },
+    /// Keys: the drive is given its keys by a key manager of its own (7/74/21 or a key that nobody here loaded).
+    #[error(
+        "drive {drive} takes its keys from elsewhere: leave encryption to it, or set it to keys from the application"
+    )]
+    KeysFromElsewhere {
+        /// The drive.
+        drive: String,
+    },
+    /// Caller: a cipher that the drive has not.
+    #[error("drive {drive} has no {}: take a key for {}, or another drive", name(*.algorithm), names(.offered))]
+    CipherMissing {
+        /// The drive.
+        drive: String,
+        /// What was asked for.
+        algorithm: Algorithm,
+        /// What it has.
+        offered: Vec<Algorithm>,
+    },
+    /// Drive: it does not say that it uses the key that it was given. Nothing was written with it.
+    #[error(
+        "drive {drive} did not take the key ({reason}): nothing may be written; reset the drive or take another one"
+    )]
+    KeyNotTaken {
+        /// The drive.
+        drive: String,
+        /// What it says instead.
+        reason: String,
+    },
+    /// Drive: it does not do what it was asked; nothing was changed (5/xx and conditions that no rule is known for).
+    #[error("drive {drive} refused {command}: {sense}")]
+    Refused {
+        /// The drive.
+        drive: String,
+        /// The command.
+        command: &'static str,
+        /// What it said.
+        sense: Sense,
+    },
     /// Host: the file below a virtual cartridge, or the system call below a real drive.
     #[error("{what}")]
     Host {
@@ -167,6 +272,17 @@ pub enum DriveError {
         #[source]
         source: std::io::Error,
     },
+}
+
+fn name(algorithm: Algorithm) -> &'static str {
+    match algorithm {
+        Algorithm::Aes256Gcm => "AES-256-GCM",
+        Algorithm::Aes256Ccm => "AES-256-CCM",
+    }
+}
+
+fn names(algorithms: &[Algorithm]) -> String {
+    algorithms.iter().copied().map(name).collect::<Vec<_>>().join(" or ")
 }
 
 /// Why a cartridge of another generation cannot be used as wanted.

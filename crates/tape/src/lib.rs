@@ -37,6 +37,7 @@ mod drive;
 mod error;
 mod faulty;
 mod library;
+pub mod linux;
 mod lock;
 pub mod model;
 mod null;

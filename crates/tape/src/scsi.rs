@@ -6,16 +6,24 @@
 
 pub mod attribute;
 mod bytes;
+mod changer;
 pub mod command;
+mod drive;
 pub mod element;
 pub mod encryption;
 pub mod inquiry;
+mod line;
 pub mod log;
 pub mod position;
 pub mod sense;
 mod sense_data;
+mod sense_text;
+mod timeouts;
 mod transport;
 
+pub use changer::{Finding, ScsiChanger};
 pub use command::Command;
+pub use drive::{Cleaning, Compression, DriveStatistics, ScsiDrive, TapeAlert, VolumeStatistics};
+pub use line::{OnWait, Waiting};
 pub use sense_data::{SenseData, SenseKey};
 pub use transport::{Data, Reply, Status, Transport, TransportError};

@@ -508,6 +508,13 @@ impl Command {
         })
     }
 
+    /// LOCATE(10) to a block, for drives that do not know the 16-byte form, which [`Command::to_cdb`] takes.
+    pub fn locate_10(lbn: u32) -> [u8; 10] {
+        let mut cdb = [0x2b, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        cdb[3..7].copy_from_slice(&lbn.to_be_bytes());
+        cdb
+    }
+
     /// The command descriptor block: 6, 10, 12 or 16 bytes. Numbers that no form has room for are cut.
     pub fn to_cdb(&self) -> Vec<u8> {
         let flag = |set: bool, at: u8| if set { 1u8 << at } else { 0 };

@@ -8,8 +8,8 @@ use crate::agent::KeyAgentError;
 /// Sense data for an error of the drive below.
 pub(super) fn sense_of(error: &DriveError) -> SenseData {
     use SenseKey::{
-        BlankCheck, DataProtect, HardwareError, IllegalRequest, MediumError, NoSense, NotReady, UnitAttention,
-        VolumeOverflow,
+        AbortedCommand, BlankCheck, DataProtect, HardwareError, IllegalRequest, MediumError, NoSense, NotReady,
+        UnitAttention, VolumeOverflow,
     };
     let sense = SenseData::new;
     match error {
@@ -36,7 +36,19 @@ pub(super) fn sense_of(error: &DriveError) -> SenseData {
         DriveError::InUse { .. } => sense(NotReady, 0x04, 0x07),
         DriveError::EndOfDataLost { .. } => sense(BlankCheck, 0x14, 0x03),
         DriveError::Reset { .. } => sense(UnitAttention, 0x29, 0x00),
-        DriveError::Hardware { .. } | DriveError::Host { .. } => sense(HardwareError, 0x44, 0x00),
+        DriveError::Aborted { .. } => sense(AbortedCommand, 0x00, 0x00),
+        DriveError::NotReady { .. } => sense(NotReady, 0x04, 0x01),
+        DriveError::CleaningCartridge { .. } => sense(NotReady, 0x30, 0x03),
+        DriveError::MediumChanged { .. } => sense(UnitAttention, 0x28, 0x00),
+        DriveError::ReservationLost { .. } => sense(UnitAttention, 0x2a, 0x03),
+        DriveError::KeyLost { .. } => sense(UnitAttention, 0x2a, 0x11),
+        DriveError::KeysFromElsewhere { .. } => sense(IllegalRequest, 0x74, 0x21),
+        DriveError::CipherMissing { .. } => sense(IllegalRequest, 0x26, 0x00),
+        DriveError::Hardware { .. }
+        | DriveError::Host { .. }
+        | DriveError::KeyNotTaken { .. }
+        | DriveError::OutOfReach { .. }
+        | DriveError::Refused { .. } => sense(HardwareError, 0x44, 0x00),
     }
 }
 

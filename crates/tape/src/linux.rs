@@ -1,0 +1,4 @@
+//! Drives and libraries as the Linux kernel offers them.
+
+pub mod scan;
+pub mod sg;

@@ -1,0 +1,217 @@
+//! SCSI commands through the kernel's generic driver: SG_IO on `/dev/sg*`.
+//!
+//! The device is opened exclusively, so that no other program sends it commands through the same driver; the tape driver (st) cannot
+//! be kept out this way, which is why the drive above compares counts of commands.
+//!
+//! Signals are blocked in the calling thread while a command is under way: SG_IO waits interruptibly, and an ioctl that the kernel
+//! restarts after a signal would send the same block to the tape twice.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::scsi::{Data, Reply, SenseData, Status, Transport, TransportError};
+
+mod kernel;
+
+use kernel::{Direction, Outcome};
+
+/// Who else may use the device meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// Nobody through the generic driver: for drives and libraries in use.
+    Exclusive,
+    /// Anybody: for asking a device who it is.
+    Shared,
+}
+
+/// Bytes of memory that the kernel is asked to set aside: the longest block of LTO drives.
+const RESERVED_BYTES: i32 = 8 << 20;
+
+/// What every host can move in one command, should the kernel not tell.
+const DATA_MAX_LEAST: usize = 128 << 10;
+
+/// A SCSI device behind the generic driver.
+pub struct SgDevice {
+    file: File,
+    path: PathBuf,
+    data_max: usize,
+    /// The kernel's count of commands to this device; none where sysfs has it not.
+    request_count: Option<File>,
+}
+
+impl SgDevice {
+    /// Opens a device node of the generic driver, or a link to one. `EBUSY`: another program has it.
+    pub fn open(path: impl AsRef<Path>, sharing: Sharing) -> io::Result<Self> {
+        let path = path.as_ref();
+        let flags = match sharing {
+            Sharing::Exclusive => libc::O_EXCL | libc::O_NONBLOCK,
+            Sharing::Shared => libc::O_NONBLOCK,
+        };
+        let opened = OpenOptions::new().read(true).write(sharing == Sharing::Exclusive).custom_flags(flags).open(path);
+        let file = opened.map_err(|error| told(path, error))?;
+        let metadata = file.metadata()?;
+        if !metadata.file_type().is_char_device() || kernel::version(&file)? < kernel::VERSION_LEAST {
+            let what = format!("{} is no device of the generic SCSI driver: give a path like /dev/sg0", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let data_max = match sharing {
+            Sharing::Exclusive => kernel::reserve(&file, RESERVED_BYTES).map_or(DATA_MAX_LEAST, |bytes| bytes.max(512)),
+            Sharing::Shared => DATA_MAX_LEAST,
+        };
+        let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
+        let count = format!("/sys/dev/char/{major}:{minor}/device/iorequest_cnt");
+        Ok(Self { file, path: path.to_owned(), data_max, request_count: File::open(count).ok() })
+    }
+
+    /// The path that it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn told(path: &Path, error: io::Error) -> io::Error {
+    let advice = match error.raw_os_error() {
+        Some(libc::EBUSY) => "another program uses it: end that one first",
+        Some(libc::EACCES | libc::EPERM) => "no right to it: join the group that owns it, or ask root to",
+        Some(libc::ENOENT) => "it is not there: `capstan drives scan` shows what is",
+        Some(libc::ENXIO | libc::ENODEV) => "nothing is connected there any more: look at power and cable",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{}: {advice} ({error})", path.display()))
+}
+
+impl Transport for SgDevice {
+    fn execute(&mut self, cdb: &[u8], data: Data<'_>, timeout: Duration) -> Result<Reply, TransportError> {
+        let opcode = cdb.first().copied().unwrap_or(0);
+        let (direction, len) = match data {
+            Data::None => (Direction::None, 0),
+            Data::Out(bytes) => (Direction::Out(bytes), bytes.len()),
+            Data::In(room) => {
+                let len = room.len();
+                (Direction::In(room), len)
+            }
+        };
+        let milliseconds = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        match kernel::send(self.file.as_raw_fd(), cdb, direction, milliseconds) {
+            Ok(outcome) => reply(opcode, timeout, len, &outcome),
+            Err(source) => match source.raw_os_error() {
+                // The device went away, or a signal came all the same: it may have been sent.
+                Some(libc::ENODEV | libc::ENXIO | libc::EIO | libc::EINTR) => {
+                    Err(TransportError::Lost { opcode, reason: source.to_string() })
+                }
+                _ => Err(TransportError::Host { opcode, source }),
+            },
+        }
+    }
+
+    fn commands_seen(&mut self) -> Option<u64> {
+        let mut bytes = [0; 32];
+        let len = self.request_count.as_ref()?.read_at(&mut bytes, 0).ok()?;
+        let text = std::str::from_utf8(&bytes[..len]).ok()?.trim();
+        u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+    }
+
+    fn data_max(&self) -> usize {
+        self.data_max
+    }
+}
+
+/// What the host says of a command (`scsi_status.h`, `DID_...`).
+mod host {
+    pub(super) const OK: u16 = 0x00;
+    pub(super) const TIME_OUT: u16 = 0x03;
+    /// The device itself failed the command; its status says how.
+    pub(super) const OF_TARGET: [u16; 3] = [0x10, 0x11, 0x13];
+
+    pub(super) fn name(status: u16) -> &'static str {
+        match status {
+            0x01 => "no connection to the device",
+            0x02 => "the bus stayed busy",
+            0x04 => "no such target",
+            0x05 => "the command was aborted",
+            0x06 => "parity error",
+            0x07 => "error in the host adapter",
+            0x08 => "the bus or the device was reset",
+            0x0b => "error that the host adapter would try again",
+            0x0c | 0x0d => "the host adapter gave it back",
+            0x0e | 0x0f => "the path to the device broke",
+            0x12 => "the host adapter ran out of memory",
+            _ => "unknown error of the host adapter",
+        }
+    }
+}
+
+/// The command was given up by the kernel's own clock (`DRIVER_TIMEOUT`).
+const DRIVER_TIME_OUT: u16 = 0x06;
+
+fn reply(opcode: u8, timeout: Duration, len: usize, outcome: &Outcome) -> Result<Reply, TransportError> {
+    let status = Status::of_code(outcome.status);
+    let sense = SenseData::of_bytes(outcome.sense());
+    if outcome.host_status == host::TIME_OUT || outcome.driver_status & 0x0f == DRIVER_TIME_OUT {
+        return Err(TransportError::Timeout { opcode, after: timeout });
+    }
+    let of_target = host::OF_TARGET.contains(&outcome.host_status) && status != Status::Good;
+    if outcome.host_status != host::OK && !of_target {
+        let reason = format!("{} (host status {:02x}h)", host::name(outcome.host_status), outcome.host_status);
+        return Err(TransportError::Lost { opcode, reason });
+    }
+    // Some adapters deliver sense data without the status that belongs to it.
+    let status = if status == Status::Good && sense.is_some() && outcome.driver_status & 0x0f == 0x08 {
+        Status::CheckCondition
+    } else {
+        status
+    };
+    let left = usize::try_from(outcome.residual).unwrap_or(0);
+    Ok(Reply { status, sense, moved: len.saturating_sub(left) })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+
+    fn outcome() -> Outcome {
+        Outcome { status: 0, host_status: 0, driver_status: 0, residual: 0, sense: [0; 96], sense_len: 0 }
+    }
+
+    #[test]
+    fn what_the_host_says_is_told_from_what_the_device_says() {
+        let of = |outcome: &Outcome| reply(0x0a, Duration::from_secs(1), 100, outcome);
+        assert_eq!(of(&outcome()).unwrap().moved, 100);
+        assert_eq!(of(&Outcome { residual: 40, ..outcome() }).unwrap().moved, 60);
+        assert_eq!(of(&Outcome { residual: -40, ..outcome() }).unwrap().moved, 100);
+        assert_eq!(of(&Outcome { residual: 400, ..outcome() }).unwrap().moved, 0);
+        let timeout = of(&Outcome { host_status: 3, ..outcome() });
+        assert!(matches!(timeout, Err(TransportError::Timeout { opcode: 0x0a, .. })));
+        let timeout = of(&Outcome { driver_status: 6, ..outcome() });
+        assert!(matches!(timeout, Err(TransportError::Timeout { .. })));
+        for host_status in [1, 2, 4, 5, 7, 8, 0x0e, 0x0f, 0x55] {
+            let lost = of(&Outcome { host_status, ..outcome() });
+            assert!(matches!(lost, Err(TransportError::Lost { .. })), "{host_status:x}");
+        }
+        let conflict = of(&Outcome { host_status: 0x11, status: 0x18, ..outcome() });
+        assert_eq!(conflict.unwrap().status, Status::ReservationConflict);
+    }
+
+    #[test]
+    fn sense_data_without_a_status_are_a_check_condition() {
+        let mut told = Outcome { driver_status: 8, sense_len: 18, ..outcome() };
+        told.sense[..14].copy_from_slice(&[0x70, 0, 6, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x29, 0]);
+        let reply = reply(0, Duration::from_secs(1), 0, &told).unwrap();
+        assert_eq!(reply.status, Status::CheckCondition);
+        assert_eq!(reply.sense.unwrap().codes(), (6, 0x29, 0));
+    }
+
+    #[test]
+    fn a_file_is_no_device() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = SgDevice::open(file.path(), Sharing::Shared).err().unwrap();
+        assert!(error.to_string().contains("no device of the generic SCSI driver"), "{error}");
+        let error = SgDevice::open("/dev/null", Sharing::Shared).err().unwrap();
+        assert!(error.to_string().contains("no device of the generic SCSI driver"), "{error}");
+    }
+}

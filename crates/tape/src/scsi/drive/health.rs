@@ -1,0 +1,121 @@
+//! What the drive counts and complains of: TapeAlert, statistics of drive and volume, compression.
+
+use super::{Cleaning, ScsiDrive};
+use crate::scsi::Transport;
+use crate::scsi::log::{Parameter, TAPE_ALERTS, page};
+
+/// Tape usage, of LTO drives that have no volume statistics page; its parameters have the same numbers as far as they are read here.
+const USAGE: u8 = 0x30;
+
+/// A flag that the drive has raised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TapeAlert {
+    /// Its number (SSC-5, annex A).
+    pub flag: u16,
+    /// What it means and what to do; none for flags of the vendor.
+    pub meaning: Option<&'static str>,
+}
+
+/// Counts of the drive since it was powered on or since the medium was loaded, as the drive has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DriveStatistics {
+    /// Bytes that hosts sent with WRITE.
+    pub host_written_bytes: Option<u64>,
+    /// Bytes written to the medium.
+    pub medium_written_bytes: Option<u64>,
+    /// Bytes read from the medium.
+    pub medium_read_bytes: Option<u64>,
+    /// Bytes that hosts got with READ.
+    pub host_read_bytes: Option<u64>,
+    /// Ratio of compression of what was read, in hundredths.
+    pub read_compression_percent: Option<u64>,
+    /// Ratio of compression of what was written, in hundredths.
+    pub write_compression_percent: Option<u64>,
+    /// Conditions that the drive told of as recovered since it was opened here.
+    pub recovered_errors: u64,
+    /// Whether it wants to be cleaned, by log page or by sense data.
+    pub cleaning: Option<Cleaning>,
+    /// The loaded volume.
+    pub volume: VolumeStatistics,
+}
+
+/// Counts over the life of the loaded volume.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VolumeStatistics {
+    /// Times it was threaded.
+    pub mounts: Option<u64>,
+    /// Data sets written.
+    pub data_sets_written: Option<u64>,
+    /// Data sets that were written again because the first try failed.
+    pub write_retries: Option<u64>,
+    /// Writes that failed.
+    pub write_errors: Option<u64>,
+    /// Data sets read.
+    pub data_sets_read: Option<u64>,
+    /// Reads that needed another try.
+    pub read_retries: Option<u64>,
+    /// Reads that failed.
+    pub read_errors: Option<u64>,
+    /// MB written, of 10^6 bytes.
+    pub written_mb: Option<u64>,
+    /// MB read, of 10^6 bytes.
+    pub read_mb: Option<u64>,
+}
+
+/// Number of the parameter "cleaning action required" on the sequential access page.
+const CLEANING_REQUIRED: u16 = 0x0100;
+
+impl<T: Transport> ScsiDrive<T> {
+    /// The flags that are up. Reading them takes them down: keep what is returned.
+    pub fn alerts(&mut self) -> Vec<TapeAlert> {
+        let flags = self.log_page(page::TAPE_ALERT).unwrap_or_default();
+        flags
+            .iter()
+            .filter(|flag| flag.value.last().is_some_and(|value| value & 1 == 1))
+            .map(|flag| {
+                let meaning = TAPE_ALERTS.iter().find(|(number, _)| *number == flag.number).map(|(_, text)| *text);
+                TapeAlert { flag: flag.number, meaning }
+            })
+            .collect()
+    }
+
+    /// What the drive counts; what it does not count is none.
+    pub fn statistics(&mut self) -> DriveStatistics {
+        let access = self.log_page(page::SEQUENTIAL);
+        let compression = self.log_page(page::COMPRESSION);
+        let volume = match self.log_page(page::VOLUME_STATISTICS) {
+            Some(parameters) => Some(parameters),
+            None => self.log_page(USAGE),
+        };
+        let number = |parameters: &Option<Vec<Parameter>>, wanted: u16| {
+            parameters.as_ref()?.iter().find(|parameter| parameter.number == wanted)?.as_number()
+        };
+        let cleaning = match (self.cleaning, number(&access, CLEANING_REQUIRED)) {
+            (Cleaning::Asked, _) => Some(Cleaning::Asked),
+            (Cleaning::NotAsked, Some(0)) => Some(Cleaning::NotAsked),
+            (Cleaning::NotAsked, Some(_)) => Some(Cleaning::Asked),
+            (Cleaning::NotAsked, None) => None,
+        };
+        DriveStatistics {
+            host_written_bytes: number(&access, 0x0000),
+            medium_written_bytes: number(&access, 0x0001),
+            medium_read_bytes: number(&access, 0x0002),
+            host_read_bytes: number(&access, 0x0003),
+            read_compression_percent: number(&compression, 0x0000),
+            write_compression_percent: number(&compression, 0x0001),
+            recovered_errors: self.recovered_errors,
+            cleaning,
+            volume: VolumeStatistics {
+                mounts: number(&volume, 0x0001),
+                data_sets_written: number(&volume, 0x0002),
+                write_retries: number(&volume, 0x0003),
+                write_errors: number(&volume, 0x0004),
+                data_sets_read: number(&volume, 0x0007),
+                read_retries: number(&volume, 0x0008),
+                read_errors: number(&volume, 0x0009),
+                written_mb: number(&volume, 0x0010),
+                read_mb: number(&volume, 0x0011),
+            },
+        }
+    }
+}

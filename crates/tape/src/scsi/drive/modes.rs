@@ -1,0 +1,93 @@
+//! The modes a drive is set to: blocks of variable length, buffered, compression as wished.
+//!
+//! ```text
+//! MODE SENSE(6) and MODE SELECT(6) data                     data compression page (0Fh, SSC-5)
+//!   0  1  mode data length; 0 in MODE SELECT                  0  1  page code; bit 7 must be 0 in MODE SELECT
+//!   1  1  medium type                                         1  1  0Eh
+//!   2  1  bit 7 write-protected, bits 6-4 buffered mode       2  1  bit 7 DCE: compress what is written
+//!   3  1  length of block descriptors: 8 or 0                 3  1  bit 7 DDE: decompress what is read
+//!   4  1  density code
+//!   5  3  number of blocks: 0
+//!   9  3  length of blocks: 0 is variable
+//! ```
+
+use super::{Compression, ScsiDrive};
+use crate::DriveError;
+use crate::scsi::command::{Form, PageControl};
+use crate::scsi::line::{Done, Failure};
+use crate::scsi::{Command, Data, Transport};
+
+/// Data compression.
+const COMPRESSION_PAGE: u8 = 0x0f;
+
+/// Header and block descriptor alone.
+const NO_PAGE: u8 = 0x00;
+
+/// A drive that returns from a write when the block is in its buffer.
+const BUFFERED: u8 = 1 << 4;
+
+/// What MODE SENSE tells of the medium.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Modes {
+    pub(super) write_protected: bool,
+    pub(super) density: u8,
+}
+
+impl<T: Transport> ScsiDrive<T> {
+    /// Sets the modes, and reads what the header says of the medium. After a reset a drive has its own again.
+    pub(super) fn set_modes(&mut self) -> Result<Modes, DriveError> {
+        let mut bytes = [0; 64];
+        let asked = match self.mode_sense(COMPRESSION_PAGE, &mut bytes) {
+            Err(failure) if failure.is_not_known() => self.mode_sense(NO_PAGE, &mut bytes),
+            asked => asked,
+        };
+        let moved = self.checked("MODE SENSE", asked)?.moved.min(bytes.len());
+        let told = &bytes[..moved.min(1 + usize::from(bytes[0]))];
+        let [_, medium_type, specific, descriptors_len, ..] = *told else {
+            let reason = "MODE SENSE returned nothing: reset it".to_owned();
+            return Err(DriveError::Hardware { drive: self.line.name.clone(), reason });
+        };
+        let density = if descriptors_len >= 8 { told.get(4).copied().unwrap_or(0) } else { 0 };
+        let mut select = vec![0, medium_type, BUFFERED, 8, density, 0, 0, 0, 0, 0, 0, 0];
+        if let Some(page) = told.get(4 + usize::from(descriptors_len)..)
+            && let [code, len, ..] = *page
+            && code & 0x3f == COMPRESSION_PAGE
+            && let Some(page) = page.get(..2 + usize::from(len))
+            && page.len() > 2
+        {
+            let start = select.len();
+            select.extend_from_slice(page);
+            select[start] &= 0x3f;
+            match self.compression {
+                Compression::On => select[start + 2] |= 0x80,
+                Compression::Off => select[start + 2] &= !0x80,
+            }
+        }
+        let mut done = self.mode_select(&select);
+        // A drive that will not have its compression changed is left with it.
+        if done.as_ref().is_err_and(|failure| matches!(failure.codes(), Some((0x5, 0x24 | 0x26, _)))) {
+            select.truncate(12);
+            done = self.mode_select(&select);
+        }
+        self.checked("MODE SELECT", done)?;
+        Ok(Modes { write_protected: specific & 0x80 != 0, density })
+    }
+
+    fn mode_sense(&mut self, page: u8, bytes: &mut [u8; 64]) -> Result<Done, Failure> {
+        let command = Command::ModeSense {
+            form: Form::Six,
+            no_block_descriptor: false,
+            control: PageControl::Current,
+            page,
+            subpage: 0,
+            allocation: bytes.len() as u16,
+        };
+        self.line.run(&command, Data::In(bytes))
+    }
+
+    fn mode_select(&mut self, parameters: &[u8]) -> Result<Done, Failure> {
+        let len = parameters.len() as u16;
+        let command = Command::ModeSelect { form: Form::Six, page_format: true, save: false, len };
+        self.line.run(&command, Data::Out(parameters))
+    }
+}
