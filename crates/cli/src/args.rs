@@ -46,7 +46,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Make a state directory: catalog, virtual library, sealed key store
     #[command(
-        after_help = "Example:\n  capstan init --volume-size 100G\n\nThe passphrase is asked for, or taken from CAPSTAN_PASSPHRASE; --key-file makes a key file instead."
+        after_help = "Examples:\n  capstan init --volume-size 100G\n  capstan init --changer /dev/tape/by-id/scsi-3500110a-changer\n\nThe passphrase is asked for, or taken from CAPSTAN_PASSPHRASE; --key-file makes a key file instead."
     )]
     Init(Init),
     /// Back up files, directories, a block device, or standard input
@@ -162,6 +162,12 @@ pub(crate) struct Init {
     /// Where the virtual library lies [default: in the state directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) library: Option<PathBuf>,
+    /// A real library instead: the device of its changer (capstan drives scan)
+    #[arg(long, value_name = "DEVICE", conflicts_with = "library")]
+    pub(crate) changer: Option<PathBuf>,
+    /// Drives of the real library to use [default: all that this host finds]
+    #[arg(long = "drive", value_name = "DEVICE", requires = "changer")]
+    pub(crate) devices: Vec<PathBuf>,
     /// Cipher of the default pool
     #[arg(long, value_enum, default_value_t = Cipher::Gcm)]
     pub(crate) encrypt: Cipher,

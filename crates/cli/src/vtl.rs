@@ -134,7 +134,7 @@ fn serve(cli: &Cli, folder: &Path, listen: Option<SocketAddr>) -> Result<ExitCod
     };
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_interrupt(&stop);
-    let service = Service::start(folder, agent, listen).map_err(|error| Failure::because(&error))?;
+    let service = Service::start(folder, agent.as_ref(), listen).map_err(|error| Failure::because(&error))?;
     if !cli.quiet {
         let drives = service.library().drives().len();
         let name = &layout.target.name;

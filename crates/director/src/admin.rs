@@ -7,7 +7,7 @@ use capstan_catalog::{
     Catalog, Extent, LostCopy, Object, ObjectFilter, ObjectStatus, Pool, ScratchFeed, Volume, VolumeState,
 };
 use capstan_format::{Algorithm, BLOCK_HEADER_LEN, ObjectId, Volser};
-use capstan_tape::{Changer, ChangerError, ElementAddress, EncryptionState};
+use capstan_tape::{ChangerError, ElementAddress, EncryptionState};
 
 use crate::desk::{Desk, is_drive};
 use crate::label::{create_cartridge, label_volume};

@@ -101,7 +101,8 @@ impl AppendHost {
             in_use.extend_from_slice(&protected);
             let refill = Refill {
                 scratch: self.pool.feed == ScratchFeed::Allowed,
-                create: (present.len() as u64) < u64::from(self.config.library.volumes_max),
+                create: self.config.library.is_virtual()
+                    && (present.len() as u64) < u64::from(self.config.library.volumes_max),
             };
             let candidates = candidates(&volumes, &present);
             let (volser, prepared) = match choose_volume(&candidates, &self.pool.name, &in_use, refill) {

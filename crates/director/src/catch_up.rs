@@ -205,7 +205,7 @@ mod tests {
     use std::sync::Arc;
 
     use capstan_mover::TreeOptions;
-    use capstan_tape::{Changer, Drive, DriveError, Fault, Faulty, KeySlotKind};
+    use capstan_tape::{Drive, DriveError, Fault, Faulty};
 
     use super::*;
     use crate::site::{InitOptions, Site};
@@ -242,7 +242,7 @@ mod tests {
         let known = locked(&desk.catalog).volumes().unwrap().remove(0);
         let life = known.id.unwrap();
         for (checkpoint_lbn, is_flushed) in [(known.checkpoint_lbn, false), (0, true)] {
-            let drive = locked(&desk.library).drive(0, KeySlotKind::Fitted).unwrap();
+            let drive = locked(&desk.library).take_drive(0).unwrap();
             locked(&desk.library).load(&known.volser, 0).unwrap();
             let mut drive = Faulty::new(drive, vec![Fault::FlushRefused { flush: 0 }]);
             let (medium, volser) = (drive.load().unwrap(), known.volser.clone());

@@ -22,10 +22,14 @@ pub struct Config {
     pub data: DataConfig,
 }
 
-/// The virtual library.
+/// The library: a folder of virtual cartridges, or a real one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LibraryConfig {
+    /// Device node of a real library's changer (`capstan drives scan`); empty for virtual cartridges.
+    pub changer: PathBuf,
+    /// Its drives, by device node; if none is named, all whose serial number the library tells and this host finds.
+    pub devices: Vec<PathBuf>,
     /// Where the cartridges lie; relative to the state directory.
     pub path: PathBuf,
     /// How many drives it has: two copies at once need two.
@@ -61,12 +65,21 @@ pub struct DataConfig {
 impl Default for LibraryConfig {
     fn default() -> Self {
         Self {
+            changer: PathBuf::new(),
+            devices: Vec::new(),
             path: PathBuf::from("library"),
             drives: 4,
             volume_mib: 100 * 1024,
             volumes_max: 1000,
             pace: String::new(),
         }
+    }
+}
+
+impl LibraryConfig {
+    /// Whether cartridges are files of ours.
+    pub fn is_virtual(&self) -> bool {
+        self.changer.as_os_str().is_empty()
     }
 }
 

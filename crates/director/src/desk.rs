@@ -10,13 +10,13 @@ use capstan_keys::{KeyError, SealedStore};
 use capstan_mover::{HostError, ReadHost, VolumePlace, read_label};
 use capstan_tape::model::DriveModel;
 use capstan_tape::{
-    CartridgeDrive, Changer, ChangerError, Drive, DriveError, DriveKey, ElementAddress, EncryptionState, KeySlotKind,
-    Medium, PaceMeter, Paced, VirtualLibrary, WallClock,
+    ChangerError, Drive, DriveError, DriveKey, Element, ElementAddress, EncryptionState, Medium, PaceMeter, Paced,
+    WallClock,
 };
 use rustix::fs::{FlockOperation, flock};
 
 use crate::backup::explain;
-use crate::site::{Clock, Site, locked};
+use crate::site::{Clock, SharedLibrary, Site, locked};
 use crate::{DirectorError, Event, Events};
 
 /// A volume in a drive.
@@ -43,7 +43,7 @@ impl InDrive {
 pub(crate) struct Desk {
     pub(crate) catalog: Arc<Mutex<Catalog>>,
     pub(crate) keys: Option<Arc<Mutex<SealedStore>>>,
-    pub(crate) library: Arc<Mutex<VirtualLibrary>>,
+    pub(crate) library: SharedLibrary,
     pub(crate) clock: Clock,
     pub(crate) events: Events,
     volumes_lock: PathBuf,
@@ -98,10 +98,10 @@ impl Desk {
     /// Brings a volume into a free drive and makes it ready.
     pub(crate) fn mount(&self, volser: &Volser) -> Result<InDrive, DirectorError> {
         let mut library = locked(&self.library);
-        let drives = library.drives();
+        let drives = library.drives().map_err(DirectorError::Changer)?;
         let mut busy = ChangerError::UnknownDrive { drive: 0, drives };
-        for number in 0..drives {
-            let drive = match library.drive(number, KeySlotKind::Fitted) {
+        for number in in_order(drives, volser, &library.inventory().map_err(DirectorError::Changer)?) {
+            let mut drive = match library.take_drive(number) {
                 Ok(drive) => drive,
                 Err(error @ ChangerError::InUse { .. }) => {
                     busy = error;
@@ -113,6 +113,7 @@ impl Desk {
                 Ok(()) => {}
                 Err(ChangerError::DriveFull { .. }) => {
                     // Left by a process that was killed: nobody uses this drive any more.
+                    drive.unload().map_err(DirectorError::from)?;
                     library.unload(number).map_err(DirectorError::Changer)?;
                     library.load(volser, number).map_err(DirectorError::Changer)?;
                 }
@@ -135,8 +136,8 @@ impl Desk {
         Err(DirectorError::Changer(busy))
     }
 
-    fn paced(&self, drive: CartridgeDrive, number: u32) -> Box<dyn Drive> {
-        let Some(model) = &self.pace else { return Box::new(drive) };
+    fn paced(&self, drive: Box<dyn Drive>, number: u32) -> Box<dyn Drive> {
+        let Some(model) = &self.pace else { return drive };
         let paced = Paced::new(drive, model.clone(), WallClock::start());
         locked(&self.meters).push((number, paced.meter()));
         Box::new(paced)
@@ -287,6 +288,17 @@ impl ReadHost for ReadDesk {
             (self.desk.events)(Event::Notice { message: format!("volume {volser} could not be put back: {error}") });
         }
     }
+}
+
+/// Drives in the order in which they are tried for a volume: one that it is in already before all others.
+fn in_order(drives: u32, volser: &Volser, elements: &[Element]) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..drives).collect();
+    let there = |number: &u32| {
+        let address = ElementAddress::Drive(*number);
+        elements.iter().any(|element| element.address == address && element.volser.as_ref() == Some(volser))
+    };
+    order.sort_by_key(|number| !there(number));
+    order
 }
 
 /// Whether an element is a place to keep a cartridge.

@@ -20,11 +20,12 @@ use std::time::{Duration, Instant};
 use capstan_catalog::{Catalog, Pool, ScratchFeed};
 use capstan_format::Algorithm;
 use capstan_keys::{Argon2Cost, SealedStore, Unlock};
-use capstan_tape::VirtualLibrary;
+use capstan_tape::linux::LinuxLibrary;
+use capstan_tape::{Library, VirtualLibrary};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::config::Config;
-use crate::{DirectorError, Events};
+use crate::config::{Config, LibraryConfig};
+use crate::{DirectorError, Event, Events};
 
 /// Name of the pool that `init` makes.
 pub const DEFAULT_POOL: &str = "default";
@@ -36,13 +37,16 @@ const WRITER_LOOKS: Duration = Duration::from_millis(10);
 /// The time, nanoseconds since 1970.
 pub type Clock = fn() -> i64;
 
+/// The library, shared by everything in one process that mounts.
+pub(crate) type SharedLibrary = Arc<Mutex<dyn Library>>;
+
 /// An open state directory.
 pub struct Site {
     dir: PathBuf,
     pub(crate) config: Config,
     pub(crate) catalog: Arc<Mutex<Catalog>>,
     pub(crate) keys: Option<Arc<Mutex<SealedStore>>>,
-    pub(crate) library: Arc<Mutex<VirtualLibrary>>,
+    pub(crate) library: SharedLibrary,
     pub(crate) clock: Clock,
     pub(crate) events: Events,
     pub(crate) client: String,
@@ -61,7 +65,7 @@ pub struct InitOptions {
     pub encryption: Option<Algorithm>,
 }
 
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A thread that panicked leaves a catalog or library as it was after the last whole transaction.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -87,8 +91,7 @@ impl Site {
             feed: ScratchFeed::Allowed,
         };
         catalog.put_pool(&pool)?;
-        let library = &options.config.library;
-        VirtualLibrary::open(dir.join(&library.path), library.drives).map_err(DirectorError::Changer)?;
+        open_library(dir, &options.config.library, &(Arc::new(|_| {}) as Events))?;
         // Last, because its presence says that the directory is whole.
         let staged = dir.join("capstan.toml.new");
         std::fs::write(&staged, options.config.to_text()).map_err(DirectorError::host("write", &staged))?;
@@ -116,14 +119,12 @@ impl Site {
             return Err(DirectorError::NotInitialised { path: dir.to_owned() });
         }
         let config = Config::read(&config_path)?;
-        let library = VirtualLibrary::open(dir.join(&config.library.path), config.library.drives);
-        let library = library.map_err(DirectorError::Changer)?;
+        let library = open_library(dir, &config.library, &events)?;
         let keys = match unlock {
             Some(unlock) => Some(Arc::new(Mutex::new(SealedStore::open(&key_store_path(dir), unlock)?))),
             None => None,
         };
         let client = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let library = Arc::new(Mutex::new(library));
         Ok(Self { dir: dir.to_owned(), config, catalog, keys, library, clock, events, client })
     }
 
@@ -187,6 +188,18 @@ impl Site {
         note.map_err(DirectorError::host("write", &path))?;
         Ok(WriterLock { _file: file })
     }
+}
+
+/// The library that the settings name.
+fn open_library(dir: &Path, config: &LibraryConfig, events: &Events) -> Result<SharedLibrary, DirectorError> {
+    if config.is_virtual() {
+        let library = VirtualLibrary::open(dir.join(&config.path), config.drives).map_err(DirectorError::Changer)?;
+        return Ok(Arc::new(Mutex::new(library)));
+    }
+    let events = Arc::clone(events);
+    let on_wait = Arc::new(move |message| events(Event::Waiting { message }));
+    let (changer, devices) = (config.changer.clone(), config.devices.clone());
+    Ok(Arc::new(Mutex::new(LinuxLibrary::new(changer, devices, on_wait))))
 }
 
 /// Where the key store of a state directory lies.

@@ -9,9 +9,9 @@ use std::time::Duration;
 use capstan_format::Volser;
 use thiserror::Error;
 
-use crate::DriveError;
 use crate::scsi::TransportError;
 use crate::scsi::sense::Sense;
+use crate::{CartridgeSpec, Drive, DriveError};
 
 /// Where a cartridge can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,6 +53,20 @@ pub trait Changer: Send {
 
     /// Brings the cartridge in a drive back to its slot. The drive must have unloaded it.
     fn unload(&mut self, drive: u32) -> Result<(), ChangerError>;
+}
+
+/// A library: a robot, and the drives that it serves.
+///
+/// Who mounts takes a drive into use first and has a cartridge brought to it then: one in a drive that is nobody's may be taken away.
+pub trait Library: Changer {
+    /// How many drives there are.
+    fn drives(&mut self) -> Result<u32, ChangerError>;
+
+    /// Takes a drive into use; nobody else has it until the value is dropped. [`ChangerError::InUse`] if somebody has it.
+    fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError>;
+
+    /// Puts a new blank cartridge into a slot, in a library that can make some.
+    fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError>;
 }
 
 /// Why a cartridge was not moved.
@@ -110,6 +124,12 @@ pub enum ChangerError {
     #[error("volume {volser} is in the library already: choose another volser")]
     VolserTaken {
         /// The barcode.
+        volser: Volser,
+    },
+    /// Caller: only a virtual library makes cartridges.
+    #[error("volume {volser} is not in the library, which cannot make one: insert a cartridge with that barcode")]
+    NotMade {
+        /// The cartridge asked for.
         volser: Volser,
     },
     /// Operator: two cartridges with one barcode, of which neither can be told from the other.

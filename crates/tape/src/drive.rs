@@ -161,3 +161,61 @@ pub trait Drive: Send {
     /// and encrypted blocks can be read; without, only plain ones.
     fn set_key(&mut self, key: Option<DriveKey>) -> Result<(), DriveError>;
 }
+
+impl<D: Drive + ?Sized> Drive for Box<D> {
+    fn identity(&self) -> DriveIdentity {
+        (**self).identity()
+    }
+
+    fn load(&mut self) -> Result<Medium, DriveError> {
+        (**self).load()
+    }
+
+    fn unload(&mut self) -> Result<(), DriveError> {
+        (**self).unload()
+    }
+
+    fn medium(&mut self) -> Result<Medium, DriveError> {
+        (**self).medium()
+    }
+
+    fn block_limits(&self) -> BlockLimits {
+        (**self).block_limits()
+    }
+
+    fn position(&mut self) -> Result<Position, DriveError> {
+        (**self).position()
+    }
+
+    fn locate(&mut self, lbn: u64) -> Result<(), DriveError> {
+        (**self).locate(lbn)
+    }
+
+    fn space_to_end_of_data(&mut self) -> Result<(), DriveError> {
+        (**self).space_to_end_of_data()
+    }
+
+    fn space_filemarks(&mut self, count: i64) -> Result<(), DriveError> {
+        (**self).space_filemarks(count)
+    }
+
+    fn read_block(&mut self, buffer: &mut [u8]) -> Result<ReadOutcome, DriveError> {
+        (**self).read_block(buffer)
+    }
+
+    fn write_block(&mut self, block: &[u8]) -> Result<WriteOutcome, DriveError> {
+        (**self).write_block(block)
+    }
+
+    fn write_filemarks(&mut self, count: u32, flush: Flush) -> Result<WriteOutcome, DriveError> {
+        (**self).write_filemarks(count, flush)
+    }
+
+    fn erase(&mut self) -> Result<(), DriveError> {
+        (**self).erase()
+    }
+
+    fn set_key(&mut self, key: Option<DriveKey>) -> Result<(), DriveError> {
+        (**self).set_key(key)
+    }
+}

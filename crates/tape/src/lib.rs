@@ -4,7 +4,7 @@
 //! jobs. Every kind passes the same conformance suite. A [`Changer`] brings cartridges to drives and back.
 //!
 //! ```
-//! use capstan_tape::{CartridgeSpec, Changer, Drive, Flush, KeySlotKind, ReadOutcome, VirtualLibrary};
+//! use capstan_tape::{CartridgeSpec, Changer, Drive, Flush, KeySlotKind, Library, ReadOutcome, VirtualLibrary};
 //! let directory = tempfile::tempdir()?;
 //! let mut library = VirtualLibrary::open(directory.path(), 1)?;
 //! library.create_cartridge(&CartridgeSpec {
@@ -45,7 +45,7 @@ mod paced;
 pub mod scsi;
 
 pub use cartridge::{CartridgeDrive, CartridgeSpec, KeySlotKind, Tab};
-pub use changer::{Changer, ChangerError, Element, ElementAddress};
+pub use changer::{Changer, ChangerError, Element, ElementAddress, Library};
 pub use drive::{
     BlockLimits, Drive, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome, WriteOutcome,
 };

@@ -26,7 +26,9 @@ use std::path::{Path, PathBuf};
 use capstan_format::Volser;
 
 use crate::lock::{Locked, LockedFile, try_lock, wait_lock};
-use crate::{CartridgeDrive, CartridgeSpec, Changer, ChangerError, Element, ElementAddress, KeySlotKind, Tab};
+use crate::{
+    CartridgeDrive, CartridgeSpec, Changer, ChangerError, Drive, Element, ElementAddress, KeySlotKind, Library, Tab,
+};
 
 const EXTENSION: &str = "tape";
 const SLOTS: &str = "slots";
@@ -51,15 +53,6 @@ impl VirtualLibrary {
         Ok(library)
     }
 
-    /// Puts a new blank cartridge into a slot.
-    pub fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError> {
-        let _robot = self.robot()?;
-        if self.find(&spec.volser)?.is_some() {
-            return Err(ChangerError::VolserTaken { volser: spec.volser.clone() });
-        }
-        Ok(spec.create(&self.directory.join(SLOTS).join(file_name(&spec.volser)))?)
-    }
-
     /// Takes a cartridge out of the library for good and deletes it. It must not be in a drive.
     pub fn remove_cartridge(&mut self, volser: &Volser) -> Result<(), ChangerError> {
         let _robot = self.robot()?;
@@ -75,11 +68,6 @@ impl VirtualLibrary {
     pub fn slide_tab(&mut self, volser: &Volser, tab: Tab) -> Result<(), ChangerError> {
         let _robot = self.robot()?;
         Ok(tab.slide(&self.in_slot(volser)?)?)
-    }
-
-    /// How many drives there are.
-    pub fn drives(&self) -> u32 {
-        self.drives
     }
 
     /// Takes a drive into use; no other process, and no second caller, has it until the value is dropped.
@@ -254,6 +242,24 @@ impl Changer for VirtualLibrary {
             return Err(ChangerError::DriveEmpty { drive });
         }
         self.take_out(drive)
+    }
+}
+
+impl Library for VirtualLibrary {
+    fn drives(&mut self) -> Result<u32, ChangerError> {
+        Ok(self.drives)
+    }
+
+    fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
+        Ok(Box::new(self.drive(drive, KeySlotKind::Fitted)?))
+    }
+
+    fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError> {
+        let _robot = self.robot()?;
+        if self.find(&spec.volser)?.is_some() {
+            return Err(ChangerError::VolserTaken { volser: spec.volser.clone() });
+        }
+        Ok(spec.create(&self.directory.join(SLOTS).join(file_name(&spec.volser)))?)
     }
 }
 

@@ -80,6 +80,8 @@ pub enum Status {
     ReservationConflict = 0x18,
     /// TASK SET FULL.
     TaskSetFull = 0x28,
+    /// No status at all: the command, or its answer, is lost on purpose. The transport says nothing to the initiator.
+    Lost = 0xff,
 }
 
 /// The end of a command.

@@ -18,6 +18,7 @@ mod device;
 pub mod iscsi;
 mod layout;
 mod library;
+mod local;
 mod service;
 mod shelf;
 mod store_agent;
@@ -30,6 +31,7 @@ pub use layout::{
     CartridgeLayout, DriveLayout, Encryption, LAYOUT_FILE, Layout, LayoutError, LibraryLayout, Pace, TargetLayout,
 };
 pub use library::{DriveStatus, ElementRow, Library, LibraryError};
+pub use local::LocalTransport;
 pub use service::{Service, ServiceError};
 pub use shelf::ShelfError;
 pub use store_agent::StoreAgent;

@@ -77,7 +77,7 @@ pub struct ElementRow {
 
 impl Library {
     /// Opens the library in a folder, which has a layout.
-    pub fn open(folder: &Path, agent: Option<Arc<dyn KeyAgent>>) -> Result<Self, LibraryError> {
+    pub fn open(folder: &Path, agent: Option<&Arc<dyn KeyAgent>>) -> Result<Self, LibraryError> {
         let layout = Layout::read(folder)?;
         let shelf = Shelf::open(folder, &layout)?;
         let port = format!("{},t,0x0001", layout.target.name);
@@ -93,7 +93,7 @@ impl Library {
                 serial: drive.serial(number),
                 port: port.clone(),
             };
-            let agent = agent.clone().filter(|_| drive.encryption == Encryption::Agent);
+            let agent = agent.filter(|_| drive.encryption == Encryption::Agent).cloned();
             let fitting = Fitting { identity, model, encryption: drive.encryption, pace: drive.pace, agent };
             drives.push(Arc::new(TapeUnit::new(fitting)));
         }

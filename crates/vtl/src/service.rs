@@ -62,7 +62,7 @@ impl Service {
     /// Opens the library in a folder and serves it, at another address than its layout says if one is given.
     pub fn start(
         folder: &Path,
-        agent: Option<Arc<dyn KeyAgent>>,
+        agent: Option<&Arc<dyn KeyAgent>>,
         listen: Option<SocketAddr>,
     ) -> Result<Self, ServiceError> {
         let on_control = |source| ServiceError::Control { folder: folder.to_owned(), source };

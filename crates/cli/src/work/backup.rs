@@ -37,6 +37,10 @@ pub(crate) fn init(cli: &Cli, args: &args::Init) -> Result<ExitCode, Failure> {
     if let Some(library) = &args.library {
         config.library.path = absolute(library)?;
     }
+    if let Some(changer) = &args.changer {
+        config.library.changer = absolute(changer)?;
+        config.library.devices = args.devices.iter().map(|device| absolute(device)).collect::<Result<_, _>>()?;
+    }
     let unlock = new_unlock(cli)?;
     Site::init(&dir, &InitOptions { config, encryption: cipher(args.encrypt) }, &unlock)?;
     if cli.json {

@@ -395,8 +395,8 @@ impl NextBlockStatus {
         let mut bytes = vec![0; 16];
         bytes[..2].copy_from_slice(&page::NEXT_BLOCK.to_be_bytes());
         bytes[4..12].copy_from_slice(&self.lbn.to_be_bytes());
-        // Whether it is compressed cannot be told.
-        bytes[12] = (1 << 4) | self.next as u8;
+        // Whether it is compressed cannot be told: 0.
+        bytes[12] = self.next as u8;
         bytes[13] = self.algorithm_index;
         self.key_data.append_to(&mut bytes);
         let len = (bytes.len() - 4) as u16;

@@ -101,6 +101,7 @@ impl Session {
         }
         let aborted = self.order().lanes.aborted(task.lun);
         match aborted {
+            None if completion.status == Status::Lost => self.widen(task.immediate),
             None => self.respond(task, &completion, data_in.bytes())?,
             Some(Aborted::ByAnother) => self.respond_aborted(task)?,
             Some(Aborted::Silently) => self.widen(task.immediate),

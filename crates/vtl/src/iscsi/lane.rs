@@ -281,6 +281,11 @@ impl Lanes {
         }
     }
 
+    /// Throws away what waits; what runs ends as it will.
+    pub(crate) fn clear(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.waiting.clear());
+    }
+
     /// Takes commands away: returns those that had not begun, and the serials of those that run and are not answered.
     pub(crate) fn abort(&mut self, which: Which, how: Aborted) -> (Vec<Task>, Vec<u64>) {
         let (mut dropped, mut running) = (Vec::new(), Vec::new());

@@ -1,0 +1,156 @@
+//! A library that the kernel knows: a changer's robot, and drives through their device nodes.
+//!
+//! Which drive stands in which element is found by serial numbers, since device numbers change with every start. Drives that are not
+//! named are found the same way. The robot's node is opened for each act and closed again, so that several processes can use one
+//! library; a drive's is kept from mount to dismount, exclusively.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::scan::{ScsiNode, pair, scan};
+use super::sg::{SgDevice, Sharing};
+use crate::scsi::ScsiChanger;
+use crate::{CartridgeSpec, Changer, ChangerError, Drive, Element, Library};
+use capstan_format::Volser;
+
+/// How long another process may keep the robot.
+const ROBOT_WITHIN: Duration = Duration::from_secs(300);
+const ROBOT_LOOKS: Duration = Duration::from_millis(200);
+
+/// Is told what a device is waited for.
+pub type OnDeviceWait = std::sync::Arc<dyn Fn(String) + Send + Sync>;
+
+/// A library of real, or seemingly real, devices. It is looked for when it is first used: a catalog can be asked while it is off.
+pub struct LinuxLibrary {
+    robot: PathBuf,
+    devices: Vec<PathBuf>,
+    /// By drive element, counted from 0; none where this host has no such drive.
+    drives: Option<Vec<Option<PathBuf>>>,
+    on_wait: OnDeviceWait,
+}
+
+impl LinuxLibrary {
+    /// The library behind a changer's generic node. `devices`: the drives to use, by their nodes; all that the library says it has and
+    /// this host finds, if none is named.
+    pub fn new(robot: PathBuf, devices: Vec<PathBuf>, on_wait: OnDeviceWait) -> Self {
+        Self { robot, devices, drives: None, on_wait }
+    }
+
+    /// The drives, found if they were not yet.
+    fn found(&mut self) -> Result<&[Option<PathBuf>], ChangerError> {
+        let drives = match self.drives.take() {
+            Some(drives) => drives,
+            None => self.find()?,
+        };
+        Ok(self.drives.insert(drives))
+    }
+
+    fn find(&self) -> Result<Vec<Option<PathBuf>>, ChangerError> {
+        let serials = self.with_robot(ScsiChanger::drive_serials)?;
+        let nodes = scan().map_err(host("looking for drives in sysfs"))?;
+        let paired = pair(&nodes, &serials);
+        let drives = if self.devices.is_empty() {
+            paired.into_iter().map(|node| node.and_then(ScsiNode::generic_path).map(Path::to_owned)).collect()
+        } else {
+            placed(&nodes, &paired, &self.devices)?
+        };
+        if drives.iter().all(Option::is_none) {
+            let reason = "this host finds none of its drives: `capstan drives scan` shows what there is, and \
+                          library.devices names drives whose serial numbers the library does not tell";
+            return Err(ChangerError::Unusable {
+                library: self.robot.display().to_string(),
+                reason: reason.to_owned(),
+            });
+        }
+        Ok(drives)
+    }
+
+    /// Does something with the robot; another process that has it is waited for.
+    fn with_robot<R>(
+        &self,
+        act: impl FnOnce(&mut ScsiChanger<SgDevice>) -> Result<R, ChangerError>,
+    ) -> Result<R, ChangerError> {
+        let name = self.robot.display().to_string();
+        let began = Instant::now();
+        let device = loop {
+            match SgDevice::open(&self.robot, Sharing::Exclusive) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && began.elapsed() < ROBOT_WITHIN => {
+                    std::thread::sleep(ROBOT_LOOKS);
+                }
+                other => break other.map_err(host(&name))?,
+            }
+        };
+        let on_wait = self.on_wait.clone();
+        let mut changer =
+            ScsiChanger::open(device, name)?.with_on_wait(Box::new(move |waiting| on_wait(waiting.to_string())));
+        act(&mut changer)
+    }
+}
+
+/// The drives that a person named, each in its element: by serial number where the library tells them, else in the order named.
+fn placed(
+    nodes: &[ScsiNode],
+    paired: &[Option<&ScsiNode>],
+    devices: &[PathBuf],
+) -> Result<Vec<Option<PathBuf>>, ChangerError> {
+    let mut drives: Vec<Option<PathBuf>> = vec![None; paired.len().max(devices.len())];
+    let mut unplaced = Vec::new();
+    for device in devices {
+        let real = std::fs::canonicalize(device).map_err(host(&device.display().to_string()))?;
+        let node =
+            nodes.iter().find(|node| [&node.generic, &node.tape].into_iter().flatten().any(|path| *path == real));
+        let element =
+            node.and_then(|node| paired.iter().position(|of| of.is_some_and(|of| of.address == node.address)));
+        match element {
+            Some(element) => drives[element] = Some(device.clone()),
+            None => unplaced.push(device.clone()),
+        }
+    }
+    for device in unplaced {
+        if let Some(free) = drives.iter_mut().find(|drive| drive.is_none()) {
+            *free = Some(device);
+        }
+    }
+    Ok(drives)
+}
+
+fn host(what: &str) -> impl FnOnce(io::Error) -> ChangerError {
+    let what = what.to_owned();
+    move |source| ChangerError::Host { what, source }
+}
+
+impl Changer for LinuxLibrary {
+    fn inventory(&mut self) -> Result<Vec<Element>, ChangerError> {
+        self.with_robot(Changer::inventory)
+    }
+
+    fn load(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError> {
+        self.with_robot(|robot| robot.load(volser, drive))
+    }
+
+    fn unload(&mut self, drive: u32) -> Result<(), ChangerError> {
+        self.with_robot(|robot| robot.unload(drive))
+    }
+}
+
+impl Library for LinuxLibrary {
+    fn drives(&mut self) -> Result<u32, ChangerError> {
+        Ok(self.found()?.len() as u32)
+    }
+
+    fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
+        let found = self.found()?;
+        let drives = found.len() as u32;
+        let path = found.get(drive as usize).ok_or(ChangerError::UnknownDrive { drive, drives })?;
+        let Some(path) = path.clone() else {
+            let what = format!("drive {drive} of the library");
+            return Err(ChangerError::InUse { what, holder: "another host: this one does not find it".to_owned() });
+        };
+        super::open_drive(&path, &self.on_wait)
+    }
+
+    fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError> {
+        Err(ChangerError::NotMade { volser: spec.volser.clone() })
+    }
+}

@@ -1,0 +1,76 @@
+//! The conformance suite over SCSI commands: the drive that drives hardware, against the hardware that is software.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::sync::Arc;
+
+use capstan_tape::conformance::{Retention, run};
+use capstan_tape::scsi::{Compression, ScsiChanger, ScsiDrive};
+use capstan_tape::{Changer, ElementAddress};
+use capstan_vtl::{DeviceServer, LAYOUT_FILE, Library, LocalTransport};
+
+fn library(layout: &str) -> (tempfile::TempDir, Arc<Library>) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join(LAYOUT_FILE), layout).unwrap();
+    let library = Arc::new(Library::open(folder.path(), None).unwrap());
+    (folder, library)
+}
+
+fn drive(library: &Arc<Library>, lun: u64) -> ScsiDrive<LocalTransport> {
+    let device = Arc::clone(library) as Arc<dyn DeviceServer>;
+    let name = format!("unit {lun}");
+    ScsiDrive::open(LocalTransport::new(device, "a host", lun), name, Compression::Off).unwrap()
+}
+
+fn changer(library: &Arc<Library>) -> ScsiChanger<LocalTransport> {
+    ScsiChanger::open(LocalTransport::new(Arc::clone(library) as Arc<dyn DeviceServer>, "a host", 0), "the library")
+        .unwrap()
+}
+
+fn conforms(drive_layout: &str) {
+    let cartridge = "[[cartridge]]\nbarcode = \"A00001\"\ncapacity_mib = 256\ngeneration = \"virtual\"\n";
+    let (_folder, library) = library(&format!("[[drive]]\n{drive_layout}\n{cartridge}"));
+    changer(&library).load(&"A00001".parse().unwrap(), 0).unwrap();
+    let mut drive = drive(&library, 1);
+    run(&mut drive, Retention::Keeps);
+    assert_eq!(library.drives()[0].unverified_writes, 0, "a write to a position that was not asked for");
+}
+
+#[test]
+fn a_plain_drive_conforms() {
+    conforms("model = \"LTO-9\"\nencryption = \"none\"");
+}
+
+#[test]
+fn a_drive_that_encrypts_with_gcm_conforms() {
+    conforms("model = \"LTO-9\"\nencryption = \"host\"");
+}
+
+#[test]
+fn a_drive_that_encrypts_with_ccm_conforms() {
+    conforms("model = \"T10000D\"\nencryption = \"host\"");
+}
+
+#[test]
+fn cartridges_are_moved_and_drives_are_told_by_their_serial_numbers() {
+    let (_folder, library) = library(
+        "[[drive]]\nmodel = \"LTO-9\"\n[[drive]]\nmodel = \"LTO-9\"\nserial = \"SECOND\"\n\
+         [[cartridge]]\nbarcode = \"A00001L9\"\ncapacity_mib = 16\n[[cartridge]]\nbarcode = \"A00002L9\"\ncapacity_mib = 16\n",
+    );
+    let mut changer = changer(&library);
+    let serials = changer.drive_serials().unwrap();
+    assert_eq!(serials, [Some("CPT0000001".to_owned()), Some("SECOND".to_owned())]);
+    let volser = "A00002L9".parse().unwrap();
+    changer.load(&volser, 1).unwrap();
+    let in_drive = |changer: &mut ScsiChanger<LocalTransport>, number| {
+        let elements = changer.inventory().unwrap();
+        let found = elements.into_iter().find(|element| element.address == ElementAddress::Drive(number));
+        found.and_then(|element| element.volser)
+    };
+    assert_eq!(in_drive(&mut changer, 1), Some(volser));
+    changer.exchange(&"A00001L9".parse().unwrap(), 1).unwrap();
+    assert_eq!(in_drive(&mut changer, 1), Some("A00001L9".parse().unwrap()));
+    changer.unload(1).unwrap();
+    assert_eq!(in_drive(&mut changer, 1), None);
+    let home: Vec<_> = library.elements().into_iter().filter_map(|row| row.volser.map(|_| row.place)).collect();
+    assert_eq!(home, ["slot 0", "slot 1"]);
+}
