@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! cargo-fuzz --> fuzz_targets/NAME.rs --.
-//!                                       +--> NAME(data) --> format, tape, keys, mover, director
+//!                                       +--> NAME(data) --> format, tape, keys, mover, director, vtl
 //! cargo test --> corpus/NAME/* ---------'
 //! ```
 //! Checksums would keep a fuzzer at the door, so a target runs its input twice where one stands in the way: as it is, and
@@ -23,6 +23,7 @@ mod block;
 mod cartridge;
 mod extract;
 mod input;
+mod iscsi;
 mod key_store;
 mod label;
 mod mend;
@@ -39,6 +40,7 @@ mod volume;
 pub use block::block;
 pub use cartridge::cartridge;
 pub use extract::extract;
+pub use iscsi::iscsi;
 pub use key_store::key_store;
 pub use label::label;
 pub use pax_reader::pax_reader;

@@ -74,3 +74,23 @@ pub(crate) fn index(index: &mut [u8], life: [u8; 8]) {
         put_u32(entry, 12, crc);
     }
 }
+
+/// PDUs of iSCSI: the checksums of their headers and of their data, where there are such.
+pub(crate) fn pdus(bytes: &mut [u8], header_digests: bool, data_digests: bool) {
+    const HEADER_LEN: usize = 48;
+    let digest_len = |there: bool| if there { 4 } else { 0 };
+    let mut at = 0;
+    while let Some(&[.., ahs, high, middle, low]) = bytes.get(at..at + 8) {
+        let header_end = at + HEADER_LEN + usize::from(ahs) * 4;
+        let data_len = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+        let data_at = header_end + digest_len(header_digests);
+        let data_end = data_at + data_len.next_multiple_of(4);
+        if let Some(header) = bytes.get(at..header_end).filter(|_| header_digests) {
+            put_u32(bytes, header_end, crc32c(header));
+        }
+        if let Some(data) = bytes.get(data_at..data_end).filter(|_| data_digests && data_len > 0) {
+            put_u32(bytes, data_end, crc32c(data));
+        }
+        at = data_end + digest_len(data_digests && data_len > 0);
+    }
+}

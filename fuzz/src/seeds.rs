@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod catalog;
+mod iscsi;
 mod streams;
 mod volumes;
 
@@ -108,7 +109,7 @@ fn key_store() -> Seeds {
 
 type SeededTarget = (&'static str, fn() -> Seeds, fn(&[u8]));
 
-const TARGETS: [SeededTarget; 9] = [
+const TARGETS: [SeededTarget; 10] = [
     ("label", label, crate::label),
     ("block", block, crate::block),
     ("session_trailer", session_trailer, crate::session_trailer),
@@ -118,6 +119,7 @@ const TARGETS: [SeededTarget; 9] = [
     ("cartridge", cartridge, crate::cartridge),
     ("volume", written, crate::volume),
     ("rebuild", written, crate::rebuild),
+    ("iscsi", iscsi::conversations, crate::iscsi),
 ];
 
 #[test]

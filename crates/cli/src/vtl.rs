@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use capstan_director::key_store_path;
 use capstan_vtl::{
-    ControlReply, ControlRequest, Encryption, KeyAgent, LAYOUT_FILE, Layout, LibraryStatus, Service, StoreAgent, ask,
+    CommandClass, ControlReply, ControlRequest, DeviceFault, Encryption, FaultOrder, FaultyUnit, KeyAgent, LAYOUT_FILE,
+    Layout, LibraryStatus, Service, StoreAgent, ask,
 };
 use clap::Subcommand;
 
@@ -76,14 +77,78 @@ pub(crate) enum Vtl {
         /// Its barcode
         barcode: String,
     },
-    /// Reset a drive, as a loss of its power does, to see what its user makes of it
-    #[command(after_help = "Example:\n  capstan vtl reset /srv/vtl 0")]
-    Reset {
+    /// Let something go wrong, to see what the library's users make of it
+    #[command(after_help = INJECT_HELP)]
+    Inject {
         /// The library's folder
         folder: PathBuf,
-        /// Number of the drive, from 0
-        drive: usize,
+        /// Where: robot, wire, or the number of a drive from 0
+        unit: String,
+        /// What: see below; on the wire, where it is cut
+        fault: String,
+        /// At which commands it happens [default: where it naturally does]
+        #[arg(long, value_name = "CLASS")]
+        at: Option<CommandClass>,
+        /// How many of these commands pass unharmed first
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        passing: u32,
     },
+    /// Let nothing go wrong any more
+    #[command(after_help = "Example:\n  capstan vtl forgive /srv/vtl")]
+    Forgive {
+        /// The library's folder
+        folder: PathBuf,
+    },
+}
+
+const INJECT_HELP: &str = "\
+Examples:
+  capstan vtl inject /srv/vtl 0 lose-writes:8 --passing 100
+  capstan vtl inject /srv/vtl 0 sense:3/0c/00
+  capstan vtl inject /srv/vtl robot door-open:3
+  capstan vtl inject /srv/vtl wire amid-data-out --passing 10
+
+Faults:
+  sense:K/AA/QQ               the command fails with this sense key, code and qualifier, in hexadecimal
+  deferred:K/AA/QQ            the same, said of an earlier command
+  lose-writes:N               blocks are taken and lost; told after N more, or at the next flush
+  lose-power:N                the same, and after N more the drive comes back from a loss of power
+  reset, reset-unseen         the unit is reset; unseen: somebody else on the host was told
+  lose-command, lose-answer   the command is never answered; lose-answer: but carried out
+  unreadable                  the next block cannot be read, ever
+  early-warning, end-of-medium, end-of-data-lost
+  slide-tab                   the next cartridge is write-protected
+  steal-reservation, change-key   another host does
+  change-tape:VOLSER, change-tape-unseen:VOLSER   another cartridge is put into the drive by hand
+  wrong-tape:VOLSER           the robot brings this cartridge instead
+  mislabelled:VOLSER          all cartridges have this barcode
+  door-open:N                 somebody opens the door for N commands
+
+Classes of commands: any, write, filemark, flush, read, move, load, position, key, carry, inventory
+Where a wire is cut: login-request, after-command, before-r2t, amid-data-out, before-response, amid-data-in, after-response";
+
+fn inject(
+    cli: &Cli,
+    folder: &Path,
+    (unit, fault): (&str, &str),
+    at: Option<CommandClass>,
+    passing: u32,
+) -> Result<ExitCode, Failure> {
+    let request = match unit {
+        "wire" => ControlRequest::Cut { point: fault.to_owned(), passage: passing + 1 },
+        _ => {
+            let unit = match unit {
+                "robot" => FaultyUnit::Robot,
+                number => FaultyUnit::Drive(number.parse().map_err(|_| {
+                    Failure::Usage(format!("{number:?} is no unit: robot, wire, or the number of a drive from 0"))
+                })?),
+            };
+            let fault: DeviceFault = fault.parse().map_err(Failure::Usage)?;
+            let at = at.unwrap_or_else(|| fault.natural_class(unit));
+            ControlRequest::Inject { order: FaultOrder { unit, at, passing, fault } }
+        }
+    };
+    order(cli, folder, &request)
 }
 
 pub(crate) fn vtl(cli: &Cli, command: &Vtl) -> Result<ExitCode, Failure> {
@@ -97,7 +162,8 @@ pub(crate) fn vtl(cli: &Cli, command: &Vtl) -> Result<ExitCode, Failure> {
         }
         Vtl::Export { folder, barcode } => order(cli, folder, &ControlRequest::Export { barcode: barcode.clone() }),
         Vtl::Import { folder, barcode } => order(cli, folder, &ControlRequest::Import { barcode: barcode.clone() }),
-        Vtl::Reset { folder, drive } => order(cli, folder, &ControlRequest::Reset { drive: *drive }),
+        Vtl::Inject { folder, unit, fault, at, passing } => inject(cli, folder, (unit, fault), *at, *passing),
+        Vtl::Forgive { folder } => order(cli, folder, &ControlRequest::Forgive),
     }
 }
 

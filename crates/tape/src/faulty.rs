@@ -26,6 +26,20 @@ pub enum Fault {
         /// Writes taken before it is reported.
         writes_until_told: u64,
     },
+    /// From this write on everything is taken and lost, and after `writes_until_reset` further ones, or by the next command that is no
+    /// buffered write, the drive comes back from a loss of power: what it had in its buffer is not on the medium, filemarks
+    /// included, and nobody is told more than that it was reset. Happens once.
+    PowerLost {
+        /// Number of the first write lost.
+        write: u64,
+        /// Writes taken before the power goes.
+        writes_until_reset: u64,
+    },
+    /// The end of data cannot be found, by this many searches for it.
+    EndOfDataLost {
+        /// Searches that fail.
+        searches: u32,
+    },
     /// This synchronous flush, counted from 0, is refused. Happens once.
     FlushRefused {
         /// Number of the flush.
@@ -70,6 +84,27 @@ struct Lost {
     /// Where the drive would stand.
     lbn: u64,
     writes_until_told: u64,
+    told: Told,
+}
+
+/// How lost writes come to light.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// By a deferred error.
+    Deferred,
+    /// By a reset.
+    Reset,
+}
+
+/// Numbers of what comes next, for faults that are to happen from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Next {
+    /// Number of the next command.
+    pub command: u64,
+    /// Number of the next write.
+    pub write: u64,
+    /// Number of the next synchronous flush.
+    pub flush: u64,
 }
 
 #[derive(PartialEq, Eq)]
@@ -110,6 +145,17 @@ impl<D: Drive> Faulty<D> {
         Self::new(drive, script)
     }
 
+    /// Adds a fault to the script, in mid-session.
+    pub fn inject(&mut self, fault: impl FnOnce(Next) -> Fault) {
+        let next = Next { command: self.commands, write: self.writes, flush: self.flushes };
+        self.script.push(fault(next));
+    }
+
+    /// Nothing goes wrong any more; what was lost already stays lost.
+    pub fn forgive(&mut self) {
+        self.script.clear();
+    }
+
     /// What is still to go wrong: print it when a test fails.
     pub fn script(&self) -> &[Fault] {
         &self.script
@@ -131,14 +177,19 @@ impl<D: Drive> Faulty<D> {
         let number = self.commands;
         self.commands += 1;
         if self.due(|fault| *fault == Fault::Reset { command: number }).is_some() {
-            self.lost = None;
-            self.position = Known::No;
-            // A drive forgets its key with its position; one that never had a slot, or a medium, has nothing to forget.
-            let _ = self.drive.set_key(None);
-            let _ = self.drive.locate(0);
-            return Err(self.reset());
+            return Err(self.was_reset());
         }
         Ok(())
+    }
+
+    /// The drive has forgotten everything; what was in its buffer and lost is lost.
+    fn was_reset(&mut self) -> DriveError {
+        self.lost = None;
+        self.position = Known::No;
+        // A drive forgets its key with its position; one that never had a slot, or a medium, has nothing to forget.
+        let _ = self.drive.set_key(None);
+        let _ = self.drive.locate(0);
+        self.reset()
     }
 
     fn reset(&self) -> DriveError {
@@ -153,7 +204,8 @@ impl<D: Drive> Faulty<D> {
     fn tell(&mut self) -> Result<(), DriveError> {
         match self.lost.take() {
             None => Ok(()),
-            Some(_) => Err(DriveError::Deferred { source: scripted().into() }),
+            Some(Lost { told: Told::Deferred, .. }) => Err(DriveError::Deferred { source: scripted().into() }),
+            Some(Lost { told: Told::Reset, .. }) => Err(self.was_reset()),
         }
     }
 
@@ -170,11 +222,15 @@ impl<D: Drive> Faulty<D> {
         self.position_known()?;
         let number = self.writes;
         self.writes += 1;
-        if let Some(Fault::WritesLost { writes_until_told, .. }) =
-            self.due(|fault| matches!(fault, Fault::WritesLost { write, .. } if *write == number))
-        {
+        let is_due = |fault: &Fault| matches!(fault, Fault::WritesLost { write, .. } | Fault::PowerLost { write, .. } if *write == number);
+        let lost = match self.due(is_due) {
+            Some(Fault::WritesLost { writes_until_told, .. }) => Some((writes_until_told, Told::Deferred)),
+            Some(Fault::PowerLost { writes_until_reset, .. }) => Some((writes_until_reset, Told::Reset)),
+            _ => None,
+        };
+        if let Some((writes_until_told, told)) = lost {
             let lbn = self.drive.position()?.lbn;
-            self.lost = Some(Lost { lbn, writes_until_told });
+            self.lost = Some(Lost { lbn, writes_until_told, told });
         }
         if let Some(lost) = &mut self.lost {
             if lost.writes_until_told == 0 {
@@ -257,6 +313,12 @@ impl<D: Drive> Drive for Faulty<D> {
     fn space_to_end_of_data(&mut self) -> Result<(), DriveError> {
         self.command()?;
         self.tell()?;
+        if let Some(Fault::EndOfDataLost { searches }) =
+            self.due(|fault| matches!(fault, Fault::EndOfDataLost { searches } if *searches > 0))
+        {
+            self.script.push(Fault::EndOfDataLost { searches: searches - 1 });
+            return Err(DriveError::EndOfDataLost { reason: "a fault of the script".to_owned() });
+        }
         self.drive.space_to_end_of_data()?;
         self.position = Known::Yes;
         Ok(())
@@ -399,6 +461,20 @@ mod tests {
         }
         drive.locate(1).unwrap();
         drive.write_block(b"block").unwrap();
+    }
+
+    #[test]
+    fn a_loss_of_power_takes_what_was_not_flushed() {
+        let (_directory, mut drive) = loaded(vec![]);
+        drive.write_block(b"kept").unwrap();
+        drive.write_filemarks(0, Flush::Synchronous).unwrap();
+        drive.inject(|next| Fault::PowerLost { write: next.write, writes_until_reset: 2 });
+        drive.write_block(b"lost").unwrap();
+        drive.write_filemarks(1, Flush::Buffered).unwrap();
+        assert!(matches!(drive.write_block(b"block"), Err(DriveError::Reset { .. })));
+        assert!(matches!(drive.write_block(b"block"), Err(DriveError::Reset { .. })), "nor without a locate");
+        drive.space_to_end_of_data().unwrap();
+        assert_eq!(drive.position().unwrap().lbn, 1, "neither the block nor the filemark is there");
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub use drive::{
     BlockLimits, Drive, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome, WriteOutcome,
 };
 pub use error::{DriveError, GenerationError};
-pub use faulty::{Fault, Faulty};
+pub use faulty::{Fault, Faulty, Next};
 pub use library::VirtualLibrary;
 pub use null::{NullDrive, Written};
 pub use paced::{PaceClock, PaceMeter, Paced, WallClock};

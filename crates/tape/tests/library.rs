@@ -5,8 +5,8 @@ use std::path::Path;
 
 use capstan_format::Volser;
 use capstan_tape::{
-    CartridgeSpec, Changer, ChangerError, Drive, DriveError, Element, ElementAddress, Flush, KeySlotKind, ReadOutcome,
-    Tab, VirtualLibrary,
+    CartridgeSpec, Changer, ChangerError, Drive, DriveError, Element, ElementAddress, Flush, KeySlotKind, Library,
+    ReadOutcome, Tab, VirtualLibrary,
 };
 
 fn volser(number: u32) -> Volser {

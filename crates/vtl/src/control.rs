@@ -8,6 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::fault::FaultOrder;
+
 /// The socket in a library's folder.
 const SOCKET: &str = "control.sock";
 /// Longest line that is read.
@@ -40,11 +42,20 @@ pub enum ControlRequest {
         /// Its barcode.
         barcode: String,
     },
-    /// Reset a drive.
-    Reset {
-        /// Its number, from 0.
-        drive: usize,
+    /// Let something go wrong.
+    Inject {
+        /// What, where and when.
+        order: FaultOrder,
     },
+    /// Cut a connection.
+    Cut {
+        /// Where on its way, by name.
+        point: String,
+        /// At the how-manieth passage, from 1.
+        passage: u32,
+    },
+    /// Let nothing go wrong any more.
+    Forgive,
 }
 
 /// What it answers.

@@ -11,7 +11,7 @@
 //!     registry    who is in
 //!       session     the crew of a session, and who of it receives
 //!         receive     PDUs in
-//!         lane        commands from arrival to end, in order for each unit
+//!         task, lane  commands from arrival to end, in order for each unit
 //!         execute     data and status out
 //!         manage      task management
 //!   wire, pdu, text   bytes
@@ -55,10 +55,12 @@
 mod chap;
 mod config;
 mod execute;
+mod exercise;
 mod faults;
 mod initiator;
 mod lane;
 mod login;
+mod lun;
 mod manage;
 mod negotiate;
 mod pdu;
@@ -66,13 +68,17 @@ mod receive;
 mod registry;
 mod server;
 mod session;
+mod task;
+#[cfg(test)]
+mod tests;
 mod text;
 mod wire;
 
 pub use config::{ChapCredentials, ChapSecret, ConfigError, Discovery, Limits, TargetConfig};
+pub use exercise::{exercise_login, exercise_pdus};
 pub use faults::{UnknownWirePoint, WireFaults, WirePoint};
 pub use initiator::{FoundTarget, Initiator, InitiatorConfig, InitiatorError, Outcome, Residual, Unsolicited};
 pub use negotiate::SessionKind;
 pub use registry::SessionStatus;
 pub use server::{ServeError, Server};
-pub use wire::{Digest, exercise_pdus};
+pub use wire::Digest;

@@ -10,10 +10,12 @@ use thiserror::Error;
 
 use crate::agent::KeyAgent;
 use crate::device::{Completion, DataIn, DeviceServer, Nexus, Request, TaskFunction};
+use crate::fault::{DeviceFault, FaultOrder, FaultyUnit};
 use crate::layout::{Encryption, Layout, LayoutError};
 use crate::shelf::{Place, Shelf, ShelfError};
 use crate::unit::answer::{check, completion};
 use crate::unit::changer::ChangerUnit;
+use crate::unit::faults::Waiting;
 use crate::unit::primary::{Identity, report_luns};
 use crate::unit::tape::{Fitting, TapeUnit};
 
@@ -150,11 +152,42 @@ impl Library {
         self.robot.by_hand(|shelf| shelf.import(volser), true).map(named)
     }
 
-    /// Resets a drive, as a bus reset or a loss of its power does.
+    /// Resets a drive at once, as a bus reset or a loss of its power does.
     pub fn reset_drive(&self, number: usize) {
         if let Some(drive) = self.drives.get(number) {
             drive.reset();
         }
+    }
+
+    /// Orders a fault; the cartridge that it names must be there.
+    pub fn inject(&self, order: &FaultOrder) -> Result<(), String> {
+        let volser = match &order.fault {
+            DeviceFault::ChangeTape { volser, .. } | DeviceFault::WrongTape { volser } => Some(volser),
+            _ => None,
+        };
+        let cartridge = match volser {
+            None => None,
+            Some(volser) => {
+                let found = Volser::new(volser).ok().and_then(|volser| self.robot.cartridge(&volser));
+                Some(found.ok_or_else(|| format!("the library has no cartridge {volser}"))?)
+            }
+        };
+        let waiting = Waiting { at: order.at, passing: order.passing, fault: order.fault.clone(), cartridge };
+        match order.unit {
+            FaultyUnit::Robot => self.robot.order_fault(waiting),
+            FaultyUnit::Drive(number) => {
+                let count = self.drives.len();
+                let drive =
+                    self.drives.get(number).ok_or_else(|| format!("there are {count} drives, counted from 0"))?;
+                drive.order_fault(waiting);
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing goes wrong any more, by orders that wait or by such as last; how many faults have happened so far.
+    pub fn forgive(&self) -> u64 {
+        self.robot.forgive() + self.drives.iter().map(|drive| drive.forgive()).sum::<u64>()
     }
 
     fn drive(&self, lun: u64) -> Option<&TapeUnit> {

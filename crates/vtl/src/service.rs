@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use crate::agent::KeyAgent;
 use crate::control::{self, ControlReply, ControlRequest, DriveRow, LibraryStatus, PlaceRow};
 use crate::device::DeviceServer;
-use crate::iscsi::{ChapCredentials, ChapSecret, ConfigError, ServeError, Server, TargetConfig};
+use crate::iscsi::{ChapCredentials, ChapSecret, ConfigError, ServeError, Server, TargetConfig, WireFaults, WirePoint};
 use crate::layout::TargetLayout;
 use crate::library::{Library, LibraryError};
 
@@ -70,7 +70,9 @@ impl Service {
         let socket = control::listen(folder).map_err(on_control)?;
         let library = Arc::new(Library::open(folder, agent)?);
         let config = target_config(folder, &library.layout().target, listen)?;
-        let server = Arc::new(Server::bind(config, Arc::clone(&library) as Arc<dyn DeviceServer>)?);
+        let wire = Arc::<WireFaults>::default();
+        let device = Arc::clone(&library) as Arc<dyn DeviceServer>;
+        let server = Arc::new(Server::bind_with_faults(config, device, Arc::clone(&wire))?);
         let stopping = Arc::new(AtomicBool::new(false));
         let (at_desk, served, stop) = (Arc::clone(&library), Arc::clone(&server), Arc::clone(&stopping));
         let desk = std::thread::Builder::new().name("vtl-control".into()).spawn(move || {
@@ -79,7 +81,7 @@ impl Service {
                     return;
                 }
                 // Who went away in the middle of a question gets no answer.
-                let _ = control::serve_one(stream, |request| act(&at_desk, &served, request));
+                let _ = control::serve_one(stream, |request| act(&at_desk, &served, &wire, request));
             }
         });
         let desk = desk.map_err(on_control)?;
@@ -128,7 +130,7 @@ fn target_config(
     Ok(config)
 }
 
-fn act(library: &Library, server: &Server, request: ControlRequest) -> ControlReply {
+fn act(library: &Library, server: &Server, wire: &WireFaults, request: ControlRequest) -> ControlReply {
     let volser = |barcode: &str| Volser::new(barcode).map_err(|error| error.to_string());
     let told = |done: Result<String, String>| done.map_or_else(ControlReply::Refused, ControlReply::Done);
     match request {
@@ -145,13 +147,21 @@ fn act(library: &Library, server: &Server, request: ControlRequest) -> ControlRe
             let place = library.import(&volser).map_err(|error| error.to_string())?;
             Ok(format!("cartridge {volser} is in {place}"))
         })),
-        ControlRequest::Reset { drive } => {
-            let count = library.drives().len();
-            if drive >= count {
-                return ControlReply::Refused(format!("there are {count} drives, counted from 0"));
-            }
-            library.reset_drive(drive);
-            ControlReply::Done(format!("drive {drive} was reset"))
+        ControlRequest::Inject { order } => {
+            told(library.inject(&order).map(|()| "ordered: it happens once, at the command that was named".to_owned()))
+        }
+        ControlRequest::Cut { point, passage } => {
+            told(point.parse::<WirePoint>().map_err(|error| error.to_string()).map(|point| {
+                wire.cut(point, passage);
+                format!("ordered: a connection is cut at {point}")
+            }))
+        }
+        ControlRequest::Forgive => {
+            wire.clear();
+            let (units, cuts) = (library.forgive(), wire.done());
+            ControlReply::Done(format!(
+                "nothing goes wrong any more; {units} faults happened, {cuts} connections were cut"
+            ))
         }
     }
 }

@@ -4,6 +4,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod changer;
+pub(crate) mod faults;
 pub(crate) mod nexuses;
 pub(crate) mod primary;
 pub(crate) mod reservation;

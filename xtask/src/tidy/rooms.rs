@@ -50,7 +50,7 @@ const ROOMS: [Room; 11] = [
     Room {
         name: "capstan-fuzz",
         // Hostile bytes go in where a room takes bytes, and through the director where they go through all of them.
-        below: &["capstan-format", "capstan-tape", "capstan-keys", "capstan-mover", "capstan-director"],
+        below: &["capstan-format", "capstan-tape", "capstan-keys", "capstan-mover", "capstan-director", "capstan-vtl"],
         banned: &TERMINAL,
     },
     // What compares and measures the product drives it from outside; only its data sets come from the laboratory.

@@ -28,8 +28,8 @@ pub enum Sharing {
     Shared,
 }
 
-/// Bytes of memory that the kernel is asked to set aside: the longest block of LTO drives.
-const RESERVED_BYTES: i32 = 8 << 20;
+/// What a command should be able to move: the longest block of LTO drives.
+const DATA_MAX_MOST: i32 = 8 << 20;
 
 /// What every host can move in one command, should the kernel not tell.
 const DATA_MAX_LEAST: usize = 128 << 10;
@@ -59,7 +59,11 @@ impl SgDevice {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let data_max = match sharing {
-            Sharing::Exclusive => kernel::reserve(&file, RESERVED_BYTES).map_or(DATA_MAX_LEAST, |bytes| bytes.max(512)),
+            Sharing::Exclusive => {
+                // Blocks up to this need no memory of their own.
+                let reserved = kernel::reserve(&file, DATA_MAX_MOST).unwrap_or(DATA_MAX_LEAST);
+                movable(&file).max(reserved)
+            }
             Sharing::Shared => DATA_MAX_LEAST,
         };
         let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
@@ -71,6 +75,23 @@ impl SgDevice {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// What one command can move. The kernel tells a limit that is for disks (1,280 KiB mostly) and keeps to that of the adapter, which it
+/// does not tell: so INQUIRY, which changes nothing on the device and takes no unit attention, is given ever less room, until the
+/// kernel takes it.
+fn movable(file: &File) -> usize {
+    let inquiry = [0x12, 0, 0, 0, 36, 0];
+    let mut room = vec![0; DATA_MAX_MOST as usize];
+    while room.len() > DATA_MAX_LEAST {
+        let timeout = Duration::from_secs(60);
+        let sent = kernel::send(file.as_raw_fd(), &inquiry, Direction::In(&mut room), timeout.as_millis() as u32);
+        if sent.is_ok_and(|outcome| reply(inquiry[0], timeout, 36, &outcome).is_ok()) {
+            break;
+        }
+        room.truncate(room.len() / 2);
+    }
+    room.len()
 }
 
 fn told(path: &Path, error: io::Error) -> io::Error {

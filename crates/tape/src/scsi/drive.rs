@@ -56,6 +56,7 @@ pub(crate) use open::model_of;
 use keys::KeySlot;
 use medium::MediumName;
 use place::PositionAsked;
+use reservation::Reserved;
 
 /// Whether the drive compresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,8 +91,7 @@ pub struct ScsiDrive<T> {
     in_doubt: bool,
     /// Commands that others had sent when the position was last verified.
     others: Option<u64>,
-    /// The key that reservations are held with.
-    reserved_with: Option<u64>,
+    reserved: Reserved,
     recovered_errors: u64,
     cleaning: Cleaning,
     /// The last density code that was met, and its generation.
@@ -103,6 +103,8 @@ pub struct ScsiDrive<T> {
 enum LocateKnown {
     Sixteen,
     TenOnly,
+    /// Rewinds and passes over blocks instead.
+    None,
 }
 
 /// Whether the drive has asked to be cleaned.

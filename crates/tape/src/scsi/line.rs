@@ -158,14 +158,14 @@ impl<T: Transport> Line<T> {
                     pause = (pause * 2).min(Duration::from_secs(5));
                 }
                 Status::Busy => return Err(Failure::Busy(waited)),
-                _ => return done(reply),
+                _ => return done(&reply),
             }
         }
     }
 }
 
-fn done(reply: Reply) -> Result<Done, Failure> {
-    let Reply { status, sense, moved } = reply;
+fn done(reply: &Reply) -> Result<Done, Failure> {
+    let Reply { status, sense, moved } = *reply;
     match (status, sense) {
         (Status::Good, sense) => match sense {
             // Some adapters pass sense data with GOOD: only what is about an earlier command is a failure.

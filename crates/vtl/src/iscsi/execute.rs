@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use crate::device::{Completion, DataIn, Request, Status};
 
 use super::faults::{Passage, WirePoint};
-use super::lane::{Aborted, Task};
+use super::lane::Aborted;
 use super::pdu::{
     DataIn as DataInPdu, FINAL, Header, NO_TAG, Numbers, OVERFLOW, ReadyToTransfer, Response, STATUS, UNDERFLOW,
 };
-use super::receive::both_ways;
 use super::session::Session;
+use super::task::Task;
 use super::wire::WireError;
 
 /// Most sense data that there are (SPC-5, 4.4.1).
@@ -36,7 +36,7 @@ fn check_condition(key: u8, code: [u8; 2]) -> Completion {
 
 /// Why a command does not even get to its logical unit: more data than a unit takes, or data both ways.
 pub(crate) fn refusal(task: &Task, data_out_max: usize) -> Option<Completion> {
-    let refused = task.out_len() as usize > data_out_max || both_ways(task.flags);
+    let refused = task.out_len() as usize > data_out_max || task.out_len() > 0 && task.in_len() > 0;
     refused.then(|| check_condition(ILLEGAL_REQUEST, INVALID_FIELD_IN_CDB))
 }
 
@@ -99,7 +99,7 @@ impl Session {
         if self.faults().pass(WirePoint::BeforeResponse) == Passage::Cut {
             return Err(WireError::Closed);
         }
-        let aborted = self.order().lanes.aborted(task.lun);
+        let aborted = self.order().lanes.answer(task.lun);
         match aborted {
             None if completion.status == Status::Lost => self.widen(task.immediate),
             None => self.respond(task, &completion, data_in.bytes())?,
@@ -190,26 +190,12 @@ impl Session {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-    use super::super::lane::Cdb;
     use super::super::pdu::{READ, WRITE};
+    use super::super::task::tests::task as write_task;
     use super::*;
 
     fn task(flags: u8, expected_len: u32) -> Task {
-        Task {
-            tag: 7,
-            wire_lun: 0,
-            lun: 0,
-            immediate: false,
-            flags,
-            expected_len,
-            cdb: Cdb::new([0; 16], &[]).unwrap(),
-            data: Vec::new(),
-            received: 0,
-            unsolicited: false,
-            asked: None,
-            request_number: 0,
-            data_number: 0,
-        }
+        Task { flags, expected_len, ..write_task(7, 0, 0) }
     }
 
     #[test]

@@ -3,176 +3,27 @@
 //! It is what tests and measurements talk to a target with, ours or another's, without a kernel in between. A command's data
 //! go from the caller's memory to the socket and from the socket to the caller's memory.
 
+mod config;
+mod error;
 mod login;
 
-use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
 
-use thiserror::Error;
+pub use config::{InitiatorConfig, Unsolicited};
+pub use error::InitiatorError;
 
-use super::config::ChapCredentials;
-use super::negotiate::{Parameters, SessionKind, Wish};
+use super::lun::lun_on_wire;
+use super::negotiate::{Parameters, SessionKind};
 use super::pdu::{
     Async, Command, DataIn, DataOut, FINAL, Header, LogoutRequest, LogoutResponse, NO_TAG, NopIn, NopOut, OVERFLOW,
     READ, ReadyToTransfer, Reject, Response, STATUS, TextRequest, TextResponse, UNDERFLOW, WRITE, comes_before,
 };
-use super::receive::lun_on_wire;
 use super::text::{TEXT_LEN_MAX, parse, put};
-use super::wire::{Digest, Digests, Patience, PduReader, PduWriter, SharedStream, Socket, WireError};
+use super::wire::{Patience, PduReader, PduWriter, SharedStream, Socket};
 
 /// Longest answer beside a command's data: sense data, text, an echo, a rejected header.
 const ANSWER_LEN_MAX: usize = TEXT_LEN_MAX;
-
-/// Which data of a write may be sent before the target asks for them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unsolicited {
-    /// None.
-    None,
-    /// What is in the command's own PDU.
-    Immediate,
-    /// What follows the command in PDUs of its own.
-    Separate,
-    /// Both.
-    Both,
-}
-
-/// Whom to log in to, and how.
-pub struct InitiatorConfig {
-    /// Where the target listens.
-    pub portal: SocketAddr,
-    /// Its name.
-    pub target: String,
-    /// Our name.
-    pub name: String,
-    /// Which of our ports: one that logs in again ends its old session.
-    pub isid: [u8; 6],
-    /// What we prove.
-    pub chap: Option<ChapCredentials>,
-    /// What the target must prove.
-    pub mutual: Option<ChapCredentials>,
-    /// Checksums of headers.
-    pub header_digest: Digest,
-    /// Checksums of data.
-    pub data_digest: Digest,
-    /// Which data may be sent unasked, if the target agrees.
-    pub unsolicited: Unsolicited,
-    /// Most data that are sent unasked, in bytes.
-    pub first_burst_bytes: u32,
-    /// Most data of one sequence, in bytes.
-    pub burst_bytes: u32,
-    /// Longest data segment that we receive, in bytes.
-    pub segment_bytes: u32,
-    /// How long the target may be silent.
-    pub timeout: Duration,
-}
-
-impl InitiatorConfig {
-    /// A login without proof and checksums, with lengths that suit blocks of 256 KiB and more.
-    pub fn new(portal: SocketAddr, target: impl Into<String>) -> Self {
-        Self {
-            portal,
-            target: target.into(),
-            name: "iqn.2026-01.org.capstan:initiator".to_owned(),
-            // A random qualifier, so that it is nobody else's port.
-            isid: [0x80, 0, 0, 0, 0, 1],
-            chap: None,
-            mutual: None,
-            header_digest: Digest::None,
-            data_digest: Digest::None,
-            unsolicited: Unsolicited::Both,
-            first_burst_bytes: 256 << 10,
-            burst_bytes: 1 << 20,
-            segment_bytes: 256 << 10,
-            timeout: Duration::from_secs(60),
-        }
-    }
-
-    fn wish(&self) -> Wish {
-        Wish {
-            digests: Digests { header: self.header_digest, data: self.data_digest },
-            initial_r2t: matches!(self.unsolicited, Unsolicited::None | Unsolicited::Immediate),
-            immediate_data: matches!(self.unsolicited, Unsolicited::Immediate | Unsolicited::Both),
-            first_burst: self.first_burst_bytes,
-            burst: self.burst_bytes,
-            receive_segment: self.segment_bytes,
-        }
-    }
-}
-
-/// Why an initiator could not go on.
-#[derive(Debug, Error)]
-pub enum InitiatorError {
-    /// Nobody is there.
-    #[error("cannot reach the target at {portal}: see that it runs, and that no firewall stands before its port")]
-    Connect {
-        /// Where it should be.
-        portal: SocketAddr,
-        /// What the host says.
-        source: io::Error,
-    },
-    /// The target refused the login.
-    #[error("the target refused the login with status {status:#06x}: {}", advice(*status))]
-    Refused {
-        /// Class and detail (RFC 7143, 11.13.5).
-        status: u16,
-    },
-    /// The target did not prove that it is who it says.
-    #[error(
-        "the target did not prove itself: see that its secret for mutual CHAP is the one given here, and that it is the right host"
-    )]
-    Unproved,
-    /// The connection is gone.
-    #[error(
-        "the connection to the target is gone ({reason}): log in again; what became of the last command is not known"
-    )]
-    Lost {
-        /// What happened.
-        reason: String,
-    },
-    /// The target rejected a request.
-    #[error(
-        "the target rejected a request with reason {reason:#04x} (RFC 7143, 11.17.1): log in again, and report this with both versions"
-    )]
-    Rejected {
-        /// The reason.
-        reason: u8,
-    },
-    /// The target broke a rule of the protocol.
-    #[error("the target broke the protocol ({rule}): log in again, and report this with the target's version")]
-    Protocol {
-        /// Which rule.
-        rule: &'static str,
-    },
-    /// The caller asks for what cannot be sent.
-    #[error("a command cannot have {what}: change the call")]
-    Caller {
-        /// What it has.
-        what: &'static str,
-    },
-}
-
-fn advice(status: u16) -> &'static str {
-    match status {
-        0x0201 => "give the name and the secret that the target has for this initiator (CHAP)",
-        0x0202 => "add this initiator's name to those that the target admits",
-        0x0203 => "ask the portal which targets it has, and name one of them",
-        0x0206 | 0x0208 => "log in with a new session",
-        0x0301 | 0x0302 => "try again in some seconds; the target is busy, or ends this initiator's old session",
-        _ => "see the target's documentation, RFC 7143, 11.13.5 names the status",
-    }
-}
-
-impl From<WireError> for InitiatorError {
-    fn from(error: WireError) -> Self {
-        let reason = match &error {
-            WireError::Io(source) => source.to_string(),
-            other => other.to_string(),
-        };
-        Self::Lost { reason }
-    }
-}
 
 const fn broken<T>(rule: &'static str) -> Result<T, InitiatorError> {
     Err(InitiatorError::Protocol { rule })

@@ -15,6 +15,8 @@ use super::text::{TEXT_LEN_MAX, is_name, parse, put};
 const SECURITY: u8 = 0;
 const OPERATIONAL: u8 = 1;
 const FULL_FEATURE: u8 = 3;
+/// Most keys of a whole login, which are kept to know them again.
+const NEGOTIATED_MAX: usize = 256;
 /// The one portal group that there is.
 pub(crate) const PORTAL_GROUP: &str = "1";
 
@@ -180,7 +182,7 @@ impl<'a> Login<'a> {
                 continue;
             }
             // Whoever bargains twice about one thing is not understood (RFC 7143, 6.3).
-            if self.negotiated.iter().any(|done| done == key) {
+            if self.negotiated.iter().any(|done| done == key) || self.negotiated.len() == NEGOTIATED_MAX {
                 return Err(LoginStatus::InitiatorError);
             }
             self.negotiated.push((*key).to_owned());

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use crate::device::TaskFunction;
 
 use super::lane::{Aborted, Which};
+use super::lun::lun_number;
 use super::pdu::{FINAL, TaskManagement, TaskManagementResponse};
-use super::receive::lun_number;
 use super::session::{MANAGING_MAX, Session};
 use super::wire::WireError;
 
@@ -53,6 +53,7 @@ pub(crate) struct Management {
     scope: Scope,
     /// Commands of this session that have to end first.
     running: Vec<u64>,
+    answer: Answer,
     /// All connections end afterwards.
     disconnect: bool,
 }
@@ -81,23 +82,27 @@ impl Session {
             drop(order);
             return answer(Answer::Rejected);
         }
-        let (dropped, running) = order.lanes.abort(which, Aborted::Silently);
-        if function == ABORT_TASK && dropped.is_empty() && running.is_empty() {
+        let taken = order.lanes.abort(which, Aborted::Silently);
+        let one_task = function == ABORT_TASK;
+        if one_task && taken.dropped.is_empty() && taken.running.is_empty() {
             drop(order);
             return answer(Answer::NoSuchTask);
         }
         order.managing += 1;
         drop(order);
-        for task in &dropped {
+        for task in &taken.dropped {
             self.widen(task.immediate);
         }
-        let begun = function == ABORT_TASK && dropped.is_empty();
+        // A command whose answer is on its way is none any more, once that answer was sent.
+        let too_late = one_task && taken.dropped.is_empty() && taken.marked == 0;
+        let begun = one_task && taken.dropped.is_empty();
         Ok(Some(Management {
             task_tag: request.task_tag,
             tell: (!begun).then_some(tell),
             which,
             scope,
-            running,
+            running: taken.running,
+            answer: if too_late { Answer::NoSuchTask } else { Answer::Complete },
             disconnect: function == TARGET_COLD_RESET,
         }))
     }
@@ -116,7 +121,7 @@ impl Session {
         for (other, running) in taken {
             other.await_end(&running);
         }
-        if self.answer_management(management.task_tag, Answer::Complete).is_err() {
+        if self.answer_management(management.task_tag, management.answer).is_err() {
             self.cut();
         }
         self.order().managing -= 1;
@@ -130,13 +135,13 @@ impl Session {
 
     /// Another session takes commands of this one away. Returns those that run still.
     fn lose(&self, which: Which) -> Vec<u64> {
-        let (dropped, running) = self.order().lanes.abort(which, Aborted::ByAnother);
-        for task in &dropped {
+        let taken = self.order().lanes.abort(which, Aborted::ByAnother);
+        for task in &taken.dropped {
             if self.respond_aborted(task).is_err() {
                 self.cut();
             }
         }
-        running
+        taken.running
     }
 
     fn answer_management(&self, task_tag: u32, answer: Answer) -> Result<(), WireError> {

@@ -123,7 +123,10 @@ impl Negotiation {
             "MaxOutstandingR2T" => constant(value, 1..=65_535, "1"),
             "ErrorRecoveryLevel" => constant(value, 0..=2, "0"),
             "DefaultTime2Retain" => constant(value, 0..=3600, "0"),
-            "DefaultTime2Wait" => constant(value, 0..=3600, value),
+            "DefaultTime2Wait" => match number(value) {
+                Some(seconds @ 0..=3600) => Reply::Value(seconds.to_string()),
+                _ => Reply::reject(),
+            },
             "DataPDUInOrder" | "DataSequenceInOrder" => switch_to(value, "Yes"),
             // Markers of RFC 3720, which RFC 7143 took away.
             "IFMarker" | "OFMarker" => switch_to(value, "No"),

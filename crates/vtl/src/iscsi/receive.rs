@@ -5,23 +5,22 @@ use std::sync::atomic::Ordering;
 
 use super::execute::refusal;
 use super::faults::{Passage, WirePoint};
-use super::lane::{Aborted, Cdb, Task, Which};
+use super::lane::{Aborted, Which};
 use super::login::PORTAL_GROUP;
+use super::lun::lun_number;
 use super::manage::Management;
 use super::negotiate::SessionKind;
 use super::pdu::{
-    CONTINUE, Command, DataOut, FINAL, Header, LogoutRequest, LogoutResponse, NO_TAG, NopIn, NopOut, READ, Reject,
+    CONTINUE, Command, DataOut, FINAL, Header, LogoutRequest, LogoutResponse, NO_TAG, NopIn, NopOut, Reject,
     RejectReason, Snack, TaskManagement, TextRequest, TextResponse, WRITE, comes_before,
 };
 use super::session::Session;
+use super::task::{Cdb, Task};
 use super::text::{TEXT_LEN_MAX, parse, put};
 use super::wire::{PduReader, Socket, WireError};
 
 /// Immediate commands that may wait at once: they are not counted in the command window.
 const IMMEDIATE_MAX: usize = 8;
-/// Bits of a logical unit number that tell how it is written (SAM-5, 4.7).
-const LUN_METHOD: u64 = 0xc000_0000_0000_0000;
-
 /// What is to be done before the receiver goes on.
 pub(crate) enum Work {
     Run(Task),
@@ -32,15 +31,15 @@ pub(crate) enum Work {
 
 /// Why the receiver stops.
 enum End {
-    /// The connection failed, or the peer broke a rule and was told.
-    Broken,
-    /// The initiator logged out, or a script cut the wire.
+    /// Nothing more can be read; what runs may still be answered.
+    Gone,
+    /// Nothing more is to be said: the initiator logged out, broke a rule or fell silent, or a script cut the wire.
     Over,
 }
 
 impl From<WireError> for End {
     fn from(_: WireError) -> Self {
-        Self::Broken
+        Self::Gone
     }
 }
 
@@ -73,8 +72,9 @@ impl Receiver {
             match self.next(session) {
                 Ok(None) => {}
                 Ok(Some(work)) => return work,
-                Err(End::Broken | End::Over) => {
-                    session.stop();
+                Err(End::Gone) => return Work::End,
+                Err(End::Over) => {
+                    session.cut();
                     return Work::End;
                 }
             }
@@ -105,7 +105,7 @@ impl Receiver {
     /// Nothing came for a while: asks, and the second time gives up.
     fn idle(&mut self, session: &Session) -> Ready {
         if self.asked {
-            return Err(End::Broken);
+            return Err(End::Over);
         }
         self.asked = true;
         let ping = NopIn { flags: FINAL, task_tag: NO_TAG, ..NopIn::default() };
@@ -132,7 +132,7 @@ impl Receiver {
         if number != expected {
             // With one connection, which keeps the order, the one that is missing never comes.
             reject(session, header, RejectReason::Protocol)?;
-            return Err(End::Broken);
+            return Err(End::Over);
         }
         session.expected_command.store(expected.wrapping_add(1), Ordering::Release);
         Ok(Counted::Yes)
@@ -214,7 +214,7 @@ impl Receiver {
             task.received = len as u32;
         }
         if session.faults().pass(WirePoint::AfterCommand) == Passage::Cut {
-            return cut(session);
+            return cut();
         }
         session.commands.fetch_add(1, Ordering::Relaxed);
         let (lun, mut order) = (task.lun, session.order());
@@ -228,7 +228,7 @@ impl Receiver {
             let half = room.len() / 2;
             // What follows never comes to anything, so that a wrong digest does not matter.
             let _cut_anyway = self.reader.data(&mut room[..half]);
-            return cut(session).map(drop);
+            return cut().map(drop);
         }
         match self.reader.data(room) {
             Err(WireError::DataDigest) => refuse(session, header, RejectReason::DataDigest).map(drop),
@@ -379,53 +379,10 @@ fn reject(session: &Session, header: &Header, reason: RejectReason) -> Result<()
 /// Rejects what leaves no way to go on.
 fn refuse(session: &Session, header: &Header, reason: RejectReason) -> Ready {
     reject(session, header, reason)?;
-    Err(End::Broken)
-}
-
-/// The script wants the wire cut here.
-fn cut(session: &Session) -> Ready {
-    session.cut();
     Err(End::Over)
 }
 
-/// A logical unit's number, from the 8 bytes of peripheral or flat addressing; all 8 bytes where it is neither.
-pub(crate) fn lun_number(wire: u64) -> u64 {
-    const PERIPHERAL: u64 = 0;
-    const FLAT: u64 = 0x4000_0000_0000_0000;
-    let (first, rest) = (wire >> 48, wire & 0x0000_ffff_ffff_ffff);
-    match wire & LUN_METHOD {
-        PERIPHERAL if rest == 0 && first <= 0xff => first,
-        FLAT if rest == 0 => first & 0x3fff,
-        _ => wire,
-    }
-}
-
-/// The 8 bytes of a logical unit's number.
-pub(crate) fn lun_on_wire(lun: u64) -> u64 {
-    match lun {
-        0..=0xff => lun << 48,
-        0x100..=0x3fff => (0x4000 | lun) << 48,
-        _ => lun,
-    }
-}
-
-/// Data are expected both ways.
-pub(crate) fn both_ways(flags: u8) -> bool {
-    flags & (READ | WRITE) == READ | WRITE
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn logical_units_have_numbers() {
-        for lun in [0, 1, 255, 256, 0x3fff] {
-            assert_eq!(lun_number(lun_on_wire(lun)), lun);
-        }
-        assert_eq!(lun_on_wire(1), 0x0001_0000_0000_0000);
-        assert_eq!(lun_number(0x4001_0000_0000_0000), 1);
-        let well_known = 0xc101_0000_0000_0000;
-        assert_eq!(lun_number(well_known), well_known);
-    }
+/// The script wants the wire cut here.
+fn cut() -> Ready {
+    Err(End::Over)
 }

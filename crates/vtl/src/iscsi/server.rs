@@ -20,9 +20,9 @@ use super::config::{ConfigError, TargetConfig};
 use super::faults::{Passage, WireFaults, WirePoint};
 use super::login::{Answer, Identity, Login};
 use super::negotiate::Parameters;
-use super::pdu::{LoginRequest, LoginResponse, LoginStatus};
+use super::pdu::{Header, LoginRequest, LoginResponse, LoginStatus};
 use super::receive::Receiver;
-use super::registry::{Registry, SessionStatus};
+use super::registry::{Registration, Registry, SessionStatus};
 use super::session::{Beginning, Sender, Session};
 use super::wire::{Patience, PduReader, PduWriter, SharedStream, Socket, WireError};
 
@@ -161,7 +161,7 @@ fn serve(shared: &Arc<Shared>, stream: &Arc<TcpStream>, peer: SocketAddr, seat: 
     let Ok(entrance) = Entrance::new(shared, Arc::clone(stream)) else { return };
     let Ok(Some(entered)) = entrance.log_in() else { return };
     drop(seat);
-    let Entered { identity, parameters, sender, expected_command, registration } = entered;
+    let Entered { identity, parameters, sender, expected_command, registration, response, text } = entered;
     let Ok(socket) = Socket::new(Arc::clone(stream), Patience::Each(shared.config.limits.idle)) else { return };
     let mut reader = PduReader::new(socket);
     reader.digests = parameters.digests;
@@ -169,7 +169,11 @@ fn serve(shared: &Arc<Shared>, stream: &Arc<TcpStream>, peer: SocketAddr, seat: 
     let number = registration.number();
     let beginning = Beginning { identity, parameters, number, peer, stream, sender, expected_command };
     let session = Arc::new(Session::new(Arc::clone(shared), beginning));
+    // Whoever is told that it is in can be found by others.
     registration.begin(&session);
+    if session.welcome(response, &text).is_err() {
+        return;
+    }
     if shared.stopping.load(Ordering::Acquire) {
         session.stop();
     }
@@ -182,7 +186,10 @@ struct Entered<'a> {
     parameters: Parameters,
     sender: Sender,
     expected_command: u32,
-    registration: super::registry::Registration<'a>,
+    registration: Registration<'a>,
+    /// What it is still to be told.
+    response: Header,
+    text: Vec<u8>,
 }
 
 /// A connection that logs in.
@@ -240,12 +247,10 @@ impl<'a> Entrance<'a> {
                     return Ok(None);
                 }
             };
-            self.answer(&request, flags, registration.tsih(), LoginStatus::Success, &text)?;
-            let Self { mut writer, status_number, .. } = self;
-            writer.digests = parameters.digests;
-            let sender = Sender::new(writer, status_number);
+            let response = self.response(&request, flags, registration.tsih(), LoginStatus::Success);
+            let sender = Sender::new(self.writer, self.status_number);
             let expected_command = request.command_number;
-            return Ok(Some(Entered { identity, parameters, sender, expected_command, registration }));
+            return Ok(Some(Entered { identity, parameters, sender, expected_command, registration, response, text }));
         }
     }
 
@@ -261,6 +266,11 @@ impl<'a> Entrance<'a> {
         status: LoginStatus,
         text: &[u8],
     ) -> Result<(), WireError> {
+        let response = self.response(request, flags, tsih, status);
+        self.writer.write(response, text)
+    }
+
+    fn response(&mut self, request: &LoginRequest, flags: u8, tsih: u16, status: LoginStatus) -> Header {
         let response = LoginResponse {
             flags,
             version_max: VERSION,
@@ -274,7 +284,7 @@ impl<'a> Entrance<'a> {
             status: status as u16,
         };
         self.status_number = self.status_number.wrapping_add(1);
-        self.writer.write(response.encode(), text)
+        response.encode()
     }
 }
 

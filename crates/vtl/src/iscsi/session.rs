@@ -24,12 +24,13 @@ use std::time::{Duration, SystemTime};
 use crate::device::{DataIn, DeviceServer, Nexus};
 
 use super::faults::WireFaults;
-use super::lane::{Lanes, Next, Task};
+use super::lane::{Lanes, Next};
 use super::login::Identity;
 use super::negotiate::{Parameters, SessionKind};
 use super::pdu::{Header, Numbers};
 use super::receive::{Receiver, Work};
 use super::server::Shared;
+use super::task::Task;
 use super::wire::{PduWriter, SharedStream, WireError};
 
 /// How long the receiver may lie unused before another thread takes it: what a NOP waits for during a long command.
@@ -172,6 +173,14 @@ impl Session {
 
     pub(crate) fn faults(&self) -> &WireFaults {
         &self.shared.faults
+    }
+
+    /// Tells the initiator that it is in. From then on PDUs carry what checksums were agreed upon.
+    pub(crate) fn welcome(&self, response: Header, text: &[u8]) -> Result<(), WireError> {
+        let mut sender = self.sender();
+        sender.writer.write(response, text)?;
+        sender.writer.digests = self.parameters.digests;
+        Ok(())
     }
 
     /// Serves the session to its end; then nobody of its crew is left, and the device server has been told.

@@ -15,7 +15,7 @@ use capstan_format::{crc32c, crc32c_append};
 use rustix::net::{RecvFlags, recv};
 use thiserror::Error;
 
-use super::pdu::{HEADER_LEN, Header, Numbers};
+use super::pdu::{HEADER_LEN, Header};
 
 /// Longest AHS: a command descriptor block of 260 bytes and the length of a bidirectional read.
 const AHS_LEN_MAX: usize = 272;
@@ -94,6 +94,11 @@ impl Socket {
             stream.set_read_timeout(Some(time))?;
         }
         Ok(Self { stream, patience })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn patience(&mut self) -> &mut Patience {
+        &mut self.patience
     }
 
     fn receive(&self, bytes: &mut [u8], flags: RecvFlags) -> Result<usize, WireError> {
@@ -304,6 +309,12 @@ impl<W: Write> PduWriter<W> {
         Self { sink, digests: Digests::default() }
     }
 
+    /// What bytes that are no PDU are written to.
+    #[cfg(test)]
+    pub(crate) fn sink(&mut self) -> &mut W {
+        &mut self.sink
+    }
+
     pub(crate) fn write(&mut self, header: Header, data: &[u8]) -> Result<(), WireError> {
         let pdu = Outgoing::new(self.digests, header, &[], data);
         write_all(&mut self.sink, &mut pdu.slices())
@@ -373,37 +384,5 @@ impl Write for SharedStream {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-/// Reads all PDUs that stand in `bytes`, and panics where one that was read is not the same when it is written again.
-/// How many there are, and what a target cannot know is refused, is of no interest: this is for a fuzzer.
-pub fn exercise_pdus(bytes: &[u8], header: Digest, data: Digest, data_len_max: usize) {
-    let mut reader = PduReader::new(bytes);
-    reader.digests = Digests { header, data };
-    let mut left = bytes.len();
-    while let Ok(mut header) = reader.header() {
-        let ahs = reader.ahs().to_vec();
-        let mut segment = Vec::new();
-        if reader.append_data(&header, &mut segment, data_len_max).is_err() {
-            return;
-        }
-        let begin = bytes.len() - left;
-        left = reader.source().len();
-        let mut written = Vec::new();
-        let mut writer = PduWriter::new(&mut written);
-        writer.digests = reader.digests;
-        if writer.write_with_ahs(header, &ahs, &segment).is_err() {
-            unreachable!("memory takes every byte");
-        }
-        let read = &bytes[begin..bytes.len() - left];
-        assert_eq!(written.len(), read.len(), "a PDU has another length when it is written again");
-        let padding_at = HEADER_LEN + ahs.len() + if reader.digests.header == Digest::Crc32c { 4 } else { 0 };
-        assert_eq!(written[..padding_at + segment.len()], read[..padding_at + segment.len()]);
-        if let Some(again) = super::pdu::written_again(&header) {
-            assert_eq!(Some(again), super::pdu::written_again(&again), "a header changes when it is written again");
-        }
-        header.stamp(Numbers { status: 1, expected_command: 2, command_max: 3 });
-        assert_eq!(header.numbers(), Numbers { status: 1, expected_command: 2, command_max: 3 });
     }
 }

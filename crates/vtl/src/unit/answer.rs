@@ -12,6 +12,8 @@ pub(crate) enum Refusal {
     Check(SenseData),
     /// RESERVATION CONFLICT.
     Conflict,
+    /// No answer at all.
+    Lost,
 }
 
 pub(crate) type Answer = Result<(), Refusal>;
@@ -61,6 +63,7 @@ pub(crate) fn completion(answer: Answer) -> Completion {
     match answer {
         Ok(()) => Completion::GOOD,
         Err(Refusal::Conflict) => Completion { status: Status::ReservationConflict, sense: Vec::new() },
+        Err(Refusal::Lost) => Completion { status: Status::Lost, sense: Vec::new() },
         Err(Refusal::Check(sense)) => Completion { status: Status::CheckCondition, sense: sense.to_bytes().to_vec() },
     }
 }

@@ -1,6 +1,7 @@
 //! The robot as a SCSI unit (SMC-3).
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_format::Volser;
@@ -10,11 +11,14 @@ use capstan_tape::scsi::inquiry::DeviceType;
 use capstan_tape::scsi::{SenseData, SenseKey};
 
 use super::answer::{Answer, Refusal, check, completion, invalid_command_field, unknown_command};
+use super::faults::{Faults, Waiting};
 use super::nexuses::{Attention, Nexuses};
 use super::primary::{Identity, ModeHeader, ModeWanted, mode_data, report_operation_codes};
 use super::reservation::{Reservations, ReserveOut};
 use super::tape::TapeUnit;
+use super::tape::faults::ordered_sense;
 use crate::device::{Completion, DataIn, Nexus, Request};
+use crate::fault::DeviceFault;
 use crate::shelf::{FIRST_DRIVE, FIRST_MAIL, FIRST_SLOT, Place, Shelf, ShelfError, TRANSPORT};
 
 /// The robot.
@@ -29,6 +33,13 @@ struct State {
     nexuses: Nexuses,
     reservations: Reservations,
     preventing: HashSet<String>,
+    faults: Faults,
+    /// Commands that are refused while the door is open.
+    door_open_for: u32,
+    /// The barcode that every element tells, as a scanner does that reads the same label twice.
+    mislabelled: Option<String>,
+    /// What the robot puts into the next drive instead of what it was asked for.
+    wrong_tape: Option<(Volser, PathBuf)>,
 }
 
 impl ChangerUnit {
@@ -45,6 +56,10 @@ impl ChangerUnit {
             nexuses: Nexuses::default(),
             reservations: Reservations::default(),
             preventing: HashSet::new(),
+            faults: Faults::default(),
+            door_open_for: 0,
+            mislabelled: None,
+            wrong_tape: None,
         };
         Self { identity, drives, state: Mutex::new(state) }
     }
@@ -117,7 +132,70 @@ impl ChangerUnit {
         if !state.reservations.allows(initiator, &command) {
             return Err(Refusal::Conflict);
         }
+        if let Some(waiting) = state.faults.due(&command) {
+            self.suffer(state, initiator, &waiting)?;
+        }
+        if state.door_open_for > 0 {
+            state.door_open_for -= 1;
+            if state.door_open_for == 0 {
+                state.nexuses.tell_all(None, Attention::ImportExport);
+            }
+            // LOGICAL UNIT NOT READY, MANUAL INTERVENTION REQUIRED
+            return Err(check(SenseKey::NotReady, 0x04, 0x03));
+        }
         self.carry_out(state, initiator, &command, request.data_out, data_in)
+    }
+
+    /// Lets a fault happen; what it does to the command at hand is the error.
+    fn suffer(&self, state: &mut State, initiator: &str, waiting: &Waiting) -> Answer {
+        match &waiting.fault {
+            DeviceFault::Sense { key, asc, ascq, deferred, .. } => {
+                return Err(ordered_sense(*key, *asc, *ascq, *deferred).into());
+            }
+            DeviceFault::Lose { .. } => return Err(Refusal::Lost),
+            DeviceFault::Reset { told } => {
+                state.preventing.clear();
+                state.reservations.was_reset();
+                state.nexuses.tell_all(None, Attention::Reset);
+                if *told {
+                    state.nexuses.take(initiator);
+                    return Err(Attention::Reset.sense().into());
+                }
+                state.nexuses.swallow();
+            }
+            DeviceFault::StealReservation => {
+                let State { reservations, nexuses, .. } = state;
+                reservations.steal(nexuses);
+                return Err(Refusal::Conflict);
+            }
+            DeviceFault::DoorOpen { commands } => state.door_open_for = *commands,
+            DeviceFault::Mislabelled { volser } => state.mislabelled = Some(volser.clone()),
+            DeviceFault::WrongTape { .. } => state.wrong_tape = waiting.cartridge.clone(),
+            // A drive's.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Orders a fault.
+    pub(crate) fn order_fault(&self, waiting: Waiting) {
+        self.state().faults.order(waiting);
+    }
+
+    /// Nothing goes wrong any more; how many faults have happened so far.
+    pub(crate) fn forgive(&self) -> u64 {
+        let mut state = self.state();
+        state.faults.clear();
+        state.door_open_for = 0;
+        state.mislabelled = None;
+        state.wrong_tape = None;
+        state.faults.happened()
+    }
+
+    /// A cartridge and its file, if the library has it.
+    pub(crate) fn cartridge(&self, volser: &Volser) -> Option<(Volser, PathBuf)> {
+        let path = self.state().shelf.path(volser);
+        path.exists().then(|| (volser.clone(), path))
     }
 
     fn carry_out(
@@ -236,7 +314,9 @@ impl ChangerUnit {
             return Err(check(SenseKey::HardwareError, 0x15, 0x01));
         }
         if let Some(drive) = self.drive(to) {
-            drive.insert(&state.shelf.path(volser), volser)?;
+            let asked = || (volser.clone(), state.shelf.path(volser));
+            let (volser, path) = state.wrong_tape.take().unwrap_or_else(asked);
+            drive.insert(&path, &volser)?;
         }
         Ok(())
     }
@@ -301,7 +381,7 @@ impl ChangerUnit {
                 by_operator: stands.is_some_and(|(_, stands)| stands.by_operator),
                 exception: None,
                 source: stands.and_then(|(_, stands)| stands.from),
-                volume_tag: stands.map(|(volser, _)| volser.to_string()),
+                volume_tag: stands.map(|(volser, _)| state.mislabelled.clone().unwrap_or_else(|| volser.to_string())),
                 device_identifier: drive.map(|drive| drive.identity().designator()),
             }
         };

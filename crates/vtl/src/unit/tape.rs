@@ -8,6 +8,7 @@
 //! is counted ([`TapeUnit::unverified_writes`]): a program that does so destroys tapes.
 
 mod failure;
+pub(crate) mod faults;
 mod filemarks;
 mod logs;
 mod memory;
@@ -25,7 +26,7 @@ use capstan_tape::model::{Access, DriveModel};
 use capstan_tape::scsi::command::Command;
 use capstan_tape::scsi::inquiry::DeviceType;
 use capstan_tape::scsi::{SenseData, SenseKey};
-use capstan_tape::{CartridgeDrive, Drive, DriveError, Flush, KeySlotKind, Medium, Paced, WallClock};
+use capstan_tape::{CartridgeDrive, Drive, DriveError, Faulty, Flush, KeySlotKind, Medium, Paced, WallClock};
 
 use self::failure::sense_of;
 use self::filemarks::Filemarks;
@@ -34,6 +35,7 @@ use self::memory::CartridgeMemory;
 use self::modes::Modes;
 use self::security::Keys;
 use super::answer::{Answer, Refusal, check, completion, invalid_command_field, unknown_command};
+use super::faults::{Faults, Waiting};
 use super::nexuses::{Attention, Nexuses};
 use super::primary::{Identity, report_operation_codes};
 use super::reservation::{Reservations, ReserveOut};
@@ -58,7 +60,7 @@ pub(crate) struct TapeUnit {
 
 /// The drive and the cartridge in it.
 struct Bay {
-    drive: Box<dyn Drive>,
+    drive: Faulty<Box<dyn Drive>>,
     volser: Volser,
     memory: CartridgeMemory,
     /// Why it could not be threaded.
@@ -87,6 +89,7 @@ struct State {
     /// Initiators that prevent the removal of the cartridge.
     preventing: HashSet<String>,
     unverified_writes: u64,
+    faults: Faults,
 }
 
 /// One command being carried out: the unit, its state, and who asks.
@@ -109,6 +112,7 @@ impl TapeUnit {
             counters: Counters::default(),
             preventing: HashSet::new(),
             unverified_writes: 0,
+            faults: Faults::default(),
         };
         Self { fitting, state: Mutex::new(state) }
     }
@@ -155,8 +159,27 @@ impl TapeUnit {
         if !state.reservations.allows(initiator, &command) {
             return Err(Refusal::Conflict);
         }
+        let due = state.faults.due(&command);
         let mut work = Work { unit: &self.fitting, state, initiator, data_out: request.data_out };
-        work.carry_out(&command, data_in)
+        match due {
+            None => work.carry_out(&command, data_in),
+            Some(waiting) => work.suffer(&waiting, &command, data_in),
+        }
+    }
+
+    /// Orders a fault.
+    pub(crate) fn order_fault(&self, waiting: Waiting) {
+        self.state().faults.order(waiting);
+    }
+
+    /// Nothing goes wrong any more; how many faults have happened so far.
+    pub(crate) fn forgive(&self) -> u64 {
+        let mut state = self.state();
+        state.faults.clear();
+        if let Some(bay) = &mut state.bay {
+            bay.drive.forgive();
+        }
+        state.faults.happened()
     }
 
     /// Work that nobody's command asks for.
@@ -171,9 +194,7 @@ impl TapeUnit {
             if work.state.bay.is_some() {
                 return Err(SenseData::new(SenseKey::IllegalRequest, 0x3b, 0x0d));
             }
-            let drive = work.unit.drive_for(path);
-            let memory = CartridgeMemory::open(path);
-            work.state.bay = Some(Bay { drive, volser: volser.clone(), memory, trouble: None });
+            work.state.bay = Some(Bay::new(work.unit, path, volser));
             // What is wrong with the cartridge is told to whoever uses the drive: it is in it in any case.
             let _ = work.thread();
             work.state.nexuses.tell_all(None, Attention::MediumChanged);
@@ -218,6 +239,13 @@ impl TapeUnit {
         state.preventing.remove(initiator);
         state.keys.nexus_lost(initiator);
         state.nexuses.tell(initiator, Attention::NexusLost);
+    }
+}
+
+impl Bay {
+    fn new(unit: &Fitting, path: &Path, volser: &Volser) -> Self {
+        let drive = Faulty::new(unit.drive_for(path), Vec::new());
+        Self { drive, volser: volser.clone(), memory: CartridgeMemory::open(path), trouble: None }
     }
 }
 
@@ -275,6 +303,10 @@ impl State {
         }
         if matches!(error, DriveError::ReadFailed { .. }) {
             self.counters.read_failed();
+        }
+        if matches!(error, DriveError::Reset { .. }) {
+            self.reset();
+            self.nexuses.tell_all(None, Attention::Reset);
         }
         Refusal::Check(sense_of(error))
     }

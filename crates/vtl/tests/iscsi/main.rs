@@ -4,6 +4,7 @@
 mod access;
 mod data;
 mod device;
+mod disk;
 mod faults;
 mod limits;
 mod tools;

@@ -1,10 +1,12 @@
 //! libiscsi's tools: initiators that nobody here wrote.
 
 use std::process::{Command, Output};
+use std::sync::Arc;
 
-use capstan_vtl::iscsi::{ChapCredentials, ChapSecret, Discovery, TargetConfig};
+use capstan_vtl::iscsi::{ChapCredentials, ChapSecret, Discovery, Server, TargetConfig};
 
 use super::device::{Bench, TARGET, config};
+use super::disk::Disk;
 
 /// Runs a tool; where it is not installed (package libiscsi-bin) the test says so and shows nothing.
 fn run(tool: &str, arguments: &[&str]) -> Option<Output> {
@@ -50,4 +52,28 @@ fn libiscsi_proves_itself() {
         assert!(!text(&output).contains(TARGET), "{wrong}: {}", text(&output));
     }
     assert!(bench.server.sessions().is_empty());
+}
+
+/// The part of libiscsi's conformance suite that is about the protocol. Left out: residuals of writes, which only a logical
+/// unit knows, and wrong DataSNs (`tests/protocol.rs` has them), where the suite loses its own settings with the connection.
+#[test]
+fn libiscsi_sees_the_protocol_kept() {
+    let server = Server::bind(config(), Arc::new(Disk::new())).unwrap();
+    let unit = format!("iscsi://{}/{TARGET}/0", server.local_address());
+    for (test, count) in [
+        ("iSCSI.iSCSIcmdsn", 2),
+        ("iSCSI.iSCSITMF", 2),
+        ("iSCSI.iSCSIResiduals.Read10Invalid", 1),
+        ("iSCSI.iSCSIResiduals.Read10Residuals", 1),
+        ("iSCSI.iSCSIResiduals.Read12Residuals", 1),
+        ("iSCSI.iSCSIResiduals.Read16Residuals", 1),
+    ] {
+        let Some(output) = run("iscsi-test-cu", &["--dataloss", "--test", test, &unit]) else { return };
+        let told = text(&output);
+        // "tests", then how many there are, ran, passed, failed, were inactive.
+        let row = told.lines().find_map(|line| line.trim().strip_prefix("tests")).unwrap_or_default();
+        let counts: Vec<&str> = row.split_whitespace().collect();
+        let count = count.to_string();
+        assert_eq!(counts, [&count, &count, &count, "0", "0"], "{test}: {told}");
+    }
 }

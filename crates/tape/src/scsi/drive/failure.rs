@@ -1,5 +1,8 @@
 //! What a failed command means: the table's action, as an error and as what is no longer known.
 
+use std::time::Duration;
+
+use super::reservation::Reserved;
 use super::{Cleaning, ScsiDrive};
 use crate::DriveError;
 use crate::scsi::line::Failure;
@@ -30,7 +33,7 @@ impl<T: Transport> ScsiDrive<T> {
             Failure::Busy(waited) => {
                 (Unknown::Nothing, DriveError::NotReady { drive, reason: "it answers BUSY".to_owned(), waited })
             }
-            Failure::Conflict if self.reserved_with.is_some() => {
+            Failure::Conflict if self.reserved != Reserved::No => {
                 (Unknown::Everything, DriveError::ReservationLost { drive })
             }
             Failure::Conflict => {
@@ -45,6 +48,9 @@ impl<T: Transport> ScsiDrive<T> {
             }
         };
         self.forget(unknown);
+        if matches!(error, DriveError::ReservationLost { .. }) && self.reserved != Reserved::No {
+            self.reserved = Reserved::Lost;
+        }
         error
     }
 
@@ -77,10 +83,9 @@ impl<T: Transport> ScsiDrive<T> {
             Some(Action::AnotherVolume) => (Unknown::Nothing, DriveError::WriteProtected { drive }),
             Some(Action::FetchKey | Action::TamperAlarm) => self.about_keys(what, data),
             Some(Action::Poll) if sense.asc == 0x3a => (Unknown::Cartridge, DriveError::NoMedium { drive }),
-            Some(Action::Poll) => (
-                Unknown::Everything,
-                DriveError::NotReady { drive, reason: reason(), waited: std::time::Duration::ZERO },
-            ),
+            Some(Action::Poll) => {
+                (Unknown::Everything, DriveError::NotReady { drive, reason: reason(), waited: Duration::ZERO })
+            }
             Some(Action::Clean) => {
                 self.cleaning = Cleaning::Asked;
                 (Unknown::Cartridge, DriveError::CleaningCartridge { drive })
@@ -100,6 +105,10 @@ impl<T: Transport> ScsiDrive<T> {
                     // 2/3A/01 and 02 say how the drive stands empty.
                     key if key == SenseKey::NotReady as u8 && sense.asc == 0x3a => {
                         (Unknown::Cartridge, DriveError::NoMedium { drive })
+                    }
+                    key if key == SenseKey::NotReady as u8 => {
+                        let (reason, waited) = (reason(), Duration::ZERO);
+                        (Unknown::Everything, DriveError::NotReady { drive, reason, waited })
                     }
                     key if key == SenseKey::IllegalRequest as u8 || key == SenseKey::DataProtect as u8 => {
                         (Unknown::Nothing, refused)

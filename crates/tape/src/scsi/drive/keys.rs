@@ -3,6 +3,7 @@
 use zeroize::Zeroizing;
 
 use super::medium::{NO_TAG, tag_of};
+use super::reservation::Reserved;
 use super::{ScsiDrive, state_of};
 use crate::scsi::command::Destination;
 use crate::scsi::encryption::{
@@ -150,7 +151,7 @@ impl<T: Transport> ScsiDrive<T> {
             lock: false,
             // Without a volume or a reservation, a drive refuses to tie the key to it.
             clear_on_demount: self.loaded.is_some(),
-            clear_on_reservation_loss: self.reserved_with.is_some(),
+            clear_on_reservation_loss: matches!(self.reserved, Reserved::With(_)),
             raw_decryption_control: 3,
             encryption: EncryptionMode::Encrypt,
             decryption: DecryptionMode::Decrypt,

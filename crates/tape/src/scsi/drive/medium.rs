@@ -97,7 +97,7 @@ impl<T: Transport> ScsiDrive<T> {
                 let end = (4 + be32(&bytes, 0) as usize).min(done.moved).min(bytes.len());
                 Ok(attribute::decode(bytes.get(4..end).unwrap_or_default()).0)
             }
-            Err(failure) if matches!(failure.codes(), Some((0x3 | 0x4 | 0x5, ..))) => Ok(Vec::new()),
+            Err(failure) if matches!(failure.codes(), Some((0x3..=0x5, ..))) => Ok(Vec::new()),
             Err(failure) => Err(self.failed("READ ATTRIBUTE", failure)),
         }
     }

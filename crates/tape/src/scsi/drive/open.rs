@@ -1,13 +1,14 @@
 //! Opening a drive: who it is and what it can do.
 
 use super::keys::KeySlot;
+use super::reservation::Reserved;
 use super::{Cleaning, Compression, LocateKnown, PositionAsked, ScsiDrive};
 use crate::scsi::bytes::{be16, be24};
 use crate::scsi::encryption::{self, AlgorithmEntry};
 use crate::scsi::inquiry::{self, DeviceType, Inquiry, page};
 use crate::scsi::line::{Failure, Line};
 use crate::scsi::timeouts::Timeouts;
-use crate::scsi::{Command, Data, Transport};
+use crate::scsi::{Command, Data, SenseKey, Transport};
 use crate::{BlockLimits, DriveError};
 
 /// Unit attentions that may wait for a nexus that comes new: one of each kind, and some to spare.
@@ -42,12 +43,14 @@ impl<T: Transport> ScsiDrive<T> {
             unflushed: false,
             in_doubt: true,
             others: None,
-            reserved_with: None,
+            reserved: Reserved::No,
             recovered_errors: 0,
             cleaning: Cleaning::NotAsked,
             generation_known: None,
         };
+        drive.limits.max = drive.movable();
         drive.identify()?;
+        drive.drain_attentions();
         drive.ask_limits()?;
         drive.ask_timeouts();
         drive.algorithms = drive.ask_algorithms();
@@ -69,7 +72,6 @@ impl<T: Transport> ScsiDrive<T> {
             return Err(DriveError::Hardware { drive: name.clone(), reason });
         }
         self.inquiry = inquiry;
-        // B1h stands in for 80h where a library has put its own number there.
         self.serial = self.vital_page(page::SERIAL).and_then(|bytes| inquiry::serial_of(&bytes, page::SERIAL));
         if self.serial.is_none() {
             self.serial = self
@@ -89,31 +91,38 @@ impl<T: Transport> ScsiDrive<T> {
         Some(bytes)
     }
 
-    /// READ BLOCK LIMITS. It is the first command that a waiting unit attention keeps from being carried out: nothing is known yet
-    /// that could become wrong by one, so they are taken and passed over.
-    fn ask_limits(&mut self) -> Result<(), DriveError> {
-        let mut bytes = [0; 6];
-        let mut attentions = 0;
-        loop {
-            let command = Command::ReadBlockLimits { object_identifier: false };
-            match self.line.run(&command, Data::In(&mut bytes)) {
-                Err(Failure::Check(data)) if data.sense.key == 0x6 && attentions < UNIT_ATTENTIONS_MAX => {
-                    attentions += 1
-                }
-                done => {
-                    self.checked("READ BLOCK LIMITS", done)?;
-                    break;
-                }
+    /// Takes the unit attentions that wait for a nexus that comes new: nothing is known yet that could become wrong by one.
+    fn drain_attentions(&mut self) {
+        for _ in 0..UNIT_ATTENTIONS_MAX {
+            match self.line.run(&Command::TestUnitReady, Data::None) {
+                Err(Failure::Check(data)) if data.sense.key == SenseKey::UnitAttention as u8 => {}
+                // Ready or not: the next command says what matters.
+                _ => break,
             }
         }
+    }
+
+    /// READ BLOCK LIMITS: at first, and with each cartridge, as it may have its own. A drive that says nothing without one is taken to
+    /// know no limits until then.
+    pub(super) fn ask_limits(&mut self) -> Result<(), DriveError> {
+        let mut bytes = [0; 6];
+        let command = Command::ReadBlockLimits { object_identifier: false };
+        match self.line.run(&command, Data::In(&mut bytes)) {
+            Err(failure) if matches!(failure.codes(), Some((0x2, ..))) && self.loaded.is_none() => return Ok(()),
+            done => self.checked("READ BLOCK LIMITS", done)?,
+        };
         let max = match be24(&bytes, 1) {
             0 => LENGTH_MAX,
             max => max,
         };
         self.longest_on_tape = max;
-        let movable = u32::try_from(self.line.transport.data_max()).unwrap_or(u32::MAX);
-        self.limits = BlockLimits { min: u32::from(be16(&bytes, 4)).max(1), max: max.min(movable) };
+        self.limits = BlockLimits { min: u32::from(be16(&bytes, 4)).max(1), max: max.min(self.movable()) };
         Ok(())
+    }
+
+    /// Most bytes that one command can move.
+    fn movable(&self) -> u32 {
+        u32::try_from(self.line.transport.data_max()).unwrap_or(u32::MAX).min(LENGTH_MAX)
     }
 
     /// Time-outs as the drive reports them; without, the table is good enough.

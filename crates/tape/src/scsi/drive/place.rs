@@ -3,6 +3,7 @@
 use super::{LocateKnown, ScsiDrive};
 use crate::DriveError;
 use crate::scsi::command::{Destination, PositionForm, SpaceOver};
+use crate::scsi::line::{Done, Failure};
 use crate::scsi::position::PositionData;
 use crate::scsi::sense::Action;
 use crate::scsi::{Command, Data, Transport};
@@ -83,14 +84,20 @@ impl<T: Transport> ScsiDrive<T> {
         match (gone, to) {
             (Err(failure), Destination::Object(lbn)) if failure.action() == Some(Action::EndOfData) => {
                 let data = self.ask_position()?;
-                let Some(end_of_data) = data.lbn.filter(|_| data.partition == 0) else { return Err(self.reset()) };
+                let end_of_data = data.lbn.filter(|end| data.partition == 0 && *end < lbn);
+                let Some(end_of_data) = end_of_data else {
+                    let reason = format!("it finds no block {lbn}, and stands at {}: reset it", at(data));
+                    return Err(DriveError::Hardware { drive: self.line.name.clone(), reason });
+                };
                 // It is known where the tape stands, but after a reset only a locate that succeeds counts.
                 if was_known.is_some() {
                     self.stand_at(end_of_data);
                 }
                 return Err(DriveError::BlankCheck { lbn, end_of_data });
             }
-            (gone, _) => drop(self.checked(what, gone)?),
+            (gone, _) => {
+                self.checked(what, gone)?;
+            }
         }
         let seen = self.line.transport.commands_seen();
         let others = seen.map(|seen| seen.wrapping_sub(self.line.sent));
@@ -110,10 +117,8 @@ impl<T: Transport> ScsiDrive<T> {
         Ok(())
     }
 
-    fn send_locate(
-        &mut self,
-        to: Destination,
-    ) -> Result<Result<crate::scsi::line::Done, crate::scsi::line::Failure>, DriveError> {
+    /// Sends the longest form of LOCATE that the drive knows, and does without one if it knows none.
+    fn send_locate(&mut self, to: Destination) -> Result<Result<Done, Failure>, DriveError> {
         if self.locate_known == LocateKnown::Sixteen {
             let gone = self.line.run(&Command::Locate { to, partition: None, immediate: false }, Data::None);
             match gone {
@@ -122,8 +127,32 @@ impl<T: Transport> ScsiDrive<T> {
             }
         }
         let Destination::Object(lbn) = to else { return Err(self.too_far(to)) };
-        let Ok(lbn) = u32::try_from(lbn) else { return Err(self.too_far(to)) };
-        Ok(self.line.run_cdb(&Command::locate_10(lbn), &mut Data::None))
+        if self.locate_known == LocateKnown::TenOnly {
+            let Ok(lbn) = u32::try_from(lbn) else { return Err(self.too_far(to)) };
+            let gone = self.line.run_cdb(&Command::locate_10(lbn), &mut Data::None);
+            match gone {
+                Err(failure) if failure.codes() == Some((0x5, 0x20, 0x00)) => self.locate_known = LocateKnown::None,
+                gone => return Ok(gone),
+            }
+        }
+        Ok(self.count_from_beginning(lbn))
+    }
+
+    /// LOCATE for drives that have none: blocks are counted from the beginning of tape. A filemark ends each run, and counts as one.
+    fn count_from_beginning(&mut self, lbn: u64) -> Result<Done, Failure> {
+        let mut done = self.line.run(&Command::Rewind { immediate: false }, Data::None)?;
+        let mut left = i64::try_from(lbn).unwrap_or(i64::MAX);
+        while left > 0 {
+            done = self.line.run(&Command::Space { over: SpaceOver::Blocks, count: left }, Data::None)?;
+            left = match done.sense {
+                Some(data) if data.filemark || data.sense.action() == Some(Action::TakeFilemark) => {
+                    // Without a residual it is not known how far it came: the position will say that this is not the place.
+                    data.residual.unwrap_or(0).clamp(0, left) - 1
+                }
+                _ => 0,
+            };
+        }
+        Ok(done)
     }
 
     fn too_far(&self, to: Destination) -> DriveError {

@@ -40,12 +40,13 @@ impl<T: Transport> ScsiDrive<T> {
         self.at = None;
         self.others = None;
         let unflushed = self.unflushed;
-        if let News::Attention = self.wait_until_ready()?
+        if let News::Attention = self.wait_until_ready(Empty::Load)?
             && unflushed
         {
             return Err(self.found_elsewhere());
         }
         self.loaded = None;
+        self.ask_limits()?;
         self.command("REWIND", &Command::Rewind { immediate: false }, Data::None)?;
         let modes = self.set_modes()?;
         self.clear_foreign_key()?;
@@ -55,16 +56,20 @@ impl<T: Transport> ScsiDrive<T> {
         let encryption = self.encryption_at_beginning()?;
         self.go(Destination::Object(0))?;
         self.in_doubt = false;
-        let loaded = self.loaded()?;
-        loaded.medium.encryption = encryption;
-        Ok(loaded.medium.clone())
+        self.loaded()?.medium.encryption = encryption;
+        if encryption != EncryptionState::Plain {
+            // It was taken out to read another volume.
+            self.key_back()?;
+        }
+        Ok(self.loaded()?.medium.clone())
     }
 
     /// Waits until the medium can be used, and takes the unit attentions that tell of what is known already.
-    fn wait_until_ready(&mut self) -> Result<News, DriveError> {
+    fn wait_until_ready(&mut self, when_empty: Empty) -> Result<News, DriveError> {
         let since_s = self.line.now_s();
         let mut news = News::None;
         let (mut attentions, mut empty, mut load_sent) = (0, 0, false);
+        let mut loads = 0..LOADS_MAX;
         loop {
             let failure = match self.line.run(&Command::TestUnitReady, Data::None) {
                 Ok(done) => {
@@ -84,11 +89,11 @@ impl<T: Transport> ScsiDrive<T> {
                     self.slot.lose();
                 }
                 // It may be in the mouth of the drive, or let go of by an unload.
-                (_, Some((0x2, 0x3a, _) | (0x2, 0x04, 0x02))) if !load_sent => {
-                    self.send_load()?;
-                    load_sent = true;
+                (_, Some((0x2, 0x04, 0x02))) if !load_sent && loads.next().is_some() => load_sent = self.send_load()?,
+                (_, Some((0x2, 0x3a, _))) if !load_sent && when_empty == Empty::Load && loads.next().is_some() => {
+                    load_sent = self.send_load()?;
                 }
-                (Failure::Check(data), Some((0x2, 0x3a, _))) if empty < EMPTY_AFTER_LOAD_MAX => {
+                (Failure::Check(data), Some((0x2, 0x3a, _))) if load_sent && empty < EMPTY_AFTER_LOAD_MAX => {
                     empty += 1;
                     self.line.announce(data.sense, since_s);
                 }
@@ -108,7 +113,8 @@ impl<T: Transport> ScsiDrive<T> {
     }
 
     /// At once, so that what the drive does meanwhile can be told; a drive that knows no such thing is waited for.
-    fn send_load(&mut self) -> Result<(), DriveError> {
+    /// Whether it was begun.
+    fn send_load(&mut self) -> Result<bool, DriveError> {
         let load = |immediate| Command::LoadUnload {
             load: true,
             hold: false,
@@ -121,16 +127,15 @@ impl<T: Transport> ScsiDrive<T> {
             done = self.line.run(&load(false), Data::None);
         }
         match done {
-            // Told of by the next TEST UNIT READY as well, or taken by this: either way it goes on there.
-            Err(Failure::Check(data))
-                if matches!(data.sense.key, key if key == SenseKey::UnitAttention as u8)
-                    || (data.sense.key == SenseKey::NotReady as u8 && data.sense.asc == 0x04) =>
-            {
+            // Not begun because of something that the next TEST UNIT READY has no word of.
+            Err(Failure::Check(data)) if data.sense.key == SenseKey::UnitAttention as u8 => {
                 self.in_doubt = true;
                 self.slot.lose();
-                Ok(())
+                Ok(false)
             }
-            done => self.checked("LOAD", done).map(drop),
+            // It does so already.
+            Err(failure) if matches!(failure.codes(), Some((0x2, 0x04, _))) => Ok(true),
+            done => self.checked("LOAD", done).map(|_| true),
         }
     }
 
@@ -139,7 +144,7 @@ impl<T: Transport> ScsiDrive<T> {
         if self.at.is_some() {
             return Ok(());
         }
-        self.wait_until_ready()?;
+        self.wait_until_ready(Empty::Tell)?;
         if !self.in_doubt {
             return Ok(());
         }
@@ -170,6 +175,10 @@ impl<T: Transport> ScsiDrive<T> {
         let mut first = Ok(());
         if self.at.is_some() && self.unflushed {
             first = self.filemarks(0, Flush::Synchronous).map(drop);
+        }
+        if matches!(first, Err(DriveError::OutOfReach { .. })) {
+            // Whatever else is sent would be waited for in vain.
+            return first;
         }
         let cleared = self.clear_slot();
         // Whoever prevented removal in this nexus has no use for it any more; a drive without the command prevents nothing.
@@ -209,6 +218,15 @@ impl<T: Transport> ScsiDrive<T> {
 
 /// Qualifier of 2/04: no waiting helps.
 const NEEDS_A_PERSON: u8 = 0x03;
+
+/// What is done about a drive that says it is empty.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Empty {
+    /// The cartridge may lie in its mouth: it is told to load it.
+    Load,
+    /// A cartridge that was there is gone: that is told.
+    Tell,
+}
 
 /// What was learnt while waiting.
 enum News {

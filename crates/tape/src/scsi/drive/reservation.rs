@@ -18,8 +18,19 @@ mod action {
 /// Only who has reserved it has access.
 const EXCLUSIVE_ACCESS: u8 = 0x03;
 
-/// PERSISTENT RESERVE IN: the reservation.
+/// Service action of PERSISTENT RESERVE IN.
 const READ_RESERVATION: u8 = 0x01;
+
+/// Whether the drive is this mover's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reserved {
+    /// It was not asked for.
+    No,
+    /// It is, by this key.
+    With(u64),
+    /// It was, and another host took it. Nothing is written until the caller reserves it anew, or does without.
+    Lost,
+}
 
 impl<T: Transport> ScsiDrive<T> {
     /// Reserves the drive for this path with the mover's key, which is not 0. [`DriveError::InUse`] names the key of who has it.
@@ -38,18 +49,25 @@ impl<T: Transport> ScsiDrive<T> {
             }
             reserved => {
                 self.checked("PERSISTENT RESERVE OUT", reserved)?;
-                self.reserved_with = Some(key);
+                self.reserved = Reserved::With(key);
                 Ok(())
             }
         }
     }
 
-    /// Gives the drive back; nothing is done if it is not reserved from here.
+    /// Gives the drive back; nothing is done if it is not reserved from here. After a loss, it is used without from now on.
     pub fn release(&mut self) -> Result<(), DriveError> {
-        let Some(key) = self.reserved_with else { return Ok(()) };
+        let Reserved::With(key) = std::mem::replace(&mut self.reserved, Reserved::No) else { return Ok(()) };
         self.reserve_out(action::RELEASE, key, 0)?;
-        self.reserved_with = None;
         self.reserve_out(action::REGISTER, key, 0)
+    }
+
+    /// Nothing is written to a drive that was taken over.
+    pub(super) fn still_reserved(&self) -> Result<(), DriveError> {
+        match self.reserved {
+            Reserved::Lost => Err(DriveError::ReservationLost { drive: self.line.name.clone() }),
+            Reserved::No | Reserved::With(_) => Ok(()),
+        }
     }
 
     /// The key that the drive is reserved with, by whomsoever.

@@ -13,6 +13,7 @@ const FILEMARKS_MAX: u32 = 0x00ff_ffff;
 impl<T: Transport> ScsiDrive<T> {
     /// The last look before a write goes out at this block.
     pub(super) fn verify_before_write(&mut self, lbn: u64) -> Result<(), DriveError> {
+        self.still_reserved()?;
         if lbn == 0 {
             self.key_back()?;
         }
@@ -39,7 +40,7 @@ impl<T: Transport> ScsiDrive<T> {
         let end = lbn + u64::from(objects);
         let done = match done {
             Ok(done) => done,
-            Err(failure) if failure.action() == Some(Action::NextVolume) => return Err(self.end_of_medium(lbn)),
+            Err(failure) if failure.action() == Some(Action::NextVolume) => return self.end_of_medium(lbn, end),
             Err(failure) => {
                 // The block may be in the buffer all the same.
                 self.unflushed = true;
@@ -52,11 +53,8 @@ impl<T: Transport> ScsiDrive<T> {
         self.stand_at(end);
         let data = done.sense;
         if data.is_some_and(|data| data.residual.unwrap_or(0) != 0) {
-            // It says that not everything was taken: the position tells.
-            let at = self.ask_position()?.lbn;
-            if at != Some(end) {
-                return Err(self.end_of_medium(lbn));
-            }
+            // It says that not everything was taken.
+            return self.end_of_medium(lbn, end);
         } else if sent.is_some_and(|sent| done.moved < sent) {
             let reason = format!("the host adapter passed only {} bytes of block {lbn} on: look at it", done.moved);
             self.found_elsewhere();
@@ -73,22 +71,16 @@ impl<T: Transport> ScsiDrive<T> {
         Ok(if early { WriteOutcome::EarlyWarning } else { WriteOutcome::Written })
     }
 
-    /// The medium is full: nothing of this block was written, and the drive must say that it stands in front of it.
-    fn end_of_medium(&mut self, lbn: u64) -> DriveError {
+    /// The medium is full. The position tells whether the last object was taken all the same; then the next flush says what became
+    /// of it.
+    fn end_of_medium(&mut self, lbn: u64, end: u64) -> Result<WriteOutcome, DriveError> {
         self.at = None;
-        match self.ask_position() {
-            Ok(data) => {
-                if data.partition == 0
-                    && let Some(found) = data.lbn
-                {
-                    // Of several filemarks, some may be written.
-                    self.stand_at(found);
-                    return DriveError::EndOfMedium { lbn: found };
-                }
-                DriveError::EndOfMedium { lbn }
-            }
-            Err(error) => error,
-        }
+        let data = self.ask_position()?;
+        let found = data.lbn.filter(|found| data.partition == 0 && (lbn..=end).contains(found));
+        let Some(found) = found else { return Err(self.found_elsewhere()) };
+        self.stand_at(found);
+        self.loaded()?.early_warning = true;
+        if found == end { Ok(WriteOutcome::EarlyWarning) } else { Err(DriveError::EndOfMedium { lbn: found }) }
     }
 
     /// What was written at the beginning of tape decides how the volume is written.

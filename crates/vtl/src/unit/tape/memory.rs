@@ -7,6 +7,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use capstan_tape::Drive;
 use capstan_tape::scsi::SenseKey;
 use capstan_tape::scsi::attribute::{Attribute, Kind, decode, encode, id};
 use capstan_tape::scsi::encryption::KeyData;

@@ -4,7 +4,7 @@ use capstan_tape::model::Access;
 use capstan_tape::scsi::command::{Destination, PositionForm, SpaceOver};
 use capstan_tape::scsi::position::PositionData;
 use capstan_tape::scsi::{SenseData, SenseKey};
-use capstan_tape::{DriveError, Flush};
+use capstan_tape::{Drive, DriveError, Flush};
 
 use super::failure::sense_of;
 use super::filemarks::Filemarks;
@@ -108,7 +108,7 @@ impl Work<'_> {
         let data = self.state.on_drive(|bay, loaded| {
             let position = bay.drive.position()?;
             let file = match form {
-                PositionForm::Long => loaded.filemarks.look(bay.drive.as_mut(), position.lbn).ok(),
+                PositionForm::Long => loaded.filemarks.look(&mut bay.drive, position.lbn).ok(),
                 PositionForm::Short | PositionForm::Extended { .. } => None,
             };
             let medium = bay.drive.medium()?;
@@ -137,7 +137,7 @@ impl Work<'_> {
         }
         self.state.nexuses.position_verified(self.initiator);
         let found = self.state.on_drive(|bay, loaded| {
-            let drive = bay.drive.as_mut();
+            let drive = &mut bay.drive;
             drive.write_filemarks(0, Flush::Synchronous)?;
             let lbn = match to {
                 Destination::Object(lbn) => Some(lbn),
@@ -185,7 +185,7 @@ impl Work<'_> {
 
 /// Where a SPACE over `count` things ends.
 fn spaced(bay: &mut Bay, loaded: &mut Loaded, over: SpaceOver, count: i64) -> Result<Spaced, DriveError> {
-    let drive = bay.drive.as_mut();
+    let drive = &mut bay.drive;
     let marks = &mut loaded.filemarks;
     let from = drive.position()?.lbn;
     let wanted = count.unsigned_abs();

@@ -13,7 +13,7 @@ use capstan_tape::scsi::encryption::{
     AlgorithmEntry, DecryptionMode, EncryptionMode, EncryptionStatus, KeyData, NextBlock, NextBlockStatus, PROTOCOL,
     Scope, SetEncryption, capabilities, page,
 };
-use capstan_tape::{DriveKey, EncryptionState};
+use capstan_tape::{Drive, DriveKey, EncryptionState};
 use zeroize::Zeroizing;
 
 use super::Work;
@@ -71,6 +71,18 @@ impl Keys {
         }
         self.in_drive = None;
         self.beginning = None;
+    }
+
+    /// Another host has set a key of its own for all.
+    pub(super) fn set_by_another(&mut self, tag: KeyTag) {
+        self.instance = self.instance.wrapping_add(1);
+        let mut page = SetEncryption::clear(Scope::AllNexuses);
+        page.encryption = EncryptionMode::Encrypt;
+        page.decryption = DecryptionMode::Decrypt;
+        page.key = Zeroizing::new(vec![0xee; 32]);
+        page.key_data.unauthenticated = tag.0.to_vec();
+        self.own.clear();
+        self.for_all = Some(Setting { page, algorithm: Algorithm::Aes256Gcm, tag, instance: self.instance });
     }
 
     fn in_effect(&self, initiator: &str) -> Option<&Setting> {
@@ -176,7 +188,7 @@ impl Work<'_> {
         };
         let algorithm = self.unit.algorithm();
         self.state.on_drive(|bay, loaded| {
-            let drive = bay.drive.as_mut();
+            let drive = &mut bay.drive;
             let lbn = drive.position()?.lbn;
             // Only of a volume that is plain need it be known whether a block follows at all: the next one has no envelope to tell.
             loaded.filemarks.look(drive, lbn + 1)?;

@@ -3,7 +3,7 @@
 use capstan_tape::model::Access;
 use capstan_tape::scsi::command::{Address, Length};
 use capstan_tape::scsi::{SenseData, SenseKey};
-use capstan_tape::{DriveError, Flush, ReadOutcome, WriteOutcome};
+use capstan_tape::{Drive, DriveError, Flush, ReadOutcome, WriteOutcome};
 
 use super::Work;
 use super::security::Purpose;
@@ -293,7 +293,7 @@ impl Work<'_> {
         self.check_may_write()?;
         let (at, end) = self
             .state
-            .on_drive(|bay, loaded| Ok((bay.drive.position()?.lbn, loaded.filemarks.end(bay.drive.as_mut())?)))?;
+            .on_drive(|bay, loaded| Ok((bay.drive.position()?.lbn, loaded.filemarks.end(&mut bay.drive)?)))?;
         if at > 0 {
             // POSITION PAST BEGINNING OF MEDIUM
             return if end == at { Ok(()) } else { Err(check(SenseKey::IllegalRequest, 0x3b, 0x0c)) };
@@ -311,7 +311,7 @@ impl Work<'_> {
 fn with_residual(refusal: Refusal, residual: i64) -> Refusal {
     match refusal {
         Refusal::Check(sense) => Refusal::Check(sense.with_residual(residual)),
-        Refusal::Conflict => Refusal::Conflict,
+        other @ (Refusal::Conflict | Refusal::Lost) => other,
     }
 }
 

@@ -1,0 +1,413 @@
+//! What is to go wrong: in a drive, in the robot, at the command chosen, once.
+//!
+//! The wire has faults of its own ([`crate::iscsi::WireFaults`]), and a drive's buffer and medium those of [`capstan_tape::Faulty`], which
+//! these orders reach through the drive. An order waits for a command of its class, lets as many pass as it is told, and happens.
+
+use std::fmt;
+use std::str::FromStr;
+
+use capstan_format::Volser;
+use capstan_tape::scsi::Command;
+use serde::{Deserialize, Serialize};
+
+/// Which unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultyUnit {
+    /// The robot.
+    Robot,
+    /// A drive, from 0.
+    Drive(usize),
+}
+
+/// Commands that a fault waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CommandClass {
+    /// Any that is not answered whatever happens.
+    Any,
+    /// A block is written.
+    Write,
+    /// Filemarks are written.
+    Filemark,
+    /// What was written is to be on the medium.
+    Flush,
+    /// A block is read.
+    Read,
+    /// The tape is sent somewhere.
+    Move,
+    /// A cartridge is threaded or let go.
+    Load,
+    /// The position is asked for.
+    Position,
+    /// A key is set.
+    Key,
+    /// The robot is to move a cartridge.
+    Carry,
+    /// The robot is asked what is where.
+    Inventory,
+}
+
+impl CommandClass {
+    const ALL: [(Self, &'static str); 11] = [
+        (Self::Any, "any"),
+        (Self::Write, "write"),
+        (Self::Filemark, "filemark"),
+        (Self::Flush, "flush"),
+        (Self::Read, "read"),
+        (Self::Move, "move"),
+        (Self::Load, "load"),
+        (Self::Position, "position"),
+        (Self::Key, "key"),
+        (Self::Carry, "carry"),
+        (Self::Inventory, "inventory"),
+    ];
+
+    pub(crate) fn holds(self, command: &Command) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Write => matches!(command, Command::Write { .. }),
+            Self::Filemark => matches!(command, Command::WriteFilemarks { count: 1.., .. }),
+            Self::Flush => matches!(command, Command::WriteFilemarks { immediate: false, .. }),
+            Self::Read => matches!(command, Command::Read { .. }),
+            Self::Move => {
+                matches!(command, Command::Locate { .. } | Command::Space { .. } | Command::Rewind { .. })
+            }
+            Self::Load => matches!(command, Command::LoadUnload { .. }),
+            Self::Position => matches!(command, Command::ReadPosition { .. }),
+            Self::Key => matches!(command, Command::SecurityProtocolOut { .. }),
+            Self::Carry => matches!(command, Command::MoveMedium { .. } | Command::ExchangeMedium { .. }),
+            Self::Inventory => matches!(command, Command::ReadElementStatus { .. }),
+        }
+    }
+}
+
+impl fmt::Display for CommandClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(class, _)| class == self).map_or("", |(_, name)| name);
+        f.write_str(name)
+    }
+}
+
+impl FromStr for CommandClass {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|(_, name)| *name == text).map(|(class, _)| *class);
+        found.ok_or_else(|| {
+            format!("no class of commands is called {text:?}: {}", Self::ALL.map(|(_, name)| name).join(", "))
+        })
+    }
+}
+
+/// What goes wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceFault {
+    /// The command fails with these sense data.
+    Sense {
+        /// Sense key.
+        key: u8,
+        /// Additional sense code.
+        asc: u8,
+        /// Qualifier.
+        ascq: u8,
+        /// Said of an earlier command.
+        #[serde(default)]
+        deferred: bool,
+        /// Carried out first.
+        #[serde(default)]
+        carried_out: bool,
+    },
+    /// Blocks from this one on are taken and lost; told by a deferred error after so many, or at the next flush.
+    LoseWrites {
+        /// Writes that are still taken.
+        told_after: u64,
+    },
+    /// Blocks from this one on are in the buffer when, after so many, the power goes: filemarks are missing afterwards, too.
+    LosePower {
+        /// Writes that are still taken.
+        after: u64,
+    },
+    /// The unit is reset in front of the command.
+    Reset {
+        /// Whether its users are told; otherwise somebody else on the same host has swallowed it.
+        told: bool,
+    },
+    /// The command is never answered.
+    Lose {
+        /// Whether it was carried out.
+        carried_out: bool,
+    },
+    /// The block at the position cannot be read, ever.
+    Unreadable,
+    /// Early warning lies here, and behind.
+    EarlyWarning,
+    /// The tape ends here, in the middle of what is to be written.
+    EndOfMedium,
+    /// The end of data is not found, so many times.
+    EndOfDataLost {
+        /// Searches that fail.
+        searches: u32,
+    },
+    /// A person slid the tab of the cartridge before it was put in.
+    SlideTab,
+    /// Another host takes the unit over.
+    StealReservation,
+    /// Another host sets a key of its own.
+    ChangeKey,
+    /// Another cartridge lies in the drive than the one that was there, changed by hand.
+    ChangeTape {
+        /// Which.
+        volser: String,
+        /// Whether the drive's users are told.
+        told: bool,
+    },
+    /// The robot brings another cartridge than it was asked for, and does not know.
+    WrongTape {
+        /// Which.
+        volser: String,
+    },
+    /// Every element that holds a cartridge says this barcode: a label that was printed twice, or stuck on the wrong cartridge.
+    Mislabelled {
+        /// Which.
+        volser: String,
+    },
+    /// Somebody opens the door; the robot moves nothing for so many commands, and takes the inventory anew then.
+    DoorOpen {
+        /// Commands that are refused.
+        commands: u32,
+    },
+}
+
+/// Faults by the names that people give them, what each takes behind a colon, and when it happens if nothing else is said.
+const NAMED: &[(&str, &str)] = &[
+    ("sense:K/AA/QQ", "the command fails with this sense key, code and qualifier, in hexadecimal"),
+    ("deferred:K/AA/QQ", "the same, said of an earlier command"),
+    ("lose-writes:N", "blocks are taken and lost; told after N more, or at the next flush"),
+    ("lose-power:N", "the same, and after N more the drive comes back from a loss of power"),
+    ("reset", "the unit is reset"),
+    ("reset-unseen", "the unit is reset, and somebody else on the host was told"),
+    ("lose-command", "the command is never answered and not carried out"),
+    ("lose-answer", "the command is carried out and never answered"),
+    ("unreadable", "the next block cannot be read, ever"),
+    ("early-warning", "early warning lies here"),
+    ("end-of-medium", "the tape ends here"),
+    ("end-of-data-lost", "the end of data is not found once"),
+    ("slide-tab", "the next cartridge is write-protected"),
+    ("steal-reservation", "another host takes the unit over"),
+    ("change-key", "another host sets a key"),
+    ("change-tape:VOLSER", "another cartridge is put into the drive by hand"),
+    ("change-tape-unseen:VOLSER", "the same, and somebody else on the host was told"),
+    ("wrong-tape:VOLSER", "the robot brings this cartridge instead"),
+    ("mislabelled:VOLSER", "all cartridges have this barcode"),
+    ("door-open:N", "somebody opens the door for N commands"),
+];
+
+impl DeviceFault {
+    /// Names and explanations of all, a line each.
+    pub fn explained() -> String {
+        let lines: Vec<String> = NAMED.iter().map(|(name, is)| format!("  {name:<28}{is}")).collect();
+        lines.join("\n")
+    }
+
+    /// At which commands it happens, if nothing else is said.
+    pub fn natural_class(&self, unit: FaultyUnit) -> CommandClass {
+        match self {
+            Self::LoseWrites { .. }
+            | Self::LosePower { .. }
+            | Self::EarlyWarning
+            | Self::EndOfMedium
+            | Self::StealReservation
+            | Self::ChangeKey
+            | Self::ChangeTape { .. } => CommandClass::Write,
+            Self::Unreadable => CommandClass::Read,
+            Self::EndOfDataLost { .. } => CommandClass::Move,
+            Self::SlideTab => CommandClass::Load,
+            Self::WrongTape { .. } | Self::DoorOpen { .. } => CommandClass::Carry,
+            Self::Mislabelled { .. } => CommandClass::Inventory,
+            Self::Sense { key, asc, ascq, .. } => {
+                let rows = if unit == FaultyUnit::Robot { ROBOT_SENSE_ROWS } else { SENSE_ROWS };
+                let row = rows.iter().find(|(_, k, a, q)| (k, a, q) == (key, asc, ascq));
+                row.map_or(CommandClass::Any, |(class, ..)| *class)
+            }
+            Self::Reset { .. } | Self::Lose { .. } => CommandClass::Any,
+        }
+    }
+}
+
+impl FromStr for DeviceFault {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let unknown = || format!("no fault is called {text:?}; there are\n{}", Self::explained());
+        let (name, with) = text.split_once(':').unwrap_or((text, ""));
+        let number = || with.parse::<u32>().map_err(|_| format!("{name} takes a number behind a colon, not {with:?}"));
+        let volser = || Volser::new(with).map(|volser| volser.to_string()).map_err(|error| error.to_string());
+        let sense = |deferred| {
+            let mut parts = with.split('/').map(|part| u8::from_str_radix(part, 16));
+            match (parts.next(), parts.next(), parts.next(), parts.next()) {
+                (Some(Ok(key @ 0..=0xf)), Some(Ok(asc)), Some(Ok(ascq)), None) => {
+                    Ok(Self::Sense { key, asc, ascq, deferred, carried_out: false })
+                }
+                _ => Err(format!("{name} takes key, code and qualifier in hexadecimal, as in {name}:3/0c/00")),
+            }
+        };
+        Ok(match name {
+            "sense" => sense(false)?,
+            "deferred" => sense(true)?,
+            "lose-writes" => Self::LoseWrites { told_after: number()?.into() },
+            "lose-power" => Self::LosePower { after: number()?.into() },
+            "reset" => Self::Reset { told: true },
+            "reset-unseen" => Self::Reset { told: false },
+            "lose-command" => Self::Lose { carried_out: false },
+            "lose-answer" => Self::Lose { carried_out: true },
+            "unreadable" => Self::Unreadable,
+            "early-warning" => Self::EarlyWarning,
+            "end-of-medium" => Self::EndOfMedium,
+            "end-of-data-lost" => Self::EndOfDataLost { searches: 1 },
+            "slide-tab" => Self::SlideTab,
+            "steal-reservation" => Self::StealReservation,
+            "change-key" => Self::ChangeKey,
+            "change-tape" => Self::ChangeTape { volser: volser()?, told: true },
+            "change-tape-unseen" => Self::ChangeTape { volser: volser()?, told: false },
+            "wrong-tape" => Self::WrongTape { volser: volser()? },
+            "mislabelled" => Self::Mislabelled { volser: volser()? },
+            "door-open" => Self::DoorOpen { commands: number()? },
+            _ => return Err(unknown()),
+        })
+    }
+}
+
+/// One fault, and when it happens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultOrder {
+    /// Where.
+    pub unit: FaultyUnit,
+    /// At which command.
+    pub at: CommandClass,
+    /// How many of these commands pass unharmed first.
+    pub passing: u32,
+    /// What.
+    pub fault: DeviceFault,
+}
+
+/// Sense data of every row of the table of sense to action, with the class of commands at which a device says it.
+pub const SENSE_ROWS: &[(CommandClass, u8, u8, u8)] = &[
+    (CommandClass::Write, 0x0, 0x00, 0x07),
+    (CommandClass::Write, 0x1, 0x0c, 0x00),
+    (CommandClass::Write, 0x3, 0x0c, 0x00),
+    (CommandClass::Write, 0x3, 0x50, 0x00),
+    (CommandClass::Write, 0x3, 0x09, 0x00),
+    (CommandClass::Read, 0x3, 0x11, 0x00),
+    (CommandClass::Move, 0x3, 0x14, 0x00),
+    (CommandClass::Read, 0x3, 0x31, 0x00),
+    (CommandClass::Load, 0x3, 0x30, 0x00),
+    (CommandClass::Write, 0x7, 0x30, 0x05),
+    (CommandClass::Write, 0x4, 0x44, 0x00),
+    (CommandClass::Read, 0x4, 0x44, 0x00),
+    (CommandClass::Write, 0x4, 0x10, 0x01),
+    (CommandClass::Any, 0x6, 0x28, 0x00),
+    (CommandClass::Any, 0x6, 0x29, 0x00),
+    (CommandClass::Write, 0x6, 0x2a, 0x03),
+    (CommandClass::Write, 0x6, 0x2a, 0x11),
+    (CommandClass::Write, 0x7, 0x27, 0x00),
+    (CommandClass::Write, 0x7, 0x30, 0x0c),
+    (CommandClass::Read, 0x7, 0x74, 0x01),
+    (CommandClass::Read, 0x7, 0x74, 0x04),
+    (CommandClass::Any, 0x2, 0x04, 0x01),
+    (CommandClass::Load, 0x2, 0x04, 0x07),
+    (CommandClass::Write, 0x0, 0x00, 0x17),
+    (CommandClass::Load, 0x2, 0x30, 0x03),
+    (CommandClass::Read, 0x8, 0x00, 0x05),
+    (CommandClass::Move, 0x8, 0x14, 0x03),
+    (CommandClass::Any, 0xb, 0x44, 0x00),
+    (CommandClass::Write, 0xb, 0x47, 0x00),
+    (CommandClass::Write, 0xd, 0x00, 0x02),
+];
+
+/// Sense data that a robot says.
+pub const ROBOT_SENSE_ROWS: &[(CommandClass, u8, u8, u8)] = &[
+    (CommandClass::Carry, 0x4, 0x15, 0x01),
+    (CommandClass::Carry, 0x5, 0x3b, 0x0d),
+    (CommandClass::Carry, 0x5, 0x3b, 0x0e),
+    (CommandClass::Carry, 0x5, 0x53, 0x02),
+    (CommandClass::Any, 0x6, 0x28, 0x01),
+    (CommandClass::Any, 0x6, 0x29, 0x00),
+    (CommandClass::Any, 0x2, 0x04, 0x01),
+    (CommandClass::Carry, 0xb, 0x44, 0x00),
+];
+
+/// Draws faults for a library with so many drives; `volsers` are cartridges that may be in the wrong place. The same seed draws the same.
+pub fn drawn_faults(seed: u64, drives: usize, volsers: &[Volser]) -> Vec<FaultOrder> {
+    let mut state = seed;
+    let mut draw = |below: usize| {
+        // SplitMix64 (Steele, Lea, Flood, 2014).
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % below.max(1) as u64) as usize
+    };
+    let mut orders = Vec::new();
+    for _ in 0..=draw(3) {
+        let robot = draw(6) == 0;
+        let unit = if robot { FaultyUnit::Robot } else { FaultyUnit::Drive(draw(drives)) };
+        let volser = || volsers.first().map(Volser::to_string).unwrap_or_default();
+        let row = |(at, key, asc, ascq): (CommandClass, u8, u8, u8), deferred, carried_out| {
+            (at, DeviceFault::Sense { key, asc, ascq, deferred, carried_out })
+        };
+        let (at, fault) = if robot {
+            match draw(8) {
+                0..4 => row(ROBOT_SENSE_ROWS[draw(ROBOT_SENSE_ROWS.len())], false, false),
+                4 => (CommandClass::Carry, DeviceFault::DoorOpen { commands: draw(4) as u32 + 1 }),
+                5 => (CommandClass::Carry, DeviceFault::WrongTape { volser: volser() }),
+                6 => (CommandClass::Inventory, DeviceFault::Mislabelled { volser: volser() }),
+                _ => (CommandClass::Carry, DeviceFault::Lose { carried_out: draw(2) == 0 }),
+            }
+        } else {
+            match draw(24) {
+                0..8 => row(SENSE_ROWS[draw(SENSE_ROWS.len())], false, false),
+                8 => row((CommandClass::Any, 0x3, 0x0c, 0x00), true, false),
+                9 | 10 => (CommandClass::Write, DeviceFault::LoseWrites { told_after: draw(8) as u64 }),
+                11 | 12 => (CommandClass::Write, DeviceFault::LosePower { after: draw(8) as u64 }),
+                13 => (CommandClass::Flush, DeviceFault::LosePower { after: 0 }),
+                14 => (CommandClass::Any, DeviceFault::Reset { told: true }),
+                15 => (CommandClass::Write, DeviceFault::Reset { told: false }),
+                16 => (CommandClass::Any, DeviceFault::Lose { carried_out: draw(2) == 0 }),
+                17 => (CommandClass::Read, DeviceFault::Unreadable),
+                18 => (CommandClass::Write, DeviceFault::EarlyWarning),
+                19 => (CommandClass::Write, DeviceFault::EndOfMedium),
+                20 => (CommandClass::Move, DeviceFault::EndOfDataLost { searches: 1 }),
+                21 => (CommandClass::Load, DeviceFault::SlideTab),
+                22 => (CommandClass::Write, DeviceFault::ChangeKey),
+                _ => (CommandClass::Write, DeviceFault::ChangeTape { volser: volser(), told: draw(2) == 0 }),
+            }
+        };
+        let passing = if at == CommandClass::Write { draw(60) } else { draw(6) };
+        orders.push(FaultOrder { unit, at, passing: passing as u32, fault });
+    }
+    orders
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+
+    #[test]
+    fn every_fault_that_is_explained_can_be_named() {
+        for (name, _) in NAMED {
+            let text = name.replace("K/AA/QQ", "3/0c/00").replace(":N", ":3").replace("VOLSER", "A00001L9");
+            assert!(text.parse::<DeviceFault>().is_ok(), "{text}");
+        }
+        assert!("sense:3/0c".parse::<DeviceFault>().is_err());
+        assert!("lightning".parse::<DeviceFault>().unwrap_err().contains("lose-power"));
+    }
+
+    #[test]
+    fn the_same_seed_draws_the_same() {
+        let volsers = ["A00001".parse().unwrap()];
+        assert_eq!(drawn_faults(7, 2, &volsers), drawn_faults(7, 2, &volsers));
+        assert_ne!(drawn_faults(7, 2, &volsers), drawn_faults(8, 2, &volsers));
+    }
+}
