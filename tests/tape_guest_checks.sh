@@ -229,7 +229,7 @@ keeps() {
     fi
 }
 cat >"$scratch/reset" <<TEXT
-"$CAPSTAN_BIN" vtl reset $HOME/vtl 0
+"$CAPSTAN_BIN" vtl inject $HOME/vtl 0 reset
 [ -z "\$1" ] || "\$@" || true
 TEXT
 chmod 666 /dev/st* /dev/nst*
@@ -246,6 +246,13 @@ for kind in st sg; do
 done
 keeps 'st: nor when the generic driver has taken the news of it' ours $drive reset sh "$scratch/reset" sg_turs $drive_sg
 keeps 'sg: nor when the tape driver has' ours $drive_sg reset sh "$scratch/reset" mt-st -f $drive status
+# The last lines say what was broken.
+withstands() { timeout 100 "$REAL_DRIVE" "$1" faults "$seed" 25 "$CAPSTAN_BIN" $HOME/vtl >"$scratch/log" 2>&1 || { tail -n 12 "$scratch/log" && return 1; }; }
+seed=${CAPSTAN_SEED:-$(date +%N | sed 's/^0*//')}
+for kind in st sg; do
+    [ $kind = st ] && node=$drive || node=$drive_sg
+    keeps "$kind: what a flush has confirmed is there, whatever goes wrong (CAPSTAN_SEED=$seed)" withstands $node
+done
 
 # The iSCSI initiator's own terms.
 

@@ -7,7 +7,9 @@
 //! - `full`: early warning is told, what fits is read back, what does not is refused
 //! - `filemarks`: none appears that was not written, at a locate or when the program ends
 //! - `claim`: nobody else gets the drive
-//! - `reset COMMAND...`: the command resets the drive; nothing is then written where it does not belong
+//! - `reset COMMAND...`: the command has the drive reset; nothing is then written where it does not belong
+//! - `faults SEED ROUNDS CAPSTAN FOLDER`: random work on drive 0 of a library that `CAPSTAN vtl serve FOLDER` serves, while it lets
+//!   things go wrong
 //!
 //! It panics, naming the rule that was broken.
 #![allow(clippy::unwrap_used, reason = "a broken rule is a panic")]
@@ -21,12 +23,14 @@ use capstan_tape::linux::st::{StDrive, StSettings};
 use capstan_tape::scsi::{Compression, ScsiDrive};
 use capstan_tape::{Drive, DriveError, Flush, ReadOutcome, WriteOutcome};
 
+mod faults;
+
 const BLOCK_LEN: usize = 1 << 20;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [device, rule, command @ ..] = arguments.as_slice() else {
-        eprintln!("usage: real_drive DEVICE conformance|full|filemarks|claim|reset [COMMAND...]");
+        eprintln!("usage: real_drive DEVICE conformance|full|filemarks|claim|reset|faults [ARGUMENT...]");
         std::process::exit(2);
     };
     let device = Path::new(device);
@@ -37,6 +41,10 @@ fn main() {
         "filemarks" => filemarks(drive, device),
         "claim" => claim(&mut *drive, device),
         "reset" => reset(&mut *drive, command),
+        "faults" => {
+            let [seed, rounds, library @ ..] = command else { panic!("faults SEED ROUNDS CAPSTAN FOLDER") };
+            faults::faults(drive, device, seed.parse().unwrap(), rounds.parse().unwrap(), library);
+        }
         other => panic!("no rule is called {other}"),
     }
     println!("{rule}: kept");
