@@ -276,6 +276,8 @@ impl CopyHost for AppendHost {
                 notice(format!("volume {volser} could not be recorded as full: {error}"));
             }
         }
+        let mut drive = drive;
+        self.desk.describe(drive.as_mut(), volser);
         if let Err(error) = self.desk.dismount(drive, number, volser) {
             notice(format!("volume {volser} could not be put back: {error}"));
         }

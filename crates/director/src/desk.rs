@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use capstan_catalog::{Catalog, Volume, VolumeState};
+use capstan_catalog::{Catalog, Moment, Volume, VolumeState};
 use capstan_format::{KeyTag, Volser, VolumeHeader, VolumeId};
 use capstan_keys::{KeyError, SealedStore};
 use capstan_mover::{HostError, ReadHost, VolumePlace, read_label};
@@ -16,6 +16,7 @@ use capstan_tape::{
 use rustix::fs::{FlockOperation, flock};
 
 use crate::backup::explain;
+use crate::care::{release, reserve};
 use crate::site::{Clock, SharedLibrary, Site, locked};
 use crate::{DirectorError, Event, Events};
 
@@ -109,15 +110,21 @@ impl Desk {
                 }
                 Err(error) => return Err(DirectorError::Changer(error)),
             };
-            match library.load(volser, number) {
-                Ok(()) => {}
+            if let Err(reserved) = reserve(drive.as_mut()) {
+                busy = reserved;
+                continue;
+            }
+            let loaded = match library.load(volser, number) {
                 Err(ChangerError::DriveFull { .. }) => {
                     // Left by a process that was killed: nobody uses this drive any more.
-                    drive.unload().map_err(DirectorError::from)?;
-                    library.unload(number).map_err(DirectorError::Changer)?;
-                    library.load(volser, number).map_err(DirectorError::Changer)?;
+                    let let_go = drive.unload().map_err(ChangerError::from);
+                    let_go.and_then(|()| library.unload(number)).and_then(|()| library.load(volser, number))
                 }
-                Err(error) => return Err(DirectorError::Changer(error)),
+                loaded => loaded,
+            };
+            if let Err(error) = loaded {
+                release(drive.as_mut());
+                return Err(DirectorError::Changer(error));
             }
             drop(library);
             let mut drive = self.paced(drive, number);
@@ -125,10 +132,12 @@ impl Desk {
                 Ok(medium) => medium,
                 Err(error) => {
                     // The cartridge goes back; that it could not be loaded is the error to report.
+                    release(drive.as_mut());
                     let _ = locked(&self.library).unload(number);
                     return Err(DirectorError::Volume { volser: volser.clone(), source: error });
                 }
             };
+            self.ask_drive(drive.as_mut(), volser, Moment::Mounted);
             locked(&self.in_use).push(volser.clone());
             (self.events)(Event::Mounted { volser: volser.clone(), drive: drive.identity().name });
             return Ok(InDrive { drive, number, volser: volser.clone(), medium });
@@ -169,7 +178,9 @@ impl Desk {
         number: u32,
         volser: &Volser,
     ) -> Result<(), DirectorError> {
+        self.ask_drive(drive.as_mut(), volser, Moment::Leaving);
         let unloaded = drive.unload();
+        release(drive.as_mut());
         self.tell_pace(number, volser);
         let back = locked(&self.library).unload(number);
         locked(&self.in_use).retain(|other| other != volser);

@@ -47,7 +47,8 @@ pub mod scsi;
 pub use cartridge::{CartridgeDrive, CartridgeSpec, KeySlotKind, Tab};
 pub use changer::{Changer, ChangerError, Element, ElementAddress, Library};
 pub use drive::{
-    BlockLimits, Drive, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome, WriteOutcome,
+    BlockLimits, Drive, DriveCare, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome,
+    VolumeDescription, WriteOutcome,
 };
 pub use error::{DriveError, GenerationError};
 pub use faulty::{Fault, Faulty, Next};
