@@ -69,3 +69,15 @@ found() {
     done
     false
 }
+
+# drive_with BARCODE: the number of the drive that holds the cartridge.
+drive_with() { mtx -f /dev/vtl/changer status | sed -n "s/^Data Transfer Element \([0-9]*\):Full .*VolumeTag = $1 *$/\1/p"; }
+
+# tells SENSE BARCODE: a program that is not the peer reads the first block of the cartridge, in whichever drive it is, and is told that.
+tells() {
+    drive=/dev/vtl/drive$(drive_with "$2")-sg
+    sg_raw "$drive" 01 00 00 00 00 00 && prints "$1" sg_raw -r 65536 "$drive" 08 00 01 00 00 00
+}
+
+# Everything the kernel logged since the library was attached but what the checks brought about.
+complaints() { dmesg | grep -E '^[^ ]* *[0-9.]*\] (st|ch|sg|scsi|sd) ' | grep -vE "Attached|Sequential-Access|Medium Changer|Power-on|Data Protect|$1"; }
