@@ -137,6 +137,14 @@ impl Desk {
                     return Err(DirectorError::Volume { volser: volser.clone(), source: error });
                 }
             };
+            if let Some(found) = medium.volser.as_ref().filter(|found| !same_barcode(found, volser)) {
+                let (found, drive_name) = (found.clone(), drive.identity().name);
+                // What is wrong with the library matters more than that the cartridge could not be put back.
+                let _ = drive.unload();
+                release(drive.as_mut());
+                let _ = locked(&self.library).unload(number);
+                return Err(DirectorError::WrongCartridge { volser: volser.clone(), found, drive: drive_name });
+            }
             self.ask_drive(drive.as_mut(), volser, Moment::Mounted);
             locked(&self.in_use).push(volser.clone());
             (self.events)(Event::Mounted { volser: volser.clone(), drive: drive.identity().name });
@@ -299,6 +307,11 @@ impl ReadHost for ReadDesk {
             (self.desk.events)(Event::Notice { message: format!("volume {volser} could not be put back: {error}") });
         }
     }
+}
+
+/// Whether a cartridge's memory and the robot mean the same barcode: some leave out the two characters of the media type.
+fn same_barcode(one: &Volser, other: &Volser) -> bool {
+    one.as_str().starts_with(other.as_str()) || other.as_str().starts_with(one.as_str())
 }
 
 /// Drives in the order in which they are tried for a volume: one that it is in already before all others.

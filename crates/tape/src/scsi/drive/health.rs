@@ -158,6 +158,12 @@ impl<T: Transport> DriveCare for ScsiDrive<T> {
     }
 
     fn describe_volume(&mut self, description: &VolumeDescription) -> Result<(), DriveError> {
+        if self.at.is_none() {
+            // It is not known what happened to the drive since; the volume's next session tells its memory.
+            return Ok(());
+        }
+        // What is said of one cartridge must not be written into another.
+        self.same_medium()?;
         let attributes = [
             Attribute::ascii(id::APPLICATION_VENDOR, APPLICATION.0, 8),
             Attribute::ascii(id::APPLICATION_NAME, APPLICATION.1, 32),
