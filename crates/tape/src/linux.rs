@@ -6,11 +6,15 @@ use std::path::Path;
 use crate::scsi::{Compression, ScsiDrive};
 use crate::{ChangerError, Drive};
 
+mod by_hand;
 mod library;
 pub mod scan;
 pub mod sg;
+mod survey;
 
+pub use by_hand::ByHandLibrary;
 pub use library::{LinuxLibrary, OnDeviceWait};
+pub use survey::{Access, DrivePlace, Survey, SurveyedChanger, SurveyedDrive, survey};
 
 /// Major numbers of device nodes (Documentation/admin-guide/devices.txt).
 const GENERIC_MAJOR: u32 = 21;
