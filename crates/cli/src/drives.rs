@@ -3,7 +3,9 @@
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use capstan_director::exercise::{Candidate, Contents, Exercised, Serials, Verdict};
 use capstan_director::linux::{Access, Survey, SurveyedChanger, SurveyedDrive, survey};
 use capstan_director::{DriveRow, Volser};
 use clap::{Args, Subcommand};
@@ -12,7 +14,10 @@ use serde_json::{Value, json};
 use crate::args::Cli;
 use crate::failure::Failure;
 use crate::list::{print, print_json, site};
+use crate::progress::Display;
 use crate::table::Table;
+use crate::units;
+use crate::work::confirm;
 
 #[derive(Debug, Args)]
 pub(crate) struct Drives {
@@ -27,12 +32,39 @@ enum Action {
         after_help = "Example:\n  capstan drives scan\n\nThe paths listed are those to give to `capstan init --changer` and `--drive`."
     )]
     Scan,
+    /// Try a drive with a scratch tape, which is overwritten: rules, facts, rates; write a report worth sending in
+    #[command(
+        after_help = "Examples:\n  capstan drives exercise /dev/tape/by-id/scsi-3500110a0 --report drive.md\n  capstan drives exercise /dev/nst0 --overwrite --bytes 20G\n\nNeeds no state directory. The node names the driver: /dev/sg1 (SCSI, with encryption) or /dev/nst0 (the kernel's tape driver).\nThe report has no serial numbers and barcodes, unless --serials is said. Ends with 1 if the drive breaks a rule."
+    )]
+    Exercise(Exercise),
+}
+
+#[derive(Debug, Args)]
+struct Exercise {
+    /// The drive's node, with a cartridge in it
+    device: PathBuf,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+    /// Take a cartridge that is not blank: what is on it is lost
+    #[arg(long)]
+    overwrite: bool,
+    /// Write the report here [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Tell serial numbers and barcodes
+    #[arg(long)]
+    serials: bool,
+    /// How much is written, and read, to measure rates
+    #[arg(long, value_name = "BYTES", default_value = "6G", value_parser = crate::units::parse_bytes)]
+    bytes: u64,
 }
 
 pub(crate) fn drives(cli: &Cli, args: &Drives) -> Result<ExitCode, Failure> {
     match &args.action {
         None => list(cli),
         Some(Action::Scan) => scan(cli),
+        Some(Action::Exercise(args)) => exercise(cli, args),
     }
 }
 
@@ -185,4 +217,79 @@ fn row(
         place,
         granted.to_owned(),
     ]
+}
+
+fn exercise(cli: &Cli, args: &Exercise) -> Result<ExitCode, Failure> {
+    let display = Display::new(cli);
+    let because = |error: &dyn std::error::Error| Failure::because(error);
+    // Before hours of work, not behind them.
+    let file = args.report.as_deref().map(new_file).transpose()?;
+    let contents = if args.overwrite { Contents::Overwrite } else { Contents::Keep };
+    let waits = display.clone();
+    let candidate = Candidate::open(&args.device, contents, Arc::new(move |waiting: String| waits.warn(&waiting)));
+    let candidate = candidate.map_err(|error| because(&error)).and_then(|candidate| {
+        let medium = candidate.medium();
+        let name = medium.volser.as_ref().map_or_else(|| "without a barcode".to_owned(), ToString::to_string);
+        let question = format!(
+            "All that is on the cartridge ({name}, {}) in {}, a {}, will be gone.",
+            units::bytes(medium.capacity_bytes),
+            args.device.display(),
+            candidate.identity().model
+        );
+        confirm(&question, args.yes).map(|()| candidate)
+    });
+    let exercised = candidate.and_then(|candidate| {
+        candidate.exercise(args.bytes, &mut |step| display.say(step)).map_err(|error| because(&error))
+    });
+    let exercised = match (exercised, &args.report) {
+        (Ok(exercised), _) => exercised,
+        (Err(failure), report) => {
+            // Nothing was written to it.
+            if let (Some(report), Some(_)) = (report, &file) {
+                let _ = std::fs::remove_file(report);
+            }
+            return Err(failure);
+        }
+    };
+    let text = exercised.to_markdown(if args.serials { Serials::Told } else { Serials::LeftOut });
+    match file {
+        Some(mut file) => file.write_all(text.as_bytes()).map_err(Failure::output)?,
+        None if cli.json => {}
+        None => write!(stdout(), "{text}").map_err(Failure::output)?,
+    }
+    tell_verdict(cli, &display, args, &exercised)
+}
+
+fn tell_verdict(cli: &Cli, display: &Display, args: &Exercise, exercised: &Exercised) -> Result<ExitCode, Failure> {
+    let rules = &exercised.rules;
+    let broken: Vec<_> = rules.broken().map(|checked| checked.rule.as_str()).collect();
+    if cli.json {
+        print_json(&json!({
+            "model": exercised.identity.model,
+            "kept": rules.passed(),
+            "broken": broken,
+            "broken_by_design": rules.failed().count() - broken.len(),
+            "problems": exercised.measurements.problems,
+            "report": args.report,
+        }))?;
+    }
+    let where_to =
+        args.report.as_ref().map_or_else(String::new, |path| format!("; the report is in {}", path.display()));
+    match exercised.verdict() {
+        Verdict::Good => {
+            display.say(&format!("{} rules kept, none broken{where_to}", rules.passed()));
+            Ok(ExitCode::SUCCESS)
+        }
+        Verdict::Broken => Err(Failure::Other(format!(
+            "{} rules are broken and {} measurements failed{where_to}: send it in, and do not trust the drive with backups yet",
+            broken.len(),
+            exercised.measurements.problems.len()
+        ))),
+    }
+}
+
+/// A file that was not there.
+fn new_file(path: &Path) -> Result<std::fs::File, Failure> {
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
+    made.map_err(|error| Failure::Other(format!("{} cannot be made: {error}: name another file", path.display())))
 }

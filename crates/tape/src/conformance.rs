@@ -52,6 +52,8 @@ pub struct Checked {
 pub struct Report {
     /// One for each rule.
     pub checks: Vec<Checked>,
+    /// The rule at which the drive was lost, if it was: behind it nothing was tried.
+    pub drive_lost_at: Option<String>,
 }
 
 impl Report {
@@ -135,6 +137,7 @@ pub fn check(drive: &mut dyn Drive, retention: Retention, on_checked: &mut dyn F
         (None, Err(error)) => Outcome::Failed(with_causes(&error)),
     };
     note("the cartridge is let go at the end".to_owned(), None, outcome);
+    report.drive_lost_at = lost;
     report
 }
 

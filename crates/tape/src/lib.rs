@@ -35,6 +35,7 @@ mod changer;
 pub mod conformance;
 mod drive;
 mod error;
+pub mod exercise;
 
 mod faulty;
 mod library;
