@@ -6,7 +6,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 PATH="$PATH:/usr/sbin:/sbin"
-: "${CAPSTAN_BIN:=target/debug/capstan}"
+: "${CAPSTAN_BIN:=${CARGO_TARGET_DIR:-$PWD/target}/debug/capstan}"
 
 skip() {
     echo "ok 1 - the kernel's tape driver # SKIP $1"
@@ -37,6 +37,7 @@ for library in ${*:-$libraries}; do
     mkfifo "$log.pipe"
     tee "$log" <"$log.pipe" &
     guest/run -d "$library" -t 300 -e FIRST="$number" -e LIBRARY="$library" -e TAPE_MB=96 \
+        -e REAL_DRIVE="$(dirname "$CAPSTAN_BIN")/examples/real_drive" \
         -- sh "$PWD/tests/tape_guest_checks.sh" >"$log.pipe" || result=1
     wait
     rm "$log.pipe"

@@ -217,6 +217,43 @@ tgt_lacks 'PERSISTENT RESERVE for tapes' 'a reservation is taken and released' e
     sg_persist --out --reserve --param-rk=5 --prout-type=3 $drive_sg && prints "Exclusive Access" sg_persist --in --read-reservation $drive_sg &&
     sg_persist --out --release --param-rk=5 --prout-type=3 $drive_sg && sg_persist --out --register --param-rk=5 $drive_sg'
 
+# Our own drives, by the tape driver and by the generic one. They set options of the tape driver, which stay until the next login.
+
+ours() { timeout 60 "$REAL_DRIVE" "$@"; }
+as_user() { timeout 60 setpriv --reuid=1000 --regid=1000 --clear-groups "$REAL_DRIVE" "$@"; }
+keeps() {
+    if [ -x "$REAL_DRIVE" ]; then
+        tgt_lacks 'READ POSITION' "$@"
+    else
+        skips "$1" "$REAL_DRIVE is not built"
+    fi
+}
+cat >"$scratch/reset" <<TEXT
+"$CAPSTAN_BIN" vtl inject $HOME/vtl 0 reset
+[ -z "\$1" ] || "\$@" || true
+TEXT
+chmod 666 /dev/st* /dev/nst*
+keeps 'st: without rights and options it says who sets them' prints stinit as_user $drive conformance
+keeps 'st: the conformance suite' ours $drive conformance
+keeps 'st: by a user, now that the options are set' as_user $drive conformance
+keeps 'sg: the conformance suite' ours $drive_sg conformance
+for kind in st sg; do
+    [ $kind = st ] && node=$drive || node=$drive_sg
+    keeps "$kind: early warning, and the end of the medium" ours $node full
+    keeps "$kind: no filemark that was not written" ours $node filemarks
+    keeps "$kind: nobody else gets the drive" ours $node claim
+    keeps "$kind: a reset is told, and nothing written where it does not belong" ours $node reset sh "$scratch/reset"
+done
+keeps 'st: nor when the generic driver has taken the news of it' ours $drive reset sh "$scratch/reset" sg_turs $drive_sg
+keeps 'sg: nor when the tape driver has' ours $drive_sg reset sh "$scratch/reset" mt-st -f $drive status
+# The last lines say what was broken.
+withstands() { timeout 100 "$REAL_DRIVE" "$1" faults "$seed" 25 "$CAPSTAN_BIN" $HOME/vtl >"$scratch/log" 2>&1 || { tail -n 12 "$scratch/log" && return 1; }; }
+seed=${CAPSTAN_SEED:-$(date +%N | sed 's/^0*//')}
+for kind in st sg; do
+    [ $kind = st ] && node=$drive || node=$drive_sg
+    keeps "$kind: what a flush has confirmed is there, whatever goes wrong (CAPSTAN_SEED=$seed)" withstands $node
+done
+
 # The iSCSI initiator's own terms.
 
 node() { iscsiadm --mode node "$@"; }

@@ -4,12 +4,13 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use crate::scsi::{Compression, ScsiDrive};
-use crate::{ChangerError, Drive};
+use crate::{ChangerError, Drive, DriveError};
 
 mod by_hand;
 mod library;
 pub mod scan;
 pub mod sg;
+pub mod st;
 mod survey;
 
 pub use by_hand::ByHandLibrary;
@@ -18,6 +19,7 @@ pub use survey::{Access, DrivePlace, Survey, SurveyedChanger, SurveyedDrive, sur
 
 /// Major numbers of device nodes (Documentation/admin-guide/devices.txt).
 const GENERIC_MAJOR: u32 = 21;
+const TAPE_MAJOR: u32 = 9;
 
 /// Takes the drive behind a device node into use: through the driver that the node belongs to.
 pub fn open_drive(path: &Path, on_wait: &OnDeviceWait) -> Result<Box<dyn Drive>, ChangerError> {
@@ -32,6 +34,12 @@ pub fn open_drive(path: &Path, on_wait: &OnDeviceWait) -> Result<Box<dyn Drive>,
             let drive = ScsiDrive::open(device, name, Compression::Off)?;
             Ok(Box::new(drive.with_on_wait(Box::new(move |waiting| on_wait(waiting.to_string())))))
         }
+        Some(TAPE_MAJOR) => match st::StDrive::open(path, st::StSettings::default()) {
+            Ok(drive) => Ok(Box::new(drive)),
+            // Who looks for a free drive goes on to the next.
+            Err(DriveError::InUse { what, holder }) => Err(ChangerError::InUse { what, holder }),
+            Err(error) => Err(error.into()),
+        },
         _ => {
             let odd = "it is no node of a tape drive: `capstan drives scan` shows what there is";
             Err(host(std::io::Error::new(std::io::ErrorKind::InvalidInput, odd)))

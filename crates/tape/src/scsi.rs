@@ -24,6 +24,7 @@ mod transport;
 pub use changer::{Finding, ScsiChanger};
 pub use command::Command;
 pub use drive::{Cleaning, Compression, DriveStatistics, ScsiDrive, TapeAlert, VolumeStatistics};
+pub(crate) use drive::{generation_of_density, model_of};
 pub use line::{OnWait, Waiting};
 pub use sense_data::{SenseData, SenseKey};
 pub use transport::{Data, Reply, Status, Transport, TransportError};

@@ -218,8 +218,8 @@ impl DeviceFault {
             | Self::EarlyWarning
             | Self::EndOfMedium
             | Self::StealReservation
-            | Self::ChangeKey
-            | Self::ChangeTape { .. } => CommandClass::Write,
+            | Self::ChangeKey => CommandClass::Write,
+            Self::ChangeTape { .. } | Self::Reset { told: false } => CommandClass::Position,
             Self::Unreadable => CommandClass::Read,
             Self::EndOfDataLost { .. } => CommandClass::Move,
             Self::SlideTab => CommandClass::Load,
@@ -230,7 +230,7 @@ impl DeviceFault {
                 let row = rows.iter().find(|(_, k, a, q)| (k, a, q) == (key, asc, ascq));
                 row.map_or(CommandClass::Any, |(class, ..)| *class)
             }
-            Self::Reset { .. } | Self::Lose { .. } => CommandClass::Any,
+            Self::Reset { told: true } | Self::Lose { .. } => CommandClass::Any,
         }
     }
 }
@@ -372,7 +372,8 @@ pub fn drawn_faults(seed: u64, drives: usize, volsers: &[Volser]) -> Vec<FaultOr
                 11 | 12 => (CommandClass::Write, DeviceFault::LosePower { after: draw(8) as u64 }),
                 13 => (CommandClass::Flush, DeviceFault::LosePower { after: 0 }),
                 14 => (CommandClass::Any, DeviceFault::Reset { told: true }),
-                15 => (CommandClass::Write, DeviceFault::Reset { told: false }),
+                // In front of the look that a host takes before it writes: between that look and the write nobody could tell.
+                15 => (CommandClass::Position, DeviceFault::Reset { told: false }),
                 16 => (CommandClass::Any, DeviceFault::Lose { carried_out: draw(2) == 0 }),
                 17 => (CommandClass::Read, DeviceFault::Unreadable),
                 18 => (CommandClass::Write, DeviceFault::EarlyWarning),
@@ -380,10 +381,14 @@ pub fn drawn_faults(seed: u64, drives: usize, volsers: &[Volser]) -> Vec<FaultOr
                 20 => (CommandClass::Move, DeviceFault::EndOfDataLost { searches: 1 }),
                 21 => (CommandClass::Load, DeviceFault::SlideTab),
                 22 => (CommandClass::Write, DeviceFault::ChangeKey),
-                _ => (CommandClass::Write, DeviceFault::ChangeTape { volser: volser(), told: draw(2) == 0 }),
+                _ => (CommandClass::Position, DeviceFault::ChangeTape { volser: volser(), told: draw(2) == 0 }),
             }
         };
-        let passing = if at == CommandClass::Write { draw(60) } else { draw(6) };
+        let passing = match at {
+            CommandClass::Write | CommandClass::Position | CommandClass::Read => draw(60),
+            CommandClass::Any => draw(200),
+            _ => draw(6),
+        };
         orders.push(FaultOrder { unit, at, passing: passing as u32, fault });
     }
     orders

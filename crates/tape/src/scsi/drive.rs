@@ -50,6 +50,8 @@ mod reservation;
 mod write;
 
 pub use health::{DriveStatistics, TapeAlert, VolumeStatistics};
+pub(crate) use medium::generation_of_density;
+pub(crate) use open::model_of;
 
 use keys::KeySlot;
 use medium::MediumName;
@@ -201,7 +203,7 @@ impl<T: Transport> ScsiDrive<T> {
 impl<T: Transport> Drive for ScsiDrive<T> {
     fn identity(&self) -> DriveIdentity {
         let encrypts = !self.algorithms.is_empty() && !matches!(self.slot, KeySlot::Elsewhere);
-        DriveIdentity { name: self.line.name.clone(), model: open::model_of(&self.inquiry), encrypts }
+        DriveIdentity { name: self.line.name.clone(), model: model_of(&self.inquiry.product), encrypts }
     }
 
     fn load(&mut self) -> Result<Medium, DriveError> {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use capstan_format::{crc32c, crc32c_append};
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use thiserror::Error;
 
 use super::pdu::{HEADER_LEN, Header};
@@ -378,8 +378,11 @@ impl Write for SharedStream {
         (&*self.0).write(bytes)
     }
 
+    /// An initiator that went away is an error here, and must not end a program that has SIGPIPE end it, as programs do that people
+    /// pipe into `head`.
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        (&*self.0).write_vectored(slices)
+        let mut nothing = SendAncillaryBuffer::default();
+        Ok(sendmsg(&*self.0, slices, &mut nothing, SendFlags::NOSIGNAL)?)
     }
 
     fn flush(&mut self) -> io::Result<()> {

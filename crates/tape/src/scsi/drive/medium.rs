@@ -215,7 +215,7 @@ pub(super) fn tag_of(status: &NextBlockStatus) -> KeyTag {
 }
 
 /// The generation that a density code stands for, where a model has it.
-fn generation_of_density(code: u8) -> Option<String> {
+pub(crate) fn generation_of_density(code: u8) -> Option<String> {
     if code == 0 {
         return None;
     }

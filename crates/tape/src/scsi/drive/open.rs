@@ -154,16 +154,16 @@ impl<T: Transport> ScsiDrive<T> {
 }
 
 /// The model by the product's name: `LTO-9` for `ULTRIUM-TD9`, `ULT3580-HH9` and `Ultrium 9-SCSI`; otherwise the name itself.
-pub(super) fn model_of(inquiry: &Inquiry) -> String {
-    let product = inquiry.product.to_ascii_uppercase();
+pub(crate) fn model_of(product: &str) -> String {
+    let name = product.to_ascii_uppercase();
     let generation = ["-TD", "-HH", "ULTRIUM ", "ULTRIUM-", "LTO-", "LTO "].into_iter().find_map(|mark| {
-        let (_, behind) = product.split_once(mark)?;
+        let (_, behind) = name.split_once(mark)?;
         let digits = behind.len() - behind.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
         behind[..digits].parse::<u8>().ok().filter(|number| (1..=20).contains(number))
     });
     match generation {
         Some(number) => format!("LTO-{number}"),
-        None => inquiry.product.clone(),
+        None => product.to_owned(),
     }
 }
 
@@ -181,13 +181,7 @@ mod tests {
             ("T10000D", "T10000D"),
             ("ULTRIUM-", "ULTRIUM-"),
         ] {
-            let inquiry = Inquiry {
-                device_type: 1,
-                vendor: "IBM".to_owned(),
-                product: product.to_owned(),
-                revision: "0001".to_owned(),
-            };
-            assert_eq!(model_of(&inquiry), model);
+            assert_eq!(model_of(product), model);
         }
     }
 }
