@@ -109,7 +109,8 @@ impl Asker<'_> {
         let cdb = command.to_cdb();
         let mut bytes = vec![0; room];
         for _ in 0..=UNIT_ATTENTIONS_MAX {
-            let reply = self.transport.execute(&cdb, Data::In(&mut bytes), TIMEOUT).map_err(|error| error.to_string())?;
+            let reply =
+                self.transport.execute(&cdb, Data::In(&mut bytes), TIMEOUT).map_err(|error| error.to_string())?;
             match (reply.status, reply.sense) {
                 (Status::CheckCondition, Some(data)) if data.sense.key == SenseKey::UnitAttention as u8 => {}
                 (Status::CheckCondition, Some(data)) if data.sense.key > SenseKey::RecoveredError as u8 => {
@@ -153,11 +154,18 @@ impl Asker<'_> {
                 Vec::new()
             }
         };
+        let serial = self.vital_page(page::SERIAL).ok().and_then(|bytes| inquiry::serial_of(&bytes, page::SERIAL));
+        if let Some(serial) = serial {
+            section.facts.push(Fact::open("serial number", serial).with(Privacy::Identifying));
+        }
         for page in pages.into_iter().filter(|page| *page != page::SUPPORTED) {
             let value = self.vital_page(page).map_or_else(|reason| reason, |bytes| hex(&bytes));
             let open = [page::EXTENDED, page::SEQUENTIAL, page::TAPE_ALERT, page::DATA_TRANSFER_ELEMENT];
-            let privacy =
-                if open.contains(&page) || page == page::BLOCK_PROTECTION { Privacy::Open } else { Privacy::Identifying };
+            let privacy = if open.contains(&page) || page == page::BLOCK_PROTECTION {
+                Privacy::Open
+            } else {
+                Privacy::Identifying
+            };
             section.facts.push(Fact::open(format!("vital product data page {page:02X}h"), value).with(privacy));
         }
         section
@@ -262,8 +270,7 @@ impl Asker<'_> {
 
     fn attributes(&mut self) -> Section {
         let mut section = Section::new("The cartridge's memory");
-        let command =
-            Command::ReadAttribute { action: 0, volume: 0, partition: 0, first: 0, allocation: ROOM as u32 };
+        let command = Command::ReadAttribute { action: 0, volume: 0, partition: 0, first: 0, allocation: ROOM as u32 };
         let bytes = match self.ask(&command, ROOM) {
             Ok(bytes) => bytes,
             Err(reason) => {
@@ -407,7 +414,11 @@ fn page_name(page: u8) -> &'static str {
 fn density(bytes: &[u8]) -> String {
     let text = |from: usize, to: usize| {
         let ascii = bytes.get(from..to).unwrap_or_default().iter();
-        ascii.map(|byte| if byte.is_ascii_graphic() { *byte as char } else { ' ' }).collect::<String>().trim().to_owned()
+        ascii
+            .map(|byte| if byte.is_ascii_graphic() { *byte as char } else { ' ' })
+            .collect::<String>()
+            .trim()
+            .to_owned()
     };
     let number = |at: usize, len: usize| {
         bytes.get(at..at + len).unwrap_or_default().iter().fold(0u64, |sum, byte| (sum << 8) | u64::from(*byte))

@@ -139,11 +139,7 @@ fn filemarks(
     timed(found, "flush with nothing to be flushed", || drive.write_filemarks(0, Flush::Synchronous)).map(drop)
 }
 
-fn timed<T>(
-    found: &mut Measurements,
-    what: &str,
-    step: impl FnOnce() -> Result<T, DriveError>,
-) -> Result<T, String> {
+fn timed<T>(found: &mut Measurements, what: &str, step: impl FnOnce() -> Result<T, DriveError>) -> Result<T, String> {
     let began = Instant::now();
     let result = step().map_err(told(what))?;
     found.timings.push(Timing { what: what.to_owned(), seconds: began.elapsed().as_secs_f64() });
