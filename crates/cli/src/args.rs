@@ -104,9 +104,17 @@ pub(crate) enum Command {
     /// List volumes
     #[command(after_help = "Example:\n  capstan volumes --pool daily")]
     Volumes(Volumes),
-    /// List drives
-    #[command(after_help = "Example:\n  capstan drives")]
-    Drives,
+    /// List the library's drives; find what this host has; try a drive
+    #[command(
+        after_help = "Examples:\n  capstan drives\n  capstan drives scan\n  capstan drives exercise /dev/sg1 --report drive.md"
+    )]
+    Drives(crate::drives::Drives),
+    /// Look into the library and move cartridges
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  capstan library inventory\n  capstan library export A00001L9\n  capstan library import"
+    )]
+    Library(crate::library::Library),
     /// List, make or change pools
     #[command(
         after_help = "Examples:\n  capstan pools\n  capstan pools add vault --encrypt ccm --retention 10y\n  capstan pools add scratchpad --plain"

@@ -20,23 +20,23 @@ use crate::secrets::{Need, open};
 use crate::table::Table;
 
 pub(crate) use files::{find, ls, versions};
-pub(crate) use media::{drives, pools, volumes};
+pub(crate) use media::{pools, state_name, volumes};
 pub(crate) use objects::{objects, show, status};
 
 fn silent() -> Events {
     Arc::new(|_| {})
 }
 
-fn site(cli: &Cli) -> Result<Site, Failure> {
+pub(crate) fn site(cli: &Cli) -> Result<Site, Failure> {
     open(cli, Need::Nothing, silent())
 }
 
-fn print_json(value: &Value) -> Result<ExitCode, Failure> {
+pub(crate) fn print_json(value: &Value) -> Result<ExitCode, Failure> {
     writeln!(stdout(), "{value:#}").map_err(Failure::output)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(table: &Table) -> Result<ExitCode, Failure> {
+pub(crate) fn print(table: &Table) -> Result<ExitCode, Failure> {
     table.print(&mut stdout().lock()).map_err(Failure::output)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -46,7 +46,7 @@ pub(crate) fn short(object: &Object) -> String {
     id[id.len() - 8..].to_owned()
 }
 
-fn director(error: impl Into<DirectorError>) -> Failure {
+pub(crate) fn director(error: impl Into<DirectorError>) -> Failure {
     Failure::Director(error.into())
 }
 

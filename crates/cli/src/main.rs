@@ -1,8 +1,10 @@
 //! The `capstan` command: doors only. What it does is in the director.
 
 mod args;
+mod drives;
 mod failure;
 mod lab;
+mod library;
 mod list;
 mod progress;
 mod secrets;
@@ -78,7 +80,8 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Versions(versions) => list::versions(cli, versions),
         Command::Show(show) => list::show(cli, show),
         Command::Volumes(volumes) => list::volumes(cli, volumes),
-        Command::Drives => list::drives(cli),
+        Command::Drives(args) => drives::drives(cli, args),
+        Command::Library(action) => library::library(cli, action),
         Command::Pools(pools) => list::pools(cli, pools),
         Command::Simulate(args) => lab::simulation(cli, args),
         Command::Lab(args) => lab::lab(cli, args),

@@ -8,6 +8,6 @@ mod restore;
 
 pub(crate) use backup::{backup, init};
 pub(crate) use keys::keys;
-pub(crate) use media::{copy, erase, expire, forget, label, rebuild};
+pub(crate) use media::{confirm, copy, erase, expire, forget, label, rebuild, volser};
 pub(crate) use repair::repair;
 pub(crate) use restore::{cat, restore, verify};

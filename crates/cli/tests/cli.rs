@@ -11,7 +11,7 @@ use assert_cmd::cargo::CommandCargoExt;
 use tempfile::TempDir;
 
 /// Every command, with arguments that list or describe something where it has any.
-const COMMANDS: [&str; 27] = [
+const COMMANDS: [&str; 29] = [
     "init",
     "backup",
     "objects",
@@ -31,11 +31,13 @@ const COMMANDS: [&str; 27] = [
     "label",
     "volumes",
     "drives",
+    "library",
     "pools",
     "status",
     "keys",
     "simulate",
     "lab",
+    "vtl",
     "models",
     "completions",
     "man",

@@ -7,9 +7,9 @@ use capstan_catalog::{
     Catalog, Extent, LostCopy, Object, ObjectFilter, ObjectStatus, Pool, ScratchFeed, Volume, VolumeState,
 };
 use capstan_format::{Algorithm, BLOCK_HEADER_LEN, ObjectId, Volser};
-use capstan_tape::{ChangerError, ElementAddress, EncryptionState};
+use capstan_tape::{ChangerError, EncryptionState};
 
-use crate::desk::{Desk, is_drive};
+use crate::desk::Desk;
 use crate::label::{create_cartridge, label_volume};
 use crate::repair::{missing_ranges, stream_lengths};
 use crate::site::{Site, locked};
@@ -31,15 +31,6 @@ pub struct Overwritten {
     pub copies: Vec<LostCopy>,
     /// Objects of which it held what no other volume does: they are gone, or a part of each. The latest first.
     pub last: Vec<Object>,
-}
-
-/// A drive and what is in it.
-#[derive(Debug, Clone)]
-pub struct DriveRow {
-    /// Its number.
-    pub number: u32,
-    /// The volume in it.
-    pub volser: Option<Volser>,
 }
 
 impl Site {
@@ -194,20 +185,6 @@ impl Site {
         }
         let pool = Pool { name: name.to_owned(), encryption, retention_ns, feed: ScratchFeed::Allowed };
         Ok(catalog.put_pool(&pool)?)
-    }
-
-    /// The library's drives.
-    pub fn drives(&self) -> Result<Vec<DriveRow>, DirectorError> {
-        let elements = locked(&self.library).inventory().map_err(DirectorError::Changer)?;
-        let rows = elements.into_iter().filter(|element| is_drive(element.address)).map(|element| DriveRow {
-            number: match element.address {
-                ElementAddress::Drive(number) | ElementAddress::Slot(number) | ElementAddress::ImportExport(number) => {
-                    number
-                }
-            },
-            volser: element.volser,
-        });
-        Ok(rows.collect())
     }
 
     /// Barcodes of the cartridges in the library.

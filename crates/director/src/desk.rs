@@ -324,8 +324,3 @@ fn in_order(drives: u32, volser: &Volser, elements: &[Element]) -> Vec<u32> {
     order.sort_by_key(|number| !there(number));
     order
 }
-
-/// Whether an element is a place to keep a cartridge.
-pub(crate) fn is_drive(address: ElementAddress) -> bool {
-    matches!(address, ElementAddress::Drive(_))
-}

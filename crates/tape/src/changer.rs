@@ -4,13 +4,14 @@
 //! elements matter here. A changer moves cartridges and knows nothing of what is on them.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use capstan_format::Volser;
 use thiserror::Error;
 
-use crate::scsi::TransportError;
 use crate::scsi::sense::Sense;
+use crate::scsi::{Finding, TransportError};
 use crate::{CartridgeSpec, Drive, DriveError};
 
 /// Where a cartridge can be.
@@ -53,6 +54,49 @@ pub trait Changer: Send {
 
     /// Brings the cartridge in a drive back to its slot. The drive must have unloaded it.
     fn unload(&mut self, drive: u32) -> Result<(), ChangerError>;
+
+    /// Does what a person asks for, and no job.
+    fn run_errand(&mut self, errand: &Errand) -> Result<(), ChangerError>;
+
+    /// What the last inventory met that a person has to put right; nothing of that kind in a library without barcodes to misread.
+    fn findings(&self) -> Vec<Finding> {
+        Vec::new()
+    }
+}
+
+/// What a robot does for a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Errand {
+    /// Brings a cartridge into a drive, in exchange for the one there, which must have been unloaded.
+    Exchange {
+        /// The cartridge to be brought.
+        volser: Volser,
+        /// The drive.
+        drive: u32,
+    },
+    /// Brings what is in this mail slot to a free slot.
+    Import {
+        /// The mail slot.
+        mail_slot: u32,
+    },
+    /// Brings a cartridge to a free mail slot, to be taken out.
+    Export {
+        /// The cartridge.
+        volser: Volser,
+    },
+    /// Looks at every element anew: minutes.
+    Initialize,
+}
+
+/// A drive of a library, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DriveDescription {
+    /// `virtual`, or maker and product; none if this host does not find the drive.
+    pub model: Option<String>,
+    /// Serial number, where it is known.
+    pub serial: Option<String>,
+    /// The node that it is used by, if it is a device.
+    pub path: Option<PathBuf>,
 }
 
 /// A library: a robot, and the drives that it serves.
@@ -61,6 +105,9 @@ pub trait Changer: Send {
 pub trait Library: Changer {
     /// How many drives there are.
     fn drives(&mut self) -> Result<u32, ChangerError>;
+
+    /// What the drives are, by their number.
+    fn describe_drives(&mut self) -> Result<Vec<DriveDescription>, ChangerError>;
 
     /// Takes a drive into use; nobody else has it until the value is dropped. [`ChangerError::InUse`] if somebody has it.
     fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError>;

@@ -35,6 +35,8 @@ mod changer;
 pub mod conformance;
 mod drive;
 mod error;
+pub mod exercise;
+
 mod faulty;
 mod library;
 pub mod linux;
@@ -45,7 +47,7 @@ mod paced;
 pub mod scsi;
 
 pub use cartridge::{CartridgeDrive, CartridgeSpec, KeySlotKind, Tab};
-pub use changer::{Changer, ChangerError, Element, ElementAddress, Library};
+pub use changer::{Changer, ChangerError, DriveDescription, Element, ElementAddress, Errand, Library};
 pub use drive::{
     BlockLimits, Drive, DriveCare, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome,
     VolumeDescription, WriteOutcome,

@@ -27,7 +27,8 @@ use capstan_format::Volser;
 
 use crate::lock::{Locked, LockedFile, try_lock, wait_lock};
 use crate::{
-    CartridgeDrive, CartridgeSpec, Changer, ChangerError, Drive, Element, ElementAddress, KeySlotKind, Library, Tab,
+    CartridgeDrive, CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, ElementAddress, Errand,
+    KeySlotKind, Library, Tab,
 };
 
 const EXTENSION: &str = "tape";
@@ -162,6 +163,20 @@ impl VirtualLibrary {
         Ok(ChangerError::InOtherDrive { volser: volser.clone(), drive, holder })
     }
 
+    /// Brings a cartridge from one of the directories to another, with the index that may lie beside it.
+    fn carry(&self, (from, to): (&str, &str), volser: &Volser) -> Result<(), ChangerError> {
+        let place = |part: &str| self.directory.join(part).join(file_name(volser));
+        let (from, to) = (place(from), place(to));
+        // An index without its cartridge, or left behind, is made anew; so the cartridge goes last.
+        match fs::rename(from.with_extension("index"), to.with_extension("index")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(self.host("cannot move an index")(error));
+            }
+            _ => {}
+        }
+        fs::rename(from, to).map_err(self.host("cannot move a cartridge"))
+    }
+
     /// Removes a drive's link, if the drive let the cartridge go.
     fn take_out(&self, drive: u32) -> Result<(), ChangerError> {
         let bay = self.bay(drive);
@@ -243,11 +258,45 @@ impl Changer for VirtualLibrary {
         }
         self.take_out(drive)
     }
+
+    fn run_errand(&mut self, errand: &Errand) -> Result<(), ChangerError> {
+        match errand {
+            Errand::Exchange { volser, drive } => {
+                if self.in_drive(*drive)?.as_ref() == Some(volser) {
+                    return Ok(());
+                }
+                if self.in_drive(*drive)?.is_some() {
+                    self.unload(*drive)?;
+                }
+                self.load(volser, *drive)
+            }
+            Errand::Import { mail_slot } => {
+                let _robot = self.robot()?;
+                let element = ElementAddress::ImportExport(*mail_slot);
+                let empty = || ChangerError::ElementEmpty { element };
+                let volser = self.list(MAIL)?.into_iter().nth(*mail_slot as usize).ok_or_else(empty)?;
+                self.in_slot(&volser)?;
+                self.carry((MAIL, SLOTS), &volser)
+            }
+            Errand::Export { volser } => {
+                let _robot = self.robot()?;
+                self.in_slot(volser)?;
+                if self.list(MAIL)?.contains(volser) { Ok(()) } else { self.carry((SLOTS, MAIL), volser) }
+            }
+            // A folder is looked at each time anew.
+            Errand::Initialize => Ok(()),
+        }
+    }
 }
 
 impl Library for VirtualLibrary {
     fn drives(&mut self) -> Result<u32, ChangerError> {
         Ok(self.drives)
+    }
+
+    fn describe_drives(&mut self) -> Result<Vec<DriveDescription>, ChangerError> {
+        let one = DriveDescription { model: Some("virtual".to_owned()), serial: None, path: None };
+        Ok(vec![one; self.drives as usize])
     }
 
     fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {

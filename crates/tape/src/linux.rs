@@ -6,12 +6,16 @@ use std::path::Path;
 use crate::scsi::{Compression, ScsiDrive};
 use crate::{ChangerError, Drive, DriveError};
 
+mod by_hand;
 mod library;
 pub mod scan;
 pub mod sg;
 pub mod st;
+mod survey;
 
+pub use by_hand::ByHandLibrary;
 pub use library::{LinuxLibrary, OnDeviceWait};
+pub use survey::{Access, DrivePlace, Survey, SurveyedChanger, SurveyedDrive, survey};
 
 /// Major numbers of device nodes (Documentation/admin-guide/devices.txt).
 const GENERIC_MAJOR: u32 = 21;
@@ -21,7 +25,10 @@ const TAPE_MAJOR: u32 = 9;
 pub fn open_drive(path: &Path, on_wait: &OnDeviceWait) -> Result<Box<dyn Drive>, ChangerError> {
     let name = path.display().to_string();
     let host = |source| ChangerError::Host { what: name.clone(), source };
-    let metadata = std::fs::metadata(path).map_err(host)?;
+    let metadata = std::fs::metadata(path).map_err(|source| ChangerError::Host {
+        what: format!("{name} cannot be looked at: `capstan drives scan` shows what there is"),
+        source,
+    })?;
     let major = metadata.file_type().is_char_device().then(|| libc::major(metadata.rdev()));
     match major {
         Some(GENERIC_MAJOR) => {

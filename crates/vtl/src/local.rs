@@ -8,7 +8,7 @@ use capstan_format::Volser;
 use capstan_tape::scsi::{
     Compression, Data, Reply, ScsiChanger, ScsiDrive, SenseData, Status, Transport, TransportError,
 };
-use capstan_tape::{CartridgeSpec, Changer, ChangerError, Drive, Element, PaceClock};
+use capstan_tape::{CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, Errand, PaceClock};
 
 use crate::device::{DataIn, DeviceServer, Nexus, Request};
 use crate::library::Library;
@@ -113,11 +113,20 @@ impl Changer for LocalLibrary {
     fn unload(&mut self, drive: u32) -> Result<(), ChangerError> {
         self.robot()?.unload(drive)
     }
+
+    fn run_errand(&mut self, errand: &Errand) -> Result<(), ChangerError> {
+        self.robot()?.run_errand(errand)
+    }
 }
 
 impl capstan_tape::Library for LocalLibrary {
     fn drives(&mut self) -> Result<u32, ChangerError> {
         Ok(self.library.drives().len() as u32)
+    }
+
+    fn describe_drives(&mut self) -> Result<Vec<DriveDescription>, ChangerError> {
+        let serials = self.robot()?.drive_serials()?;
+        Ok(serials.into_iter().map(|serial| DriveDescription { model: None, serial, path: None }).collect())
     }
 
     fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {

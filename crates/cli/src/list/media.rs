@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use capstan_director::{Algorithm, Pool, Volser, VolumeState};
+use capstan_director::{Algorithm, Pool, VolumeState};
 use serde_json::json;
 
 use super::{cipher, director, print, print_json, site};
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::table::Table;
 use crate::units;
 
-pub(super) fn state_name(state: VolumeState) -> &'static str {
+pub(crate) fn state_name(state: VolumeState) -> &'static str {
     match state {
         VolumeState::Blank => "blank",
         VolumeState::Scratch => "scratch",
@@ -73,21 +73,6 @@ pub(crate) fn volumes(cli: &Cli, args: &args::Volumes) -> Result<ExitCode, Failu
             volume.errors.to_string(),
             if present.contains(&volume.volser) { "library" } else { "outside" }.to_owned(),
         ]);
-    }
-    print(&table)
-}
-
-pub(crate) fn drives(cli: &Cli) -> Result<ExitCode, Failure> {
-    let site = site(cli)?;
-    let drives = site.drives()?;
-    if cli.json {
-        let row = |drive: &capstan_director::DriveRow| json!({"drive": drive.number, "model": "virtual", "volume": drive.volser.as_ref().map(Volser::as_str)});
-        return print_json(&drives.iter().map(row).collect());
-    }
-    let mut table = Table::new(&[">drive", "model", "volume"]);
-    for drive in &drives {
-        let volume = drive.volser.as_ref().map_or("-", Volser::as_str);
-        table.row(vec![drive.number.to_string(), "virtual".to_owned(), volume.to_owned()]);
     }
     print(&table)
 }

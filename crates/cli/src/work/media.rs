@@ -19,7 +19,7 @@ use crate::units;
 /// Objects that are named when they are lost.
 const OBJECTS_SHOWN: usize = 5;
 
-fn volser(text: &str) -> Result<Volser, Failure> {
+pub(crate) fn volser(text: &str) -> Result<Volser, Failure> {
     let wrong = |_| Failure::Usage(format!("{text:?} is no barcode: use 1 to 8 of A-Z and 0-9"));
     Volser::new(text).map_err(wrong)
 }

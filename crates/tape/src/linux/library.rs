@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use super::scan::{ScsiNode, pair, scan};
 use super::sg::{SgDevice, Sharing};
-use crate::scsi::ScsiChanger;
-use crate::{CartridgeSpec, Changer, ChangerError, Drive, Element, Library};
+use crate::scsi::{Finding, ScsiChanger};
+use crate::{CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, Errand, Library};
 use capstan_format::Volser;
 
 /// How long another process may keep the robot.
@@ -25,8 +25,10 @@ pub type OnDeviceWait = std::sync::Arc<dyn Fn(String) + Send + Sync>;
 pub struct LinuxLibrary {
     robot: PathBuf,
     devices: Vec<PathBuf>,
-    /// By drive element, counted from 0; none where this host has no such drive.
-    drives: Option<Vec<Option<PathBuf>>>,
+    /// By drive element, counted from 0.
+    drives: Option<Vec<DriveDescription>>,
+    /// Of the last inventory.
+    findings: Vec<Finding>,
     on_wait: OnDeviceWait,
 }
 
@@ -34,11 +36,11 @@ impl LinuxLibrary {
     /// The library behind a changer's generic node. `devices`: the drives to use, by their nodes; all that the library says it has and
     /// this host finds, if none is named.
     pub fn new(robot: PathBuf, devices: Vec<PathBuf>, on_wait: OnDeviceWait) -> Self {
-        Self { robot, devices, drives: None, on_wait }
+        Self { robot, devices, drives: None, findings: Vec::new(), on_wait }
     }
 
     /// The drives, found if they were not yet.
-    fn found(&mut self) -> Result<&[Option<PathBuf>], ChangerError> {
+    fn found(&mut self) -> Result<&[DriveDescription], ChangerError> {
         let drives = match self.drives.take() {
             Some(drives) => drives,
             None => self.find()?,
@@ -46,16 +48,16 @@ impl LinuxLibrary {
         Ok(self.drives.insert(drives))
     }
 
-    fn find(&self) -> Result<Vec<Option<PathBuf>>, ChangerError> {
+    fn find(&self) -> Result<Vec<DriveDescription>, ChangerError> {
         let serials = self.with_robot(ScsiChanger::drive_serials)?;
         let nodes = scan().map_err(host("looking for drives in sysfs"))?;
         let paired = pair(&nodes, &serials);
-        let drives = if self.devices.is_empty() {
-            paired.into_iter().map(|node| node.and_then(ScsiNode::generic_path).map(Path::to_owned)).collect()
+        let paths = if self.devices.is_empty() {
+            paired.iter().map(|node| node.and_then(ScsiNode::generic_path).map(Path::to_owned)).collect()
         } else {
             placed(&nodes, &paired, &self.devices)?
         };
-        if drives.iter().all(Option::is_none) {
+        if paths.iter().all(Option::is_none) {
             let reason = "this host finds none of its drives: `capstan drives scan` shows what there is, and \
                           library.devices names drives whose serial numbers the library does not tell";
             return Err(ChangerError::Unusable {
@@ -63,7 +65,12 @@ impl LinuxLibrary {
                 reason: reason.to_owned(),
             });
         }
-        Ok(drives)
+        let described = paths.into_iter().enumerate().map(|(number, path)| {
+            let told = serials.get(number).cloned().flatten();
+            let one = describe(&nodes, path);
+            DriveDescription { serial: one.serial.clone().or(told), ..one }
+        });
+        Ok(described.collect())
     }
 
     /// Does something with the robot; another process that has it is waited for.
@@ -88,6 +95,14 @@ impl LinuxLibrary {
     }
 }
 
+/// The drive behind a node, by what the kernel tells of it.
+pub(super) fn describe(nodes: &[ScsiNode], path: Option<PathBuf>) -> DriveDescription {
+    let real = path.as_ref().and_then(|path| std::fs::canonicalize(path).ok());
+    let node = real.and_then(|real| nodes.iter().find(|node| node.has_node(&real)));
+    let model = node.map(|node| format!("{} {}", node.vendor, node.product).trim().to_owned());
+    DriveDescription { model, serial: node.and_then(|node| node.serial.clone()), path }
+}
+
 /// The drives that a person named, each in its element: by serial number where the library tells them, else in the order named.
 fn placed(
     nodes: &[ScsiNode],
@@ -98,8 +113,7 @@ fn placed(
     let mut unplaced = Vec::new();
     for device in devices {
         let real = std::fs::canonicalize(device).map_err(host(&device.display().to_string()))?;
-        let node =
-            nodes.iter().find(|node| [&node.generic, &node.tape].into_iter().flatten().any(|path| *path == real));
+        let node = nodes.iter().find(|node| node.has_node(&real));
         let element =
             node.and_then(|node| paired.iter().position(|of| of.is_some_and(|of| of.address == node.address)));
         match element {
@@ -122,7 +136,9 @@ fn host(what: &str) -> impl FnOnce(io::Error) -> ChangerError {
 
 impl Changer for LinuxLibrary {
     fn inventory(&mut self) -> Result<Vec<Element>, ChangerError> {
-        self.with_robot(Changer::inventory)
+        let (elements, findings) = self.with_robot(|robot| Ok((robot.inventory()?, robot.findings())))?;
+        self.findings = findings;
+        Ok(elements)
     }
 
     fn load(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError> {
@@ -132,6 +148,14 @@ impl Changer for LinuxLibrary {
     fn unload(&mut self, drive: u32) -> Result<(), ChangerError> {
         self.with_robot(|robot| robot.unload(drive))
     }
+
+    fn run_errand(&mut self, errand: &Errand) -> Result<(), ChangerError> {
+        self.with_robot(|robot| robot.run_errand(errand))
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        self.findings.clone()
+    }
 }
 
 impl Library for LinuxLibrary {
@@ -139,11 +163,15 @@ impl Library for LinuxLibrary {
         Ok(self.found()?.len() as u32)
     }
 
+    fn describe_drives(&mut self) -> Result<Vec<DriveDescription>, ChangerError> {
+        Ok(self.found()?.to_vec())
+    }
+
     fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
         let found = self.found()?;
         let drives = found.len() as u32;
-        let path = found.get(drive as usize).ok_or(ChangerError::UnknownDrive { drive, drives })?;
-        let Some(path) = path.clone() else {
+        let described = found.get(drive as usize).ok_or(ChangerError::UnknownDrive { drive, drives })?;
+        let Some(path) = described.path.clone() else {
             let what = format!("drive {drive} of the library");
             return Err(ChangerError::InUse { what, holder: "another host: this one does not find it".to_owned() });
         };

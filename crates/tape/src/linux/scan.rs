@@ -44,6 +44,11 @@ impl ScsiNode {
         self.stable(self.tape.as_deref()?)
     }
 
+    /// Whether this is one of its nodes; links are to be followed before.
+    pub fn has_node(&self, real: &Path) -> bool {
+        [&self.generic, &self.tape, &self.changer].into_iter().flatten().any(|node| node == real)
+    }
+
     fn stable<'a>(&'a self, node: &'a Path) -> Option<&'a Path> {
         let link = self.by_id.iter().find(|link| target_name(link).as_deref() == node.file_name());
         Some(link.map_or(node, PathBuf::as_path))

@@ -15,7 +15,7 @@ use super::element::{Assignments, ElementStatus, Kind};
 use super::line::{Done, Failure, Line};
 use super::sense::Action;
 use super::{Command, Data, OnWait, Status, Transport};
-use crate::{Changer, ChangerError, Element, ElementAddress, PaceClock};
+use crate::{Changer, ChangerError, Element, ElementAddress, Errand, PaceClock};
 
 mod inventory;
 mod moves;
@@ -69,11 +69,6 @@ impl<T: Transport> ScsiChanger<T> {
     /// How many drives it has.
     pub fn drives(&self) -> u32 {
         u32::from(self.assignments.data_transfer.1)
-    }
-
-    /// What the last inventory met that a person has to put right.
-    pub fn findings(&self) -> &[Finding] {
-        &self.findings
     }
 
     /// Serial numbers of the drives, by element: by these a drive of the host is found again in the library. None where the library
@@ -190,5 +185,18 @@ impl<T: Transport> Changer for ScsiChanger<T> {
 
     fn unload(&mut self, drive: u32) -> Result<(), ChangerError> {
         self.take_back(drive)
+    }
+
+    fn run_errand(&mut self, errand: &Errand) -> Result<(), ChangerError> {
+        match errand {
+            Errand::Exchange { volser, drive } => self.exchange(volser, *drive),
+            Errand::Import { mail_slot } => self.import(*mail_slot),
+            Errand::Export { volser } => self.export(volser),
+            Errand::Initialize => self.initialize(),
+        }
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        self.findings.clone()
     }
 }

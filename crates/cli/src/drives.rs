@@ -1,0 +1,295 @@
+//! `capstan drives`: the library's drives, what this host has, and a try of one drive.
+
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use capstan_director::exercise::{Candidate, Contents, Exercised, Serials, Verdict};
+use capstan_director::linux::{Access, Survey, SurveyedChanger, SurveyedDrive, survey};
+use capstan_director::{DriveRow, Volser};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::args::Cli;
+use crate::failure::Failure;
+use crate::list::{print, print_json, site};
+use crate::progress::Display;
+use crate::table::Table;
+use crate::units;
+use crate::work::confirm;
+
+#[derive(Debug, Args)]
+pub(crate) struct Drives {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the libraries and drives of this host, and which drive stands where; needs no state directory
+    #[command(
+        after_help = "Example:\n  capstan drives scan\n\nThe paths listed are those to give to `capstan init --changer` and `--drive`."
+    )]
+    Scan,
+    /// Try a drive with a scratch tape, which is overwritten: rules, facts, rates; write a report worth sending in
+    #[command(
+        after_help = "Examples:\n  capstan drives exercise /dev/tape/by-id/scsi-3500110a0 --report drive.md\n  capstan drives exercise /dev/nst0 --overwrite --bytes 20G\n\nNeeds no state directory. The node names the driver: /dev/sg1 (SCSI, with encryption) or /dev/nst0 (the kernel's tape driver).\nThe report has no serial numbers and barcodes, unless --serials is said. Ends with 1 if the drive breaks a rule."
+    )]
+    Exercise(Exercise),
+}
+
+#[derive(Debug, Args)]
+struct Exercise {
+    /// The drive's node, with a cartridge in it
+    device: PathBuf,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+    /// Take a cartridge that is not blank: what is on it is lost
+    #[arg(long)]
+    overwrite: bool,
+    /// Write the report here [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Tell serial numbers and barcodes
+    #[arg(long)]
+    serials: bool,
+    /// How much is written, and read, to measure rates
+    #[arg(long, value_name = "BYTES", default_value = "6G", value_parser = crate::units::parse_bytes)]
+    bytes: u64,
+}
+
+pub(crate) fn drives(cli: &Cli, args: &Drives) -> Result<ExitCode, Failure> {
+    match &args.action {
+        None => list(cli),
+        Some(Action::Scan) => scan(cli),
+        Some(Action::Exercise(args)) => exercise(cli, args),
+    }
+}
+
+fn text(path: Option<&Path>) -> String {
+    path.map_or_else(|| "-".to_owned(), |path| path.display().to_string())
+}
+
+fn list(cli: &Cli) -> Result<ExitCode, Failure> {
+    let drives = site(cli)?.drives()?;
+    if cli.json {
+        let row = |drive: &DriveRow| {
+            json!({
+                "drive": drive.number,
+                "model": drive.description.model,
+                "serial": drive.description.serial,
+                "device": drive.description.path,
+                "volume": drive.volser.as_ref().map(Volser::as_str),
+            })
+        };
+        return print_json(&drives.iter().map(row).collect());
+    }
+    let mut table = Table::new(&[">drive", "model", "serial", "volume", "device"]);
+    for drive in &drives {
+        let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        table.row(vec![
+            drive.number.to_string(),
+            known(&drive.description.model),
+            known(&drive.description.serial),
+            drive.volser.as_ref().map_or("-", Volser::as_str).to_owned(),
+            text(drive.description.path.as_deref()),
+        ]);
+    }
+    print(&table)
+}
+
+fn scan(cli: &Cli) -> Result<ExitCode, Failure> {
+    let found = survey().map_err(|error| Failure::Other(format!("cannot look at this host's devices: {error}")))?;
+    if cli.json {
+        let changers = found.changers.iter().map(changer_json);
+        let drives = found.drives.iter().map(drive_json);
+        return print_json(&json!({"changers": changers.collect::<Vec<_>>(), "drives": drives.collect::<Vec<_>>()}));
+    }
+    if found.changers.is_empty() && found.drives.is_empty() {
+        eprintln!(
+            "capstan: the kernel knows no tape drive and no library: look at power and cable, and load its drivers (modprobe -a st sg ch)"
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    show(&found).map_err(Failure::output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn changer_json(changer: &SurveyedChanger) -> Value {
+    let node = &changer.node;
+    json!({
+        "address": node.address,
+        "vendor": node.vendor,
+        "product": node.product,
+        "revision": node.revision,
+        "serial": node.serial,
+        "sg": node.generic,
+        "sch": node.changer,
+        "by_id": node.by_id,
+        "access": changer.access == Access::Granted,
+        "drive_serials": changer.serials.as_ref().ok(),
+        "problem": changer.serials.as_ref().err(),
+    })
+}
+
+fn drive_json(drive: &SurveyedDrive) -> Value {
+    let node = &drive.node;
+    json!({
+        "address": node.address,
+        "vendor": node.vendor,
+        "product": node.product,
+        "revision": node.revision,
+        "serial": node.serial,
+        "sg": node.generic,
+        "nst": node.tape,
+        "by_id": node.by_id,
+        "access": drive.access == Access::Granted,
+        "changer": drive.place.map(|place| place.changer),
+        "drive": drive.place.map(|place| place.drive),
+    })
+}
+
+fn show(found: &Survey) -> std::io::Result<()> {
+    let out = &mut stdout().lock();
+    let mut table = Table::new(&["device", "maker and product", "serial", "sg", "st, ch", "place", "use"]);
+    let named = |number: usize| format!("library {number}");
+    for (number, changer) in found.changers.iter().enumerate() {
+        let node = &changer.node;
+        let place = changer
+            .serials
+            .as_ref()
+            .map_or_else(|_| "drives not told".to_owned(), |serials| format!("{} drives", serials.len()));
+        table.row(row(node, named(number), node.changer.as_deref(), place, changer.access));
+    }
+    for drive in &found.drives {
+        let place = match drive.place {
+            Some(place) => format!("drive {} of {}", place.drive, named(place.changer)),
+            None if found.changers.iter().any(|changer| changer.serials.is_err()) => "not told".to_owned(),
+            None => "in no library".to_owned(),
+        };
+        table.row(row(&drive.node, "drive".to_owned(), drive.node.tape.as_deref(), place, drive.access));
+    }
+    table.print(out)?;
+    let links = found.changers.iter().map(|changer| &changer.node).chain(found.drives.iter().map(|drive| &drive.node));
+    let links: Vec<PathBuf> = links.flat_map(|node| node.by_id.clone()).collect();
+    if !links.is_empty() {
+        writeln!(out, "\nthe same by paths that stay:")?;
+        for link in links {
+            let target = std::fs::canonicalize(&link).unwrap_or_default();
+            writeln!(out, "  {} -> {}", link.display(), target.display())?;
+        }
+    }
+    for (number, changer) in found.changers.iter().enumerate() {
+        if let Err(reason) = &changer.serials {
+            writeln!(out, "\n{} could not be asked for its drives: {reason}", named(number))?;
+        }
+    }
+    let denied = found.changers.iter().any(|changer| changer.access == Access::Denied)
+        || found.drives.iter().any(|drive| drive.access == Access::Denied);
+    if denied {
+        writeln!(
+            out,
+            "\nno right to use some of them: join the group that owns the nodes (tape, mostly), or ask root"
+        )?;
+    }
+    Ok(())
+}
+
+fn row(
+    node: &capstan_director::linux::scan::ScsiNode,
+    device: String,
+    own: Option<&Path>,
+    place: String,
+    access: Access,
+) -> Vec<String> {
+    let granted = match access {
+        Access::Granted => "yes",
+        Access::Denied => "no right",
+    };
+    vec![
+        device,
+        format!("{} {} {}", node.vendor, node.product, node.revision),
+        node.serial.clone().unwrap_or_else(|| "-".to_owned()),
+        text(node.generic.as_deref()),
+        text(own),
+        place,
+        granted.to_owned(),
+    ]
+}
+
+fn exercise(cli: &Cli, args: &Exercise) -> Result<ExitCode, Failure> {
+    let display = Display::new(cli);
+    let because = |error: &dyn std::error::Error| Failure::because(error);
+    // Before hours of work, not behind them.
+    let file = args.report.as_deref().map(new_file).transpose()?;
+    let contents = if args.overwrite { Contents::Overwrite } else { Contents::Keep };
+    let waits = display.clone();
+    let candidate = Candidate::open(&args.device, contents, Arc::new(move |waiting: String| waits.warn(&waiting)));
+    let candidate = candidate.map_err(|error| because(&error)).and_then(|candidate| {
+        let medium = candidate.medium();
+        let name = medium.volser.as_ref().map_or_else(|| "without a barcode".to_owned(), ToString::to_string);
+        let question = format!(
+            "All that is on the cartridge ({name}, {}) in {}, a {}, will be gone.",
+            units::bytes(medium.capacity_bytes),
+            args.device.display(),
+            candidate.identity().model
+        );
+        confirm(&question, args.yes).map(|()| candidate)
+    });
+    let exercised = candidate.and_then(|candidate| {
+        candidate.exercise(args.bytes, &mut |step| display.say(step)).map_err(|error| because(&error))
+    });
+    let exercised = match (exercised, &args.report) {
+        (Ok(exercised), _) => exercised,
+        (Err(failure), report) => {
+            // Nothing was written to it.
+            if let (Some(report), Some(_)) = (report, &file) {
+                let _ = std::fs::remove_file(report);
+            }
+            return Err(failure);
+        }
+    };
+    let text = exercised.to_markdown(if args.serials { Serials::Told } else { Serials::LeftOut });
+    match file {
+        Some(mut file) => file.write_all(text.as_bytes()).map_err(Failure::output)?,
+        None if cli.json => {}
+        None => write!(stdout(), "{text}").map_err(Failure::output)?,
+    }
+    tell_verdict(cli, &display, args, &exercised)
+}
+
+fn tell_verdict(cli: &Cli, display: &Display, args: &Exercise, exercised: &Exercised) -> Result<ExitCode, Failure> {
+    let rules = &exercised.rules;
+    let broken: Vec<_> = rules.broken().map(|checked| checked.rule.as_str()).collect();
+    if cli.json {
+        print_json(&json!({
+            "model": exercised.identity.model,
+            "kept": rules.passed(),
+            "broken": broken,
+            "broken_by_design": rules.failed().count() - broken.len(),
+            "problems": exercised.measurements.problems,
+            "report": args.report,
+        }))?;
+    }
+    let where_to =
+        args.report.as_ref().map_or_else(String::new, |path| format!("; the report is in {}", path.display()));
+    match exercised.verdict() {
+        Verdict::Good => {
+            display.say(&format!("{} rules kept, none broken{where_to}", rules.passed()));
+            Ok(ExitCode::SUCCESS)
+        }
+        Verdict::Broken => Err(Failure::Other(format!(
+            "{} rules are broken and {} measurements failed{where_to}: send it in, and do not trust the drive with backups yet",
+            broken.len(),
+            exercised.measurements.problems.len()
+        ))),
+    }
+}
+
+/// A file that was not there.
+fn new_file(path: &Path) -> Result<std::fs::File, Failure> {
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
+    made.map_err(|error| Failure::Other(format!("{} cannot be made: {error}: name another file", path.display())))
+}

@@ -1,0 +1,184 @@
+//! `capstan library`: what is where, and moves by hand.
+
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+
+use capstan_director::{ElementAddress, Inventory, LibraryPlace, Volser, Volume};
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use crate::args::Cli;
+use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::list::{print_json, state_name};
+use crate::progress::Display;
+use crate::secrets::{Need, open};
+use crate::table::Table;
+use crate::work::volser;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Library {
+    /// List every place, the cartridge in it, and what the catalog knows of that
+    #[command(
+        after_help = "Example:\n  capstan library inventory\n\nEnds with 3 if a barcode is missing, unreadable or there twice: a person has to put that right."
+    )]
+    Inventory,
+    /// Bring a volume into a drive and leave it there, for another program
+    #[command(after_help = "Example:\n  capstan library load A00001L9 0")]
+    Load {
+        /// The volume's barcode
+        volume: String,
+        /// The drive, as `capstan drives` counts them
+        drive: u32,
+    },
+    /// Bring what is in a drive back to its slot
+    #[command(after_help = "Example:\n  capstan library unload 0")]
+    Unload {
+        /// The drive
+        drive: u32,
+    },
+    /// Bring a volume into a drive in exchange for the one that is there
+    #[command(after_help = "Example:\n  capstan library exchange A00002L9 0")]
+    Exchange {
+        /// The volume's barcode
+        volume: String,
+        /// The drive
+        drive: u32,
+    },
+    /// Bring cartridges from the mail slot to free slots
+    #[command(after_help = "Examples:\n  capstan library import\n  capstan library import 0 1")]
+    Import {
+        /// Mail slots, counted from 0 [default: all that are full]
+        mail_slots: Vec<u32>,
+    },
+    /// Bring volumes to the mail slot, to be taken out
+    #[command(after_help = "Example:\n  capstan library export A00001L9")]
+    Export {
+        /// The volumes' barcodes
+        #[arg(required = true, value_name = "VOLUME")]
+        volumes: Vec<String>,
+    },
+    /// Have the robot look at every element and barcode anew: minutes
+    #[command(after_help = "Example:\n  capstan library initialize")]
+    Initialize,
+}
+
+pub(crate) fn library(cli: &Cli, action: &Library) -> Result<ExitCode, Failure> {
+    let site = open(cli, Need::Nothing, Display::new(cli).events())?;
+    let done = match action {
+        Library::Inventory => return show(cli, &site.inventory()?),
+        Library::Load { volume, drive } => {
+            let volume = volser(volume)?;
+            site.load_drive(&volume, *drive)?;
+            json!({"event": "loaded", "volume": volume.as_str(), "drive": drive})
+        }
+        Library::Unload { drive } => {
+            site.unload_drive(*drive)?;
+            json!({"event": "unloaded", "drive": drive})
+        }
+        Library::Exchange { volume, drive } => {
+            let volume = volser(volume)?;
+            site.exchange_in_drive(&volume, *drive)?;
+            json!({"event": "exchanged", "volume": volume.as_str(), "drive": drive})
+        }
+        Library::Import { mail_slots } => {
+            let count = site.import(mail_slots)?;
+            if count == 0 && !cli.json {
+                return Err(Failure::Other("the mail slot is empty: put cartridges in, then say it again".to_owned()));
+            }
+            json!({"event": "imported", "cartridges": count})
+        }
+        Library::Export { volumes } => {
+            let volumes: Vec<Volser> = volumes.iter().map(|volume| volser(volume)).collect::<Result<_, _>>()?;
+            for volume in &volumes {
+                site.export(volume)?;
+            }
+            json!({"event": "exported", "volumes": volumes.iter().map(Volser::as_str).collect::<Vec<_>>()})
+        }
+        Library::Initialize => {
+            site.initialize_library()?;
+            json!({"event": "initialized"})
+        }
+    };
+    say(cli, action, &done)
+}
+
+/// What was done, in one line.
+fn say(cli: &Cli, action: &Library, done: &Value) -> Result<ExitCode, Failure> {
+    let text = match action {
+        _ if cli.json => done.to_string(),
+        _ if cli.quiet => return Ok(ExitCode::SUCCESS),
+        Library::Load { volume, drive } | Library::Exchange { volume, drive } => {
+            format!("volume {volume} is in drive {drive}")
+        }
+        Library::Unload { drive } => format!("drive {drive} is empty"),
+        Library::Import { .. } => format!("{} cartridges are in slots now", done["cartridges"]),
+        Library::Export { volumes } => format!("{} in the mail slot: take out what is there", volumes.join(", ")),
+        Library::Initialize => "the robot has looked at everything".to_owned(),
+        Library::Inventory => String::new(),
+    };
+    writeln!(stdout(), "{text}").map_err(Failure::output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(cli: &Cli, inventory: &Inventory) -> Result<ExitCode, Failure> {
+    let code = if inventory.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) };
+    if cli.json {
+        let known = |volume: &Volume| json!({"volume": volume.volser.as_str(), "pool": volume.pool, "state": state_name(volume.state)});
+        let places = inventory.places.iter().map(|place| {
+            let (kind, number) = match place.element.address {
+                ElementAddress::Slot(number) => ("slot", number),
+                ElementAddress::Drive(number) => ("drive", number),
+                ElementAddress::ImportExport(number) => ("mail slot", number),
+            };
+            json!({
+                "kind": kind,
+                "number": number,
+                "volume": place.element.volser.as_ref().map(Volser::as_str),
+                "known": place.known.as_ref().map(known),
+            })
+        });
+        let findings = inventory.findings.iter().map(ToString::to_string);
+        print_json(&json!({
+            "places": places.collect::<Vec<_>>(),
+            "absent": inventory.absent.iter().map(known).collect::<Vec<_>>(),
+            "findings": findings.collect::<Vec<_>>(),
+        }))?;
+        return Ok(code);
+    }
+    print_table(inventory).map_err(Failure::output)?;
+    Ok(code)
+}
+
+fn print_table(inventory: &Inventory) -> std::io::Result<()> {
+    let out = &mut stdout().lock();
+    let mut table = Table::new(&["place", "volume", "pool", "state"]);
+    // Free slots are counted, not listed.
+    let is_free_slot = |place: &&LibraryPlace| {
+        place.element.volser.is_none() && matches!(place.element.address, ElementAddress::Slot(_))
+    };
+    for place in inventory.places.iter().filter(|place| !is_free_slot(place)) {
+        let volume = place.element.volser.as_ref().map_or("-", Volser::as_str).to_owned();
+        let mut row = vec![place.element.address.to_string(), volume];
+        row.extend(match (&place.known, &place.element.volser) {
+            (Some(known), _) => [pool_of(known), state_name(known.state).to_owned()],
+            (None, Some(_)) => ["-".to_owned(), "not in the catalog".to_owned()],
+            (None, None) => ["-".to_owned(), "-".to_owned()],
+        });
+        table.row(row);
+    }
+    for volume in &inventory.absent {
+        let state = state_name(volume.state).to_owned();
+        table.row(vec!["outside".to_owned(), volume.volser.to_string(), pool_of(volume), state]);
+    }
+    table.print(out)?;
+    let free = inventory.places.iter().filter(is_free_slot).count();
+    writeln!(out, "{free} slots without a cartridge that can be told")?;
+    for finding in &inventory.findings {
+        writeln!(out, "look: {finding}")?;
+    }
+    Ok(())
+}
+
+fn pool_of(volume: &Volume) -> String {
+    volume.pool.clone().unwrap_or_else(|| "scratch".to_owned())
+}

@@ -1,0 +1,157 @@
+//! What an operator has the library do: inventory, moves by hand, import and export.
+//!
+//! Before a cartridge is moved into or out of a drive, the drive is taken into use: a drive that a job has is left alone, and the
+//! message says so. Jobs need none of this: they mount what they need.
+
+use capstan_catalog::Volume;
+use capstan_format::Volser;
+use capstan_tape::scsi::Finding;
+use capstan_tape::{ChangerError, DriveDescription, Element, ElementAddress, Errand};
+
+use crate::DirectorError;
+use crate::site::{Site, locked};
+
+/// What is where, and what the catalog knows of it.
+#[derive(Debug)]
+pub struct Inventory {
+    /// Every element, with what the catalog knows of the cartridge in it.
+    pub places: Vec<Place>,
+    /// Volumes that the catalog knows and the library has not.
+    pub absent: Vec<Volume>,
+    /// What a person has to put right.
+    pub findings: Vec<Finding>,
+}
+
+/// One element.
+#[derive(Debug)]
+pub struct Place {
+    /// Where, and the barcode of what is in it.
+    pub element: Element,
+    /// What the catalog knows of that volume.
+    pub known: Option<Volume>,
+}
+
+/// A drive and what is in it.
+#[derive(Debug, Clone)]
+pub struct DriveRow {
+    /// Its number.
+    pub number: u32,
+    /// What it is.
+    pub description: DriveDescription,
+    /// The volume in it.
+    pub volser: Option<Volser>,
+}
+
+impl Site {
+    /// The library's drives.
+    pub fn drives(&self) -> Result<Vec<DriveRow>, DirectorError> {
+        let mut library = locked(&self.library);
+        let elements = library.inventory().map_err(DirectorError::Changer)?;
+        let drives = library.describe_drives().map_err(DirectorError::Changer)?;
+        let rows = (0u32..).zip(drives).map(|(number, description)| {
+            let address = ElementAddress::Drive(number);
+            let element = elements.iter().find(|element| element.address == address);
+            DriveRow { number, description, volser: element.and_then(|element| element.volser.clone()) }
+        });
+        Ok(rows.collect())
+    }
+
+    /// What is where.
+    pub fn inventory(&self) -> Result<Inventory, DirectorError> {
+        let (elements, findings) = {
+            let mut library = locked(&self.library);
+            let elements = library.inventory().map_err(DirectorError::Changer)?;
+            (elements, library.findings())
+        };
+        let mut volumes = locked(&self.catalog).volumes()?;
+        let places = elements.into_iter().map(|element| {
+            let known = volumes.iter().find(|volume| Some(&volume.volser) == element.volser.as_ref()).cloned();
+            Place { element, known }
+        });
+        let places: Vec<Place> = places.collect();
+        volumes.retain(|volume| places.iter().all(|place| place.element.volser.as_ref() != Some(&volume.volser)));
+        Ok(Inventory { places, absent: volumes, findings })
+    }
+
+    /// Brings a volume into a drive and leaves it there.
+    pub fn load_drive(&self, volser: &Volser, drive: u32) -> Result<(), DirectorError> {
+        self.has_robot("load")?;
+        let mut library = locked(&self.library);
+        let _taken = library.take_drive(drive).map_err(DirectorError::Changer)?;
+        library.load(volser, drive).map_err(DirectorError::Changer)
+    }
+
+    /// Unloads a drive and brings what was in it back to its slot.
+    pub fn unload_drive(&self, drive: u32) -> Result<(), DirectorError> {
+        self.has_robot("unload")?;
+        let mut library = locked(&self.library);
+        let mut taken = library.take_drive(drive).map_err(DirectorError::Changer)?;
+        taken.unload()?;
+        library.unload(drive).map_err(DirectorError::Changer)
+    }
+
+    /// Brings a volume into a drive in exchange for the one that is there.
+    pub fn exchange_in_drive(&self, volser: &Volser, drive: u32) -> Result<(), DirectorError> {
+        self.has_robot("exchange")?;
+        let mut library = locked(&self.library);
+        let mut taken = library.take_drive(drive).map_err(DirectorError::Changer)?;
+        taken.unload()?;
+        let errand = Errand::Exchange { volser: volser.clone(), drive };
+        library.run_errand(&errand).map_err(DirectorError::Changer)
+    }
+
+    /// Brings what is in the mail slots to free slots, all or the ones named, and says how many that were.
+    pub fn import(&self, mail_slots: &[u32]) -> Result<usize, DirectorError> {
+        let mut mail_slots = mail_slots.to_vec();
+        if mail_slots.is_empty() {
+            mail_slots = self.full_mail_slots()?;
+        }
+        // From the last on: where elements are numbered by what is in them, the numbers in front stay as they are.
+        mail_slots.sort_unstable();
+        for mail_slot in mail_slots.iter().rev() {
+            let errand = Errand::Import { mail_slot: *mail_slot };
+            locked(&self.library).run_errand(&errand).map_err(DirectorError::Changer)?;
+        }
+        Ok(mail_slots.len())
+    }
+
+    /// Brings a volume to a free mail slot, to be taken out.
+    pub fn export(&self, volser: &Volser) -> Result<(), DirectorError> {
+        let errand = Errand::Export { volser: volser.clone() };
+        locked(&self.library).run_errand(&errand).map_err(DirectorError::Changer)
+    }
+
+    /// Has the robot look at every element anew.
+    pub fn initialize_library(&self) -> Result<(), DirectorError> {
+        locked(&self.library).run_errand(&Errand::Initialize).map_err(DirectorError::Changer)
+    }
+
+    /// Mail slots with a cartridge in them, its barcode readable or not.
+    fn full_mail_slots(&self) -> Result<Vec<u32>, DirectorError> {
+        let inventory = self.inventory()?;
+        let strange = |address: ElementAddress| {
+            inventory.findings.iter().any(
+                |finding| matches!(finding, Finding::NoBarcode { at } | Finding::NoVolser { at, .. } if *at == address),
+            )
+        };
+        let full = |place: &Place| match place.element.address {
+            ElementAddress::ImportExport(number) => {
+                (place.element.volser.is_some() || strange(place.element.address)).then_some(number)
+            }
+            ElementAddress::Slot(_) | ElementAddress::Drive(_) => None,
+        };
+        Ok(inventory.places.iter().filter_map(full).collect())
+    }
+
+    /// A drive of the virtual library lets go of its cartridge when nobody uses it.
+    fn has_robot(&self, what: &str) -> Result<(), DirectorError> {
+        if !self.config.library.is_virtual() {
+            return Ok(());
+        }
+        let library = self.library_dir().display().to_string();
+        let reason = format!(
+            "its drives are of this program, and keep nothing when it ends: a job mounts what it needs, without {what}"
+        );
+        Err(DirectorError::Changer(ChangerError::Unusable { library, reason }))
+    }
+}

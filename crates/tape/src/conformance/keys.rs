@@ -1,0 +1,107 @@
+//! The rules of encryption.
+
+use capstan_format::{Algorithm, KeyTag};
+
+use super::rules::{block, demand, expect, expect_block, locate, rewound, write, write_filemark};
+use super::{Verdict, done, key};
+use crate::{Drive, DriveError, EncryptionState, Flush, ReadOutcome};
+
+fn load_key(drive: &mut dyn Drive, seed: u8, algorithm: Algorithm) -> Verdict {
+    done("load a key", drive.set_key(Some(key(seed, algorithm))))
+}
+
+fn clear_key(drive: &mut dyn Drive) -> Verdict {
+    done("clear the key slot", drive.set_key(None))
+}
+
+pub(super) fn a_drive_without_key_slot_takes_no_key(drive: &mut dyn Drive) -> Verdict {
+    rewound(drive)?;
+    let refused = drive.set_key(Some(key(1, Algorithm::Aes256Gcm)));
+    demand!(matches!(refused, Err(DriveError::NoKeySlot { .. })), "a key without a slot: {refused:?}");
+    Ok(())
+}
+
+pub(super) fn encrypted_blocks_need_their_key(drive: &mut dyn Drive, algorithm: Algorithm) -> Verdict {
+    rewound(drive)?;
+    load_key(drive, 1, algorithm)?;
+    let longest = block(0, drive.block_limits().max as usize);
+    write(drive, &longest)?;
+    write_filemark(drive, Flush::Synchronous)?;
+    write(drive, &block(2, 100))?;
+    let tag = KeyTag([1; 16]);
+    let encryption = done("ask for the medium", drive.medium())?.encryption;
+    demand!(encryption == EncryptionState::Encrypted { algorithm, tag }, "the medium is {encryption:?}");
+    locate(drive, 0)?;
+    expect_block(drive, &longest)?;
+    expect(drive, ReadOutcome::Filemark)?;
+    expect_block(drive, &block(2, 100))?;
+
+    let mut buffer = vec![0; longest.len()];
+    locate(drive, 0)?;
+    clear_key(drive)?;
+    let without = drive.read_block(&mut buffer);
+    let refused = matches!(without, Err(DriveError::NoKey { lbn: 0, tag: found, .. }) if found == tag);
+    demand!(refused, "an encrypted block read without a key: {without:?}");
+    load_key(drive, 2, algorithm)?;
+    let wrong = drive.read_block(&mut buffer);
+    let refused = matches!(wrong, Err(DriveError::WrongKey { needed, .. }) if needed == tag);
+    demand!(refused, "an encrypted block read with another key: {wrong:?}");
+    demand!(buffer.iter().all(|byte| *byte == 0), "something came out without the key");
+    load_key(drive, 1, algorithm)?;
+    expect_block(drive, &longest)
+}
+
+pub(super) fn encrypted_and_plain_are_never_mixed(drive: &mut dyn Drive, algorithm: Algorithm) -> Verdict {
+    rewound(drive)?;
+    write(drive, &block(0, 100))?;
+    load_key(drive, 1, algorithm)?;
+    let mixed = drive.write_block(&block(1, 100)).map(drop);
+    demand!(matches!(mixed, Err(DriveError::MixedEncryption { .. })), "encrypted behind plain: {mixed:?}");
+    let mixed = drive.write_filemarks(1, Flush::Buffered).map(drop);
+    demand!(matches!(mixed, Err(DriveError::MixedEncryption { .. })), "a filemark behind plain: {mixed:?}");
+    locate(drive, 0)?;
+    expect_block(drive, &block(0, 100))?;
+    expect(drive, ReadOutcome::EndOfData)?;
+
+    locate(drive, 0)?;
+    write(drive, &block(0, 100))?;
+    clear_key(drive)?;
+    let mixed = drive.write_block(&block(1, 100)).map(drop);
+    demand!(matches!(mixed, Err(DriveError::MixedEncryption { .. })), "plain behind encrypted: {mixed:?}");
+    load_key(drive, 2, algorithm)?;
+    let other = drive.write_block(&block(1, 100)).map(drop);
+    demand!(matches!(other, Err(DriveError::WrongKey { .. })), "a second key on one volume: {other:?}");
+    expect(drive, ReadOutcome::EndOfData)
+}
+
+pub(super) fn writing_from_the_beginning_drops_the_key(drive: &mut dyn Drive, algorithm: Algorithm) -> Verdict {
+    rewound(drive)?;
+    load_key(drive, 1, algorithm)?;
+    write(drive, &block(0, 100))?;
+    write(drive, &block(1, 100))?;
+    locate(drive, 0)?;
+    clear_key(drive)?;
+    write(drive, &block(2, 100))?;
+    let encryption = done("ask for the medium", drive.medium())?.encryption;
+    demand!(encryption == EncryptionState::Plain, "the medium is {encryption:?} behind a plain block");
+    expect(drive, ReadOutcome::EndOfData)?;
+    locate(drive, 0)?;
+    expect_block(drive, &block(2, 100))
+}
+
+pub(super) fn an_unload_clears_the_key_slot(drive: &mut dyn Drive, algorithm: Algorithm) -> Verdict {
+    rewound(drive)?;
+    load_key(drive, 1, algorithm)?;
+    write(drive, &block(0, 100))?;
+    done("unload", drive.unload())?;
+    done("load", drive.load())?;
+    let read = drive.read_block(&mut [0; 100]);
+    demand!(matches!(read, Err(DriveError::NoKey { .. })), "the key outlived the unload: {read:?}");
+    load_key(drive, 1, algorithm)?;
+    // A volume is appended to under a fresh mount key, and read under both.
+    done("space to end of data", drive.space_to_end_of_data())?;
+    write(drive, &block(1, 100))?;
+    locate(drive, 0)?;
+    expect_block(drive, &block(0, 100))?;
+    expect_block(drive, &block(1, 100))
+}

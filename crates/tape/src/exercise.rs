@@ -1,0 +1,192 @@
+//! A drive of metal, tried out: what it says of itself, whether it keeps the rules, how fast it is.
+//!
+//! The tape in it is overwritten. It goes three ways, never at the same time: SCSI questions through the generic driver
+//! (`facts`), then the [conformance suite](crate::conformance) and the measurements through the driver whose node was named. What
+//! comes of it is a report for people, in Markdown, that its owner can send to us: without serial numbers and barcodes unless wanted.
+
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::conformance::{self, Report, Retention};
+use crate::linux::scan::{ScsiNode, scan};
+use crate::linux::sg::{SgDevice, Sharing};
+use crate::linux::{OnDeviceWait, open_drive};
+use crate::{ChangerError, DriveError, DriveIdentity, EncryptionState, Medium};
+
+mod facts;
+mod host;
+mod measure;
+mod text;
+
+pub use facts::{Fact, Section};
+pub use measure::{Measurements, Rate, Timing};
+
+/// Whether what is on the tape may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    /// Only a blank tape is taken.
+    Keep,
+    /// Any tape is.
+    Overwrite,
+}
+
+/// Whether a report tells serial numbers and barcodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Serials {
+    /// It does not.
+    LeftOut,
+    /// It does.
+    Told,
+}
+
+/// Why a drive is not tried.
+#[derive(Debug, Error)]
+pub enum ExerciseError {
+    /// Operator: there is something on the tape.
+    #[error(
+        "the cartridge in {device} is not blank: put in another one, or say --overwrite if what is on it may be lost"
+    )]
+    NotBlank {
+        /// The drive's node.
+        device: String,
+    },
+    /// Operator: by its tab, or a WORM cartridge.
+    #[error("the cartridge in {device} is write-protected: slide its tab, or put in another one")]
+    WriteProtected {
+        /// The drive's node.
+        device: String,
+    },
+    /// Operator: no tape.
+    #[error("{device} is empty: put in a cartridge that may be overwritten (`capstan library load` moves one there)")]
+    Empty {
+        /// The drive's node.
+        device: String,
+    },
+    /// The drive.
+    #[error(transparent)]
+    Drive(#[from] DriveError),
+    /// The node, or who else uses it.
+    #[error(transparent)]
+    Device(#[from] ChangerError),
+}
+
+/// A drive with a tape that may be overwritten.
+pub struct Candidate {
+    device: PathBuf,
+    identity: DriveIdentity,
+    medium: Medium,
+    node: Option<ScsiNode>,
+    on_wait: OnDeviceWait,
+}
+
+/// All that was found.
+#[derive(Debug)]
+pub struct Exercised {
+    /// The node that it was used by.
+    pub device: PathBuf,
+    /// The drive.
+    pub identity: DriveIdentity,
+    /// The cartridge, as it was before.
+    pub medium: Medium,
+    /// The host: kernel, adapter, drivers.
+    pub host: Section,
+    /// What the drive said of itself before, or why it could not be asked.
+    pub facts: Vec<Section>,
+    /// Rules.
+    pub rules: Report,
+    /// Times and rates.
+    pub measurements: Measurements,
+    /// What its logs said afterwards.
+    pub logs_after: Vec<Section>,
+}
+
+impl Candidate {
+    /// Loads the tape in a drive, and looks whether it may be used. Nothing is written.
+    pub fn open(device: &Path, contents: Contents, on_wait: OnDeviceWait) -> Result<Self, ExerciseError> {
+        let name = device.display().to_string();
+        let mut drive = open_drive(device, &on_wait)?;
+        let medium = match drive.load() {
+            Err(DriveError::NoMedium { .. }) => return Err(ExerciseError::Empty { device: name }),
+            loaded => loaded?,
+        };
+        if medium.write_protected {
+            return Err(ExerciseError::WriteProtected { device: name });
+        }
+        if medium.encryption != EncryptionState::Blank && contents == Contents::Keep {
+            return Err(ExerciseError::NotBlank { device: name });
+        }
+        let real = std::fs::canonicalize(device).unwrap_or_else(|_| device.to_owned());
+        let node = scan().unwrap_or_default().into_iter().find(|node| node.has_node(&real));
+        Ok(Self { device: device.to_owned(), identity: drive.identity(), medium, node, on_wait })
+    }
+
+    /// The drive.
+    pub fn identity(&self) -> &DriveIdentity {
+        &self.identity
+    }
+
+    /// The cartridge.
+    pub fn medium(&self) -> &Medium {
+        &self.medium
+    }
+
+    /// Tries everything. `bytes`: how much is written, and read, to measure rates. `on_step` is told what goes on.
+    pub fn exercise(self, bytes: u64, on_step: &mut dyn FnMut(&str)) -> Result<Exercised, ExerciseError> {
+        on_step("asking the drive what it is");
+        let facts = self.ask(facts::all);
+        let host = host::facts(self.node.as_ref());
+        let mut drive = open_drive(&self.device, &self.on_wait)?;
+        on_step("checking rules");
+        let rules = conformance::check(&mut drive, Retention::Keeps, &mut |checked| {
+            on_step(&text::of_check(checked));
+        });
+        let measurements = match &rules.drive_lost_at {
+            Some(rule) => Measurements::not_made(&format!("the drive was lost at the rule \"{rule}\"")),
+            None => measure::all(&mut drive, bytes, on_step),
+        };
+        drop(drive);
+        on_step("asking its logs");
+        let logs_after = self.ask(facts::logs);
+        let mut drive = open_drive(&self.device, &self.on_wait)?;
+        drive.unload()?;
+        let Self { device, identity, medium, .. } = self;
+        Ok(Exercised { device, identity, medium, host, facts, rules, measurements, logs_after })
+    }
+
+    /// Asks by SCSI commands, while no other driver of ours has the drive.
+    fn ask(&self, what: fn(&mut dyn crate::scsi::Transport) -> Vec<Section>) -> Vec<Section> {
+        let why = match self.node.as_ref().and_then(ScsiNode::generic_path) {
+            None => "the kernel gives the drive no generic node (modprobe sg)".to_owned(),
+            Some(path) => match SgDevice::open(path, Sharing::Exclusive) {
+                Ok(mut device) => return what(&mut device),
+                Err(error) => error.to_string(),
+            },
+        };
+        vec![Section::not_asked(&why)]
+    }
+}
+
+impl Exercised {
+    /// Whether the drive kept all rules, but for those that have an excuse, and all measurements could be made.
+    pub fn verdict(&self) -> Verdict {
+        match self.rules.broken().next().is_none() && self.measurements.problems.is_empty() {
+            true => Verdict::Good,
+            false => Verdict::Broken,
+        }
+    }
+
+    /// The report.
+    pub fn to_markdown(&self, serials: Serials) -> String {
+        text::markdown(self, serials)
+    }
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing to say against it.
+    Good,
+    /// The report says what is wrong.
+    Broken,
+}

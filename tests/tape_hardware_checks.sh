@@ -1,0 +1,115 @@
+# Runs in the guest (tape_hardware.sh starts it): what an operator sees and does with drives and a library that the kernel knows.
+# shellcheck shell=sh
+set -u
+number=0
+result=0
+vtl=$HOME/vtl # where the provider has put it
+export CAPSTAN_STATE=/root/state CAPSTAN_PASSPHRASE='a passphrase of several words' HOME=/root
+scratch=/root/scratch
+mkdir -p $scratch
+
+# check NAME COMMAND...: one line of the result; what a failed command printed follows.
+check() {
+    number=$((number + 1))
+    name=$1
+    shift
+    if "$@" >$scratch/printed 2>&1; then
+        echo "ok $number - $name"
+    else
+        echo "not ok $number - $name (gave $?)"
+        sed 's/^/# /' $scratch/printed | tail -n 30
+        result=1
+    fi
+}
+
+capstan() { "$CAPSTAN_BIN" "$@"; }
+# prints PATTERN COMMAND...: it succeeds and says so. refused PATTERN COMMAND...: it fails and says so.
+prints() {
+    pattern=$1
+    shift
+    "$@" >$scratch/said 2>&1 || { cat $scratch/said && return 1; }
+    cat $scratch/said
+    grep -q -- "$pattern" $scratch/said
+}
+refused() {
+    pattern=$1
+    shift
+    "$@" >$scratch/said 2>&1 && cat $scratch/said && return 1
+    cat $scratch/said
+    grep -q -- "$pattern" $scratch/said
+}
+number_of() { readlink -f "$1"; }
+
+# Who is there, without a state directory.
+capstan drives scan >$scratch/scan
+sed 's/^/# /' $scratch/scan
+check 'the library is found with its nodes' grep -q "^library 0 .*CAPSTAN.*$(number_of /dev/vtl/changer) .*2 drives .*yes" $scratch/scan
+for drive in 0 1; do
+    check "drive $drive is paired with its place by its serial number" \
+        grep -q "$(number_of /dev/vtl/drive$drive-sg) .*$(number_of /dev/vtl/drive$drive) .*drive $drive of library 0" $scratch/scan
+done
+check 'all of it is JSON, too' prints '"drive": 1' capstan drives scan --json
+nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$CAPSTAN_BIN" drives scan; }
+check 'who has no right is told so' prints 'no right' nobody
+
+# The library, by a state directory of its own.
+check 'a state directory for the library' capstan init --changer /dev/vtl/changer --encrypt none
+check 'its drives have models, serial numbers and paths' prints "CAPSTAN LTO-9 .*CPT0000001 .*$(number_of /dev/vtl/drive0-sg)" capstan drives
+check 'the inventory has what the catalog does not know' prints 'slot 0 .*A00001L9 .*not in the catalog' capstan library inventory
+check 'a volume is labelled' capstan label A00002L9
+check 'and the catalog knows it' prints 'A00002L9 .*scratch .*scratch' capstan library inventory
+check 'a volume is brought into a drive' capstan library load A00001L9 0
+check 'where it is' prints '^drive 0 .*A00001L9' capstan library inventory
+check 'a full drive is not loaded again' refused 'unload it first' capstan library load A00002L9 0
+check 'it is exchanged for another' capstan library exchange A00002L9 0
+check 'which is there now' prints '^drive 0 .*A00002L9' capstan library inventory
+check 'and comes back' capstan library unload 0
+check 'an empty drive has nothing to come back' refused 'holds no cartridge' capstan library unload 0
+check 'a volume goes to the mail slot' capstan library export A00002L9
+check 'where it is seen' prints '^mail slot 0 .*A00002L9' capstan library inventory
+check 'a person takes it out' capstan vtl export $vtl A00002L9
+check 'the catalog still knows it' prints '^outside .*A00002L9' capstan library inventory
+check 'an empty mail slot is told' refused 'mail slot is empty' capstan library import
+check 'a person puts it back' capstan vtl import $vtl A00002L9
+check 'and it is taken in' prints '1 cartridges' capstan library import
+check 'the robot looks at everything' capstan library initialize
+mislabel() { capstan vtl inject $vtl robot mislabelled:A00003L9; }
+check 'all cartridges get one barcode' mislabel
+check 'and duplicates are named' refused 'take one out and give it another barcode' capstan library inventory
+capstan vtl forgive $vtl >/dev/null
+
+# A drive, tried out with a scratch tape: over sg, then over st.
+check 'an empty drive is not tried' refused 'put in a cartridge' capstan drives exercise /dev/vtl/drive1-sg --yes
+check 'a scratch tape' capstan library load A00003L9 1
+for driver in sg st; do
+    case $driver in sg) node=/dev/vtl/drive1-sg overwrite='' ;; st) node=/dev/vtl/drive1 overwrite=--overwrite ;; esac
+    # shellcheck disable=SC2086
+    check "$driver: a drive is tried and keeps all rules" \
+        capstan drives exercise $node --yes $overwrite --bytes 48M --report $scratch/$driver.md
+    for line in 'keeps all rules' 'nothing goes without a load | kept' '| kernel | 6.1' 'volume statistics' 'longest block, bytes' \
+        'attribute 0001h' 'load, until ready' 'locate, anywhere'; do
+        check "$driver: its report has: $line" grep -q -- "$line" $scratch/$driver.md
+    done
+    check "$driver: rates for blocks of 64 KiB to 2 MiB" eval '[ "$(grep -c "^| [0-9]* | [0-9.]* | [0-9.]* | [0-9.]* |$" $scratch/'$driver'.md)" -eq 6 ]'
+    check "$driver: no serial number and no barcode is in it" eval '! grep -qi "CPT000\|43 50 54 30 30 30\|A00003L9\|41 30 30 30 30 33" $scratch/'$driver'.md'
+    [ $driver = st ] || {
+        check 'sg: encryption was tried' grep -q 'encrypted blocks need their key (AES-256-GCM) | kept' $scratch/sg.md
+        # What was measured stays on it.
+        check 'a tape with something on it is not overwritten unasked' refused 'is not blank' capstan drives exercise $node --yes
+    }
+done
+sed -n '/^## Rates/,/^## Host/p' $scratch/sg.md | sed 's/^/# sg: /'
+told() { capstan --quiet drives exercise /dev/vtl/drive1-sg --yes --overwrite --bytes 1M --serials >$scratch/serials.md && grep -q '| serial number | CPT0000002 |' $scratch/serials.md; }
+check 'serial numbers, where they are wanted' told
+protect() {
+    capstan library unload 1
+    capstan library load A00004L9 1 && capstan vtl inject $vtl 1 slide-tab && mt -f /dev/vtl/drive1 load
+}
+check 'a tab is slid' protect
+check 'a write-protected tape is not tried' refused 'slide its tab' capstan drives exercise /dev/vtl/drive1-sg --yes --overwrite --bytes 1M
+check 'a changer is no drive' refused "give the drive's path" capstan drives exercise /dev/vtl/changer --yes
+check 'nothing is no drive' refused 'capstan drives scan' capstan drives exercise /dev/nothing --yes
+verified() { [ "$(capstan vtl status "$vtl" --json | grep -o '"unverified_writes":[0-9]*' | sort -u)" = '"unverified_writes":0' ]; }
+check 'every write went to a position that was verified' verified
+echo "1..$number"
+exit $result
