@@ -58,7 +58,7 @@ pub use capstan_format::{Algorithm, EntryFlags, EntryKind, FileEntry, ObjectId, 
 pub use capstan_keys::{ImportOutcome, KeyRecord, SlotKind, SlotRecord, Unlock, create_key_file};
 pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};
 pub use capstan_mover::{Damage, Mounts, RestoreWatch, Severity, TreeOptions};
-pub use capstan_tape::{exercise, linux};
 pub use capstan_tape::scsi::Finding;
 pub use capstan_tape::{DriveDescription, Element, ElementAddress};
+pub use capstan_tape::{exercise, linux};
 pub use zeroize::Zeroizing;
