@@ -1,3 +1,5 @@
+//! Commands against the bytes that the standards print, and against themselves.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 use super::*;
 
