@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use capstan_director::key_store_path;
+use capstan_vtl::iscsi::WirePoint;
 use capstan_vtl::{
     CommandClass, ControlReply, ControlRequest, DeviceFault, Encryption, FaultOrder, FaultyUnit, KeyAgent, LAYOUT_FILE,
     Layout, LibraryStatus, Service, StoreAgent, ask,
@@ -78,7 +79,7 @@ pub(crate) enum Vtl {
         barcode: String,
     },
     /// Let something go wrong, to see what the library's users make of it
-    #[command(after_help = INJECT_HELP)]
+    #[command(after_help = inject_help())]
     Inject {
         /// The library's folder
         folder: PathBuf,
@@ -101,31 +102,16 @@ pub(crate) enum Vtl {
     },
 }
 
-const INJECT_HELP: &str = "\
-Examples:
-  capstan vtl inject /srv/vtl 0 lose-writes:8 --passing 100
-  capstan vtl inject /srv/vtl 0 sense:3/0c/00
-  capstan vtl inject /srv/vtl robot door-open:3
-  capstan vtl inject /srv/vtl wire amid-data-out --passing 10
-
-Faults:
-  sense:K/AA/QQ               the command fails with this sense key, code and qualifier, in hexadecimal
-  deferred:K/AA/QQ            the same, said of an earlier command
-  lose-writes:N               blocks are taken and lost; told after N more, or at the next flush
-  lose-power:N                the same, and after N more the drive comes back from a loss of power
-  reset, reset-unseen         the unit is reset; unseen: somebody else on the host was told
-  lose-command, lose-answer   the command is never answered; lose-answer: but carried out
-  unreadable                  the next block cannot be read, ever
-  early-warning, end-of-medium, end-of-data-lost
-  slide-tab                   the next cartridge is write-protected
-  steal-reservation, change-key   another host does
-  change-tape:VOLSER, change-tape-unseen:VOLSER   another cartridge is put into the drive by hand
-  wrong-tape:VOLSER           the robot brings this cartridge instead
-  mislabelled:VOLSER          all cartridges have this barcode
-  door-open:N                 somebody opens the door for N commands
-
-Classes of commands: any, write, filemark, flush, read, move, load, position, key, carry, inventory
-Where a wire is cut: login-request, after-command, before-r2t, amid-data-out, before-response, amid-data-in, after-response";
+fn inject_help() -> String {
+    let wires = WirePoint::ALL.map(|point| point.to_string()).join(", ");
+    format!(
+        "Examples:\n  capstan vtl inject /srv/vtl 0 lose-writes:8 --passing 100\n  capstan vtl inject /srv/vtl 0 sense:3/0c/00\n  \
+         capstan vtl inject /srv/vtl robot door-open:3\n  capstan vtl inject /srv/vtl wire amid-data-out --passing 10\n\n\
+         Faults:\n{}\n\nClasses of commands: {}\nWhere a wire is cut: {wires}",
+        DeviceFault::explained(),
+        CommandClass::names()
+    )
+}
 
 fn inject(
     cli: &Cli,

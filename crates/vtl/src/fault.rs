@@ -63,6 +63,11 @@ impl CommandClass {
         (Self::Inventory, "inventory"),
     ];
 
+    /// Names of all.
+    pub fn names() -> String {
+        Self::ALL.map(|(_, name)| name).join(", ")
+    }
+
     pub(crate) fn holds(self, command: &Command) -> bool {
         match self {
             Self::Any => true,
@@ -93,9 +98,7 @@ impl FromStr for CommandClass {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.iter().find(|(_, name)| *name == text).map(|(class, _)| *class);
-        found.ok_or_else(|| {
-            format!("no class of commands is called {text:?}: {}", Self::ALL.map(|(_, name)| name).join(", "))
-        })
+        found.ok_or_else(|| format!("no class of commands is called {text:?}: {}", Self::names()))
     }
 }
 
