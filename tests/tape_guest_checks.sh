@@ -276,6 +276,65 @@ shows 'are agreed upon' eval 'agreed header_digest 1 && agreed data_digest 1'
 shows 'and carry data' eval 'mt rewind && writes "$scratch/large" 256k && mt rewind && reads "$scratch/large" 256k'
 shows 'data that waits to be asked for' again node.session.iscsi.InitialR2T=Yes node.session.iscsi.ImmediateData=No
 shows 'comes and goes' eval 'mt rewind && writes "$scratch/large" 1M && mt rewind && reads "$scratch/large" 1M'
+# Two hosts: the kernel logs in once more, under another name, and has every unit twice.
+
+# second_tape UNIT: the node of a drive, by its logical unit number, as the second initiator has it.
+second_tape() {
+    for session in /sys/class/iscsi_session/*; do
+        grep -q ':second$' "$session/initiatorname" && echo "/dev/$(ls "$session"/device/target*/*:*:*:"$1"/scsi_tape | grep -x 'nst[0-9]*')"
+    done
+}
+second_logs_in() {
+    iscsiadm --mode iface --interface second --op new &&
+        iscsiadm --mode iface --interface second --op update --name iface.initiatorname --value iqn.2026-01.test.capstan:second &&
+        iscsiadm --mode discovery --type sendtargets --portal "$portal" --interface second &&
+        node --interface second --login && iscsiadm --mode session --rescan && [ -c "$(second_tape 1)" ] && [ -c "$(second_tape 2)" ]
+}
+# at_once COMMAND COMMAND: both succeed.
+at_once() {
+    eval "$1" &
+    first=$!
+    eval "$2" && wait $first
+}
+# over NODE FILE: what is written to a tape comes back.
+over() { mt-st -f "$1" rewind && dd if="$2" of="$1" bs=256k && mt-st -f "$1" rewind && dd if="$1" bs=256k | cmp - "$2"; }
+target_kb() { sed -n 's/^VmRSS:[[:space:]]*\([0-9]*\) kB/\1/p' "/proc/$(cat /run/target.pid)/status"; }
+# Logins that begin, some with a header and some with less, and never end; the connections stay for as long as the process does.
+cat >"$scratch/crowd" <<'TEXT'
+import socket, sys, time
+crowd = []
+for number in range(1000):
+    crowd.append(socket.create_connection(("127.0.0.1", int(sys.argv[1]))))
+    try:
+        crowd[-1].send((b"C\x87\0\0\0\0\x20\0" + bytes(40))[:(0, 17, 48)[number % 3]])
+    except OSError:
+        pass  # dropped already
+print("all are here", flush=True)
+time.sleep(300)
+TEXT
+if [ "$LIBRARY" = capstan ]; then
+    shows 'a second initiator logs in' second_logs_in
+    mtx load "$two" 1 >/dev/null
+    shows 'both use drives of their own at once' at_once 'over $drive "$scratch/large"' 'over "$(second_tape 2)" "$scratch/noise"'
+    shows 'one reserves its drive' eval 'sg_persist --out --register --param-sark=7 $drive_sg && sg_persist --out --reserve --param-rk=7 --prout-type=3 $drive_sg'
+    shows 'and the other is refused' refused over "$(second_tape 1)" "$scratch/noise"
+    shows 'by a reservation conflict' eval 'dmesg | grep -q "reservation conflict"'
+    shows 'while the one goes on' eval 'mt rewind && reads "$scratch/large" 256k'
+    shows 'once it is released the other reads what is there' eval 'sg_persist --out --release --param-rk=7 --prout-type=3 $drive_sg &&
+        sg_persist --out --register --param-rk=7 $drive_sg && mt-st -f "$(second_tape 1)" rewind && dd if="$(second_tape 1)" bs=256k | cmp - "$scratch/large"'
+    kb_before=$(target_kb)
+    python3 "$scratch/crowd" "${portal##*:}" >"$scratch/crowd.log" 2>&1 &
+    crowd=$!
+    shows 'a thousand logins that never end' wait_for 60 grep -qx 'all are here' "$scratch/crowd.log"
+    shows 'hold nobody up' at_once 'over $drive "$scratch/large"' 'over "$(second_tape 2)" "$scratch/noise"'
+    kb_now=$(target_kb)
+    echo "# the library took $kb_before kB of memory before, and takes $kb_now kB"
+    shows 'and cost no more than 32 MB' [ "$kb_now" -lt $((kb_before + 32768)) ]
+    kill $crowd
+    node --interface second --logout >/dev/null && node --interface second --op delete
+    mt-st -f /dev/vtl/drive1 offline
+    mtx unload "$two" 1 >/dev/null
+fi
 if command -v require_password >/dev/null; then
     password=node.session.auth.password
     require_password guest 'twelve bytes or more'

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use crate::scsi::{Compression, ScsiDrive};
+use crate::scsi::{BlockProtection, Compression, ScsiDrive};
 use crate::{ChangerError, Drive, DriveError};
 
 mod by_hand;
@@ -21,6 +21,9 @@ pub use survey::{Access, DrivePlace, Survey, SurveyedChanger, SurveyedDrive, sur
 const GENERIC_MAJOR: u32 = 21;
 const TAPE_MAJOR: u32 = 9;
 
+/// What is kept for the last part of a volume's catalog in front of a drive's own early warning, as on virtual cartridges.
+const RESERVE_BYTES: u64 = 256 << 20;
+
 /// Takes the drive behind a device node into use: through the driver that the node belongs to.
 pub fn open_drive(path: &Path, on_wait: &OnDeviceWait) -> Result<Box<dyn Drive>, ChangerError> {
     let name = path.display().to_string();
@@ -35,6 +38,7 @@ pub fn open_drive(path: &Path, on_wait: &OnDeviceWait) -> Result<Box<dyn Drive>,
             let device = sg::SgDevice::open(path, sg::Sharing::Exclusive).map_err(|source| in_use(&name, source))?;
             let on_wait = on_wait.clone();
             let drive = ScsiDrive::open(device, name, Compression::Off)?;
+            let drive = drive.with_reserve(RESERVE_BYTES).with_protection(BlockProtection::WhereOffered);
             Ok(Box::new(drive.with_on_wait(Box::new(move |waiting| on_wait(waiting.to_string())))))
         }
         Some(TAPE_MAJOR) => match st::StDrive::open(path, st::StSettings::default()) {

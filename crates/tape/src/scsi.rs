@@ -15,6 +15,7 @@ pub mod inquiry;
 mod line;
 pub mod log;
 pub mod position;
+pub mod protection;
 pub mod sense;
 mod sense_data;
 mod sense_text;
@@ -23,7 +24,7 @@ mod transport;
 
 pub use changer::{Finding, ScsiChanger};
 pub use command::Command;
-pub use drive::{Cleaning, Compression, DriveStatistics, ScsiDrive, TapeAlert, VolumeStatistics};
+pub use drive::{BlockProtection, Cleaning, Compression, DriveStatistics, ScsiDrive, TapeAlert, VolumeStatistics};
 pub(crate) use drive::{generation_of_density, model_of};
 pub use line::{OnWait, Waiting};
 pub use sense_data::{SenseData, SenseKey};

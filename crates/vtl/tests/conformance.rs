@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use capstan_tape::conformance::{Retention, run};
-use capstan_tape::scsi::{Compression, ScsiChanger, ScsiDrive};
-use capstan_tape::{Changer, ElementAddress};
+use capstan_tape::scsi::{BlockProtection, Compression, ScsiChanger, ScsiDrive};
+use capstan_tape::{Changer, Drive, ElementAddress, WriteOutcome};
 use capstan_vtl::{DeviceServer, LAYOUT_FILE, Library, LocalTransport};
 
 fn library(layout: &str) -> (tempfile::TempDir, Arc<Library>) {
@@ -27,10 +27,18 @@ fn changer(library: &Arc<Library>) -> ScsiChanger<LocalTransport> {
 }
 
 fn conforms(drive_layout: &str) {
+    for protection in [BlockProtection::Off, BlockProtection::WhereOffered] {
+        conforms_with(drive_layout, protection);
+    }
+}
+
+fn conforms_with(drive_layout: &str, protection: BlockProtection) {
     let cartridge = "[[cartridge]]\nbarcode = \"A00001\"\ncapacity_mib = 256\ngeneration = \"virtual\"\n";
     let (_folder, library) = library(&format!("[[drive]]\n{drive_layout}\n{cartridge}"));
     changer(&library).load(&"A00001".parse().unwrap(), 0).unwrap();
-    let mut drive = drive(&library, 1);
+    let mut drive = drive(&library, 1).with_protection(protection);
+    drive.load().unwrap();
+    assert_eq!(drive.protection().is_some(), protection == BlockProtection::WhereOffered);
     run(&mut drive, Retention::Keeps);
     assert_eq!(library.drives()[0].unverified_writes, 0, "a write to a position that was not asked for");
 }
@@ -73,4 +81,37 @@ fn cartridges_are_moved_and_drives_are_told_by_their_serial_numbers() {
     assert_eq!(in_drive(&mut changer, 1), None);
     let home: Vec<_> = library.elements().into_iter().filter_map(|row| row.volser.map(|_| row.place)).collect();
     assert_eq!(home, ["slot 0", "slot 1"]);
+}
+
+/// Where a host wants more room behind early warning than the drive leaves by itself.
+#[test]
+fn early_warning_comes_where_it_was_asked_for() {
+    let cartridge = "[[cartridge]]\nbarcode = \"A00001L9\"\ncapacity_mib = 256\n";
+    let written = |reserve: Option<u64>| {
+        let (_folder, library) = library(&format!("[[drive]]\nmodel = \"LTO-9\"\n{cartridge}"));
+        changer(&library).load(&"A00001L9".parse().unwrap(), 0).unwrap();
+        let mut drive = drive(&library, 1);
+        if let Some(bytes) = reserve {
+            drive = drive.with_reserve(bytes);
+        }
+        drive.load().unwrap();
+        let block = vec![7; 1 << 20];
+        let mut blocks: u64 = 1;
+        while drive.write_block(&block).unwrap() == WriteOutcome::Written {
+            blocks += 1;
+        }
+        // It holds: for what is written, by the position, and after going away and coming back.
+        assert_eq!(drive.write_block(&block).unwrap(), WriteOutcome::EarlyWarning);
+        assert!(drive.position().unwrap().early_warning);
+        drive.locate(0).unwrap();
+        drive.space_to_end_of_data().unwrap();
+        assert!(drive.position().unwrap().early_warning);
+        blocks
+    };
+    let by_itself = written(None);
+    let asked = written(Some(256 << 20));
+    // A twentieth of the cartridge, 14 MB: more than that would be wished, of this one.
+    println!("{asked} blocks of 1 MiB in front of it, {by_itself} by itself");
+    assert!(asked < by_itself && asked >= 256 - 14, "{asked} blocks, {by_itself} by itself");
+    assert_eq!(written(Some(0)), by_itself);
 }

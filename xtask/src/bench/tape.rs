@@ -53,7 +53,7 @@ struct Run {
 pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     ensure!(arguments.rounds > 0, "--rounds 0 measures nothing");
     let stage = Stage::new(root);
-    let machine = machine::describe_machine(&stage);
+    let (machine, load) = (machine::describe_machine(&stage), load()?);
     let guest = guest_rates(&ask(&mut guest_command(root, arguments)?)?)?;
     let mut text = String::new();
     let date = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M %Z").to_string();
@@ -61,7 +61,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     for line in &machine {
         writeln!(text, "- {line}")?;
     }
-    writeln!(text, "- load of the machine: {} before, while nothing of this ran yet", load()?)?;
+    writeln!(text, "- load of the machine: {load} before anything of this ran")?;
     let socket: BTreeMap<String, Vec<Run>> = serde_json::from_str(ask(&mut socket_command(root, arguments))?.trim())?;
     write_guest(&mut text, &guest, arguments.guest_mib)?;
     write_socket(&mut text, &socket, arguments.socket_mib)?;

@@ -20,13 +20,10 @@
 //! A key is trusted only after the drive's status page has named its tag and mode. The drive here keeps the key as long as it is
 //! loaded, because a plain volume can only be read while the drive is not told to decrypt; it is zeroed when it is cleared,
 //! replaced or lost. Who may append what is decided here as well as in the drive, as LTO drives would mix plain and encrypted.
-//!
-//! # What is not here yet
-//! Logical block protection: it would go where [`ScsiDrive`] sets its modes, and around each block that is read or written.
 
 use capstan_format::Algorithm;
 
-use super::command::{Destination, Length, SpaceOver};
+use super::command::{Destination, SpaceOver};
 use super::encryption::AlgorithmEntry;
 use super::inquiry::Inquiry;
 use super::line::{Done, Failure, Line};
@@ -38,6 +35,7 @@ use crate::{
 };
 
 mod failure;
+mod guard;
 mod health;
 mod keys;
 mod medium;
@@ -47,16 +45,20 @@ mod place;
 mod read;
 mod ready;
 mod reservation;
+mod reserve;
 mod write;
 
+pub use guard::BlockProtection;
 pub use health::{DriveStatistics, TapeAlert, VolumeStatistics};
 pub(crate) use medium::generation_of_density;
 pub(crate) use open::model_of;
 
+use guard::Guard;
 use keys::KeySlot;
 use medium::MediumName;
 use place::PositionAsked;
 use reservation::Reserved;
+use reserve::Reserve;
 
 /// Whether the drive compresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,6 +98,8 @@ pub struct ScsiDrive<T> {
     cleaning: Cleaning,
     /// The last density code that was met, and its generation.
     generation_known: Option<(u8, Option<String>)>,
+    guard: Guard,
+    reserve: Reserve,
 }
 
 /// The forms of LOCATE that the drive has.
@@ -230,7 +234,7 @@ impl<T: Transport> Drive for ScsiDrive<T> {
         self.loaded()?;
         let lbn = self.known()?;
         let data = self.verify(lbn)?;
-        Ok(Position { lbn, early_warning: data.end || self.loaded()?.early_warning })
+        Ok(Position { lbn, early_warning: self.is_warned(data) || self.loaded()?.early_warning })
     }
 
     fn locate(&mut self, lbn: u64) -> Result<(), DriveError> {
@@ -271,9 +275,8 @@ impl<T: Transport> Drive for ScsiDrive<T> {
         let lbn = self.known()?;
         let state = self.writing_state(lbn)?;
         self.verify_before_write(lbn)?;
-        let command = Command::Write { length: Length::Variable(block.len() as u32), at: None };
-        let done = self.line.run(&command, Data::Out(block));
-        self.written("WRITE", lbn, 1, state, done, Some(block.len()))
+        let (done, sent) = self.send_block(lbn, block)?;
+        self.written("WRITE", lbn, 1, state, done, Some(sent))
     }
 
     fn write_filemarks(&mut self, count: u32, flush: Flush) -> Result<WriteOutcome, DriveError> {

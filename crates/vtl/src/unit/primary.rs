@@ -3,6 +3,7 @@
 use capstan_tape::scsi::Command;
 use capstan_tape::scsi::command::{Form, PageControl, cdb_len};
 use capstan_tape::scsi::inquiry::{DeviceType, Inquiry, identification, page, vital_product_data};
+use capstan_tape::scsi::protection;
 
 use super::answer::{Answer, Refusal, check, invalid_command_field, invalid_parameter_field, parameter_length};
 use crate::device::DataIn;
@@ -52,6 +53,7 @@ impl Identity {
                             page::SEQUENTIAL,
                             page::MANUFACTURER_SERIAL,
                             page::TAPE_ALERT,
+                            page::BLOCK_PROTECTION,
                         ]
                     }
                     page::SUPPORTED => vec![page::SUPPORTED, page::SERIAL, page::IDENTIFICATION, page::EXTENDED],
@@ -63,6 +65,7 @@ impl Identity {
                     page::SEQUENTIAL if tape => vec![0, 0],
                     // One bit for each flag that may ever be raised: all of them.
                     page::TAPE_ALERT if tape => vec![0xff; 8],
+                    page::BLOCK_PROTECTION if tape => protection::vital_body(),
                     _ => return Err(invalid_command_field(2)),
                 };
                 vital_product_data(self.device, code, &body)

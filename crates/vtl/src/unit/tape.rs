@@ -335,7 +335,8 @@ impl Work<'_> {
                 self.write_filemarks(count, immediate)
             }
             Command::Verify { length, to_end_of_data, by_filemarks, check_protection, compare } => {
-                if check_protection || compare {
+                // Whoever has blocks checked against a method must have set one (SSC-5, 6.17, as it is read here).
+                if compare || check_protection && self.state.modes.protection.method.is_none() {
                     return Err(invalid_command_field(1));
                 }
                 self.verify(length, to_end_of_data, by_filemarks)

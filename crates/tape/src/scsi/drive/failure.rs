@@ -146,6 +146,15 @@ impl<T: Transport> ScsiDrive<T> {
         }
     }
 
+    /// A block came with a wrong checksum twice.
+    pub(super) fn path_is_down(&mut self, lbn: u64) -> DriveError {
+        self.forget(Unknown::Position);
+        let reason = format!(
+            "block {lbn} does not match its checksum when it comes here, twice: look at cable and host adapter, and use another path"
+        );
+        DriveError::Hardware { drive: self.line.name.clone(), reason }
+    }
+
     /// A unit attention was taken by somebody else, or the position is not what it must be.
     pub(super) fn found_elsewhere(&mut self) -> DriveError {
         self.forget(Unknown::Everything);

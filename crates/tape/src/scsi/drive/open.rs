@@ -1,12 +1,15 @@
 //! Opening a drive: who it is and what it can do.
 
+use super::guard::{BlockProtection, Guard};
 use super::keys::KeySlot;
 use super::reservation::Reserved;
+use super::reserve::Reserve;
 use super::{Cleaning, Compression, LocateKnown, PositionAsked, ScsiDrive};
 use crate::scsi::bytes::{be16, be24};
 use crate::scsi::encryption::{self, AlgorithmEntry};
 use crate::scsi::inquiry::{self, DeviceType, Inquiry, page};
 use crate::scsi::line::{Failure, Line};
+use crate::scsi::protection::CHECKSUM_LEN;
 use crate::scsi::timeouts::Timeouts;
 use crate::scsi::{Command, Data, SenseKey, Transport};
 use crate::{BlockLimits, DriveError};
@@ -47,6 +50,8 @@ impl<T: Transport> ScsiDrive<T> {
             recovered_errors: 0,
             cleaning: Cleaning::NotAsked,
             generation_known: None,
+            guard: Guard::new(BlockProtection::Off),
+            reserve: Reserve::NotWished,
         };
         drive.limits.max = drive.movable();
         drive.identify()?;
@@ -120,9 +125,13 @@ impl<T: Transport> ScsiDrive<T> {
         Ok(())
     }
 
-    /// Most bytes that one command can move.
-    fn movable(&self) -> u32 {
-        u32::try_from(self.line.transport.data_max()).unwrap_or(u32::MAX).min(LENGTH_MAX)
+    /// Longest block that one command can move.
+    pub(super) fn movable(&self) -> u32 {
+        let movable = u32::try_from(self.line.transport.data_max()).unwrap_or(u32::MAX).min(LENGTH_MAX);
+        match self.guard.wish {
+            BlockProtection::Off => movable,
+            BlockProtection::WhereOffered => movable.saturating_sub(CHECKSUM_LEN as u32),
+        }
     }
 
     /// Time-outs as the drive reports them; without, the table is good enough.

@@ -115,7 +115,7 @@ impl<T: Transport> ScsiDrive<T> {
             }
         }
         self.others = others;
-        self.loaded()?.early_warning = data.end;
+        self.loaded()?.early_warning = self.is_warned(data);
         Ok(())
     }
 
@@ -181,7 +181,7 @@ impl<T: Transport> ScsiDrive<T> {
         let Some(lbn) = data.lbn.filter(|_| data.partition == 0) else { return Err(self.reset()) };
         self.stand_at(lbn);
         self.others = others;
-        self.loaded()?.early_warning = data.end;
+        self.loaded()?.early_warning = self.is_warned(data);
         match met {
             Met::Nothing => Ok(()),
             Met::Beginning => Err(DriveError::BeginningOfMedium),

@@ -12,8 +12,8 @@ use crate::scsi::{Command, Data, SenseKey, Transport};
 use crate::{DriveError, EncryptionState, ReadOutcome};
 
 impl<T: Transport> ScsiDrive<T> {
-    /// Reads the block at the position, which is this one.
-    pub(super) fn read_at(&mut self, lbn: u64, buffer: &mut [u8]) -> Result<ReadOutcome, DriveError> {
+    /// Reads the block at the position, which is this one; what stands behind it counts as part of it.
+    pub(super) fn read_as_it_comes(&mut self, lbn: u64, buffer: &mut [u8]) -> Result<ReadOutcome, DriveError> {
         // A read of no bytes does nothing at all.
         let mut byte = [0];
         let room = if buffer.is_empty() { &mut byte[..] } else { &mut *buffer };
@@ -55,8 +55,13 @@ impl<T: Transport> ScsiDrive<T> {
         outcome
     }
 
+    /// The most bytes that a read can return.
+    fn longest_read(&self) -> usize {
+        self.longest_on_tape as usize + self.guard.behind()
+    }
+
     fn send_read(&mut self, room: &mut [u8]) -> Result<Done, Failure> {
-        let suppress_incorrect_length = room.len() >= self.longest_on_tape as usize;
+        let suppress_incorrect_length = room.len() >= self.longest_read();
         let length = Length::Variable(room.len() as u32);
         self.line.run(&Command::Read { length, suppress_incorrect_length, at: None }, Data::In(room))
     }
@@ -83,7 +88,7 @@ impl<T: Transport> ScsiDrive<T> {
             }
         }
         let len = done.moved.min(room);
-        if len < room && room < self.longest_on_tape as usize {
+        if len < room && room < self.longest_read() {
             // A shorter block would have been told: bytes were lost on the way.
             let reason = format!("only {len} of its {room} bytes came through the host adapter");
             return Err(DriveError::ReadFailed { lbn, reason });

@@ -51,6 +51,7 @@ impl<T: Transport> ScsiDrive<T> {
         let modes = self.set_modes()?;
         self.clear_foreign_key()?;
         let (medium, name) = self.look_at_medium(modes)?;
+        self.set_reserve(medium.capacity_bytes)?;
         self.loaded = Some(Loaded { medium: medium.clone(), name, early_warning: false });
         self.go(Destination::Object(0))?;
         let encryption = self.encryption_at_beginning()?;
@@ -159,6 +160,7 @@ impl<T: Transport> ScsiDrive<T> {
             self.loaded = None;
             return Err(DriveError::MediumChanged { drive: self.line.name.clone(), expected, found });
         }
+        self.set_reserve(medium.capacity_bytes)?;
         self.loaded()?.medium = medium;
         // What the reset left unwritten may have been the first block.
         if encryption == EncryptionState::Blank || self.unflushed {
@@ -181,6 +183,7 @@ impl<T: Transport> ScsiDrive<T> {
             return first;
         }
         let cleared = self.clear_slot();
+        self.end_protection();
         // Whoever prevented removal in this nexus has no use for it any more; a drive without the command prevents nothing.
         drop(self.line.run(&Command::PreventRemoval { prevent: false }, Data::None));
         let unload =

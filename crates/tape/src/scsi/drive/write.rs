@@ -1,6 +1,7 @@
 //! Writing: blocks, filemarks, flushes, erasure.
 
 use super::place::OthersCame;
+use super::reserve::Reserve;
 use super::{Failure, ScsiDrive};
 use crate::scsi::line::Done;
 use crate::scsi::sense::Action;
@@ -77,7 +78,10 @@ impl<T: Transport> ScsiDrive<T> {
         if state != EncryptionState::Plain {
             self.wrote_with_key(lbn);
         }
+        // Ours is told once, and holds all the same.
+        let holds = matches!(self.reserve, Reserve::Set(_));
         let loaded = self.loaded()?;
+        let early = early || holds && loaded.early_warning;
         loaded.early_warning |= early;
         Ok(if early { WriteOutcome::EarlyWarning } else { WriteOutcome::Written })
     }

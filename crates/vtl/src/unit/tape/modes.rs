@@ -2,6 +2,7 @@
 
 use capstan_tape::scsi::SenseKey;
 use capstan_tape::scsi::command::{Form, PageControl};
+use capstan_tape::scsi::protection::{self, Protection};
 
 use super::Work;
 use crate::device::DataIn;
@@ -20,11 +21,19 @@ pub(super) struct Modes {
     compression: bool,
     /// MiB in front of early warning at which the programmable one is told; 0 for none.
     pub(super) programmable_early_warning_mb: u16,
+    /// Checksums behind blocks on their way.
+    pub(super) protection: Protection,
 }
 
 impl Default for Modes {
     fn default() -> Self {
-        Self { block_len: 0, buffered: 1, compression: true, programmable_early_warning_mb: 0 }
+        Self {
+            block_len: 0,
+            buffered: 1,
+            compression: true,
+            programmable_early_warning_mb: 0,
+            protection: Protection::NONE,
+        }
     }
 }
 
@@ -49,6 +58,7 @@ impl Modes {
             page(&[0x01, 0x0a, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
             page(&[0x02, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
             page(&[0x0a, 0x0a, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            (protection::PAGE, protection::SUBPAGE, self.protection.to_page()),
             page(&compression),
             page(&configuration),
             (0x10, 0x01, extension),
@@ -125,6 +135,10 @@ impl Work<'_> {
                 (0x0f, 0) => modes.compression = page[2] & 0x80 != 0,
                 (0x10, 0) => modes.compression = page[14] != 0,
                 (0x10, 1) => modes.programmable_early_warning_mb = u16::from_be_bytes([page[6], page[7]]),
+                (protection::PAGE, protection::SUBPAGE) => {
+                    modes.protection =
+                        Protection::of_page(page).map_err(|byte| invalid_parameter_field(at as u16 + byte))?;
+                }
                 // The others hold nothing that could be set: what differs is refused, not passed over.
                 _ if page[1..] == known[1..] => {}
                 _ => return Err(invalid_parameter_field(at as u16 + 2)),

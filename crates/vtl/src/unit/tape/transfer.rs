@@ -2,6 +2,7 @@
 
 use capstan_tape::model::Access;
 use capstan_tape::scsi::command::{Address, Length};
+use capstan_tape::scsi::protection::CHECKSUM_LEN;
 use capstan_tape::scsi::{SenseData, SenseKey};
 use capstan_tape::{Drive, DriveError, Flush, ReadOutcome, WriteOutcome};
 
@@ -108,17 +109,26 @@ impl Work<'_> {
         }
     }
 
-    /// Reads a block to behind the first `at` bytes of the buffer; a block of another length is told, and passed over.
+    /// Reads a block, with its checksum where it has one, to behind the first `at` bytes of the buffer; a block of another length is
+    /// told, and passed over.
     fn read_one(&mut self, data_in: &mut DataIn, at: usize, len: usize) -> Result<(usize, Option<Stop>), Refusal> {
         self.ready_keys(Purpose::Reading)?;
+        let method = self.state.modes.protection.of_reads();
+        // A checksum is made of what was read: the block's own, in the cartridge, has just been checked by the drive below.
+        let behind = if method.is_some() { CHECKSUM_LEN } else { 0 };
         let (bay, _) = self.state.loaded()?;
         let longest = bay.drive.block_limits().max as usize;
         // Nobody gets a buffer for more than there can be.
-        let room = len.min(longest);
+        let room = len.saturating_sub(behind).min(longest);
         let read = bay.drive.read_block(&mut data_in.room(at + room)[at..]);
         match read {
             Ok(ReadOutcome::Block(found)) => {
                 self.state.counters.read(found);
+                if let Some(method) = method {
+                    let (block, checksum) = data_in.room(at + found + behind)[at..].split_at_mut(found);
+                    checksum.copy_from_slice(&method.checksum(block));
+                }
+                let found = found + behind;
                 Ok((found, (found != len).then_some(Stop::Length { found })))
             }
             Ok(ReadOutcome::Filemark) => Ok((0, Some(Stop::Filemark))),
@@ -128,9 +138,14 @@ impl Work<'_> {
                 let mut whole = vec![0; found];
                 let again = bay.drive.locate(lbn).and_then(|()| bay.drive.read_block(&mut whole));
                 again.map_err(|error| self.state.failed(&error))?;
-                data_in.room(at + room)[at..].copy_from_slice(&whole[..room]);
                 self.state.counters.read(found);
-                Ok((room, Some(Stop::Length { found })))
+                if let Some(method) = method {
+                    let checksum = method.checksum(&whole);
+                    whole.extend_from_slice(&checksum);
+                }
+                let given = len.min(whole.len());
+                data_in.room(at + given)[at..].copy_from_slice(&whole[..given]);
+                Ok((given, Some(Stop::Length { found: whole.len() })))
             }
             Err(error) => Err(with_residual(self.state.failed(&error), len as i64)),
         }
@@ -142,10 +157,7 @@ impl Work<'_> {
         match length {
             Length::Variable(0) | Length::Fixed(0) => Ok(()),
             Length::Variable(len) => {
-                if len > self.block_len_max() {
-                    return Err(invalid_command_field(2));
-                }
-                let block = super::parameters(self.data_out, len as usize)?;
+                let block = self.taken(super::parameters(self.data_out, len as usize)?, i64::from(len))?;
                 let outcome = self.write_one(block).map_err(|refusal| with_residual(refusal, i64::from(len)))?;
                 self.warn(outcome, 0)
             }
@@ -156,11 +168,28 @@ impl Work<'_> {
                 }
                 let all = super::parameters(self.data_out, (len as usize).saturating_mul(count as usize))?;
                 for (left, block) in (1..=i64::from(count)).rev().zip(all.chunks_exact(len as usize)) {
+                    let block = self.taken(block, left)?;
                     let outcome = self.write_one(block).map_err(|refusal| with_residual(refusal, left))?;
                     // Early warning ends the command behind this block.
                     self.warn(outcome, left - 1)?;
                 }
                 Ok(())
+            }
+        }
+    }
+
+    /// The block in what was sent, if it is as it was when its checksum was made; `left` is the residual where it is not.
+    fn taken<'b>(&self, sent: &'b [u8], left: i64) -> Result<&'b [u8], Refusal> {
+        let method = self.state.modes.protection.of_writes();
+        let behind = if method.is_some() { CHECKSUM_LEN } else { 0 };
+        if sent.len() <= behind || sent.len() - behind > self.block_len_max() as usize {
+            return Err(invalid_command_field(2));
+        }
+        match method {
+            None => Ok(sent),
+            // LOGICAL BLOCK GUARD CHECK FAILED: nothing of it is written.
+            Some(method) => {
+                method.checked(sent).ok_or_else(|| with_residual(check(SenseKey::HardwareError, 0x10, 0x01), left))
             }
         }
     }
