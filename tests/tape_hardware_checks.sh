@@ -109,6 +109,35 @@ check 'a tab is slid' protect
 check 'a write-protected tape is not tried' refused 'slide its tab' capstan drives exercise /dev/vtl/drive1-sg --yes --overwrite --bytes 1M
 check 'a changer is no drive' refused "give the drive's path" capstan drives exercise /dev/vtl/changer --yes
 check 'nothing is no drive' refused 'capstan drives scan' capstan drives exercise /dev/nothing --yes
+# A drive without a changer: a person is asked. Here mtx is the person's hand.
+capstan library unload 1 >/dev/null
+slot_of() { mtx -f /dev/vtl/changer status | sed -n "s/^ *Storage Element \([0-9]*\).*VolumeTag=$1 *$/\1/p"; }
+put_in() { from=$(slot_of "$1") && mtx -f /dev/vtl/changer load "$from" 0; }
+within() { # within SECONDS COMMAND...
+    tries=$(($1 * 10))
+    shift
+    until "$@"; do
+        tries=$((tries - 1))
+        [ $tries -gt 0 ] || return
+        sleep 0.1
+    done
+}
+export CAPSTAN_STATE=/root/by-hand
+check 'a state directory by hand' capstan init --by-hand --drive /dev/vtl/drive0-sg --encrypt none
+capstan label A00001L9 >$scratch/asked 2>&1 &
+person=$!
+asked() { within 20 grep "$1" $scratch/asked; }
+check 'a person is asked' asked 'put volume A00001L9 into drive 0'
+check 'and puts in another' put_in A00003L9
+check 'which is told' asked 'drive 0 .* holds volume A00003L9: take it out, and put volume A00001L9 in'
+from=$(mtx -f /dev/vtl/changer status | sed -n 's/^Data Transfer Element 0:Full (Storage Element \([0-9]*\).*/\1/p')
+check 'it is taken out, as the drive has let it go' within 10 mtx -f /dev/vtl/changer unload "$from" 0
+check 'the right one is put in' put_in A00001L9
+check 'and the volume is labelled' wait $person
+check 'the person may take it out' grep 'take volume A00001L9 out of drive 0' $scratch/asked
+check 'the catalog has it' prints 'A00001L9 .*scratch' capstan volumes
+check 'there is no robot to be asked' refused 'a person brings cartridges' capstan library export A00001L9
+
 verified() { [ "$(capstan vtl status "$vtl" --json | grep -o '"unverified_writes":[0-9]*' | sort -u)" = '"unverified_writes":0' ]; }
 check 'every write went to a position that was verified' verified
 echo "1..$number"

@@ -34,7 +34,7 @@ mod verify_object;
 pub use admin::{Loss, Overwritten};
 pub use append::Shortfall;
 pub use backup::{BackupReport, BackupRequest, BackupWatch, Level, SourceOutcome, StreamInput, Target};
-pub use config::{Config, DataConfig, LibraryConfig};
+pub use config::{BY_HAND, Config, DataConfig, LibraryConfig};
 pub use copy::CopyReport;
 pub use error::DirectorError;
 pub use events::{Event, Events};
@@ -57,7 +57,7 @@ pub use capstan_format::{Algorithm, EntryFlags, EntryKind, FileEntry, ObjectId, 
 pub use capstan_keys::{ImportOutcome, KeyRecord, SlotKind, SlotRecord, Unlock, create_key_file};
 pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};
 pub use capstan_mover::{Damage, Mounts, RestoreWatch, Severity, TreeOptions};
-pub use capstan_tape::{exercise, linux};
 pub use capstan_tape::scsi::Finding;
 pub use capstan_tape::{DriveDescription, Element, ElementAddress};
+pub use capstan_tape::{exercise, linux};
 pub use zeroize::Zeroizing;

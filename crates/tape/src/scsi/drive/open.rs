@@ -1,6 +1,7 @@
 //! Opening a drive: who it is and what it can do.
 
 use super::keys::KeySlot;
+use super::ready::Empty;
 use super::reservation::Reserved;
 use super::{Cleaning, Compression, LocateKnown, PositionAsked, ScsiDrive};
 use crate::scsi::bytes::{be16, be24};
@@ -44,6 +45,7 @@ impl<T: Transport> ScsiDrive<T> {
             in_doubt: true,
             others: None,
             reserved: Reserved::No,
+            when_empty: Empty::Load,
             recovered_errors: 0,
             cleaning: Cleaning::NotAsked,
             generation_known: None,
