@@ -71,9 +71,19 @@ pub enum ExerciseError {
     Device(#[from] ChangerError),
 }
 
+/// Which of the kernel's drivers a drive is used by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Driver {
+    /// The generic one (sg): SCSI commands of our own.
+    Generic,
+    /// The tape driver (st).
+    Tape,
+}
+
 /// A drive with a tape that may be overwritten.
 pub struct Candidate {
     device: PathBuf,
+    driver: Driver,
     identity: DriveIdentity,
     medium: Medium,
     node: Option<ScsiNode>,
@@ -85,6 +95,8 @@ pub struct Candidate {
 pub struct Exercised {
     /// The node that it was used by.
     pub device: PathBuf,
+    /// The driver that the node belongs to.
+    pub driver: Driver,
     /// The drive.
     pub identity: DriveIdentity,
     /// The cartridge, as it was before.
@@ -118,7 +130,9 @@ impl Candidate {
         }
         let real = std::fs::canonicalize(device).unwrap_or_else(|_| device.to_owned());
         let node = scan().unwrap_or_default().into_iter().find(|node| node.has_node(&real));
-        Ok(Self { device: device.to_owned(), identity: drive.identity(), medium, node, on_wait })
+        let is_generic = node.as_ref().and_then(|node| node.generic.as_deref()) == Some(&*real);
+        let driver = if is_generic { Driver::Generic } else { Driver::Tape };
+        Ok(Self { device: device.to_owned(), driver, identity: drive.identity(), medium, node, on_wait })
     }
 
     /// The drive.
@@ -150,8 +164,8 @@ impl Candidate {
         let logs_after = self.ask(facts::logs);
         let mut drive = open_drive(&self.device, FedBy::Robot, &self.on_wait)?;
         drive.unload()?;
-        let Self { device, identity, medium, .. } = self;
-        Ok(Exercised { device, identity, medium, host, facts, rules, measurements, logs_after })
+        let Self { device, driver, identity, medium, .. } = self;
+        Ok(Exercised { device, driver, identity, medium, host, facts, rules, measurements, logs_after })
     }
 
     /// Asks by SCSI commands, while no other driver of ours has the drive.
