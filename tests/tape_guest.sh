@@ -21,7 +21,7 @@ for program in flex bison bc busybox tgtd iscsid mtx mt-st sg_raw stenc; do
 done
 
 log=$(mktemp "${TMPDIR:-/var/tmp}/capstan-test.XXXXXX")
-trap 'rm -f "$log"' EXIT
+trap 'rm -f "$log" "$log.pipe"' EXIT
 number=0
 result=0
 if ! guest/build; then

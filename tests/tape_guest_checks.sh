@@ -246,6 +246,12 @@ for kind in st sg; do
 done
 keeps 'st: nor when the generic driver has taken the news of it' ours $drive reset sh "$scratch/reset" sg_turs $drive_sg
 keeps 'sg: nor when the tape driver has' ours $drive_sg reset sh "$scratch/reset" mt-st -f $drive status
+# Cartridges of their own, since the tab stays slid.
+protected() { # protected SLOT NODE
+    mtx load "$1" 1 && ours "$2" protected "$CAPSTAN_BIN" vtl inject $HOME/vtl 1 slide-tab && mtx unload "$1" 1
+}
+keeps 'st: a cartridge whose tab is slid is read and not written' protected "$(slot_of 2)" /dev/vtl/drive1
+keeps 'sg: nor there' protected "$(slot_of 3)" /dev/vtl/drive1-sg
 # The last lines say what was broken.
 withstands() { timeout 100 "$REAL_DRIVE" "$1" faults "$seed" 25 "$CAPSTAN_BIN" $HOME/vtl >"$scratch/log" 2>&1 || { tail -n 12 "$scratch/log" && return 1; }; }
 seed=${CAPSTAN_SEED:-$(date +%N | sed 's/^0*//')}

@@ -21,6 +21,7 @@
 
 mod block;
 mod cartridge;
+mod commands;
 mod extract;
 mod input;
 mod iscsi;
@@ -39,6 +40,7 @@ mod volume;
 
 pub use block::block;
 pub use cartridge::cartridge;
+pub use commands::commands;
 pub use extract::extract;
 pub use iscsi::iscsi;
 pub use key_store::key_store;

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod catalog;
+mod commands;
 mod iscsi;
 mod streams;
 mod volumes;
@@ -109,7 +110,7 @@ fn key_store() -> Seeds {
 
 type SeededTarget = (&'static str, fn() -> Seeds, fn(&[u8]));
 
-const TARGETS: [SeededTarget; 10] = [
+const TARGETS: [SeededTarget; 11] = [
     ("label", label, crate::label),
     ("block", block, crate::block),
     ("session_trailer", session_trailer, crate::session_trailer),
@@ -120,6 +121,7 @@ const TARGETS: [SeededTarget; 10] = [
     ("volume", written, crate::volume),
     ("rebuild", written, crate::rebuild),
     ("iscsi", iscsi::conversations, crate::iscsi),
+    ("commands", commands::conversations, crate::commands),
 ];
 
 #[test]

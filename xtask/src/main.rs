@@ -34,6 +34,8 @@ enum Task {
     Demo(demo::Arguments),
     /// Measures capstan and its peers in turn, and writes docs/PERFORMANCE.md
     Bench(bench::Arguments),
+    /// Measures our tape drives against tgt's and against a bare socket, and writes docs/PERFORMANCE.md
+    BenchTape(bench::tape::Arguments),
     /// Reads a tree and drops it: the floor that bench measures against
     #[command(hide = true)]
     BareRead(bench::reader::Arguments),
@@ -56,6 +58,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Test => suite::test(&root()?),
         Task::Demo(arguments) => demo::run(&root()?, &arguments),
         Task::Bench(arguments) => bench::run(&root()?, &arguments),
+        Task::BenchTape(arguments) => bench::tape::run(&root()?, &arguments),
         Task::BareRead(arguments) => bench::reader::run(&arguments),
     }
 }

@@ -64,6 +64,7 @@
 mod catalog;
 mod checkpoint;
 mod counts;
+mod drive_report;
 mod dump;
 mod error;
 mod expire;
@@ -87,6 +88,7 @@ mod wanted;
 pub use catalog::Catalog;
 pub use checkpoint::{CheckpointSeen, Recorded};
 pub use counts::Counts;
+pub use drive_report::{DriveReport, Moment};
 pub use error::CatalogError;
 pub use history::Version;
 pub use index::{Entries, Index, Wanted};

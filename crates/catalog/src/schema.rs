@@ -5,7 +5,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next; `user_version` counts the steps taken. Steps are only added.
-const STEPS: [&str; 2] = [
+const STEPS: [&str; 3] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the same
     // bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording idempotent.
     "
@@ -76,6 +76,17 @@ const STEPS: [&str; 2] = [
     UPDATE copies SET ended = 1 WHERE object IN (SELECT object FROM objects WHERE complete);
     INSERT INTO wanted_copies SELECT object, copy, min(pool), 0 FROM copies JOIN volumes USING (volume)
         WHERE pool IS NOT NULL GROUP BY object, copy;
+    ",
+    // What drives say of themselves and of volumes: at each mount, and when the volume leaves. `alerts` are the numbers of TapeAlert
+    // flags, with commas between; a count that a drive has not is null.
+    "
+    CREATE TABLE drive_reports (
+        report INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, volser TEXT NOT NULL, drive TEXT NOT NULL,
+        moment INTEGER NOT NULL, alerts TEXT NOT NULL, cleaning INTEGER, recovered INTEGER NOT NULL, mounts INTEGER,
+        write_retries INTEGER, write_errors INTEGER, read_retries INTEGER, read_errors INTEGER,
+        written_mb INTEGER, read_mb INTEGER, compression_percent INTEGER
+    ) STRICT;
+    CREATE INDEX drive_reports_of_volume ON drive_reports (volser, at_ns);
     ",
 ];
 

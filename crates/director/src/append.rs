@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use capstan_catalog::{CheckpointSeen, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
 use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeId};
-use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, VolumeEnd, VolumeReader};
+use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, MoverError, VolumeEnd, VolumeReader};
 use capstan_tape::{Drive, DriveError, EncryptionState};
 
 use crate::backup::explain;
@@ -175,9 +175,14 @@ impl AppendHost {
     /// Makes sure that nothing is written over that the catalog does not know of: the catalog may be an older one that was put
     /// back. Where the volume is this pool's already, gives where to append to it.
     fn only_known(&self, volume: &mut InDrive, known: &Volume) -> Result<Option<u64>, DirectorError> {
-        // What has no label of ours, or one that no key opens any more, tells nothing.
-        let Ok(header) = self.desk.open_label(volume) else { return Ok(None) };
         let differs = |reason: String| DirectorError::VolumeDiffers { volser: known.volser.clone(), reason };
+        let header = match self.desk.open_label(volume) {
+            Ok(header) => header,
+            // A label of ours that names another volume: what is on that one the catalog may well know.
+            Err(DirectorError::Mover(MoverError::Misplaced { reason, .. })) => return Err(differs(reason)),
+            // What has no label of ours, or one that no key opens any more, tells nothing.
+            Err(_) => return Ok(None),
+        };
         if header.recycled > known.recycled {
             return Err(differs("it was labelled after what the catalog knows of it".to_owned()));
         }
@@ -276,6 +281,8 @@ impl CopyHost for AppendHost {
                 notice(format!("volume {volser} could not be recorded as full: {error}"));
             }
         }
+        let mut drive = drive;
+        self.desk.describe(drive.as_mut(), volser);
         if let Err(error) = self.desk.dismount(drive, number, volser) {
             notice(format!("volume {volser} could not be put back: {error}"));
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use capstan_catalog::{Catalog, Volume, VolumeState};
+use capstan_catalog::{Catalog, Moment, Volume, VolumeState};
 use capstan_format::{KeyTag, Volser, VolumeHeader, VolumeId};
 use capstan_keys::{KeyError, SealedStore};
 use capstan_mover::{HostError, ReadHost, VolumePlace, read_label};
@@ -17,6 +17,7 @@ use capstan_tape::{
 use rustix::fs::{FlockOperation, flock};
 
 use crate::backup::explain;
+use crate::care::{release, reserve};
 use crate::config::Carrier;
 use crate::site::{Clock, SharedLibrary, Site, locked};
 use crate::{DirectorError, Event, Events};
@@ -129,15 +130,21 @@ impl Desk {
                 }
                 Err(error) => return Err(DirectorError::Changer(error)),
             };
-            match library.load(volser, number) {
-                Ok(()) => {}
+            if let Err(reserved) = reserve(drive.as_mut()) {
+                busy = reserved;
+                continue;
+            }
+            let loaded = match library.load(volser, number) {
                 Err(ChangerError::DriveFull { .. }) => {
                     // Left by a process that was killed: nobody uses this drive any more.
-                    drive.unload().map_err(DirectorError::from)?;
-                    library.unload(number).map_err(DirectorError::Changer)?;
-                    library.load(volser, number).map_err(DirectorError::Changer)?;
+                    let let_go = drive.unload().map_err(ChangerError::from);
+                    let_go.and_then(|()| library.unload(number)).and_then(|()| library.load(volser, number))
                 }
-                Err(error) => return Err(DirectorError::Changer(error)),
+                loaded => loaded,
+            };
+            if let Err(error) = loaded {
+                release(drive.as_mut());
+                return Err(DirectorError::Changer(error));
             }
             drop(library);
             let mut drive = self.paced(drive, number);
@@ -151,10 +158,20 @@ impl Desk {
                 Ok(medium) => medium,
                 Err(error) => {
                     // The cartridge goes back; that it could not be loaded is the error to report.
+                    release(drive.as_mut());
                     let _ = locked(&self.library).unload(number);
                     return Err(error);
                 }
             };
+            if let Some(found) = medium.volser.as_ref().filter(|found| !same_barcode(found, volser)) {
+                let (found, drive_name) = (found.clone(), drive.identity().name);
+                // What is wrong with the library matters more than that the cartridge could not be put back.
+                let _ = drive.unload();
+                release(drive.as_mut());
+                let _ = locked(&self.library).unload(number);
+                return Err(DirectorError::WrongCartridge { volser: volser.clone(), found, drive: drive_name });
+            }
+            self.ask_drive(drive.as_mut(), volser, Moment::Mounted);
             locked(&self.in_use).push(volser.clone());
             (self.events)(Event::Mounted { volser: volser.clone(), drive: drive.identity().name });
             return Ok(InDrive { drive, number, volser: volser.clone(), medium });
@@ -195,7 +212,9 @@ impl Desk {
         number: u32,
         volser: &Volser,
     ) -> Result<(), DirectorError> {
+        self.ask_drive(drive.as_mut(), volser, Moment::Leaving);
         let unloaded = drive.unload();
+        release(drive.as_mut());
         self.tell_pace(number, volser);
         let back = locked(&self.library).unload(number);
         locked(&self.in_use).retain(|other| other != volser);
@@ -317,6 +336,11 @@ impl ReadHost for ReadDesk {
             (self.desk.events)(Event::Notice { message: format!("volume {volser} could not be put back: {error}") });
         }
     }
+}
+
+/// Whether a cartridge's memory and the robot mean the same barcode: some leave out the two characters of the media type.
+fn same_barcode(one: &Volser, other: &Volser) -> bool {
+    one.as_str().starts_with(other.as_str()) || other.as_str().starts_with(one.as_str())
 }
 
 /// Drives in the order in which they are tried for a volume: one that it is in already before all others.

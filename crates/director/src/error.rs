@@ -129,6 +129,19 @@ pub enum DirectorError {
         /// How.
         reason: String,
     },
+    /// Library: the robot brought another cartridge than it was asked for, or labels are stuck on the wrong ones.
+    #[error(
+        "the library was asked for volume {volser} and cartridge {found} is in drive {drive}: nothing was read or written; take the \
+         inventory anew (`capstan library initialize`), and look whether a barcode is on the wrong cartridge"
+    )]
+    WrongCartridge {
+        /// The volume asked for.
+        volser: Volser,
+        /// What its memory, or its label, says.
+        found: Volser,
+        /// Where it is.
+        drive: String,
+    },
     /// Operator: keys are needed and were not unlocked.
     #[error("this needs the key store: give its passphrase (CAPSTAN_PASSPHRASE, or type it) or --key-file")]
     KeysLocked,

@@ -92,6 +92,7 @@ pub(crate) fn label_volume(
         locked(keys).activate(&volser, &key.tag, now_ns)?;
     }
     volume.medium = volume.drive.medium()?;
+    desk.describe(volume.drive.as_mut(), &volser);
     let pool = header.pool;
     (desk.events)(Event::Labelled { volser, pool, recycled });
     Ok((life, lost))

@@ -7,6 +7,7 @@ mod admin;
 mod append;
 mod backup;
 mod baseline;
+mod care;
 mod cat;
 mod catch_up;
 mod config;

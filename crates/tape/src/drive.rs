@@ -8,6 +8,7 @@ use capstan_format::{Algorithm, KeyTag, Volser};
 use zeroize::ZeroizeOnDrop;
 
 use crate::DriveError;
+use crate::scsi::{DriveStatistics, TapeAlert};
 
 /// A key as it is loaded into a drive's key slot. It must never be printed, logged, cloned or written anywhere.
 #[derive(ZeroizeOnDrop)]
@@ -160,6 +161,44 @@ pub trait Drive: Send {
     /// Loads a key into the key slot, or clears it. With a key, blocks written from the beginning of tape on are encrypted,
     /// and encrypted blocks can be read; without, only plain ones.
     fn set_key(&mut self, key: Option<DriveKey>) -> Result<(), DriveError>;
+
+    /// What it offers to those who look after it; none of a drive that needs no looking after.
+    fn care(&mut self) -> Option<&mut dyn DriveCare> {
+        None
+    }
+}
+
+/// What a volume's own memory is to say of it, for people and programs that meet it without a catalog.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeDescription {
+    /// Barcode.
+    pub volser: Volser,
+    /// Pool; empty for none.
+    pub pool: String,
+    /// Version of the format on the tape.
+    pub format: String,
+    /// The life of the volume, its change counted by the drive, and where it was whole last: block number of the last checkpoint.
+    pub life: u64,
+    /// See there.
+    pub checkpoint_lbn: u64,
+}
+
+/// Looking after a real drive: whose it is, how it fares, what the cartridge's memory says.
+pub trait DriveCare {
+    /// Keeps other hosts away, with this mover's key, which is not 0. [`DriveError::InUse`] if another host does.
+    fn reserve(&mut self, key: u64) -> Result<(), DriveError>;
+
+    /// Lets others have it; nothing is done if it is not reserved from here.
+    fn release(&mut self) -> Result<(), DriveError>;
+
+    /// Flags that the drive has raised. Reading them takes them down: keep what is returned.
+    fn alerts(&mut self) -> Vec<TapeAlert>;
+
+    /// What the drive counts.
+    fn statistics(&mut self) -> DriveStatistics;
+
+    /// Writes into the cartridge's memory what the volume is.
+    fn describe_volume(&mut self, description: &VolumeDescription) -> Result<(), DriveError>;
 }
 
 impl<D: Drive + ?Sized> Drive for Box<D> {
@@ -217,5 +256,9 @@ impl<D: Drive + ?Sized> Drive for Box<D> {
 
     fn set_key(&mut self, key: Option<DriveKey>) -> Result<(), DriveError> {
         (**self).set_key(key)
+    }
+
+    fn care(&mut self) -> Option<&mut dyn DriveCare> {
+        (**self).care()
     }
 }

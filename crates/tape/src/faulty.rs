@@ -7,7 +7,8 @@
 use std::io;
 
 use crate::{
-    BlockLimits, Drive, DriveError, DriveIdentity, DriveKey, Flush, Medium, Position, ReadOutcome, WriteOutcome,
+    BlockLimits, Drive, DriveCare, DriveError, DriveIdentity, DriveKey, Flush, Medium, Position, ReadOutcome,
+    WriteOutcome,
 };
 
 /// Something that goes wrong. Writes are counted from 0, filemarks included; a flush that writes nothing is none.
@@ -384,6 +385,10 @@ impl<D: Drive> Drive for Faulty<D> {
     fn set_key(&mut self, key: Option<DriveKey>) -> Result<(), DriveError> {
         self.command()?;
         self.drive.set_key(key)
+    }
+
+    fn care(&mut self) -> Option<&mut dyn DriveCare> {
+        self.drive.care()
     }
 }
 

@@ -49,7 +49,8 @@ pub mod scsi;
 pub use cartridge::{CartridgeDrive, CartridgeSpec, KeySlotKind, Tab};
 pub use changer::{Changer, ChangerError, DriveDescription, Element, ElementAddress, Errand, Library};
 pub use drive::{
-    BlockLimits, Drive, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome, WriteOutcome,
+    BlockLimits, Drive, DriveCare, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome,
+    VolumeDescription, WriteOutcome,
 };
 pub use error::{DriveError, GenerationError};
 pub use faulty::{Fault, Faulty, Next};

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use crate::model::{Access, DriveModel, Engine, Totals, drives_for};
 use crate::{
-    BlockLimits, Drive, DriveError, DriveIdentity, DriveKey, Flush, GenerationError, Medium, Position, ReadOutcome,
-    WriteOutcome,
+    BlockLimits, Drive, DriveCare, DriveError, DriveIdentity, DriveKey, Flush, GenerationError, Medium, Position,
+    ReadOutcome, WriteOutcome,
 };
 
 /// Seconds over which the host's rate is taken.
@@ -286,5 +286,9 @@ impl<D: Drive, C: PaceClock> Drive for Paced<D, C> {
 
     fn set_key(&mut self, key: Option<DriveKey>) -> Result<(), DriveError> {
         self.drive.set_key(key)
+    }
+
+    fn care(&mut self) -> Option<&mut dyn DriveCare> {
+        self.drive.care()
     }
 }

@@ -365,7 +365,7 @@ pub fn drawn_faults(seed: u64, drives: usize, volsers: &[Volser]) -> Vec<FaultOr
                 _ => (CommandClass::Carry, DeviceFault::Lose { carried_out: draw(2) == 0 }),
             }
         } else {
-            match draw(24) {
+            match draw(25) {
                 0..8 => row(SENSE_ROWS[draw(SENSE_ROWS.len())], false, false),
                 8 => row((CommandClass::Any, 0x3, 0x0c, 0x00), true, false),
                 9 | 10 => (CommandClass::Write, DeviceFault::LoseWrites { told_after: draw(8) as u64 }),
@@ -381,6 +381,7 @@ pub fn drawn_faults(seed: u64, drives: usize, volsers: &[Volser]) -> Vec<FaultOr
                 20 => (CommandClass::Move, DeviceFault::EndOfDataLost { searches: 1 }),
                 21 => (CommandClass::Load, DeviceFault::SlideTab),
                 22 => (CommandClass::Write, DeviceFault::ChangeKey),
+                23 => (CommandClass::Write, DeviceFault::StealReservation),
                 _ => (CommandClass::Position, DeviceFault::ChangeTape { volser: volser(), told: draw(2) == 0 }),
             }
         };

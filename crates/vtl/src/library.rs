@@ -190,6 +190,14 @@ impl Library {
         self.robot.forgive() + self.drives.iter().map(|drive| drive.forgive()).sum::<u64>()
     }
 
+    /// Ends all reservations, as a person does who knows that their holders are gone.
+    pub fn end_reservations(&self) {
+        self.robot.end_reservations();
+        for drive in &self.drives {
+            drive.end_reservations();
+        }
+    }
+
     fn drive(&self, lun: u64) -> Option<&TapeUnit> {
         let number = usize::try_from(lun.checked_sub(1)?).ok()?;
         self.drives.get(number).map(Arc::as_ref)

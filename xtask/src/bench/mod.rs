@@ -15,6 +15,7 @@ mod ours;
 mod peers;
 pub(crate) mod reader;
 mod report;
+pub(crate) mod tape;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -78,7 +79,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let text = report::Report { results: &results, sizes, version_bytes, machine, date, command }.render()?;
     println!("\n{text}");
     if arguments.only.is_empty() {
-        report::write(&root.join("docs/PERFORMANCE.md"), &text)?;
+        report::write(&root.join("docs/PERFORMANCE.md"), report::MAIN, &text)?;
         println!("docs/PERFORMANCE.md is written");
     }
     stage.run("rm -rf out spent kept bacula age.key small.tar")?;

@@ -10,8 +10,21 @@ use super::floors::{self, Verdict};
 use super::measure::Usage;
 use crate::amount::{grouped, shown_bytes, shown_time};
 
-const BEGIN: &str = "<!-- bench: begin; ./x bench writes what follows -->";
-const END: &str = "<!-- bench: end -->";
+/// What a measurement writes on the page stands between two markers of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Markers {
+    begin: &'static str,
+    end: &'static str,
+}
+
+/// Those of the main job.
+pub(super) const MAIN: Markers =
+    Markers { begin: "<!-- bench: begin; ./x bench writes what follows -->", end: "<!-- bench: end -->" };
+/// Those of tape drives.
+pub(super) const TAPE: Markers = Markers {
+    begin: "<!-- bench tape: begin; ./x bench tape writes what follows -->",
+    end: "<!-- bench tape: end -->",
+};
 
 const TABLES: [(&str, &str); 6] = [
     ("small-null/", "Small files to nowhere, warm"),
@@ -125,21 +138,22 @@ impl Report<'_> {
     }
 }
 
-/// Puts a section between the markers of a page; makes the page where there is none.
-pub(super) fn write(page: &Path, section: &str) -> Result<()> {
+/// Puts a section between its markers of a page; makes the page where there is none.
+pub(super) fn write(page: &Path, markers: Markers, section: &str) -> Result<()> {
+    let Markers { begin, end } = markers;
     let old = match std::fs::read_to_string(page) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => format!("# Performance\n\n{BEGIN}\n{END}\n"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => format!("# Performance\n\n{begin}\n{end}\n"),
         old => old.with_context(|| format!("read {}", page.display()))?,
     };
-    let new = between_markers(&old, section)
-        .with_context(|| format!("{} lost its markers: {BEGIN} and {END}", page.display()))?;
+    let new = between_markers(&old, markers, section)
+        .with_context(|| format!("{} lost its markers: {begin} and {end}", page.display()))?;
     std::fs::write(page, new).with_context(|| format!("write {}", page.display()))
 }
 
-fn between_markers(page: &str, section: &str) -> Option<String> {
-    let (before, rest) = page.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n\n{}\n{END}{after}", section.trim_end_matches('\n').to_owned() + "\n"))
+fn between_markers(page: &str, Markers { begin, end }: Markers, section: &str) -> Option<String> {
+    let (before, rest) = page.split_once(begin)?;
+    let (_, after) = rest.split_once(end)?;
+    Some(format!("{before}{begin}\n\n{}\n{end}{after}", section.trim_end_matches('\n').to_owned() + "\n"))
 }
 
 #[cfg(test)]
@@ -151,11 +165,13 @@ mod tests {
 
     #[test]
     fn only_what_stands_between_the_markers_is_replaced() {
-        let page = format!("# Performance\nby hand\n{BEGIN}\nold\n{END}\nprofile\n");
-        let new = between_markers(&page, "new\n").unwrap();
-        assert_eq!(new, format!("# Performance\nby hand\n{BEGIN}\n\nnew\n\n{END}\nprofile\n"));
-        assert_eq!(between_markers(&new, "new").unwrap(), new, "writing it again changes nothing");
-        assert_eq!(between_markers("no markers", "new"), None);
+        let Markers { begin, end } = MAIN;
+        let other = format!("{}\nother\n{}", TAPE.begin, TAPE.end);
+        let page = format!("# Performance\nby hand\n{begin}\nold\n{end}\nprofile\n{other}\n");
+        let new = between_markers(&page, MAIN, "new\n").unwrap();
+        assert_eq!(new, format!("# Performance\nby hand\n{begin}\n\nnew\n\n{end}\nprofile\n{other}\n"));
+        assert_eq!(between_markers(&new, MAIN, "new").unwrap(), new, "writing it again changes nothing");
+        assert_eq!(between_markers("no markers", MAIN, "new"), None);
     }
 
     #[test]

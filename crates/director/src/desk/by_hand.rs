@@ -13,7 +13,7 @@ use capstan_format::Volser;
 use capstan_mover::{MoverError, read_label};
 use capstan_tape::{Drive, DriveError, EncryptionState, Medium};
 
-use super::{Desk, locked};
+use super::{Desk, locked, same_barcode};
 use crate::{DirectorError, Event};
 
 /// How often it is looked whether a cartridge has come.
@@ -100,7 +100,7 @@ impl Desk {
 
     fn brought(&self, drive: &mut dyn Drive, medium: &Medium, volser: &Volser) -> Result<Brought, DirectorError> {
         if let Some(found) = &medium.volser {
-            let is_it = found == volser;
+            let is_it = same_barcode(found, volser);
             return Ok(if is_it { Brought::Wanted } else { Brought::Other(format!("volume {found}")) });
         }
         let known = locked(&self.catalog).volume(volser)?;

@@ -7,6 +7,7 @@
 //! - `full`: early warning is told, what fits is read back, what does not is refused
 //! - `filemarks`: none appears that was not written, at a locate or when the program ends
 //! - `claim`: nobody else gets the drive
+//! - `protected COMMAND...`: the command has the cartridge's tab slid at its next load; it is read and not written
 //! - `reset COMMAND...`: the command has the drive reset; nothing is then written where it does not belong
 //! - `faults SEED ROUNDS CAPSTAN FOLDER`: random work on drive 0 of a library that `CAPSTAN vtl serve FOLDER` serves, while it lets
 //!   things go wrong
@@ -30,7 +31,7 @@ const BLOCK_LEN: usize = 1 << 20;
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [device, rule, command @ ..] = arguments.as_slice() else {
-        eprintln!("usage: real_drive DEVICE conformance|full|filemarks|claim|reset|faults [ARGUMENT...]");
+        eprintln!("usage: real_drive DEVICE conformance|full|filemarks|claim|protected|reset|faults [ARGUMENT...]");
         std::process::exit(2);
     };
     let device = Path::new(device);
@@ -40,6 +41,7 @@ fn main() {
         "full" => full(&mut *drive),
         "filemarks" => filemarks(drive, device),
         "claim" => claim(&mut *drive, device),
+        "protected" => protected(&mut *drive, command),
         "reset" => reset(&mut *drive, command),
         "faults" => {
             let [seed, rounds, library @ ..] = command else { panic!("faults SEED ROUNDS CAPSTAN FOLDER") };
@@ -158,13 +160,40 @@ fn claim(drive: &mut dyn Drive, device: &Path) {
     println!("the second is told: {}", second.unwrap_err());
 }
 
+fn run(command: &[String]) {
+    let [program, arguments @ ..] = command else { panic!("by which command?") };
+    assert!(Command::new(program).args(arguments).status().unwrap().success(), "{command:?} failed");
+}
+
+fn protected(drive: &mut dyn Drive, command: &[String]) {
+    drive.load().expect("load");
+    write_all(drive, 0..2);
+    drive.unload().expect("unload");
+    run(command);
+    let medium = drive.load().expect("load");
+    assert!(medium.write_protected, "the medium says so");
+    expect(drive, 0);
+    let refused = [
+        ("a block", drive.write_block(&block(1)).map(drop)),
+        ("a filemark", drive.write_filemarks(1, Flush::Buffered).map(drop)),
+        ("an erase", drive.erase()),
+    ];
+    for (what, result) in refused {
+        assert!(matches!(&result, Err(DriveError::WriteProtected { .. })), "{what}: {result:?}");
+    }
+    drive.write_filemarks(0, Flush::Synchronous).expect("a flush writes nothing");
+    drive.locate(1).expect("locate");
+    expect(drive, 1);
+    assert_eq!(end_of_data(drive), 2);
+    drive.unload().expect("unload");
+}
+
 fn reset(drive: &mut dyn Drive, command: &[String]) {
-    let [program, arguments @ ..] = command else { panic!("reset by which command?") };
     drive.load().expect("load");
     write_all(drive, 0..5);
     drive.write_filemarks(0, Flush::Synchronous).expect("flush");
     write_all(drive, 5..7);
-    assert!(Command::new(program).args(arguments).status().unwrap().success(), "the drive was not reset");
+    run(command);
 
     let first = drive.write_block(&block(7)).map(drop);
     assert!(matches!(&first, Err(DriveError::Reset { .. } | DriveError::Deferred { .. })), "{first:?}");

@@ -1,9 +1,8 @@
 //! A real drive behind the kernel's tape driver (st): `/dev/nst0`.
 //!
-//! For hosts where SG_IO is not allowed, or where the tape driver is wanted: it needs no more rights than the node's. It is the
-//! poorer kind. The driver keeps sense data to itself, so that what went wrong is inferred from an error number, the driver's
-//! status and the position; keys, the medium's memory, its serial number and the drive's logs cannot be had. Prefer
-//! [`super::sg`] where it works.
+//! For hosts where SG_IO is not allowed, or where the tape driver is wanted. It is the poorer kind: the driver keeps sense data to
+//! itself, so that what went wrong is inferred from an error number, the driver's status and the position. Keys, the medium's
+//! memory, its serial number and the drive's logs cannot be had. Prefer [`super::sg`] where it works.
 //!
 //! # No write goes to a position that was not verified
 //! The block number of the next write is known from READ POSITION after a load, a locate or a space, and counted on. After
@@ -28,6 +27,7 @@
 //!
 //! # Limits
 //! Block numbers have 32 bits. A process that is killed in mid-write leaves the filemark of the driver's close behind the last block.
+//! The capacity is that of the generation, and what remains of it is what was not written since the beginning: at most that much.
 //! A cartridge that another one was exchanged for behind the driver's back is not noticed: read the label after a reset. The
 //! driver's options need CAP_SYS_ADMIN, or `stinit` before us.
 

@@ -167,6 +167,11 @@ impl TapeUnit {
         }
     }
 
+    /// Nobody has it reserved any more.
+    pub(crate) fn end_reservations(&self) {
+        self.state().reservations = Reservations::default();
+    }
+
     /// Orders a fault.
     pub(crate) fn order_fault(&self, waiting: Waiting) {
         self.state().faults.order(waiting);

@@ -1,8 +1,10 @@
 //! What the drive counts and complains of: TapeAlert, statistics of drive and volume, compression.
 
 use super::{Cleaning, ScsiDrive};
-use crate::scsi::Transport;
+use crate::scsi::attribute::{Attribute, Kind, encode, id};
 use crate::scsi::log::{Parameter, TAPE_ALERTS, page};
+use crate::scsi::{Command, Data, Transport};
+use crate::{DriveCare, DriveError, VolumeDescription};
 
 /// Tape usage, of LTO drives that have no volume statistics page; its parameters have the same numbers as far as they are read here.
 const USAGE: u8 = 0x30;
@@ -116,6 +118,70 @@ impl<T: Transport> ScsiDrive<T> {
                 written_mb: number(&volume, 0x0010),
                 read_mb: number(&volume, 0x0011),
             },
+        }
+    }
+}
+
+/// Whose memory of a cartridge it is (SPC-5, 7.4.2.3).
+const APPLICATION: (&str, &str) = ("CAPSTAN", "Capstan");
+
+/// Volume coherency information (SSC-5, 7.4, attribute 080Ch): the change reference's length and value, a count, the set, and what
+/// belongs to the application: ours is the volume's life.
+fn coherency(description: &VolumeDescription) -> Attribute {
+    let mut value = vec![8];
+    value.extend_from_slice(&description.life.to_be_bytes());
+    value.extend_from_slice(&description.checkpoint_lbn.to_be_bytes());
+    value.extend_from_slice(&description.checkpoint_lbn.to_be_bytes());
+    let mut own = APPLICATION.0.as_bytes().to_vec();
+    own.push(0);
+    own.extend_from_slice(&description.life.to_be_bytes());
+    value.extend_from_slice(&(own.len() as u16).to_be_bytes());
+    value.extend_from_slice(&own);
+    Attribute { id: id::COHERENCY, read_only: false, kind: Kind::Binary, value }
+}
+
+impl<T: Transport> DriveCare for ScsiDrive<T> {
+    fn reserve(&mut self, key: u64) -> Result<(), DriveError> {
+        ScsiDrive::reserve(self, key)
+    }
+
+    fn release(&mut self) -> Result<(), DriveError> {
+        ScsiDrive::release(self)
+    }
+
+    fn alerts(&mut self) -> Vec<TapeAlert> {
+        ScsiDrive::alerts(self)
+    }
+
+    fn statistics(&mut self) -> DriveStatistics {
+        ScsiDrive::statistics(self)
+    }
+
+    fn describe_volume(&mut self, description: &VolumeDescription) -> Result<(), DriveError> {
+        if self.at.is_none() {
+            // It is not known what happened to the drive since; the volume's next session tells its memory.
+            return Ok(());
+        }
+        // What is said of one cartridge must not be written into another.
+        self.same_medium()?;
+        let attributes = [
+            Attribute::ascii(id::APPLICATION_VENDOR, APPLICATION.0, 8),
+            Attribute::ascii(id::APPLICATION_NAME, APPLICATION.1, 32),
+            Attribute::ascii(id::APPLICATION_VERSION, env!("CARGO_PKG_VERSION"), 8),
+            Attribute::ascii(id::BARCODE, description.volser.as_str(), 32),
+            Attribute::text(id::MEDIA_POOL, &description.pool, 160),
+            Attribute::ascii(id::FORMAT_VERSION, &description.format, 16),
+            coherency(description),
+        ];
+        let body = encode(&attributes);
+        let mut list = (body.len() as u32).to_be_bytes().to_vec();
+        list.extend_from_slice(&body);
+        let command = Command::WriteAttribute { write_through: true, partition: 0, len: list.len() as u32 };
+        let sent = self.line.run(&command, Data::Out(&list));
+        match sent {
+            // Cartridges without a memory, and drives that do not write it.
+            Err(failure) if failure.is_not_known() => Ok(()),
+            sent => self.checked("WRITE ATTRIBUTE", sent).map(drop),
         }
     }
 }

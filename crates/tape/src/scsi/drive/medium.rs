@@ -26,6 +26,24 @@ pub(super) struct MediumName {
     barcode: Option<String>,
 }
 
+impl MediumName {
+    /// Whether another cartridge goes by that name. The serial number is the maker's and stays; a barcode may be written meanwhile.
+    pub(super) fn is_other(&self, found: &Self) -> bool {
+        match (&self.serial, &found.serial) {
+            (Some(serial), Some(found)) => serial != found,
+            _ => matches!((&self.barcode, &found.barcode), (Some(barcode), Some(found)) if barcode != found),
+        }
+    }
+
+    fn of(attributes: &[Attribute]) -> Self {
+        let text = |wanted: u16| {
+            let found = attributes.iter().find(|attribute| attribute.id == wanted)?;
+            Some(found.as_text()).filter(|text| !text.is_empty())
+        };
+        Self { serial: text(id::MEDIUM_SERIAL), barcode: text(id::BARCODE) }
+    }
+}
+
 impl fmt::Display for MediumName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.barcode, &self.serial) {
@@ -41,12 +59,8 @@ impl<T: Transport> ScsiDrive<T> {
     /// What the cartridge's memory and the modes say. How it is written is not known yet.
     pub(super) fn look_at_medium(&mut self, modes: Modes) -> Result<(Medium, MediumName), DriveError> {
         let attributes = self.attributes(0)?;
-        let text = |wanted: u16| {
-            let found = attributes.iter().find(|attribute| attribute.id == wanted)?;
-            Some(found.as_text()).filter(|text| !text.is_empty())
-        };
-        let barcode = text(id::BARCODE);
-        let name = MediumName { serial: text(id::MEDIUM_SERIAL), barcode: barcode.clone() };
+        let name = MediumName::of(&attributes);
+        let barcode = name.barcode.clone();
         let number = |wanted: u16| attributes.iter().find(|attribute| attribute.id == wanted)?.as_number();
         let (capacity_mib, remaining_mib) = match (number(id::MAXIMUM), number(id::REMAINING)) {
             (Some(capacity), Some(remaining)) => (capacity, remaining),
@@ -61,6 +75,19 @@ impl<T: Transport> ScsiDrive<T> {
             encryption: EncryptionState::Blank,
         };
         Ok((medium, name))
+    }
+
+    /// The cartridge must be the one that was loaded: its position alone does not tell, since any tape has a beginning.
+    pub(super) fn same_medium(&mut self) -> Result<(), DriveError> {
+        let found = MediumName::of(&self.attributes(id::MEDIUM_SERIAL)?);
+        let expected = &self.loaded()?.name;
+        if !expected.is_other(&found) {
+            return Ok(());
+        }
+        let (expected, found) = (expected.to_string(), found.to_string());
+        self.at = None;
+        self.loaded = None;
+        Err(DriveError::MediumChanged { drive: self.line.name.clone(), expected, found })
     }
 
     /// The generation of a density code. It is asked after every reset, and the models are text to be read.

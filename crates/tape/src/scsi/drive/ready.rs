@@ -154,7 +154,7 @@ impl<T: Transport> ScsiDrive<T> {
         let (mut medium, name) = self.look_at_medium(modes)?;
         medium.encryption = encryption;
         let expected = &self.loaded()?.name;
-        if *expected != name {
+        if expected.is_other(&name) {
             let (expected, found) = (expected.to_string(), name.to_string());
             self.loaded = None;
             return Err(DriveError::MediumChanged { drive: self.line.name.clone(), expected, found });

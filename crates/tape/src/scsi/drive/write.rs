@@ -17,14 +17,18 @@ impl<T: Transport> ScsiDrive<T> {
         if lbn == 0 {
             self.key_back()?;
         }
-        match self.others_came() {
-            OthersCame::No => Ok(()),
-            // A drive that was reset may stand where it stood, and have lost its key all the same.
-            OthersCame::Yes | OthersCame::CannotTell => {
-                self.verify(lbn)?;
-                self.verify_key()
-            }
+        let others = self.others_came();
+        if others == OthersCame::No {
+            return Ok(());
         }
+        self.verify(lbn)?;
+        // A drive that was reset may stand where it stood, and have lost its key all the same.
+        self.verify_key()?;
+        // A tape that was changed by hand stands at its beginning, and so may the one that is to be written from there.
+        if lbn == 0 || others == OthersCame::Yes {
+            self.same_medium()?;
+        }
+        Ok(())
     }
 
     /// What came of a write of `objects` blocks or filemarks at `lbn`.

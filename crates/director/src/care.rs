@@ -1,0 +1,99 @@
+//! Looking after real drives: whose they are, how they fare, what a cartridge's memory says.
+//!
+//! None of it may keep a backup from running: what cannot be asked or noted is said and passed over. Only a drive that another host has
+//! reserved is not used.
+
+use capstan_catalog::{DriveReport, Moment};
+use capstan_format::{FORMAT_VERSION, Volser, crc32c};
+use capstan_tape::scsi::Cleaning;
+use capstan_tape::{ChangerError, Drive, DriveError, VolumeDescription};
+
+use crate::Event;
+use crate::desk::Desk;
+use crate::site::locked;
+
+/// The first half of a mover's reservation key: "CPST".
+const KEY_PREFIX: u64 = 0x4350_5354;
+
+/// The reservation key of this host: the same in every process, so that one finds what another that was killed has left.
+fn mover_key() -> u64 {
+    let name = rustix::system::uname();
+    (KEY_PREFIX << 32) | u64::from(crc32c(name.nodename().to_bytes()))
+}
+
+/// Keeps other hosts away from a drive, where it can be done.
+pub(crate) fn reserve(drive: &mut dyn Drive) -> Result<(), ChangerError> {
+    let Some(care) = drive.care() else { return Ok(()) };
+    match care.reserve(mover_key()) {
+        Err(DriveError::InUse { what, holder }) => Err(ChangerError::InUse { what, holder }),
+        // A drive that knows no reservations is used without; what else is wrong with it the next command tells.
+        _ => Ok(()),
+    }
+}
+
+/// Lets others have a drive that is not needed any more.
+pub(crate) fn release(drive: &mut dyn Drive) {
+    if let Some(care) = drive.care() {
+        // A reservation that stays is this host's own, and taken over by its next mount.
+        let _ = care.release();
+    }
+}
+
+impl Desk {
+    /// Asks a drive how it and its volume fare, notes it, and says what an operator must know.
+    pub(crate) fn ask_drive(&self, drive: &mut dyn Drive, volser: &Volser, moment: Moment) {
+        let name = drive.identity().name;
+        let Some(care) = drive.care() else { return };
+        let (alerts, statistics) = (care.alerts(), care.statistics());
+        for alert in &alerts {
+            let meaning = alert.meaning.unwrap_or("a flag of its maker: see the drive's manual");
+            let message = format!("drive {name} with volume {volser}: TapeAlert {}: {meaning}", alert.flag);
+            (self.events)(Event::Notice { message });
+        }
+        let cleaning = statistics.cleaning.map(|cleaning| cleaning == Cleaning::Asked);
+        if cleaning == Some(true) {
+            let message = format!("drive {name} wants to be cleaned: load a cleaning cartridge when this is done");
+            (self.events)(Event::Notice { message });
+        }
+        let volume = statistics.volume;
+        let report = DriveReport {
+            at_ns: self.now_ns(),
+            volser: volser.clone(),
+            drive: name,
+            moment,
+            alerts: alerts.iter().map(|alert| alert.flag).collect(),
+            cleaning,
+            recovered: statistics.recovered_errors,
+            mounts: volume.mounts,
+            write_retries: volume.write_retries,
+            write_errors: volume.write_errors,
+            read_retries: volume.read_retries,
+            read_errors: volume.read_errors,
+            written_mb: volume.written_mb,
+            read_mb: volume.read_mb,
+            compression_percent: statistics.write_compression_percent,
+        };
+        if let Err(error) = locked(&self.catalog).add_drive_report(&report) {
+            let message = format!("what drive {} says of volume {volser} could not be noted: {error}", report.drive);
+            (self.events)(Event::Notice { message });
+        }
+    }
+
+    /// Writes into the memory of a cartridge, where it has one, what the catalog knows of the volume.
+    pub(crate) fn describe(&self, drive: &mut dyn Drive, volser: &Volser) {
+        let Some(care) = drive.care() else { return };
+        let Ok(Some(volume)) = locked(&self.catalog).volume(volser) else { return };
+        let Some(life) = volume.id else { return };
+        let description = VolumeDescription {
+            volser: volser.clone(),
+            pool: volume.pool.unwrap_or_default(),
+            format: FORMAT_VERSION.to_string(),
+            life: life.0,
+            checkpoint_lbn: volume.checkpoint_lbn,
+        };
+        if let Err(error) = care.describe_volume(&description) {
+            let message = format!("the memory of cartridge {volser} could not be written: {error}");
+            (self.events)(Event::Notice { message });
+        }
+    }
+}

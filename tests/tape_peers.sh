@@ -1,0 +1,77 @@
+#!/bin/sh
+# Backup programs that nobody here wrote, on drives that encrypt without their knowing: Bacula and Amanda with the library's robot.
+#
+# They run in a guest (guest/README.md), each in one of its own, on a library of ours whose drives fetch the key of each volume from a
+# sealed store. The checks are in tape_peers_bacula.sh and tape_peers_amanda.sh.
+#
+# Their packages are fetched and not installed: installed they would start services here, bring a mail server, and ask for a database.
+# The guest unpacks them over its root, where they find everything under the paths they were built with, and forgets them.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+PATH="$PATH:/usr/sbin:/sbin"
+: "${CAPSTAN_BIN:=$PWD/target/debug/capstan}"
+export CAPSTAN_BIN
+
+skip() {
+    echo "ok 1 - other backup programs on our encrypting drives # SKIP $1"
+    echo 1..1
+    exit 0
+}
+
+[ "$(uname -sm)" = 'Linux x86_64' ] || skip 'User Mode Linux needs Linux on x86_64'
+[ -e /usr/src/linux-source-6.1.tar.xz ] || skip 'there is no /usr/src/linux-source-6.1.tar.xz (package linux-source-6.1, Debian 12)'
+for program in apt-get dpkg-deb flex bison bc busybox iscsid mtx mt-st rsync sg_raw; do
+    command -v $program >/dev/null || skip "$program is missing: ./x test installs it"
+done
+if ! guest/build; then
+    echo 'not ok 1 - the guest kernel is built'
+    exit 1
+fi
+
+packages=${CARGO_TARGET_DIR:-$PWD/target}/guest/packages
+# fetch PEER PACKAGE...: them, and what they need that is not on this machine. Asks the network only for what is not there yet.
+fetch() {
+    folder=$packages/$1
+    shift
+    mkdir -p "$folder/partial" "$packages/lists/partial"
+    apt="apt-get -qq -o Debug::NoLocking=1 -o APT::Sandbox::User=root -o Dir::Cache::archives=$folder"
+    get="--yes --no-install-recommends --download-only --reinstall install"
+    # shellcheck disable=SC2086 # lists of words
+    if ! $apt $get "$@" >"$folder/log" 2>&1; then
+        # This machine's list of packages is old or was never fetched, and is not ours to renew.
+        apt="$apt -o Dir::State::lists=$packages/lists"
+        $apt update >"$folder/log" 2>&1 && $apt $get "$@" >>"$folder/log" 2>&1 || return
+    fi
+    # Of a package that was renewed the old file goes.
+    $apt autoclean >>"$folder/log" 2>&1
+}
+
+log=$(mktemp "${TMPDIR:-/var/tmp}/capstan-test.XXXXXX")
+trap 'rm -f "$log" "$log.pipe"' EXIT
+number=0
+result=0
+for peer in ${*:-bacula amanda}; do
+    case $peer in
+    bacula) names='bacula-console bacula-director bacula-director-sqlite3 bacula-fd bacula-sd sqlite3' ;;
+    amanda) names='amanda-client amanda-server' ;;
+    *) echo "usage: $0 [bacula] [amanda]" >&2 && exit 2 ;;
+    esac
+    # shellcheck disable=SC2086 # a list of words
+    if ! fetch "$peer" $names; then
+        number=$((number + 1))
+        result=1
+        echo "not ok $number - the packages of $peer are fetched"
+        sed 's/^/# /' "$packages/$peer/log"
+        continue
+    fi
+    # A pipe would hide the guest's exit code.
+    mkfifo "$log.pipe"
+    tee "$log" <"$log.pipe" &
+    guest/run -m 2500 -t "${SECONDS_MAX:-300}" -e FIRST="$number" -e PACKAGES="$packages/$peer" \
+        -- sh "$PWD/tests/tape_peers_$peer.sh" >"$log.pipe" || result=1
+    wait
+    rm "$log.pipe"
+    number=$((number + $(grep -c '^\(not \)\{0,1\}ok ' "$log")))
+done
+echo "1..$number"
+exit $result

@@ -1,0 +1,126 @@
+# Runs in the guest (tape_peers.sh starts it): Bacula on a library whose drives encrypt without its knowing.
+# shellcheck shell=sh disable=SC1091,SC2016
+. "$(dirname "$0")/tape_peers_library.sh"
+
+shows() {
+    shown=$1
+    shift
+    check "bacula: $shown" "$@"
+}
+
+# Director, file daemon and storage daemon, for this guest alone.
+bacula=$scratch/bacula
+configure() {
+    mkdir -p "$bacula"
+    me='Name = peer-dir; Password = peer'
+    daemon="WorkingDirectory = \"$bacula\"; PidDirectory = \"$bacula\""
+    messages='Messages { Name = Log; Director = peer-dir = all }'
+    changer='Changer Device = /dev/vtl/changer; Changer Command = "/etc/bacula/scripts/mtx-changer %c %o %S %a %d"'
+    tape='Auto Changer = yes; Removable Media = yes; Random Access = no; Always Open = yes; Automatic Mount = yes; Label Media = no'
+    cat >"$bacula/dir.conf" <<TEXT
+Director { $me; DirPort = 9101; DirAddress = 127.0.0.1; QueryFile = /dev/null; $daemon; Messages = Log; Maximum Concurrent Jobs = 4 }
+Messages { Name = Log; catalog = all }
+Catalog { Name = Catalog; dbname = bacula; dbuser = ""; dbpassword = "" }
+Client { Name = peer-fd; Address = 127.0.0.1; FDPort = 9102; Catalog = Catalog; Password = peer; Maximum Concurrent Jobs = 4 }
+Storage { Name = Library; Address = 127.0.0.1; SDPort = 9103; Password = peer; Device = Library; Media Type = Encrypted
+  Autochanger = yes; Maximum Concurrent Jobs = 4 }
+Storage { Name = Plain; Address = 127.0.0.1; SDPort = 9103; Password = peer; Device = Plain; Media Type = Plain; Autochanger = yes }
+Pool { Name = Large; Pool Type = Backup }
+Pool { Name = Small; Pool Type = Backup }
+Pool { Name = Plain; Pool Type = Backup }
+FileSet { Name = All; Include { Options { signature = SHA1; aclsupport = yes; xattrsupport = yes }; File = "$source" } }
+FileSet { Name = Some; Include { Options { signature = SHA1 }; File = "$source/small" } }
+JobDefs { Name = Any; Client = peer-fd; Messages = Log; FileSet = All; Storage = Library; Pool = Large; Level = Full }
+Job { Name = Large; Type = Backup; JobDefs = Any }
+Job { Name = Small; Type = Backup; JobDefs = Any; FileSet = Some; Pool = Small }
+Job { Name = Plain; Type = Backup; JobDefs = Any; Storage = Plain; Pool = Plain }
+Job { Name = Verify; Type = Verify; Level = VolumeToCatalog; JobDefs = Any; Verify Job = Large }
+Job { Name = Restore; Type = Restore; JobDefs = Any; Where = "$scratch/restored" }
+TEXT
+    cat >"$bacula/sd.conf" <<TEXT
+Storage { Name = peer-sd; SDPort = 9103; SDAddress = 127.0.0.1; $daemon }
+Director { $me }
+Autochanger { Name = Library; Device = Drive-0; Device = Drive-1; $changer }
+Autochanger { Name = Plain; Device = Drive-2; $changer }
+Device { Name = Drive-0; Drive Index = 0; Archive Device = /dev/vtl/drive0; Media Type = Encrypted; $tape }
+Device { Name = Drive-1; Drive Index = 1; Archive Device = /dev/vtl/drive1; Media Type = Encrypted; $tape }
+Device { Name = Drive-2; Drive Index = 2; Archive Device = /dev/vtl/drive2; Media Type = Plain; $tape }
+$messages
+TEXT
+    cat >"$bacula/fd.conf" <<TEXT
+FileDaemon { Name = peer-fd; FDPort = 9102; FDAddress = 127.0.0.1; $daemon }
+Director { $me }
+$messages
+TEXT
+    echo "Director { $me; DirPort = 9101; Address = 127.0.0.1 }" >"$bacula/console.conf"
+    sqlite3 "$bacula/bacula.db" </usr/share/dbconfig-common/data/bacula-director-sqlite3/install/sqlite3
+}
+
+daemons=''
+start() {
+    for daemon in fd sd dir; do
+        "bacula-$daemon" -f -c "$bacula/$daemon.conf" >"$bacula/$daemon.out" 2>&1 &
+        daemons="$daemons $!"
+    done
+    # 9101, where the director listens: the console would go on asking for half an hour.
+    wait_for 20 grep -q '^ *[0-9]*: [0-9A-F]*:238D .* 0A ' /proc/net/tcp || { cat "$bacula"/*.out && return 1; }
+}
+# console LINE...: what an operator types.
+console() { printf '%s\n' "$@" | timeout 100 bconsole -c "$bacula/console.conf"; }
+catalog() { sqlite3 -readonly "$bacula/bacula.db" "$1"; }
+# said JOB: the log of a job, or of all.
+said() { catalog "select LogText from Log ${1:+where JobId = $1} order by LogId"; }
+volumes() { catalog "select group_concat(VolumeName, ' ') from (select VolumeName from Media join Pool using (PoolId)
+    where Pool.Name = '$1' and VolStatus in ('Append', 'Full') and VolBytes > 100000 order by MediaId)"; }
+
+# ends LINE...: after these and all jobs they start, no job is left that did not end well, without an error.
+ends() {
+    before=$(catalog 'select coalesce(max(JobId), 0) from Job')
+    console "$@" 'wait' >"$scratch/console"
+    new="from Job where JobId > $before"
+    [ "$(catalog "select count(*) > 0 and min(JobStatus = 'T' and JobErrors = 0) $new")" = 1 ] || {
+        catalog "select Name, JobStatus, JobErrors $new"
+        tail -n 20 "$scratch/console"
+        said | tail -n 30
+        return 1
+    }
+}
+
+shows 'its packages are unpacked' unpack
+shows 'a library with drives that encrypt unasked' library B
+make_source
+shows 'director, file daemon and storage daemon start' eval 'configure && start'
+[ "$failed" -eq 0 ] || exit 1
+shows 'the robot lists barcodes for Bacula' prints '1:B00001L9' /etc/bacula/scripts/mtx-changer /dev/vtl/changer list
+labels() { console "label barcodes storage=$1 pool=$2 drive=$4 slots=$3" yes; }
+labelled() { catalog "select count(*) from Media join Pool using (PoolId) where Pool.Name = '$1' and VolStatus = 'Append'"; }
+shows 'five volumes are labelled by barcode' eval 'prints B00005L9 labels Library Large 1-5 0; [ "$(labelled Large)" -eq 5 ]'
+shows 'two more for another pool' eval 'prints B00007L9 labels Library Small 6-7 0; [ "$(labelled Small)" -eq 2 ]'
+shows 'each has a key of its own, which no program asked for' eval '[ "$(capstan keys list | grep -c B0000)" -ge 7 ]'
+shows 'two jobs at once, on two drives' ends 'run job=Large yes' 'run job=Small yes'
+shows 'the large one spans three volumes' eval 'volumes Large; [ "$(volumes Large | wc -w)" -eq 3 ]'
+shows 'it is verified, volumes against catalog' ends 'run job=Verify yes'
+restore='restore client=peer-fd'
+shows 'it is restored' ends "$restore jobid=1 all done yes"
+shows 'nothing differs' same "$scratch/restored$source"
+
+encrypted=$(volumes Large)
+# The key of the second volume goes. The first and the third still have theirs.
+gone=$(echo "$encrypted" | cut -d' ' -f2)
+shows 'a key is destroyed' capstan keys destroy "$gone" --yes
+dmesg -C
+job=$(catalog 'select max(JobId) + 1 from Job')
+shows 'a restore does not get past its volume' eval \
+    'console "$restore jobid=1 all done yes" && wait_for 60 eval "said $job | grep \"Please mount read Volume .$gone\""'
+tail -30 $scratch/console
+said $job
+time console "cancel jobid=$job"
+catalog "select JobId,JobStatus from Job"
+sleep 3
+catalog "select JobId,JobStatus from Job"
+said $job
+mtx -f /dev/vtl/changer status
+console "status storage=Library"
+
+kill $daemons
+[ "$failed" -eq 0 ]
