@@ -46,7 +46,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Make a state directory: catalog, virtual library, sealed key store
     #[command(
-        after_help = "Examples:\n  capstan init --volume-size 100G\n  capstan init --changer /dev/tape/by-id/scsi-3500110a-changer\n\nThe passphrase is asked for, or taken from CAPSTAN_PASSPHRASE; --key-file makes a key file instead."
+        after_help = "Examples:\n  capstan init --volume-size 100G\n  capstan init --changer /dev/tape/by-id/scsi-3500110a-changer\n  capstan init --by-hand --drive /dev/nst0 --encrypt none\n\nThe passphrase is asked for, or taken from CAPSTAN_PASSPHRASE; --key-file makes a key file instead."
     )]
     Init(Init),
     /// Back up files, directories, a block device, or standard input
@@ -171,11 +171,14 @@ pub(crate) struct Init {
     #[arg(long, value_name = "DIR")]
     pub(crate) library: Option<PathBuf>,
     /// A real library instead: the device of its changer (capstan drives scan)
-    #[arg(long, value_name = "DEVICE", conflicts_with = "library")]
+    #[arg(long, value_name = "DEVICE", conflicts_with = "library", group = "real")]
     pub(crate) changer: Option<PathBuf>,
     /// Drives of the real library to use [default: all that this host finds]
-    #[arg(long = "drive", value_name = "DEVICE", requires = "changer")]
+    #[arg(long = "drive", value_name = "DEVICE", requires = "real")]
     pub(crate) devices: Vec<PathBuf>,
+    /// Drives without a changer: a person is asked for cartridges
+    #[arg(long, conflicts_with_all = ["changer", "library"], requires = "devices", group = "real")]
+    pub(crate) by_hand: bool,
     /// Cipher of the default pool
     #[arg(long, value_enum, default_value_t = Cipher::Gcm)]
     pub(crate) encrypt: Cipher,

@@ -34,7 +34,7 @@ enum Action {
     Scan,
     /// Try a drive with a scratch tape, which is overwritten: rules, facts, rates; write a report worth sending in
     #[command(
-        after_help = "Examples:\n  capstan drives exercise /dev/tape/by-id/scsi-3500110a0 --report drive.md\n  capstan drives exercise /dev/nst0 --overwrite --bytes 20G\n\nNeeds no state directory. The node names the driver: /dev/sg1 (SCSI, with encryption) or /dev/nst0 (the kernel's tape driver).\nThe report has no serial numbers and barcodes, unless --serials is said. Ends with 1 if the drive breaks a rule."
+        after_help = "Examples:\n  capstan drives exercise /dev/sg1 --report drive.md\n  capstan drives exercise /dev/tape/by-id/scsi-3500110a0-nst --overwrite --bytes 20G\n\nNeeds no state directory. The node names the driver: /dev/sg1 (SCSI, with encryption) or /dev/nst0 (the kernel's tape driver).\nThe report has no serial numbers and barcodes, unless --serials is said. Ends with 1 if the drive breaks a rule."
     )]
     Exercise(Exercise),
 }

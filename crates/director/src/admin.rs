@@ -9,6 +9,7 @@ use capstan_catalog::{
 use capstan_format::{Algorithm, BLOCK_HEADER_LEN, ObjectId, Volser};
 use capstan_tape::{ChangerError, EncryptionState};
 
+use crate::config::Carrier;
 use crate::desk::Desk;
 use crate::label::{create_cartridge, label_volume};
 use crate::repair::{missing_ranges, stream_lengths};
@@ -124,7 +125,8 @@ impl Site {
         let _lock = self.writer_lock()?;
         let desk = Desk::new(self);
         desk.volume(volser)?;
-        if desk.present()?.contains(volser) {
+        // What a person fetches may be lost, and nobody knows but that person.
+        if self.config.library.carrier() == Carrier::Robot && desk.present()?.contains(volser) {
             return Err(DirectorError::VolumePresent { volser: volser.clone() });
         }
         let last = self.would_lose(volser, loss)?;

@@ -155,7 +155,7 @@ impl Site {
         if request.target == Target::Pool && pools.iter().any(|pool| pool.encryption.is_some()) {
             drop(self.keys()?);
         }
-        let desk = Desk::new(self);
+        let desk = Desk::new(self).stopped_by(&watch.stop);
         let mut known = Known::All;
         if request.target == Target::Pool && self.any_interrupted(request)? {
             // What a killed run flushed and could not record must be known before connections are numbered: a number that is

@@ -26,9 +26,11 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LibraryConfig {
-    /// Device node of a real library's changer (`capstan drives scan`); empty for virtual cartridges.
+    /// Device node of a real library's changer (`capstan drives scan`); [`BY_HAND`] for drives without one; empty for virtual
+    /// cartridges.
     pub changer: PathBuf,
-    /// Its drives, by device node; if none is named, all whose serial number the library tells and this host finds.
+    /// Its drives, by device node; if none is named, all whose serial number the library tells and this host finds. Without a changer
+    /// they are all there are.
     pub devices: Vec<PathBuf>,
     /// Where the cartridges lie; relative to the state directory.
     pub path: PathBuf,
@@ -76,7 +78,23 @@ impl Default for LibraryConfig {
     }
 }
 
+/// `library.changer` of drives that a person brings cartridges to.
+pub const BY_HAND: &str = "by hand";
+
+/// Who brings cartridges to drives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// A robot, or what stands for one.
+    Robot,
+    /// A person, who is asked.
+    Person,
+}
+
 impl LibraryConfig {
+    pub(crate) fn carrier(&self) -> Carrier {
+        if self.changer.as_os_str() == BY_HAND { Carrier::Person } else { Carrier::Robot }
+    }
+
     /// Whether cartridges are files of ours.
     pub fn is_virtual(&self) -> bool {
         self.changer.as_os_str().is_empty()
@@ -144,6 +162,9 @@ impl Config {
         }
         if !(-7..=19).contains(&compression_level) {
             return Err("data.compression_level must be between -7 and 19");
+        }
+        if self.library.carrier() == Carrier::Person && self.library.devices.is_empty() {
+            return Err("library.changer is \"by hand\", so library.devices must name the drives");
         }
         if self.library.drives == 0 || self.library.volume_mib == 0 {
             return Err("library.drives and library.volume_mib must be above 0");

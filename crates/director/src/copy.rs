@@ -58,7 +58,7 @@ impl Site {
         let next = numbers.max().unwrap_or(0).checked_add(1);
         let copy = promised.or(next).ok_or_else(|| DirectorError::TooManyCopies { object: object.id.to_string() })?;
         locked(&self.catalog).want_copies(&[(object.id, copy, &pool.name)])?;
-        let desk = Desk::new(self);
+        let desk = Desk::new(self).stopped_by(&watch.stop);
         let host: Box<dyn CopyHost> = Box::new(AppendHost {
             desk: desk.clone(),
             config: self.config.clone(),

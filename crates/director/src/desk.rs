@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use capstan_catalog::{Catalog, Moment, Volume, VolumeState};
@@ -17,8 +18,11 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::backup::explain;
 use crate::care::{release, reserve};
+use crate::config::Carrier;
 use crate::site::{Clock, SharedLibrary, Site, locked};
 use crate::{DirectorError, Event, Events};
+
+mod by_hand;
 
 /// A volume in a drive.
 pub(crate) struct InDrive {
@@ -52,6 +56,10 @@ pub(crate) struct Desk {
     pub(crate) choosing: Arc<Mutex<()>>,
     /// Volumes that are in a drive of this process.
     pub(crate) in_use: Arc<Mutex<Vec<Volser>>>,
+    /// Who brings cartridges.
+    carrier: Carrier,
+    /// Set when whoever waits for a person is to stop.
+    stop: Arc<AtomicBool>,
     /// Whose time drives take.
     pace: Option<DriveModel>,
     /// What paced drives did, by their number.
@@ -69,10 +77,18 @@ impl Desk {
             volumes_lock: site.dir().join("volumes.lock"),
             choosing: Arc::default(),
             in_use: Arc::default(),
+            carrier: site.config.library.carrier(),
+            stop: Arc::default(),
             // A setting that names no model was refused when it was read.
             pace: site.config.pace().unwrap_or_default(),
             meters: Arc::default(),
         }
+    }
+
+    /// The same desk, which gives up waiting for a person when this is set.
+    #[must_use]
+    pub(crate) fn stopped_by(self, stop: &Arc<AtomicBool>) -> Self {
+        Self { stop: Arc::clone(stop), ..self }
     }
 
     /// Held while a volume is chosen and labelled, so that an operator's `label` and a waiting backup never meet at one volume.
@@ -90,8 +106,12 @@ impl Desk {
         (self.clock)()
     }
 
-    /// Barcodes in the library.
+    /// Barcodes in the library. A person can fetch every volume there is.
     pub(crate) fn present(&self) -> Result<Vec<Volser>, DirectorError> {
+        if self.carrier == Carrier::Person {
+            let volumes = locked(&self.catalog).volumes()?;
+            return Ok(volumes.into_iter().map(|volume| volume.volser).collect());
+        }
         let elements = locked(&self.library).inventory().map_err(DirectorError::Changer)?;
         Ok(elements.into_iter().filter_map(|element| element.volser).collect())
     }
@@ -128,13 +148,19 @@ impl Desk {
             }
             drop(library);
             let mut drive = self.paced(drive, number);
-            let medium = match drive.load() {
+            let ready = match self.carrier {
+                Carrier::Robot => {
+                    drive.load().map_err(|source| DirectorError::Volume { volser: volser.clone(), source })
+                }
+                Carrier::Person => self.ask_for(drive.as_mut(), number, volser),
+            };
+            let medium = match ready {
                 Ok(medium) => medium,
                 Err(error) => {
                     // The cartridge goes back; that it could not be loaded is the error to report.
                     release(drive.as_mut());
                     let _ = locked(&self.library).unload(number);
-                    return Err(DirectorError::Volume { volser: volser.clone(), source: error });
+                    return Err(error);
                 }
             };
             if let Some(found) = medium.volser.as_ref().filter(|found| !same_barcode(found, volser)) {
@@ -193,6 +219,9 @@ impl Desk {
         let back = locked(&self.library).unload(number);
         locked(&self.in_use).retain(|other| other != volser);
         unloaded.map_err(|source| DirectorError::Volume { volser: volser.clone(), source })?;
+        if self.carrier == Carrier::Person {
+            (self.events)(Event::Notice { message: format!("take volume {volser} out of drive {number}") });
+        }
         back.map_err(DirectorError::Changer)
     }
 

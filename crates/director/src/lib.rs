@@ -35,7 +35,7 @@ mod verify_object;
 pub use admin::{Loss, Overwritten};
 pub use append::Shortfall;
 pub use backup::{BackupReport, BackupRequest, BackupWatch, Level, SourceOutcome, StreamInput, Target};
-pub use config::{Config, DataConfig, LibraryConfig};
+pub use config::{BY_HAND, Config, DataConfig, LibraryConfig};
 pub use copy::CopyReport;
 pub use error::DirectorError;
 pub use events::{Event, Events};

@@ -11,10 +11,11 @@ use capstan_catalog::{Catalog, CheckpointSeen, Pool, ScratchFeed, Volume, Volume
 use capstan_format::Volser;
 use capstan_keys::Unlock;
 use capstan_mover::{FIRST_SESSION_LBN, VolumeReader};
-use capstan_tape::EncryptionState;
+use capstan_tape::{ChangerError, EncryptionState};
 
 use crate::backup::explain;
 use crate::catch_up::session_record;
+use crate::config::Carrier;
 use crate::desk::{Desk, InDrive};
 use crate::error::refuses_part;
 use crate::site::{Clock, Site, locked};
@@ -55,7 +56,7 @@ pub fn rebuild(
     let _lock = site.writer_lock()?;
     let mut report = RebuildReport::default();
     let desk = Desk::new(&site);
-    for volser in desk.present()? {
+    for volser in volumes_to_read(dir, &site, &desk)? {
         match read_volume(&desk, &volser, &mut report) {
             Ok(()) => {}
             // Without keys nothing can be read: that is no matter of one volume.
@@ -88,6 +89,23 @@ pub fn rebuild(
         std::fs::remove_dir_all(&old).map_err(DirectorError::host("remove", &old))?;
     }
     Ok(report)
+}
+
+/// The volumes in the library; those that the old catalog knows, where a person brings them.
+fn volumes_to_read(dir: &Path, site: &Site, desk: &Desk) -> Result<Vec<Volser>, DirectorError> {
+    if site.config.library.carrier() == Carrier::Robot {
+        return desk.present();
+    }
+    let old = dir.join("catalog");
+    let known = old.exists().then(|| Catalog::open(&old).and_then(|old| old.volumes()));
+    match known {
+        Some(Ok(volumes)) => Ok(volumes.into_iter().map(|volume| volume.volser).collect()),
+        Some(Err(_)) | None => {
+            let reason = "nobody knows which volumes there are: without the old catalog a rebuild needs a library with a changer";
+            let library = crate::config::BY_HAND.to_owned();
+            Err(DirectorError::Changer(ChangerError::Unusable { library, reason: reason.to_owned() }))
+        }
+    }
 }
 
 /// Takes pools over from the old catalog, as far as it can be read: their retention, and pools without volumes, are on no volume.

@@ -219,7 +219,7 @@ impl Site {
         let (object, wanted) = (&lack.object, &lack.wanted);
         let pool = locked(&self.catalog).pool(&wanted.pool)?;
         let pool = pool.ok_or_else(|| DirectorError::UnknownPool { pool: wanted.pool.clone() })?;
-        let desk = Desk::new(self);
+        let desk = Desk::new(self).stopped_by(&watch.stop);
         let host: Box<dyn CopyHost> = Box::new(AppendHost {
             desk: desk.clone(),
             config: self.config.clone(),

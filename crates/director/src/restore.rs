@@ -74,7 +74,7 @@ impl Site {
     ) -> Result<RestoreReport, DirectorError> {
         let began = Instant::now();
         let target = Directory::new(directory, options.clone()).map_err(DirectorError::Extract)?;
-        let mut host = ReadDesk::new(Desk::new(self));
+        let mut host = ReadDesk::new(Desk::new(self).stopped_by(&watch.stop));
         let streams = restore_streams(&plan.wanted, &plan.reads, &mut host, &target, watch);
         let mut report = self.report(plan, streams, host, watch)?;
         if watch.stop.load(std::sync::atomic::Ordering::Relaxed) {

@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 use capstan_catalog::{Catalog, Pool, ScratchFeed};
 use capstan_format::Algorithm;
 use capstan_keys::{Argon2Cost, SealedStore, Unlock};
-use capstan_tape::linux::LinuxLibrary;
+use capstan_tape::linux::{ByHandLibrary, LinuxLibrary};
 use capstan_tape::{Library, VirtualLibrary};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::config::{Config, LibraryConfig};
+use crate::config::{Carrier, Config, LibraryConfig};
 use crate::{DirectorError, Event, Events};
 
 /// Name of the pool that `init` makes.
@@ -206,6 +206,9 @@ fn open_library(dir: &Path, config: &LibraryConfig, events: &Events) -> Result<S
     let events = Arc::clone(events);
     let on_wait = Arc::new(move |message| events(Event::Waiting { message }));
     let (changer, devices) = (config.changer.clone(), config.devices.clone());
+    if config.carrier() == Carrier::Person {
+        return Ok(Arc::new(Mutex::new(ByHandLibrary::new(devices, on_wait))));
+    }
     Ok(Arc::new(Mutex::new(LinuxLibrary::new(changer, devices, on_wait))))
 }
 

@@ -101,7 +101,7 @@ impl Site {
         watch: &RestoreWatch,
         report: &mut RestoreReport,
     ) -> Result<(), DirectorError> {
-        let desk = Desk::new(self);
+        let desk = Desk::new(self).stopped_by(&watch.stop);
         let mut volume = desk.mount_known(volser, life)?;
         {
             let mut reader = VolumeReader::new(volume.drive.as_mut(), volser.clone(), life);

@@ -64,7 +64,7 @@ impl Site {
         watch: &RestoreWatch,
     ) -> Result<RestoreReport, DirectorError> {
         let plan = self.plan(entries, vec![object], open, copy)?;
-        let mut host = ReadDesk::new(Desk::new(self));
+        let mut host = ReadDesk::new(Desk::new(self).stopped_by(&watch.stop));
         let streams = verify_streams(&plan.wanted, &plan.reads, &mut host, watch);
         self.report(&plan, streams, host, watch)
     }

@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::conformance::{self, Report, Retention};
 use crate::linux::scan::{ScsiNode, scan};
 use crate::linux::sg::{SgDevice, Sharing};
-use crate::linux::{OnDeviceWait, open_drive};
+use crate::linux::{FedBy, OnDeviceWait, open_drive};
 use crate::{ChangerError, DriveError, DriveIdentity, EncryptionState, Medium};
 
 mod facts;
@@ -71,9 +71,19 @@ pub enum ExerciseError {
     Device(#[from] ChangerError),
 }
 
+/// Which of the kernel's drivers a drive is used by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Driver {
+    /// The generic one (sg): SCSI commands of our own.
+    Generic,
+    /// The tape driver (st).
+    Tape,
+}
+
 /// A drive with a tape that may be overwritten.
 pub struct Candidate {
     device: PathBuf,
+    driver: Driver,
     identity: DriveIdentity,
     medium: Medium,
     node: Option<ScsiNode>,
@@ -85,6 +95,8 @@ pub struct Candidate {
 pub struct Exercised {
     /// The node that it was used by.
     pub device: PathBuf,
+    /// The driver that the node belongs to.
+    pub driver: Driver,
     /// The drive.
     pub identity: DriveIdentity,
     /// The cartridge, as it was before.
@@ -105,7 +117,7 @@ impl Candidate {
     /// Loads the tape in a drive, and looks whether it may be used. Nothing is written.
     pub fn open(device: &Path, contents: Contents, on_wait: OnDeviceWait) -> Result<Self, ExerciseError> {
         let name = device.display().to_string();
-        let mut drive = open_drive(device, &on_wait)?;
+        let mut drive = open_drive(device, FedBy::Robot, &on_wait)?;
         let medium = match drive.load() {
             Err(DriveError::NoMedium { .. }) => return Err(ExerciseError::Empty { device: name }),
             loaded => loaded?,
@@ -118,7 +130,9 @@ impl Candidate {
         }
         let real = std::fs::canonicalize(device).unwrap_or_else(|_| device.to_owned());
         let node = scan().unwrap_or_default().into_iter().find(|node| node.has_node(&real));
-        Ok(Self { device: device.to_owned(), identity: drive.identity(), medium, node, on_wait })
+        let is_generic = node.as_ref().and_then(|node| node.generic.as_deref()) == Some(&*real);
+        let driver = if is_generic { Driver::Generic } else { Driver::Tape };
+        Ok(Self { device: device.to_owned(), driver, identity: drive.identity(), medium, node, on_wait })
     }
 
     /// The drive.
@@ -136,7 +150,7 @@ impl Candidate {
         on_step("asking the drive what it is");
         let facts = self.ask(facts::all);
         let host = host::facts(self.node.as_ref());
-        let mut drive = open_drive(&self.device, &self.on_wait)?;
+        let mut drive = open_drive(&self.device, FedBy::Robot, &self.on_wait)?;
         on_step("checking rules");
         let rules = conformance::check(&mut drive, Retention::Keeps, &mut |checked| {
             on_step(&text::of_check(checked));
@@ -148,10 +162,10 @@ impl Candidate {
         drop(drive);
         on_step("asking its logs");
         let logs_after = self.ask(facts::logs);
-        let mut drive = open_drive(&self.device, &self.on_wait)?;
+        let mut drive = open_drive(&self.device, FedBy::Robot, &self.on_wait)?;
         drive.unload()?;
-        let Self { device, identity, medium, .. } = self;
-        Ok(Exercised { device, identity, medium, host, facts, rules, measurements, logs_after })
+        let Self { device, driver, identity, medium, .. } = self;
+        Ok(Exercised { device, driver, identity, medium, host, facts, rules, measurements, logs_after })
     }
 
     /// Asks by SCSI commands, while no other driver of ours has the drive.

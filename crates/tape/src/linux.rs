@@ -24,8 +24,17 @@ const TAPE_MAJOR: u32 = 9;
 /// What is kept for the last part of a volume's catalog in front of a drive's own early warning, as on virtual cartridges.
 const RESERVE_BYTES: u64 = 256 << 20;
 
+/// Who puts cartridges into a drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FedBy {
+    /// A robot, or somebody who has done so: one that lies in the drive's mouth is to be taken.
+    Robot,
+    /// A person, who is asked to.
+    Person,
+}
+
 /// Takes the drive behind a device node into use: through the driver that the node belongs to.
-pub fn open_drive(path: &Path, on_wait: &OnDeviceWait) -> Result<Box<dyn Drive>, ChangerError> {
+pub fn open_drive(path: &Path, fed_by: FedBy, on_wait: &OnDeviceWait) -> Result<Box<dyn Drive>, ChangerError> {
     let name = path.display().to_string();
     let host = |source| ChangerError::Host { what: name.clone(), source };
     let metadata = std::fs::metadata(path).map_err(|source| ChangerError::Host {
@@ -39,6 +48,7 @@ pub fn open_drive(path: &Path, on_wait: &OnDeviceWait) -> Result<Box<dyn Drive>,
             let on_wait = on_wait.clone();
             let drive = ScsiDrive::open(device, name, Compression::Off)?;
             let drive = drive.with_reserve(RESERVE_BYTES).with_protection(BlockProtection::WhereOffered);
+            let drive = if fed_by == FedBy::Person { drive.fed_by_hand() } else { drive };
             Ok(Box::new(drive.with_on_wait(Box::new(move |waiting| on_wait(waiting.to_string())))))
         }
         Some(TAPE_MAJOR) => match st::StDrive::open(path, st::StSettings::default()) {

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_director::{
-    BackupReport, BackupRequest, BackupWatch, Config, DirectorError, InitOptions, Level, Mounts, Severity, Shortfall,
-    Site, StreamInput, Target, TreeOptions,
+    BY_HAND, BackupReport, BackupRequest, BackupWatch, Config, DirectorError, InitOptions, Level, Mounts, Severity,
+    Shortfall, Site, StreamInput, Target, TreeOptions,
 };
 use serde_json::json;
 
@@ -39,6 +39,11 @@ pub(crate) fn init(cli: &Cli, args: &args::Init) -> Result<ExitCode, Failure> {
     }
     if let Some(changer) = &args.changer {
         config.library.changer = absolute(changer)?;
+    }
+    if args.by_hand {
+        config.library.changer = PathBuf::from(BY_HAND);
+    }
+    if !config.library.is_virtual() {
         config.library.devices = args.devices.iter().map(|device| absolute(device)).collect::<Result<_, _>>()?;
     }
     let unlock = new_unlock(cli)?;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::facts::Privacy;
-use super::{Exercised, Rate, Section, Serials, Verdict};
+use super::{Driver, Exercised, Rate, Section, Serials, Verdict};
 use crate::conformance::{Checked, Outcome};
 
 /// One rule in one line.
@@ -29,14 +29,15 @@ fn write_all(out: &mut String, of: &Exercised, serials: Serials) -> std::fmt::Re
     };
     writeln!(out, "# {}: {verdict}\n", of.identity.model)?;
     writeln!(out, "Made by capstan {} (`capstan drives exercise`).\n", env!("CARGO_PKG_VERSION"))?;
-    let node = of.device.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let node = match serials {
-        Serials::Told => of.device.display().to_string(),
-        // A path by identifier has the serial number in it.
-        Serials::LeftOut if node.len() > 8 => "(a path by identifier)".to_owned(),
-        Serials::LeftOut => node,
+    let driver = match of.driver {
+        Driver::Generic => "the generic one (sg)",
+        Driver::Tape => "the kernel's tape driver (st)",
     };
-    writeln!(out, "| | |\n|---|---|\n| node | {node} |")?;
+    writeln!(out, "| | |\n|---|---|\n| driver | {driver} |")?;
+    // A path by identifier has the serial number in it.
+    if serials == Serials::Told {
+        writeln!(out, "| node | {} |", of.device.display())?;
+    }
     writeln!(out, "| key slot | {} |", if of.identity.encrypts { "yes" } else { "no, or not by this driver" })?;
     let medium = &of.medium;
     writeln!(out, "| cartridge | {} |", medium.generation.as_deref().unwrap_or("of no generation that is known"))?;

@@ -5,9 +5,9 @@
 
 use std::path::PathBuf;
 
-use super::OnDeviceWait;
 use super::library::describe;
 use super::scan::scan;
+use super::{FedBy, OnDeviceWait};
 use crate::{CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, ElementAddress, Errand, Library};
 use capstan_format::Volser;
 
@@ -62,7 +62,7 @@ impl Library for ByHandLibrary {
     }
 
     fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
-        super::open_drive(self.path(drive)?, &self.on_wait)
+        super::open_drive(self.path(drive)?, FedBy::Person, &self.on_wait)
     }
 
     /// A person brings it.

@@ -175,7 +175,7 @@ impl Library for LinuxLibrary {
             let what = format!("drive {drive} of the library");
             return Err(ChangerError::InUse { what, holder: "another host: this one does not find it".to_owned() });
         };
-        super::open_drive(&path, &self.on_wait)
+        super::open_drive(&path, super::FedBy::Robot, &self.on_wait)
     }
 
     fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError> {

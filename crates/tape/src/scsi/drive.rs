@@ -57,6 +57,7 @@ use guard::Guard;
 use keys::KeySlot;
 use medium::MediumName;
 use place::PositionAsked;
+use ready::Empty;
 use reservation::Reserved;
 use reserve::Reserve;
 
@@ -94,6 +95,8 @@ pub struct ScsiDrive<T> {
     /// Commands that others had sent when the position was last verified.
     others: Option<u64>,
     reserved: Reserved,
+    /// What a load does about a drive that says it is empty.
+    when_empty: Empty,
     recovered_errors: u64,
     cleaning: Cleaning,
     /// The last density code that was met, and its generation.
@@ -140,6 +143,13 @@ impl<T: Transport> ScsiDrive<T> {
     #[must_use]
     pub fn with_on_wait(mut self, on_wait: super::OnWait) -> Self {
         self.line.set_on_wait(on_wait);
+        self
+    }
+
+    /// A person puts cartridges in, and the drive takes them by itself: what lies in its mouth was let go of, and is left there.
+    #[must_use]
+    pub fn fed_by_hand(mut self) -> Self {
+        self.when_empty = Empty::Tell;
         self
     }
 

@@ -2,6 +2,7 @@
 
 use super::guard::{BlockProtection, Guard};
 use super::keys::KeySlot;
+use super::ready::Empty;
 use super::reservation::Reserved;
 use super::reserve::Reserve;
 use super::{Cleaning, Compression, LocateKnown, PositionAsked, ScsiDrive};
@@ -47,6 +48,7 @@ impl<T: Transport> ScsiDrive<T> {
             in_doubt: true,
             others: None,
             reserved: Reserved::No,
+            when_empty: Empty::Load,
             recovered_errors: 0,
             cleaning: Cleaning::NotAsked,
             generation_known: None,

@@ -40,7 +40,7 @@ impl<T: Transport> ScsiDrive<T> {
         self.at = None;
         self.others = None;
         let unflushed = self.unflushed;
-        if let News::Attention = self.wait_until_ready(Empty::Load)?
+        if let News::Attention = self.wait_until_ready(self.when_empty)?
             && unflushed
         {
             return Err(self.found_elsewhere());
@@ -224,10 +224,10 @@ const NEEDS_A_PERSON: u8 = 0x03;
 
 /// What is done about a drive that says it is empty.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Empty {
+pub(super) enum Empty {
     /// The cartridge may lie in its mouth: it is told to load it.
     Load,
-    /// A cartridge that was there is gone: that is told.
+    /// A cartridge that was there is gone, or nobody brought one: that is told.
     Tell,
 }
 
