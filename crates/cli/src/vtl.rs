@@ -2,6 +2,7 @@
 
 use std::io::{Write, stdout};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -155,7 +156,8 @@ pub(crate) fn vtl(cli: &Cli, command: &Vtl) -> Result<ExitCode, Failure> {
 
 fn init(cli: &Cli, folder: &Path) -> Result<ExitCode, Failure> {
     let path = folder.join(LAYOUT_FILE);
-    let made = std::fs::create_dir_all(folder).and_then(|()| {
+    let private = || std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700));
+    let made = std::fs::create_dir_all(folder).and_then(|()| private()).and_then(|()| {
         let mut file = std::fs::File::options().write(true).create_new(true).open(&path)?;
         file.write_all(Layout::example().to_text().as_bytes())
     });
@@ -200,8 +202,11 @@ fn serve(cli: &Cli, folder: &Path, listen: Option<SocketAddr>) -> Result<ExitCod
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(100));
     }
-    service.stop();
-    Ok(ExitCode::SUCCESS)
+    let lost = service.stop();
+    if lost.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(Failure::Other(format!("not everything that was written is on the disk:\n  {}", lost.join("\n  "))))
 }
 
 fn order(cli: &Cli, folder: &Path, request: &ControlRequest) -> Result<ExitCode, Failure> {

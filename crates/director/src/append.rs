@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use capstan_catalog::{CheckpointSeen, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
 use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeId};
+use capstan_keys::KeyError;
 use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, MoverError, VolumeEnd, VolumeReader};
 use capstan_tape::{Drive, DriveError, EncryptionState};
 
@@ -180,8 +181,13 @@ impl AppendHost {
             Ok(header) => header,
             // A label of ours that names another volume: what is on that one the catalog may well know.
             Err(DirectorError::Mover(MoverError::Misplaced { reason, .. })) => return Err(differs(reason)),
-            // What has no label of ours, or one that no key opens any more, tells nothing.
-            Err(_) => return Ok(None),
+            // What has no label of ours, or one that no key opens any more, tells nothing. Whatever else keeps it from being read may
+            // be gone in a moment, and the label is there then.
+            Err(
+                DirectorError::Mover(MoverError::NotLabelled { .. } | MoverError::Format { .. })
+                | DirectorError::Keys(KeyError::KeyDestroyed { .. } | KeyError::KeyMissing { .. }),
+            ) => return Ok(None),
+            Err(error) => return Err(error),
         };
         if header.recycled > known.recycled {
             return Err(differs("it was labelled after what the catalog knows of it".to_owned()));

@@ -343,13 +343,18 @@ fn same_barcode(one: &Volser, other: &Volser) -> bool {
     one.as_str().starts_with(other.as_str()) || other.as_str().starts_with(one.as_str())
 }
 
-/// Drives in the order in which they are tried for a volume: one that it is in already before all others.
+/// Drives in the order in which they are tried for a volume: one that it is in already, empty ones, and last those that hold what
+/// somebody else may want to find there.
 fn in_order(drives: u32, volser: &Volser, elements: &[Element]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..drives).collect();
-    let there = |number: &u32| {
+    let holds = |number: &u32| {
         let address = ElementAddress::Drive(*number);
-        elements.iter().any(|element| element.address == address && element.volser.as_ref() == Some(volser))
+        elements.iter().find(|element| element.address == address).and_then(|element| element.volser.as_ref())
     };
-    order.sort_by_key(|number| !there(number));
+    order.sort_by_key(|number| match holds(number) {
+        Some(held) if held == volser => 0,
+        None => 1,
+        Some(_) => 2,
+    });
     order
 }

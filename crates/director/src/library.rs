@@ -94,6 +94,11 @@ impl Site {
     pub fn exchange_in_drive(&self, volser: &Volser, drive: u32) -> Result<(), DirectorError> {
         self.has_robot("exchange")?;
         let mut library = locked(&self.library);
+        // Before anything is let go for its sake.
+        let there = library.inventory().map_err(DirectorError::Changer)?;
+        if !there.iter().any(|element| element.volser.as_ref() == Some(volser)) {
+            return Err(DirectorError::Changer(ChangerError::UnknownVolume { volser: volser.clone() }));
+        }
         let mut taken = library.take_drive(drive).map_err(DirectorError::Changer)?;
         taken.unload()?;
         let errand = Errand::Exchange { volser: volser.clone(), drive };

@@ -45,8 +45,10 @@ pub struct TargetLayout {
     pub initiators: Vec<String>,
     /// Name that initiators must give themselves (CHAP); empty for none.
     pub chap_user: String,
-    /// File with the secret that goes with it, relative to the library's folder.
+    /// File with the secret that goes with it, relative to the library's folder; nobody else may be able to read it.
     pub chap_secret_file: PathBuf,
+    /// Whether everyone is served who reaches it, when it listens to more than this host and knows neither names nor secrets.
+    pub anyone: bool,
 }
 
 /// The robot and its places.
@@ -129,6 +131,7 @@ impl Default for TargetLayout {
             initiators: Vec::new(),
             chap_user: String::new(),
             chap_secret_file: PathBuf::new(),
+            anyone: false,
         }
     }
 }

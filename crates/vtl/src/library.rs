@@ -185,6 +185,16 @@ impl Library {
         Ok(())
     }
 
+    /// What is in the drives' buffers goes to the disk; what did not, by drive and cartridge.
+    pub fn flush(&self) -> Vec<String> {
+        let flushed = |drive: &Arc<TapeUnit>| {
+            let error = drive.flush().err()?;
+            let volser = drive.holds().map(|(volser, _)| volser.to_string()).unwrap_or_default();
+            Some(format!("drive {}, cartridge {volser}: {error}", drive.identity().serial))
+        };
+        self.drives.iter().filter_map(flushed).collect()
+    }
+
     /// Nothing goes wrong any more, by orders that wait or by such as last; how many faults have happened so far.
     pub fn forgive(&self) -> u64 {
         self.robot.forgive() + self.drives.iter().map(|drive| drive.forgive()).sum::<u64>()

@@ -1,6 +1,7 @@
 //! A library being served: the units, the iSCSI target in front of them, and the control socket.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +39,21 @@ pub enum ServiceError {
     /// See there.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// Caller: everyone would be served.
+    #[error(
+        "whoever reaches {portal} could read and write all cartridges: set target.chap_user and chap_secret_file in vtl.toml, or \
+         target.initiators, or, where everyone may, target.anyone = true"
+    )]
+    Open {
+        /// Where it would listen.
+        portal: SocketAddr,
+    },
+    /// Caller: the secret is none.
+    #[error("others can read the CHAP secret in {}: chmod 600 it", .path.display())]
+    SecretShown {
+        /// The file.
+        path: PathBuf,
+    },
     /// Host: the secret cannot be read.
     #[error("the CHAP secret cannot be read from {}", .path.display())]
     Secret {
@@ -98,8 +114,8 @@ impl Service {
         &self.library
     }
 
-    /// Ends all connections; what was written is on the disk then.
-    pub fn stop(mut self) {
+    /// Ends all; what was written is on the disk then, but for what is returned: drives whose buffers could not be written.
+    pub fn stop(mut self) -> Vec<String> {
         self.stopping.store(true, Ordering::Release);
         // Wakes the desk.
         let _ = control::ask(&self.folder, &ControlRequest::Status);
@@ -107,6 +123,7 @@ impl Service {
             let _ = desk.join();
         }
         control::leave(&self.folder);
+        self.library.flush()
     }
 }
 
@@ -117,10 +134,21 @@ fn target_config(
 ) -> Result<TargetConfig, ServiceError> {
     let mut config = TargetConfig::new(target.name.clone());
     config.portal = listen.unwrap_or(target.listen);
+    if !config.portal.ip().is_loopback()
+        && target.chap_user.is_empty()
+        && target.initiators.is_empty()
+        && !target.anyone
+    {
+        return Err(ServiceError::Open { portal: config.portal });
+    }
     config.initiators.clone_from(&target.initiators);
     if !target.chap_user.is_empty() {
         let path = folder.join(&target.chap_secret_file);
-        let secret = std::fs::read(&path).map_err(|source| ServiceError::Secret { path, source })?;
+        let unread = |source| ServiceError::Secret { path: path.clone(), source };
+        if std::fs::metadata(&path).map_err(unread)?.permissions().mode() & 0o077 != 0 {
+            return Err(ServiceError::SecretShown { path });
+        }
+        let secret = std::fs::read(&path).map_err(unread)?;
         let mut secret = Zeroizing::new(secret);
         while secret.last().is_some_and(u8::is_ascii_whitespace) {
             secret.pop();

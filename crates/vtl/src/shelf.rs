@@ -67,6 +67,14 @@ pub enum ShelfError {
         /// The barcode.
         barcode: String,
     },
+    /// Caller: one of this barcode was taken out.
+    #[error(
+        "a cartridge {barcode} was taken out and is kept outside: bring it back (vtl import), or move its file away"
+    )]
+    Outside {
+        /// The barcode.
+        barcode: String,
+    },
     /// Caller: there is none of this barcode.
     #[error("there is no cartridge {barcode} {}", .folder.display())]
     Unknown {
@@ -275,6 +283,9 @@ impl Shelf {
         generation: String,
     ) -> Result<Place, ShelfError> {
         self.check_new(volser)?;
+        if self.outside(volser).exists() {
+            return Err(ShelfError::Outside { barcode: volser.to_string() });
+        }
         let slot = self.free_slot().ok_or(ShelfError::Full { what: "slot" })?;
         self.make(volser, capacity_bytes, generation)?;
         self.stands.insert(volser.clone(), Stands { element: slot.address(), from: None, by_operator: false });
@@ -297,6 +308,9 @@ impl Shelf {
             return Err(ShelfError::NotInMail { barcode: volser.to_string() });
         }
         let to = self.outside(volser);
+        if to.exists() {
+            return Err(ShelfError::Outside { barcode: volser.to_string() });
+        }
         carry(&self.path(volser), &to)?;
         self.stands.remove(volser);
         self.save()?;
@@ -324,13 +338,16 @@ impl Shelf {
 
 /// Moves a cartridge's files; the data file last, because it is the cartridge.
 fn carry(from: &Path, to: &Path) -> Result<(), ShelfError> {
-    for extension in BESIDE {
-        let moved = std::fs::rename(from.with_extension(extension), to.with_extension(extension));
-        if let Err(error) = moved
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            return Err(host(format!("{} cannot be moved", from.display()))(error));
+    let unless_missing = |done: io::Result<()>| match done {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(host(format!("{} cannot be moved", from.display()))(error))
         }
+        _ => Ok(()),
+    };
+    for extension in BESIDE {
+        // What lies there belonged to another cartridge.
+        unless_missing(std::fs::remove_file(to.with_extension(extension)))?;
+        unless_missing(std::fs::rename(from.with_extension(extension), to.with_extension(extension)))?;
     }
     std::fs::rename(from, to).map_err(host(format!("{} cannot be moved", from.display())))
 }

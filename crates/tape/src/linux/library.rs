@@ -55,7 +55,7 @@ impl LinuxLibrary {
         let paths = if self.devices.is_empty() {
             paired.iter().map(|node| node.and_then(ScsiNode::generic_path).map(Path::to_owned)).collect()
         } else {
-            placed(&nodes, &paired, &self.devices)?
+            placed(&self.robot, &nodes, &serials, &paired, &self.devices)?
         };
         if paths.iter().all(Option::is_none) {
             let reason = "this host finds none of its drives: `capstan drives scan` shows what there is, and \
@@ -105,7 +105,9 @@ pub(super) fn describe(nodes: &[ScsiNode], path: Option<PathBuf>) -> DriveDescri
 
 /// The drives that a person named, each in its element: by serial number where the library tells them, else in the order named.
 fn placed(
+    robot: &Path,
     nodes: &[ScsiNode],
+    serials: &[Option<String>],
     paired: &[Option<&ScsiNode>],
     devices: &[PathBuf],
 ) -> Result<Vec<Option<PathBuf>>, ChangerError> {
@@ -121,10 +123,19 @@ fn placed(
             None => unplaced.push(device.clone()),
         }
     }
+    // Only where the library does not tell which drive it has: one that it tells and that is none of these must stay none.
+    let untold: Vec<usize> = (0..drives.len()).filter(|at| serials.get(*at).is_none_or(Option::is_none)).collect();
     for device in unplaced {
-        if let Some(free) = drives.iter_mut().find(|drive| drive.is_none()) {
-            *free = Some(device);
-        }
+        let Some(free) = untold.iter().find(|at| drives[**at].is_none()) else {
+            let told: Vec<&str> = serials.iter().flatten().map(String::as_str).collect();
+            let reason = format!(
+                "{} is none of its drives, which have the serial numbers {}: take it out of library.devices",
+                device.display(),
+                told.join(", ")
+            );
+            return Err(ChangerError::Unusable { library: robot.display().to_string(), reason });
+        };
+        drives[*free] = Some(device);
     }
     Ok(drives)
 }

@@ -7,6 +7,7 @@ use crate::script::{Leap, Script, Upset, sense};
 
 const WRITE: u8 = 0x0a;
 const FILEMARKS: u8 = 0x10;
+const READ_ATTRIBUTE: u8 = 0x8c;
 const READ_POSITION: u8 = 0x34;
 const TEST_UNIT_READY: u8 = 0x00;
 
@@ -107,13 +108,14 @@ fn an_attention_that_somebody_else_took_is_found_by_the_position() {
 }
 
 #[test]
-fn a_look_by_somebody_else_costs_one_question_and_no_more() {
+fn a_look_by_somebody_else_costs_two_questions_and_no_more() {
     let (script, mut drive) = drive();
     let seen = script.bench().seen;
     script.bench().seen = seen.map(|seen| seen + 3);
     drive.write_block(b"five").unwrap();
     drive.write_block(b"six").unwrap();
-    assert_eq!(script.bench().opcodes(), [READ_POSITION, WRITE, WRITE]);
+    // Where it stands, and whether it is the same cartridge.
+    assert_eq!(script.bench().opcodes(), [READ_POSITION, READ_ATTRIBUTE, WRITE, WRITE]);
 }
 
 #[test]

@@ -21,6 +21,7 @@ const TASK_ABORTED: u8 = 0x40;
 
 const ILLEGAL_REQUEST: u8 = 0x05;
 const HARDWARE_ERROR: u8 = 0x04;
+const LOGICAL_UNIT_NOT_SUPPORTED: [u8; 2] = [0x25, 0x00];
 const INVALID_FIELD_IN_CDB: [u8; 2] = [0x24, 0x00];
 const INTERNAL_TARGET_FAILURE: [u8; 2] = [0x44, 0x00];
 
@@ -35,7 +36,11 @@ fn check_condition(key: u8, code: [u8; 2]) -> Completion {
 }
 
 /// Why a command does not even get to its logical unit: more data than a unit takes, or data both ways.
-pub(crate) fn refusal(task: &Task, data_out_max: usize) -> Option<Completion> {
+pub(crate) fn refusal(task: &Task, data_out_max: usize, luns: impl FnOnce() -> Vec<u64>) -> Option<Completion> {
+    // Data for a unit that there is not would only be collected.
+    if task.out_len() > 0 && !luns().contains(&task.lun) {
+        return Some(check_condition(ILLEGAL_REQUEST, LOGICAL_UNIT_NOT_SUPPORTED));
+    }
     let refused = task.out_len() as usize > data_out_max || task.out_len() > 0 && task.in_len() > 0;
     refused.then(|| check_condition(ILLEGAL_REQUEST, INVALID_FIELD_IN_CDB))
 }
@@ -235,13 +240,13 @@ mod tests {
 
     #[test]
     fn commands_that_no_unit_takes_are_refused_before_their_data() {
-        assert_eq!(refusal(&task(WRITE, 1000), 1000), None);
-        let refused = refusal(&task(WRITE, 1001), 1000).unwrap();
+        assert_eq!(refusal(&task(WRITE, 1000), 1000, || vec![0]), None);
+        let refused = refusal(&task(WRITE, 1001), 1000, || vec![0]).unwrap();
         assert_eq!(
             (refused.status, refused.sense[2], &refused.sense[12..14]),
             (Status::CheckCondition, 5, &[0x24, 0][..])
         );
-        assert!(refusal(&task(READ | WRITE, 1), 1000).is_some());
-        assert_eq!(refusal(&task(READ, 1 << 30), 1000), None);
+        assert!(refusal(&task(READ | WRITE, 1), 1000, || vec![0]).is_some());
+        assert_eq!(refusal(&task(READ, 1 << 30), 1000, || vec![0]), None);
     }
 }

@@ -204,7 +204,7 @@ impl Receiver {
             request_number: 0,
             data_number: 0,
         };
-        if let Some(completion) = refusal(&task, session.device().data_out_max()) {
+        if let Some(completion) = refusal(&task, session.device().data_out_max(), || session.device().luns()) {
             self.reader.discard_data(header)?;
             session.respond(&task, &completion, &[])?;
             return Ok(None);

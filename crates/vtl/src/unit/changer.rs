@@ -133,6 +133,13 @@ impl ChangerUnit {
             return Err(Refusal::Conflict);
         }
         if let Some(waiting) = state.faults.due(&command) {
+            let carried_out = matches!(
+                waiting.fault,
+                DeviceFault::Lose { carried_out: true } | DeviceFault::Sense { carried_out: true, .. }
+            );
+            if carried_out {
+                let _ = self.carry_out(state, initiator, &command, request.data_out, data_in);
+            }
             self.suffer(state, initiator, &waiting)?;
         }
         if state.door_open_for > 0 {

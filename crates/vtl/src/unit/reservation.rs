@@ -103,6 +103,11 @@ impl Reservations {
         }
     }
 
+    /// Who holds the unit by a persistent reservation.
+    pub(crate) fn holder(&self) -> Option<&str> {
+        self.held.as_ref().map(|held| held.by.as_str())
+    }
+
     /// RESERVE(6).
     pub(crate) fn reserve(&mut self, initiator: &str) -> Result<(), Refusal> {
         if !self.registrants.is_empty() {

@@ -56,6 +56,16 @@ pub(crate) struct Fitting {
 pub(crate) struct TapeUnit {
     fitting: Fitting,
     state: Mutex<State>,
+    /// What the robot sees of it, and people: a command may keep the state for minutes, and the robot must not wait for that.
+    face: Mutex<Face>,
+}
+
+/// A drive from outside.
+#[derive(Debug, Clone, Default)]
+struct Face {
+    /// The cartridge in it, and whether the drive has let go of it.
+    holds: Option<(Volser, bool)>,
+    unverified_writes: u64,
 }
 
 /// The drive and the cartridge in it.
@@ -74,8 +84,19 @@ struct Loaded {
     filemarks: Filemarks,
     /// Programmable early warning was told.
     programmable_told: bool,
-    /// Why its key could not be fetched.
-    key_trouble: Option<SenseData>,
+    /// As agent: the key of the volume.
+    key: AgentKey,
+}
+
+/// What an agent knows of its volume's key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AgentKey {
+    /// The drive below does not have it.
+    ToFetch,
+    /// It has it, or the volume is plain.
+    Ready,
+    /// It could not be fetched.
+    Trouble(SenseData),
 }
 
 struct State {
@@ -114,7 +135,7 @@ impl TapeUnit {
             unverified_writes: 0,
             faults: Faults::default(),
         };
-        Self { fitting, state: Mutex::new(state) }
+        Self { fitting, state: Mutex::new(state), face: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -127,31 +148,46 @@ impl TapeUnit {
 
     /// Writes that came from initiators that could not know where the tape stood.
     pub(crate) fn unverified_writes(&self) -> u64 {
-        self.state().unverified_writes
+        self.face().unverified_writes
+    }
+
+    fn face(&self) -> Face {
+        self.face.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Shows what a command has changed.
+    fn show(&self, state: &State) {
+        let holds = state.bay.as_ref().map(|bay| (&bay.volser, state.loaded.is_none()));
+        let mut face = self.face.lock().unwrap_or_else(PoisonError::into_inner);
+        face.unverified_writes = state.unverified_writes;
+        if face.holds.as_ref().map(|(volser, let_go)| (volser, *let_go)) != holds {
+            face.holds = holds.map(|(volser, let_go)| (volser.clone(), let_go));
+        }
     }
 
     pub(crate) fn execute(&self, request: &Request<'_>, data_in: &mut DataIn) -> Completion {
         data_in.clear();
+        // Who it is it says at once, whatever it is busy with.
+        if let Ok(Command::Inquiry { vital_product_data, allocation }) = Command::of_cdb(DeviceType::Tape, request.cdb)
+        {
+            return completion(self.fitting.identity.tell(vital_product_data, allocation, data_in));
+        }
         let mut state = self.state();
-        completion(self.answer(&mut state, request, data_in))
+        let answer = self.answer(&mut state, request, data_in);
+        self.show(&state);
+        completion(answer)
     }
 
     fn answer(&self, state: &mut State, request: &Request<'_>, data_in: &mut DataIn) -> Answer {
         let initiator = request.nexus.initiator.as_str();
         state.nexuses.met(initiator);
         let command = Command::of_cdb(DeviceType::Tape, request.cdb)?;
-        // These are answered whatever happened before (SAM-5, 5.14).
-        match command {
-            Command::Inquiry { vital_product_data, allocation } => {
-                return self.fitting.identity.tell(vital_product_data, allocation, data_in);
-            }
-            Command::RequestSense { allocation, .. } => {
-                let told = state.nexuses.take(initiator).map(Attention::sense);
-                let sense = told.unwrap_or(SenseData::new(SenseKey::NoSense, 0, 0));
-                data_in.put(&sense.to_bytes(), usize::from(allocation));
-                return Ok(());
-            }
-            _ => {}
+        // It is answered whatever happened before (SAM-5, 5.14).
+        if let Command::RequestSense { allocation, .. } = command {
+            let told = state.nexuses.take(initiator).map(Attention::sense);
+            let sense = told.unwrap_or(SenseData::new(SenseKey::NoSense, 0, 0));
+            data_in.put(&sense.to_bytes(), usize::from(allocation));
+            return Ok(());
         }
         if let Some(attention) = state.nexuses.take(initiator) {
             return Err(attention.sense().into());
@@ -190,7 +226,9 @@ impl TapeUnit {
     /// Work that nobody's command asks for.
     fn own_work<T>(&self, work: impl FnOnce(&mut Work<'_>) -> T) -> T {
         let mut state = self.state();
-        work(&mut Work { unit: &self.fitting, state: &mut state, initiator: "", data_out: &[] })
+        let done = work(&mut Work { unit: &self.fitting, state: &mut state, initiator: "", data_out: &[] });
+        self.show(&state);
+        done
     }
 
     /// The robot puts a cartridge in; the drive threads it at once, as library drives do.
@@ -226,8 +264,7 @@ impl TapeUnit {
 
     /// The cartridge in the drive, and whether the drive has let go of it.
     pub(crate) fn holds(&self) -> Option<(Volser, bool)> {
-        let state = self.state();
-        state.bay.as_ref().map(|bay| (bay.volser.clone(), state.loaded.is_none()))
+        self.face().holds
     }
 
     /// A reset: the tape stands at its beginning, keys and modes are forgotten.
@@ -235,6 +272,15 @@ impl TapeUnit {
         let mut state = self.state();
         state.reset();
         state.nexuses.tell_all(None, Attention::Reset);
+    }
+
+    /// What is in the drive's buffer goes to the medium; what kept it from there.
+    pub(crate) fn flush(&self) -> Result<(), DriveError> {
+        let state = &mut *self.state();
+        match (&mut state.bay, &state.loaded) {
+            (Some(bay), Some(_)) => bay.drive.write_filemarks(0, Flush::Synchronous).map(drop),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn nexus_lost(&self, nexus: &Nexus) {
@@ -274,6 +320,10 @@ impl State {
             // What the drive had taken it still writes; a failure of that is a failure of blocks that nobody was promised.
             let _ = bay.drive.write_filemarks(0, Flush::Synchronous);
             let _ = bay.drive.locate(0);
+            // A key goes with the power. One that stayed below, unknown to the page that hosts ask, would encrypt what is to be plain.
+            let _ = bay.drive.set_key(None);
+            loaded.key = AgentKey::ToFetch;
+            loaded.filemarks.forget();
             loaded.programmable_told = false;
         }
         self.keys.clear();
@@ -390,7 +440,10 @@ impl Work<'_> {
                 let out = ReserveOut { action, scope, kind };
                 let parameters = parameters(self.data_out, len as usize)?;
                 let State { reservations, nexuses, .. } = &mut *self.state;
-                reservations.change(self.initiator, out, parameters, nexuses)
+                let held = reservations.holder().map(str::to_owned);
+                let changed = reservations.change(self.initiator, out, parameters, nexuses);
+                self.reservation_may_be_lost(held.as_deref());
+                changed
             }
             // The self-test of a drive without hardware.
             Command::SendDiagnostic { len: 0, .. } => Ok(()),
@@ -405,6 +458,15 @@ impl Work<'_> {
                 Ok(())
             }
             _ => Err(unknown_command()),
+        }
+    }
+
+    /// Keys that were to go with a reservation go, if `held` had one and has it no more.
+    fn reservation_may_be_lost(&mut self, held: Option<&str>) {
+        let State { reservations, nexuses, keys, .. } = &mut *self.state;
+        let now = reservations.holder();
+        if held.is_some() && held != now && keys.reservations_changed(|initiator| held != Some(initiator)) {
+            nexuses.tell_all(None, Attention::KeyChanged);
         }
     }
 

@@ -68,7 +68,7 @@ impl<T: Transport> ScsiDrive<T> {
             return Ok(());
         }
         match self.send_key_page(&SetEncryption::clear(Scope::AllNexuses)) {
-            Err(failure) if matches!(failure.codes(), Some((0x5 | 0x7, ..))) => {
+            Err(failure) if matches!(failure.codes(), Some((0x5 | 0x7, 0x74, 0x21))) => {
                 self.slot = KeySlot::Elsewhere;
                 Ok(())
             }

@@ -94,8 +94,11 @@ impl Work<'_> {
             }
             DeviceFault::StealReservation => {
                 let State { reservations, nexuses, .. } = &mut *self.state;
+                let held = reservations.holder().map(str::to_owned);
                 reservations.steal(nexuses);
-                match nexuses.take(self.initiator) {
+                let told = nexuses.take(self.initiator);
+                self.reservation_may_be_lost(held.as_deref());
+                match told {
                     Some(attention) => Err(attention.sense().into()),
                     None => Err(Refusal::Conflict),
                 }

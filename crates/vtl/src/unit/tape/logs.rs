@@ -110,9 +110,12 @@ impl Work<'_> {
             }
             page::TAPE_ALERT => {
                 let flag = |number: u16| Parameter::new(number, [u8::from(counters.alerts.contains(&number))]);
-                // Whoever reads them has been told.
-                self.state.counters.alerts.clear();
-                (1..=ALERTS).map(flag).collect()
+                let flags: Vec<Parameter> = (1..=ALERTS).map(flag).collect();
+                // Whoever reads them has been told; who asks for the length alone has not.
+                if usize::from(allocation) >= encode(code, &flags, from).len() {
+                    self.state.counters.alerts.clear();
+                }
+                flags
             }
             page::VOLUME_STATISTICS => {
                 let Some(medium) = medium else { return Err(invalid_command_field(2)) };

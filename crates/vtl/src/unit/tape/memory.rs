@@ -174,6 +174,10 @@ impl Work<'_> {
         if partition != 0 {
             return Err(invalid_command_field(7));
         }
+        // More than there is room for, whatever is in it.
+        if len as usize > 4 * HOST_BYTES_MAX {
+            return Err(crate::unit::answer::parameter_length());
+        }
         let list = super::parameters(self.data_out, len as usize)?;
         let body = match list {
             [] => return Ok(()),

@@ -8,7 +8,7 @@ use capstan_tape::{Drive, DriveError, Flush};
 
 use super::failure::sense_of;
 use super::filemarks::Filemarks;
-use super::{Bay, Loaded, Work};
+use super::{AgentKey, Bay, Loaded, Work};
 use crate::device::DataIn;
 use crate::unit::answer::{Answer, Refusal, check, invalid_command_field};
 
@@ -44,7 +44,7 @@ impl Work<'_> {
                     bay.trouble = None;
                     let filemarks = Filemarks::default();
                     self.state.loaded =
-                        Some(Loaded { medium, access, filemarks, programmable_told: false, key_trouble: None });
+                        Some(Loaded { medium, access, filemarks, programmable_told: false, key: AgentKey::ToFetch });
                     self.fetch_key();
                     return Ok(());
                 }
@@ -62,10 +62,13 @@ impl Work<'_> {
         if self.state.loaded.is_none() {
             return Ok(());
         }
+        let flushed = self.flush();
+        let Some(bay) = &mut self.state.bay else { return Ok(()) };
         let let_go = bay.drive.unload();
         self.state.loaded = None;
         self.state.keys.demounted();
-        let_go.map_err(|error| Refusal::Check(sense_of(&error)))
+        let_go.map_err(|error| Refusal::Check(sense_of(&error)))?;
+        flushed
     }
 
     /// LOAD UNLOAD.
@@ -94,12 +97,18 @@ impl Work<'_> {
 
     /// REWIND.
     pub(super) fn rewind(&mut self) -> Answer {
-        self.state.on_drive(|bay, _| {
-            bay.drive.write_filemarks(0, Flush::Synchronous)?;
-            bay.drive.locate(0)
-        })?;
+        self.flush()?;
+        self.state.on_drive(|bay, _| bay.drive.locate(0))?;
         self.state.nexuses.position_verified(self.initiator);
         Ok(())
+    }
+
+    /// What was written is on the medium behind this; for an agent that is when its key is in force.
+    fn flush(&mut self) -> Answer {
+        if !self.state.loaded()?.1.medium.write_protected {
+            self.state.on_drive(|bay, _| bay.drive.write_filemarks(0, Flush::Synchronous))?;
+        }
+        self.key_is_in_force()
     }
 
     /// READ POSITION.
@@ -135,10 +144,9 @@ impl Work<'_> {
         if partition.is_some_and(|partition| partition != 0) {
             return Err(invalid_command_field(3));
         }
-        self.state.nexuses.position_verified(self.initiator);
+        self.flush()?;
         let found = self.state.on_drive(|bay, loaded| {
             let drive = &mut bay.drive;
-            drive.write_filemarks(0, Flush::Synchronous)?;
             let lbn = match to {
                 Destination::Object(lbn) => Some(lbn),
                 Destination::EndOfData => None,
@@ -156,19 +164,21 @@ impl Work<'_> {
                 Some(Err(error)) => Err(error),
             }
         })?;
+        self.state.nexuses.position_verified(self.initiator);
         // The drive stands at the end of data.
         if found { Ok(()) } else { Err(check(SenseKey::BlankCheck, 0x00, 0x05)) }
     }
 
     /// SPACE.
     pub(super) fn space(&mut self, over: SpaceOver, count: i64) -> Answer {
-        self.state.nexuses.position_verified(self.initiator);
+        self.flush()?;
+        if over == SpaceOver::EndOfData {
+            self.state.on_drive(|bay, _| bay.drive.space_to_end_of_data())?;
+            // Only this one leads to the same place wherever it began.
+            self.state.nexuses.position_verified(self.initiator);
+            return Ok(());
+        }
         let short = self.state.on_drive(|bay, loaded| {
-            bay.drive.write_filemarks(0, Flush::Synchronous)?;
-            if over == SpaceOver::EndOfData {
-                bay.drive.space_to_end_of_data()?;
-                return Ok(None);
-            }
             let Spaced { lbn, short } = spaced(bay, loaded, over, count)?;
             bay.drive.locate(lbn)?;
             Ok(short)

@@ -13,11 +13,11 @@ use capstan_tape::scsi::encryption::{
     AlgorithmEntry, DecryptionMode, EncryptionMode, EncryptionStatus, KeyData, NextBlock, NextBlockStatus, PROTOCOL,
     Scope, SetEncryption, capabilities, page,
 };
-use capstan_tape::{Drive, DriveKey, EncryptionState};
+use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState};
 use zeroize::Zeroizing;
 
-use super::Work;
-use super::failure::sense_of_agent;
+use super::failure::{sense_of, sense_of_agent};
+use super::{AgentKey, Work};
 use crate::device::DataIn;
 use crate::layout::Encryption;
 use crate::unit::answer::{Answer, Refusal, check, invalid_command_field, invalid_parameter_field, unknown_command};
@@ -35,6 +35,8 @@ pub(super) enum Purpose {
 /// A key that a host set.
 struct Setting {
     page: SetEncryption,
+    /// Who set it.
+    by: String,
     algorithm: Algorithm,
     tag: KeyTag,
     instance: u32,
@@ -73,6 +75,18 @@ impl Keys {
         self.beginning = None;
     }
 
+    /// Keys that were to go with a reservation go, where it has gone. Whether one for all initiators was among them.
+    pub(super) fn reservations_changed(&mut self, holds: impl Fn(&str) -> bool) -> bool {
+        let gone = |setting: &Setting| setting.page.clear_on_reservation_loss && !holds(&setting.by);
+        self.own.retain(|_, setting| !gone(setting));
+        let for_all = self.for_all.as_ref().is_some_and(gone);
+        if for_all {
+            self.for_all = None;
+            self.instance = self.instance.wrapping_add(1);
+        }
+        for_all
+    }
+
     /// Another host has set a key of its own for all.
     pub(super) fn set_by_another(&mut self, tag: KeyTag) {
         self.instance = self.instance.wrapping_add(1);
@@ -82,7 +96,8 @@ impl Keys {
         page.key = Zeroizing::new(vec![0xee; 32]);
         page.key_data.unauthenticated = tag.0.to_vec();
         self.own.clear();
-        self.for_all = Some(Setting { page, algorithm: Algorithm::Aes256Gcm, tag, instance: self.instance });
+        let (by, instance) = ("another host".to_owned(), self.instance);
+        self.for_all = Some(Setting { page, by, algorithm: Algorithm::Aes256Gcm, tag, instance });
     }
 
     fn in_effect(&self, initiator: &str) -> Option<&Setting> {
@@ -113,14 +128,17 @@ impl Work<'_> {
     /// As agent: fetches the key of a volume that is encrypted. Without it the volume cannot be read, and says why.
     pub(super) fn fetch_key(&mut self) {
         let (Some(agent), Ok((bay, loaded))) = (&self.unit.agent, self.state.loaded()) else { return };
-        let EncryptionState::Encrypted { tag, .. } = loaded.medium.encryption else { return };
-        let key = agent.key(&bay.volser, &tag);
-        match key {
-            Ok(key) => {
-                let _ = bay.drive.set_key(Some(key));
-            }
-            Err(error) => loaded.key_trouble = Some(sense_of_agent(&error)),
-        }
+        let EncryptionState::Encrypted { tag, .. } = loaded.medium.encryption else {
+            loaded.key = AgentKey::Ready;
+            return;
+        };
+        loaded.key = match agent.key(&bay.volser, &tag) {
+            Ok(key) => match bay.drive.set_key(Some(key)) {
+                Ok(()) => AgentKey::Ready,
+                Err(error) => AgentKey::Trouble(sense_of(&error)),
+            },
+            Err(error) => AgentKey::Trouble(sense_of_agent(&error)),
+        };
     }
 
     /// Sees that the drive below has the key that this command needs, and none that it may not have.
@@ -134,6 +152,10 @@ impl Work<'_> {
 
     fn ready_agent(&mut self, purpose: Purpose) -> Answer {
         let at = self.state.on_drive(|bay, _| bay.drive.position())?.lbn;
+        // A reset has taken it away; a store that was out of reach may be back.
+        if self.state.loaded()?.1.key != AgentKey::Ready {
+            self.fetch_key();
+        }
         let (bay, loaded) = self.state.loaded()?;
         let encrypted = matches!(loaded.medium.encryption, EncryptionState::Encrypted { .. });
         match purpose {
@@ -141,16 +163,16 @@ impl Work<'_> {
                 let Some(agent) = &self.unit.agent else { return Ok(()) };
                 let key = agent.new_key(&bay.volser, self.unit.algorithm()).map_err(|error| sense_of_agent(&error))?;
                 let tag = key.tag;
-                loaded.key_trouble = None;
+                loaded.key = AgentKey::Ready;
                 self.state.on_drive(|bay, _| bay.drive.set_key(Some(key)))?;
                 self.state.keys.beginning = Some(tag);
                 Ok(())
             }
             // A plain volume is read, and not appended to (CANNOT WRITE MEDIUM - INCOMPATIBLE FORMAT).
             Purpose::Writing if !encrypted => Err(check(SenseKey::DataProtect, 0x30, 0x05)),
-            _ if encrypted => match loaded.key_trouble {
-                Some(trouble) => Err(trouble.into()),
-                None => Ok(()),
+            _ if encrypted => match loaded.key {
+                AgentKey::Trouble(trouble) => Err(trouble.into()),
+                AgentKey::Ready | AgentKey::ToFetch => Ok(()),
             },
             _ => Ok(()),
         }
@@ -195,10 +217,11 @@ impl Work<'_> {
             if loaded.filemarks.at_or_behind(lbn) == Some(lbn) {
                 return Ok(NextBlock::NoBlock);
             }
-            if drive.locate(lbn + 1).is_err() {
-                return Ok(NextBlock::NoBlock);
+            match drive.locate(lbn + 1) {
+                Ok(()) => drive.locate(lbn)?,
+                Err(DriveError::BlankCheck { .. }) => return Ok(NextBlock::NoBlock),
+                Err(error) => return Err(error),
             }
-            drive.locate(lbn)?;
             Ok(match loaded.medium.encryption {
                 EncryptionState::Blank => NextBlock::NoBlock,
                 EncryptionState::Plain => NextBlock::Plain,
@@ -225,9 +248,11 @@ impl Work<'_> {
 
     /// A synchronous filemark: the agent's key is on the volume, for good.
     pub(super) fn key_is_in_force(&mut self) -> Answer {
-        let Some(tag) = self.state.keys.beginning.take() else { return Ok(()) };
+        let Some(tag) = self.state.keys.beginning else { return Ok(()) };
         let (Some(agent), Ok((bay, _))) = (&self.unit.agent, self.state.loaded()) else { return Ok(()) };
-        agent.began(&bay.volser, &tag).map_err(|error| sense_of_agent(&error).into())
+        agent.began(&bay.volser, &tag).map_err(|error| sense_of_agent(&error))?;
+        self.state.keys.beginning = None;
+        Ok(())
     }
 
     /// SECURITY PROTOCOL IN.
@@ -365,9 +390,9 @@ impl Work<'_> {
             Scope::Local | Scope::AllNexuses => {
                 let mut key = Zeroizing::new([0; 32]);
                 key.copy_from_slice(&set.key);
-                let tag =
-                    <[u8; 16]>::try_from(set.key_data.unauthenticated.as_slice()).map_or_else(|_| tag_of(&key), KeyTag);
-                Some(Setting { page: set, algorithm: entry.algorithm, tag, instance })
+                // Key data are a description; what a key is, is told by the key alone.
+                let tag = tag_of(&key);
+                Some(Setting { page: set, by: self.initiator.to_owned(), algorithm: entry.algorithm, tag, instance })
             }
         };
         match (scope, setting) {
