@@ -243,6 +243,7 @@ pub enum Command {
     },
     ReceiveRecommendedAccessOrder {
         limits: bool,
+        offset: u32,
         allocation: u32,
     },
     GenerateRecommendedAccessOrder {
@@ -456,9 +457,11 @@ impl Command {
             0x44 => {
                 Self::ReportDensity { of_medium: bit(cdb[1], 0), medium_type: bit(cdb[1], 1), allocation: be16(cdb, 7) }
             }
-            0xa3 if cdb[1] & 0x1f == 0x1d => {
-                Self::ReceiveRecommendedAccessOrder { limits: bit(cdb[2], 0), allocation: be32(cdb, 6) }
-            }
+            0xa3 if cdb[1] & 0x1f == 0x1d => Self::ReceiveRecommendedAccessOrder {
+                limits: bit(cdb[1], 7),
+                offset: be32(cdb, 2),
+                allocation: be32(cdb, 6),
+            },
             0xa4 if cdb[1] & 0x1f == 0x1d => {
                 Self::GenerateRecommendedAccessOrder { process: cdb[2] & 0x07, len: be32(cdb, 6) }
             }
@@ -672,8 +675,9 @@ impl Command {
                 cdb[..2].copy_from_slice(&[0xa3, 0x0d]);
                 cdb[6..10].copy_from_slice(&allocation.to_be_bytes());
             }
-            Self::ReceiveRecommendedAccessOrder { limits, allocation } => {
-                cdb[..3].copy_from_slice(&[0xa3, 0x1d, flag(limits, 0)]);
+            Self::ReceiveRecommendedAccessOrder { limits, offset, allocation } => {
+                cdb[..2].copy_from_slice(&[0xa3, flag(limits, 7) | 0x1d]);
+                cdb[2..6].copy_from_slice(&offset.to_be_bytes());
                 cdb[6..10].copy_from_slice(&allocation.to_be_bytes());
             }
             Self::GenerateRecommendedAccessOrder { process, len } => {

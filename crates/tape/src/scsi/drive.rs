@@ -34,6 +34,7 @@ use crate::{
     ReadOutcome, WriteOutcome,
 };
 
+mod access_order;
 mod failure;
 mod guard;
 mod health;
