@@ -199,6 +199,7 @@ tgt_lacks ERASE 'a short erase ends the data' eval 'mt rewind && mt erase 1; mt 
 tgt_lacks 'LOG SENSE' 'log pages are listed' prints 'Tape alert' sg_logs $drive_sg
 tgt_lacks 'LOG SENSE' 'each can be read' eval 'sg_logs --all $drive_sg && prints "ata bytes received" sg_logs --page=0xc $drive_sg'
 tgt_lacks 'LOG SENSE' 'no alert is raised' refused eval 'sg_logs --page=0x2e $drive_sg | grep ": 1"'
+tgt_lacks 'logical block protection' 'checksums behind blocks are offered' prints 'method: 2, info_len: 4, LBP_W_C=1, LBP_R_C=1' sg_vpd --page=0xb5 $drive_sg
 tgt_lacks 'READ ATTRIBUTE' 'the medium knows its barcode' prints "$one_volser" sg_read_attr $drive_sg
 tgt_lacks 'READ ATTRIBUTE' 'and its capacity' prints 'Maximum capacity in partition' sg_read_attr $drive_sg
 tgt_lacks 'SECURITY PROTOCOL' 'the drive says that it does not encrypt' prints 'Drive Input:             Not encrypting' stenc -f $drive_sg --detail

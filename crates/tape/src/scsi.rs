@@ -4,6 +4,7 @@
 //! layout stands once, with its two directions side by side. Commands and data follow SPC-5, SSC-5 and SMC-3. Integers are
 //! big-endian, as everywhere in SCSI.
 
+pub mod access_order;
 pub mod attribute;
 mod bytes;
 mod changer;

@@ -115,3 +115,27 @@ fn early_warning_comes_where_it_was_asked_for() {
     assert!(asked < by_itself && asked >= 256 - 14, "{asked} blocks, {by_itself} by itself");
     assert_eq!(written(Some(0)), by_itself);
 }
+
+/// On a tape of wraps the nearest block is not the next by number: the drive knows, and says so.
+#[test]
+fn a_drive_recommends_an_order() {
+    let cartridge = "[[cartridge]]\nbarcode = \"A00001L9\"\ncapacity_mib = 64\n";
+    let (_folder, library) = library(&format!("[[drive]]\nmodel = \"LTO-9\"\n{cartridge}"));
+    changer(&library).load(&"A00001L9".parse().unwrap(), 0).unwrap();
+    let mut drive = drive(&library, 1);
+    drive.load().unwrap();
+    let block = vec![7; 64 << 10];
+    for _ in 0..200 {
+        drive.write_block(&block).unwrap();
+    }
+    drive.locate(0).unwrap();
+    // Of one wrap: then it is front to back.
+    let order = drive.recommended_order(&[(150, 160), (10, 12), (90, 90)]).unwrap();
+    assert_eq!(order, Some(vec![1, 2, 0]));
+    assert_eq!(drive.position().unwrap().lbn, 0, "the tape does not move");
+    // Blocks that there are not.
+    assert!(drive.recommended_order(&[(0, 200)]).is_err());
+    assert_eq!(drive.recommended_order(&[]).unwrap(), None);
+    // More than a list takes.
+    assert_eq!(drive.recommended_order(&[(0, 0); 2731]).unwrap(), None);
+}

@@ -245,6 +245,7 @@ pub enum Command {
     },
     ReceiveRecommendedAccessOrder {
         limits: bool,
+        offset: u32,
         allocation: u32,
     },
     GenerateRecommendedAccessOrder {
@@ -458,9 +459,11 @@ impl Command {
             0x44 => {
                 Self::ReportDensity { of_medium: bit(cdb[1], 0), medium_type: bit(cdb[1], 1), allocation: be16(cdb, 7) }
             }
-            0xa3 if cdb[1] & 0x1f == 0x1d => {
-                Self::ReceiveRecommendedAccessOrder { limits: bit(cdb[2], 0), allocation: be32(cdb, 6) }
-            }
+            0xa3 if cdb[1] & 0x1f == 0x1d => Self::ReceiveRecommendedAccessOrder {
+                limits: bit(cdb[1], 7),
+                offset: be32(cdb, 2),
+                allocation: be32(cdb, 6),
+            },
             0xa4 if cdb[1] & 0x1f == 0x1d => {
                 Self::GenerateRecommendedAccessOrder { process: cdb[2] & 0x07, len: be32(cdb, 6) }
             }

@@ -20,6 +20,12 @@
 //! A key is trusted only after the drive's status page has named its tag and mode. The drive here keeps the key as long as it is
 //! loaded, because a plain volume can only be read while the drive is not told to decrypt; it is zeroed when it is cleared,
 //! replaced or lost. Who may append what is decided here as well as in the drive, as LTO drives would mix plain and encrypted.
+//!
+//! # Blocks on their way, and room for the last of them
+//! With [`ScsiDrive::with_protection`] each block carries a checksum that the drive holds it to, and that is made again by the drive when
+//! the block is read: cable, adapter and switch are no longer trusted. With [`ScsiDrive::with_reserve`] early warning comes while there
+//! is room for what must be written behind it. Both are modes, set anew after every load and reset; the first is undone by an
+//! unload, so that the next program finds the drive as it knows it.
 
 use capstan_format::Algorithm;
 
@@ -34,6 +40,7 @@ use crate::{
     ReadOutcome, WriteOutcome,
 };
 
+mod access_order;
 mod failure;
 mod guard;
 mod health;

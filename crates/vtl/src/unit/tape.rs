@@ -7,6 +7,7 @@
 //! It watches who writes: after a reset or another cartridge, a write by an initiator that did not ask for the position first
 //! is counted ([`TapeUnit::unverified_writes`]): a program that does so destroys tapes.
 
+mod access_order;
 mod failure;
 pub(crate) mod faults;
 mod filemarks;
@@ -23,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_format::Volser;
 use capstan_tape::model::{Access, DriveModel};
+use capstan_tape::scsi::access_order::Segment;
 use capstan_tape::scsi::command::Command;
 use capstan_tape::scsi::inquiry::DeviceType;
 use capstan_tape::scsi::{SenseData, SenseKey};
@@ -86,6 +88,8 @@ struct Loaded {
     programmable_told: bool,
     /// As agent: the key of the volume.
     key: AgentKey,
+    /// The order that was asked for last.
+    access_order: Option<Vec<Segment>>,
 }
 
 /// What an agent knows of its volume's key.
@@ -427,6 +431,10 @@ impl Work<'_> {
                 self.tell_security(protocol, specific, allocation, data_in)
             }
             Command::SecurityProtocolOut { protocol, specific, len } => self.set_security(protocol, specific, len),
+            Command::GenerateRecommendedAccessOrder { process, len } => self.generate_order(process, len),
+            Command::ReceiveRecommendedAccessOrder { limits, offset, allocation } => {
+                self.tell_order(limits, offset, allocation, data_in)
+            }
             Command::Reserve => self.state.reservations.reserve(self.initiator),
             Command::Release => {
                 self.state.reservations.release(self.initiator);
@@ -473,7 +481,6 @@ impl Work<'_> {
     /// Whether a command that can be read is carried out, too.
     fn knows(&self, command: &Command) -> bool {
         match command {
-            Command::ReceiveRecommendedAccessOrder { .. } | Command::GenerateRecommendedAccessOrder { .. } => false,
             Command::SecurityProtocolIn { .. } | Command::SecurityProtocolOut { .. } => self.unit.takes_keys(),
             _ => true,
         }

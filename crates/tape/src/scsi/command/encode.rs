@@ -161,8 +161,9 @@ impl Command {
                 cdb[..2].copy_from_slice(&[0xa3, 0x0d]);
                 cdb[6..10].copy_from_slice(&allocation.to_be_bytes());
             }
-            Self::ReceiveRecommendedAccessOrder { limits, allocation } => {
-                cdb[..3].copy_from_slice(&[0xa3, 0x1d, flag(limits, 0)]);
+            Self::ReceiveRecommendedAccessOrder { limits, offset, allocation } => {
+                cdb[..2].copy_from_slice(&[0xa3, flag(limits, 7) | 0x1d]);
+                cdb[2..6].copy_from_slice(&offset.to_be_bytes());
                 cdb[6..10].copy_from_slice(&allocation.to_be_bytes());
             }
             Self::GenerateRecommendedAccessOrder { process, len } => {

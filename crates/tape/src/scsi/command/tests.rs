@@ -1,5 +1,4 @@
-//! Commands against the bytes that the standards print, and against themselves.
-
+//! Command descriptor blocks, both ways.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 use super::*;
 

@@ -43,8 +43,14 @@ impl Work<'_> {
                 } else {
                     bay.trouble = None;
                     let filemarks = Filemarks::default();
-                    self.state.loaded =
-                        Some(Loaded { medium, access, filemarks, programmable_told: false, key: AgentKey::ToFetch });
+                    self.state.loaded = Some(Loaded {
+                        medium,
+                        access,
+                        filemarks,
+                        programmable_told: false,
+                        key: AgentKey::ToFetch,
+                        access_order: None,
+                    });
                     self.fetch_key();
                     return Ok(());
                 }
