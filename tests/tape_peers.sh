@@ -20,7 +20,8 @@ skip() {
 
 [ "$(uname -sm)" = 'Linux x86_64' ] || skip 'User Mode Linux needs Linux on x86_64'
 [ -e /usr/src/linux-source-6.1.tar.xz ] || skip 'there is no /usr/src/linux-source-6.1.tar.xz (package linux-source-6.1, Debian 12)'
-for program in apt-get dpkg-deb flex bison bc busybox iscsid mtx mt-st rsync sg_raw; do
+command -v apt-get >/dev/null || skip 'there is no apt-get to fetch them with'
+for program in dpkg-deb flex bison bc busybox iscsid mtx mt-st rsync sg_raw; do
     command -v $program >/dev/null || skip "$program is missing: ./x test installs it"
 done
 if ! guest/build; then
@@ -46,32 +47,31 @@ fetch() {
     $apt autoclean >>"$folder/log" 2>&1
 }
 
-log=$(mktemp "${TMPDIR:-/var/tmp}/capstan-test.XXXXXX")
-trap 'rm -f "$log" "$log.pipe"' EXIT
-number=0
-result=0
-for peer in ${*:-bacula amanda}; do
+logs=$(mktemp -d "${TMPDIR:-/var/tmp}/capstan-test.XXXXXX")
+trap 'rm -rf "$logs"' EXIT
+# One guest has one processor: both at once take as long as one.
+for peer in bacula amanda; do
     case $peer in
     bacula) names='bacula-console bacula-director bacula-director-sqlite3 bacula-fd bacula-sd sqlite3' ;;
     amanda) names='amanda-client amanda-server' ;;
-    *) echo "usage: $0 [bacula] [amanda]" >&2 && exit 2 ;;
     esac
     # shellcheck disable=SC2086 # a list of words
-    if ! fetch "$peer" $names; then
-        number=$((number + 1))
-        result=1
-        echo "not ok $number - the packages of $peer are fetched"
-        sed 's/^/# /' "$packages/$peer/log"
-        continue
+    if fetch "$peer" $names; then
+        guest/run -m 2000 -t 600 -e PACKAGES="$packages/$peer" -- sh "$PWD/tests/tape_peers_$peer.sh" >"$logs/$peer" 2>&1 &
+        echo "$peer $!" >>"$logs/guests"
+    else
+        echo "not ok 1 - $peer: its packages are fetched" >"$logs/$peer"
+        sed 's/^/# /' "$packages/$peer/log" >>"$logs/$peer"
+        echo "$peer" >>"$logs/guests"
     fi
-    # A pipe would hide the guest's exit code.
-    mkfifo "$log.pipe"
-    tee "$log" <"$log.pipe" &
-    guest/run -m 2500 -t "${SECONDS_MAX:-300}" -e FIRST="$number" -e PACKAGES="$packages/$peer" \
-        -- sh "$PWD/tests/tape_peers_$peer.sh" >"$log.pipe" || result=1
-    wait
-    rm "$log.pipe"
-    number=$((number + $(grep -c '^\(not \)\{0,1\}ok ' "$log")))
 done
+number=0
+result=0
+while read -r peer guest; do
+    { [ -n "$guest" ] && wait "$guest"; } || result=1
+    # Each guest counts from 1.
+    awk -v n="$number" '/^(not )?ok [0-9]+ - / { n++; sub(/ok [0-9]+/, "ok " n) } { print }' "$logs/$peer"
+    number=$((number + $(grep -c '^\(not \)\{0,1\}ok ' "$logs/$peer")))
+done <"$logs/guests"
 echo "1..$number"
 exit $result
