@@ -146,6 +146,10 @@ impl Bench {
         let report = site.restore(&plan, &target, &ExtractOptions::default(), &RestoreWatch::default())?;
         let restored = target.join(self.source().strip_prefix("/").unwrap());
         let mut given = if restored.exists() { tree(&restored) } else { Tree::new() };
+        for failed in &report.failed {
+            let name = String::from_utf8_lossy(&failed.path).into_owned();
+            self.said.lock().unwrap().push(format!("restore of {name}: {}", failed.reason));
+        }
         // What is said to have failed is not taken for given back.
         for failed in &report.failed {
             let name = String::from_utf8_lossy(&failed.path).into_owned();

@@ -201,6 +201,20 @@ impl ChangerUnit {
         state.door_open_for = 0;
         state.mislabelled = None;
         state.wrong_tape = None;
+        // Tapes that a hand, or a robot that erred, has put into drives go where they belong.
+        for (number, drive) in (0u16..).zip(&self.drives) {
+            let belongs = state.shelf.at(Place::Drive(number)).map(|(volser, _)| volser.clone());
+            let holds = drive.holds().map(|(volser, _)| volser);
+            if holds == belongs {
+                continue;
+            }
+            if holds.is_some() {
+                drive.take_by_hand();
+            }
+            if let Some(volser) = belongs {
+                let _ = drive.insert(&state.shelf.path(&volser), &volser);
+            }
+        }
         state.faults.happened()
     }
 

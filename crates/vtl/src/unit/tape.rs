@@ -266,6 +266,15 @@ impl TapeUnit {
         })
     }
 
+    /// A person takes the cartridge out, whoever prevents it.
+    pub(crate) fn take_by_hand(&self) {
+        self.own_work(|work| {
+            let _ = work.unthread();
+            work.state.bay = None;
+            work.state.nexuses.tell_all(None, Attention::MediumChanged);
+        });
+    }
+
     /// The cartridge in the drive, and whether the drive has let go of it.
     pub(crate) fn holds(&self) -> Option<(Volser, bool)> {
         self.face().holds
