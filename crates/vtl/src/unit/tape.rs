@@ -7,6 +7,7 @@
 //! It watches who writes: after a reset or another cartridge, a write by an initiator that did not ask for the position first
 //! is counted ([`TapeUnit::unverified_writes`]): a program that does so destroys tapes.
 
+mod agent;
 mod failure;
 pub(crate) mod faults;
 mod filemarks;
@@ -28,6 +29,7 @@ use capstan_tape::scsi::inquiry::DeviceType;
 use capstan_tape::scsi::{SenseData, SenseKey};
 use capstan_tape::{CartridgeDrive, Drive, DriveError, Faulty, Flush, KeySlotKind, Medium, Paced, WallClock};
 
+use self::agent::AgentKey;
 use self::failure::sense_of;
 use self::filemarks::Filemarks;
 use self::logs::Counters;
@@ -74,8 +76,8 @@ struct Loaded {
     filemarks: Filemarks,
     /// Programmable early warning was told.
     programmable_told: bool,
-    /// Why its key could not be fetched.
-    key_trouble: Option<SenseData>,
+    /// As agent: what the drive knows of its key.
+    agent_key: AgentKey,
 }
 
 struct State {
@@ -274,6 +276,7 @@ impl State {
             // What the drive had taken it still writes; a failure of that is a failure of blocks that nobody was promised.
             let _ = bay.drive.write_filemarks(0, Flush::Synchronous);
             let _ = bay.drive.locate(0);
+            loaded.moved();
             loaded.programmable_told = false;
         }
         self.keys.clear();

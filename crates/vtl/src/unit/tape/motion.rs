@@ -6,6 +6,7 @@ use capstan_tape::scsi::position::PositionData;
 use capstan_tape::scsi::{SenseData, SenseKey};
 use capstan_tape::{Drive, DriveError, Flush};
 
+use super::agent::AgentKey;
 use super::failure::sense_of;
 use super::filemarks::Filemarks;
 use super::{Bay, Loaded, Work};
@@ -43,8 +44,13 @@ impl Work<'_> {
                 } else {
                     bay.trouble = None;
                     let filemarks = Filemarks::default();
-                    self.state.loaded =
-                        Some(Loaded { medium, access, filemarks, programmable_told: false, key_trouble: None });
+                    self.state.loaded = Some(Loaded {
+                        medium,
+                        access,
+                        filemarks,
+                        programmable_told: false,
+                        agent_key: AgentKey::Unasked,
+                    });
                     self.fetch_key();
                     return Ok(());
                 }
@@ -94,7 +100,8 @@ impl Work<'_> {
 
     /// REWIND.
     pub(super) fn rewind(&mut self) -> Answer {
-        self.state.on_drive(|bay, _| {
+        self.state.on_drive(|bay, loaded| {
+            loaded.moved();
             bay.drive.write_filemarks(0, Flush::Synchronous)?;
             bay.drive.locate(0)
         })?;
@@ -137,6 +144,7 @@ impl Work<'_> {
         }
         self.state.nexuses.position_verified(self.initiator);
         let found = self.state.on_drive(|bay, loaded| {
+            loaded.moved();
             let drive = &mut bay.drive;
             drive.write_filemarks(0, Flush::Synchronous)?;
             let lbn = match to {
@@ -164,6 +172,7 @@ impl Work<'_> {
     pub(super) fn space(&mut self, over: SpaceOver, count: i64) -> Answer {
         self.state.nexuses.position_verified(self.initiator);
         let short = self.state.on_drive(|bay, loaded| {
+            loaded.moved();
             bay.drive.write_filemarks(0, Flush::Synchronous)?;
             if over == SpaceOver::EndOfData {
                 bay.drive.space_to_end_of_data()?;
