@@ -81,7 +81,7 @@ have_keys() { [ "$(capstan keys list | grep -o "$1[0-9]*L9" | sort -u | wc -l)" 
 # drive_with BARCODE: the number of the drive that holds the cartridge.
 drive_with() { mtx -f /dev/vtl/changer status | sed -n "s/^Data Transfer Element \([0-9]*\):Full .*VolumeTag = $1 *$/\1/p"; }
 
-# put_away BARCODE: into its slot, if it is in a drive: a drive keeps the key of its volume for as long as it holds it.
+# put_away BARCODE: into its slot, if it is in a drive.
 put_away() {
     drive=$(drive_with "$1")
     [ -z "$drive" ] || mtx -f /dev/vtl/changer unload "$(slot_of "$1")" "$drive"

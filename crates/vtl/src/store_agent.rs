@@ -40,6 +40,17 @@ fn unreachable(volser: &Volser) -> impl FnOnce(KeyError) -> KeyAgentError {
     move |source| KeyAgentError::Unreachable { volser, source: source.into() }
 }
 
+/// Blames a key that is not there, or else the store.
+fn of_key(volser: &Volser, tag: &KeyTag) -> impl FnOnce(KeyError) -> KeyAgentError {
+    let (volser, tag) = (volser.clone(), *tag);
+    move |error| match error {
+        KeyError::KeyDestroyed { .. } | KeyError::KeyMissing { .. } => {
+            KeyAgentError::Gone { volser, tag, source: error.into() }
+        }
+        error => unreachable(&volser)(error),
+    }
+}
+
 impl KeyAgent for StoreAgent {
     fn new_key(&self, volser: &Volser, algorithm: Algorithm) -> Result<DriveKey, KeyAgentError> {
         let key = self.store().key_for_new_volume(volser, algorithm, now_ns()).map_err(unreachable(volser))?;
@@ -47,16 +58,10 @@ impl KeyAgent for StoreAgent {
     }
 
     fn began(&self, volser: &Volser, tag: &KeyTag) -> Result<(), KeyAgentError> {
-        self.store().activate(volser, tag, now_ns()).map(drop).map_err(unreachable(volser))
+        self.store().activate(volser, tag, now_ns()).map(drop).map_err(of_key(volser, tag))
     }
 
     fn key(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError> {
-        match self.store().key_by_tag(volser, tag) {
-            Ok(key) => Ok(drive_key(&key)),
-            Err(error @ (KeyError::KeyDestroyed { .. } | KeyError::KeyMissing { .. })) => {
-                Err(KeyAgentError::Gone { volser: volser.clone(), tag: *tag, source: error.into() })
-            }
-            Err(error) => Err(unreachable(volser)(error)),
-        }
+        self.store().key_by_tag(volser, tag).map(|key| drive_key(&key)).map_err(of_key(volser, tag))
     }
 }

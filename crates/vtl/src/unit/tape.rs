@@ -8,6 +8,7 @@
 //! is counted ([`TapeUnit::unverified_writes`]): a program that does so destroys tapes.
 
 mod access_order;
+mod agent;
 mod failure;
 pub(crate) mod faults;
 mod filemarks;
@@ -30,6 +31,7 @@ use capstan_tape::scsi::inquiry::DeviceType;
 use capstan_tape::scsi::{SenseData, SenseKey};
 use capstan_tape::{CartridgeDrive, Drive, DriveError, Faulty, Flush, KeySlotKind, Medium, Paced, WallClock};
 
+use self::agent::AgentKey;
 use self::failure::sense_of;
 use self::filemarks::Filemarks;
 use self::logs::Counters;
@@ -86,21 +88,10 @@ struct Loaded {
     filemarks: Filemarks,
     /// Programmable early warning was told.
     programmable_told: bool,
-    /// As agent: the key of the volume.
-    key: AgentKey,
+    /// As agent: what the drive knows of its key.
+    agent_key: AgentKey,
     /// The order that was asked for last.
     access_order: Option<Vec<Segment>>,
-}
-
-/// What an agent knows of its volume's key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AgentKey {
-    /// The drive below does not have it.
-    ToFetch,
-    /// It has it, or the volume is plain.
-    Ready,
-    /// It could not be fetched.
-    Trouble(SenseData),
 }
 
 struct State {
@@ -335,7 +326,7 @@ impl State {
             let _ = bay.drive.locate(0);
             // A key goes with the power. One that stayed below, unknown to the page that hosts ask, would encrypt what is to be plain.
             let _ = bay.drive.set_key(None);
-            loaded.key = AgentKey::ToFetch;
+            loaded.agent_key = AgentKey::Unasked;
             loaded.filemarks.forget();
             loaded.programmable_told = false;
         }

@@ -40,7 +40,8 @@ impl<T: Transport> ScsiDrive<T> {
         DriveError::Hardware { drive: self.line.name.clone(), reason }
     }
 
-    /// READ POSITION must name this block.
+    /// READ POSITION must name this block, and a loaded key must be there still: a drive that was reset may stand where it stood.
+    /// Only then is what others did known to have done no harm.
     pub(super) fn verify(&mut self, lbn: u64) -> Result<PositionData, DriveError> {
         // Taken first: a command that another sends meanwhile is seen next time.
         let seen = self.line.transport.commands_seen();
@@ -49,6 +50,7 @@ impl<T: Transport> ScsiDrive<T> {
         if data.lbn != Some(lbn) || data.partition != 0 {
             return Err(self.found_elsewhere());
         }
+        self.verify_key()?;
         self.others = others;
         Ok(data)
     }

@@ -23,8 +23,6 @@ impl<T: Transport> ScsiDrive<T> {
             return Ok(());
         }
         self.verify(lbn)?;
-        // A drive that was reset may stand where it stood, and have lost its key all the same.
-        self.verify_key()?;
         // A tape that was changed by hand stands at its beginning, and so may the one that is to be written from there.
         if lbn == 0 || others == OthersCame::Yes {
             self.same_medium()?;

@@ -6,9 +6,10 @@ use capstan_tape::scsi::position::PositionData;
 use capstan_tape::scsi::{SenseData, SenseKey};
 use capstan_tape::{Drive, DriveError, Flush};
 
+use super::agent::AgentKey;
 use super::failure::sense_of;
 use super::filemarks::Filemarks;
-use super::{AgentKey, Bay, Loaded, Work};
+use super::{Bay, Loaded, Work};
 use crate::device::DataIn;
 use crate::unit::answer::{Answer, Refusal, check, invalid_command_field};
 
@@ -48,7 +49,7 @@ impl Work<'_> {
                         access,
                         filemarks,
                         programmable_told: false,
-                        key: AgentKey::ToFetch,
+                        agent_key: AgentKey::Unasked,
                         access_order: None,
                     });
                     self.fetch_key();
@@ -109,12 +110,16 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// What was written is on the medium behind this; for an agent that is when its key is in force.
+    /// What was written is on the medium behind this; for an agent that is when a new key is in force. The tape is moved then.
     fn flush(&mut self) -> Answer {
         if !self.state.loaded()?.1.medium.write_protected {
             self.state.on_drive(|bay, _| bay.drive.write_filemarks(0, Flush::Synchronous))?;
         }
-        self.key_is_in_force()
+        if matches!(self.state.loaded()?.1.agent_key, AgentKey::New(_)) {
+            self.confirm_key()?;
+        }
+        self.state.loaded()?.1.moved();
+        Ok(())
     }
 
     /// READ POSITION.

@@ -16,8 +16,7 @@ use capstan_tape::scsi::encryption::{
 use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState};
 use zeroize::Zeroizing;
 
-use super::failure::{sense_of, sense_of_agent};
-use super::{AgentKey, Work};
+use super::Work;
 use crate::device::DataIn;
 use crate::layout::Encryption;
 use crate::unit::answer::{Answer, Refusal, check, invalid_command_field, invalid_parameter_field, unknown_command};
@@ -50,8 +49,6 @@ pub(super) struct Keys {
     instance: u32,
     /// Which setting's key the drive below holds.
     in_drive: Option<u32>,
-    /// The agent's key that is not known to be on the volume yet.
-    beginning: Option<KeyTag>,
 }
 
 impl Keys {
@@ -72,7 +69,6 @@ impl Keys {
             self.for_all = None;
         }
         self.in_drive = None;
-        self.beginning = None;
     }
 
     /// Keys that were to go with a reservation go, where it has gone. Whether one for all initiators was among them.
@@ -112,7 +108,7 @@ impl super::Fitting {
     }
 
     /// The cipher of the model; a drive that is said to encrypt and whose model does not say how has LTO's.
-    fn algorithm(&self) -> Algorithm {
+    pub(super) fn algorithm(&self) -> Algorithm {
         match self.model.cipher.as_ref().map(|cipher| cipher.value.as_str()) {
             Some(cipher) if cipher.contains("CCM") => Algorithm::Aes256Ccm,
             _ => Algorithm::Aes256Gcm,
@@ -125,56 +121,12 @@ impl super::Fitting {
 }
 
 impl Work<'_> {
-    /// As agent: fetches the key of a volume that is encrypted. Without it the volume cannot be read, and says why.
-    pub(super) fn fetch_key(&mut self) {
-        let (Some(agent), Ok((bay, loaded))) = (&self.unit.agent, self.state.loaded()) else { return };
-        let EncryptionState::Encrypted { tag, .. } = loaded.medium.encryption else {
-            loaded.key = AgentKey::Ready;
-            return;
-        };
-        loaded.key = match agent.key(&bay.volser, &tag) {
-            Ok(key) => match bay.drive.set_key(Some(key)) {
-                Ok(()) => AgentKey::Ready,
-                Err(error) => AgentKey::Trouble(sense_of(&error)),
-            },
-            Err(error) => AgentKey::Trouble(sense_of_agent(&error)),
-        };
-    }
-
     /// Sees that the drive below has the key that this command needs, and none that it may not have.
     pub(super) fn ready_keys(&mut self, purpose: Purpose) -> Answer {
         match self.unit.encryption {
             Encryption::None => Ok(()),
             Encryption::Agent => self.ready_agent(purpose),
             Encryption::Host => self.ready_host(purpose),
-        }
-    }
-
-    fn ready_agent(&mut self, purpose: Purpose) -> Answer {
-        let at = self.state.on_drive(|bay, _| bay.drive.position())?.lbn;
-        // A reset has taken it away; a store that was out of reach may be back.
-        if self.state.loaded()?.1.key != AgentKey::Ready {
-            self.fetch_key();
-        }
-        let (bay, loaded) = self.state.loaded()?;
-        let encrypted = matches!(loaded.medium.encryption, EncryptionState::Encrypted { .. });
-        match purpose {
-            Purpose::Writing if at == 0 => {
-                let Some(agent) = &self.unit.agent else { return Ok(()) };
-                let key = agent.new_key(&bay.volser, self.unit.algorithm()).map_err(|error| sense_of_agent(&error))?;
-                let tag = key.tag;
-                loaded.key = AgentKey::Ready;
-                self.state.on_drive(|bay, _| bay.drive.set_key(Some(key)))?;
-                self.state.keys.beginning = Some(tag);
-                Ok(())
-            }
-            // A plain volume is read, and not appended to (CANNOT WRITE MEDIUM - INCOMPATIBLE FORMAT).
-            Purpose::Writing if !encrypted => Err(check(SenseKey::DataProtect, 0x30, 0x05)),
-            _ if encrypted => match loaded.key {
-                AgentKey::Trouble(trouble) => Err(trouble.into()),
-                AgentKey::Ready | AgentKey::ToFetch => Ok(()),
-            },
-            _ => Ok(()),
         }
     }
 
@@ -244,15 +196,6 @@ impl Work<'_> {
         if let Ok((bay, _)) = self.state.loaded() {
             bay.memory.set_key_data(&data);
         }
-    }
-
-    /// A synchronous filemark: the agent's key is on the volume, for good.
-    pub(super) fn key_is_in_force(&mut self) -> Answer {
-        let Some(tag) = self.state.keys.beginning else { return Ok(()) };
-        let (Some(agent), Ok((bay, _))) = (&self.unit.agent, self.state.loaded()) else { return Ok(()) };
-        agent.began(&bay.volser, &tag).map_err(|error| sense_of_agent(&error))?;
-        self.state.keys.beginning = None;
-        Ok(())
     }
 
     /// SECURITY PROTOCOL IN.

@@ -45,7 +45,13 @@ impl Work<'_> {
         if partition != 0 {
             return Err(invalid_command_field(3));
         }
-        self.state.on_drive(|bay, _| if bay.drive.position()?.lbn == lbn { Ok(()) } else { bay.drive.locate(lbn) })?;
+        self.state.on_drive(|bay, loaded| {
+            if bay.drive.position()?.lbn == lbn {
+                return Ok(());
+            }
+            loaded.moved();
+            bay.drive.locate(lbn)
+        })?;
         self.state.nexuses.position_verified(self.initiator);
         Ok(())
     }
@@ -261,7 +267,7 @@ impl Work<'_> {
             self.begun()?;
         }
         if flush == Flush::Synchronous {
-            self.key_is_in_force()?;
+            self.confirm_key()?;
         }
         self.warn(outcome, 0)
     }

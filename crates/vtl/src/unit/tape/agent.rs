@@ -1,0 +1,107 @@
+//! Keys that the drive fetches itself.
+//!
+//! A key may be destroyed, or its store be lost from sight, while its volume is in a drive. So the drive asks not only when a
+//! cartridge is threaded, but again with the first block behind each motion of the tape, and with each synchronous filemark: no
+//! job starts under a key that is gone, and none is told that what it wrote under one is safe. With every block it would be too
+//! often: the store is read and checked as a whole.
+
+use capstan_format::KeyTag;
+use capstan_tape::scsi::{SenseData, SenseKey};
+use capstan_tape::{Drive, EncryptionState};
+
+use super::failure::{sense_of, sense_of_agent};
+use super::security::Purpose;
+use super::{Loaded, Work};
+use crate::unit::answer::{Answer, check};
+
+/// What the drive knows of its volume's key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AgentKey {
+    /// The tape was moved since it asked.
+    Unasked,
+    /// The drive below has it.
+    Held,
+    /// The drive below has a new one, of which no block is known to be on the volume yet.
+    New(KeyTag),
+    /// There is none, for this reason.
+    Missing(SenseData),
+}
+
+impl Loaded {
+    /// The tape is moved: before the next block the key is asked for again.
+    pub(super) fn moved(&mut self) {
+        if !matches!(self.agent_key, AgentKey::New(_)) {
+            self.agent_key = AgentKey::Unasked;
+        }
+    }
+}
+
+impl Work<'_> {
+    /// Fetches the key of a volume that is encrypted. Where there is none the drive below has none either.
+    pub(super) fn fetch_key(&mut self) {
+        let (Some(agent), Ok((bay, loaded))) = (&self.unit.agent, self.state.loaded()) else { return };
+        let EncryptionState::Encrypted { tag, .. } = loaded.medium.encryption else { return };
+        let (key, known) = match agent.key(&bay.volser, &tag) {
+            Ok(key) => (Some(key), AgentKey::Held),
+            Err(error) => (None, AgentKey::Missing(sense_of_agent(&error))),
+        };
+        let taken = bay.drive.set_key(key);
+        loaded.agent_key = taken.map_or_else(|error| AgentKey::Missing(sense_of(&error)), |()| known);
+    }
+
+    /// Sees that the drive below has the key that this command needs.
+    pub(super) fn ready_agent(&mut self, purpose: Purpose) -> Answer {
+        let at = self.state.on_drive(|bay, _| bay.drive.position())?.lbn;
+        if purpose == Purpose::Writing && at == 0 {
+            return self.take_new_key();
+        }
+        let (_, loaded) = self.state.loaded()?;
+        let encrypted = matches!(loaded.medium.encryption, EncryptionState::Encrypted { .. });
+        match purpose {
+            // A plain volume is read, and not appended to (CANNOT WRITE MEDIUM - INCOMPATIBLE FORMAT).
+            Purpose::Writing if !encrypted => return Err(check(SenseKey::DataProtect, 0x30, 0x05)),
+            Purpose::Writing | Purpose::Reading => {}
+        }
+        if encrypted && loaded.agent_key == AgentKey::Unasked {
+            self.fetch_key();
+        }
+        match self.state.loaded()?.1.agent_key {
+            AgentKey::Missing(sense) if encrypted => Err(sense.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writing begins at the beginning of tape, with a key that was never used.
+    fn take_new_key(&mut self) -> Answer {
+        let (Some(agent), Ok((bay, _))) = (&self.unit.agent, self.state.loaded()) else { return Ok(()) };
+        let key = agent.new_key(&bay.volser, self.unit.algorithm()).map_err(|error| sense_of_agent(&error))?;
+        let tag = key.tag;
+        self.state.on_drive(|bay, loaded| {
+            bay.drive.set_key(Some(key))?;
+            loaded.agent_key = AgentKey::New(tag);
+            Ok(())
+        })
+    }
+
+    /// All that was written is on the volume: a new key is in force from now on, and one that was destroyed meanwhile is told of
+    /// before anybody relies on what was written with it.
+    pub(super) fn confirm_key(&mut self) -> Answer {
+        let (Some(agent), Ok((bay, loaded))) = (&self.unit.agent, self.state.loaded()) else { return Ok(()) };
+        match loaded.agent_key {
+            AgentKey::New(tag) => {
+                agent.began(&bay.volser, &tag).map_err(|error| sense_of_agent(&error))?;
+                loaded.agent_key = AgentKey::Held;
+                Ok(())
+            }
+            AgentKey::Held => {
+                self.fetch_key();
+                match self.state.loaded()?.1.agent_key {
+                    AgentKey::Missing(sense) => Err(sense.into()),
+                    _ => Ok(()),
+                }
+            }
+            // Nothing was written since the tape was moved.
+            AgentKey::Unasked | AgentKey::Missing(_) => Ok(()),
+        }
+    }
+}
