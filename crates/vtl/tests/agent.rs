@@ -106,6 +106,22 @@ fn a_new_key_that_is_destroyed_before_the_first_filemark_is_missed_there() {
     bench.writes().unwrap();
     bench.destroys_the_keys();
     assert_eq!(bench.asks(&FILEMARK), KEY_NOT_FOUND);
+    bench.asks(&REWIND).unwrap();
+    bench.writes().unwrap();
+    bench.asks(&FILEMARK).unwrap();
+}
+
+#[test]
+fn a_rewind_flushes_and_tells_too_and_then_lets_the_volume_be_written_anew() {
+    let mut bench = Bench::new();
+    bench.writes().unwrap();
+    bench.asks(&FILEMARK).unwrap();
+    bench.writes().unwrap();
+    bench.destroys_the_keys();
+    assert_eq!(bench.asks(&REWIND), KEY_NOT_FOUND);
+    bench.asks(&REWIND).unwrap();
+    bench.writes().unwrap();
+    bench.asks(&FILEMARK).unwrap();
 }
 
 /// Amanda leaves the volumes it has read in their drives: a restore right behind `keys destroy` came back whole.

@@ -1,7 +1,7 @@
 //! Keys that the drive fetches itself.
 //!
 //! A key may be destroyed, or its store be lost from sight, while its volume is in a drive. So the drive asks not only when a
-//! cartridge is threaded, but again with the first block behind each motion of the tape, and with each synchronous filemark: no
+//! cartridge is threaded, but again with the first block behind each motion of the tape, and when what was written is flushed: no
 //! job starts under a key that is gone, and none is told that what it wrote under one is safe. With every block it would be too
 //! often: the store is read and checked as a whole.
 
@@ -12,15 +12,18 @@ use capstan_tape::{Drive, EncryptionState};
 use super::failure::{sense_of, sense_of_agent};
 use super::security::Purpose;
 use super::{Loaded, Work};
+use crate::agent::KeyAgentError;
 use crate::unit::answer::{Answer, check};
 
 /// What the drive knows of its volume's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AgentKey {
-    /// The tape was moved since it asked.
+    /// It did not ask since the tape was moved, or a reset took the key away.
     Unasked,
     /// The drive below has it.
     Held,
+    /// The same, and blocks were written with it that nobody relies on yet.
+    Used,
     /// The drive below has a new one, of which no block is known to be on the volume yet.
     New(KeyTag),
     /// There is none, for this reason.
@@ -57,18 +60,24 @@ impl Work<'_> {
         }
         let (_, loaded) = self.state.loaded()?;
         let encrypted = matches!(loaded.medium.encryption, EncryptionState::Encrypted { .. });
-        match purpose {
-            // A plain volume is read, and not appended to (CANNOT WRITE MEDIUM - INCOMPATIBLE FORMAT).
-            Purpose::Writing if !encrypted => return Err(check(SenseKey::DataProtect, 0x30, 0x05)),
-            Purpose::Writing | Purpose::Reading => {}
+        if !encrypted {
+            return match purpose {
+                Purpose::Reading => Ok(()),
+                // A plain volume is not appended to (CANNOT WRITE MEDIUM - INCOMPATIBLE FORMAT).
+                Purpose::Writing => Err(check(SenseKey::DataProtect, 0x30, 0x05)),
+            };
         }
-        if encrypted && loaded.agent_key == AgentKey::Unasked {
+        // A store that was out of reach may be back.
+        if matches!(loaded.agent_key, AgentKey::Unasked | AgentKey::Missing(_)) {
             self.fetch_key();
         }
-        match self.state.loaded()?.1.agent_key {
-            AgentKey::Missing(sense) if encrypted => Err(sense.into()),
-            _ => Ok(()),
+        let (_, loaded) = self.state.loaded()?;
+        match (loaded.agent_key, purpose) {
+            (AgentKey::Missing(sense), _) => return Err(sense.into()),
+            (AgentKey::Held, Purpose::Writing) => loaded.agent_key = AgentKey::Used,
+            _ => {}
         }
+        Ok(())
     }
 
     /// Writing begins at the beginning of tape, with a key that was never used.
@@ -88,20 +97,22 @@ impl Work<'_> {
     pub(super) fn confirm_key(&mut self) -> Answer {
         let (Some(agent), Ok((bay, loaded))) = (&self.unit.agent, self.state.loaded()) else { return Ok(()) };
         match loaded.agent_key {
-            AgentKey::New(tag) => {
-                agent.began(&bay.volser, &tag).map_err(|error| sense_of_agent(&error))?;
-                loaded.agent_key = AgentKey::Held;
-                Ok(())
-            }
-            AgentKey::Held => {
-                self.fetch_key();
-                match self.state.loaded()?.1.agent_key {
-                    AgentKey::Missing(sense) => Err(sense.into()),
-                    _ => Ok(()),
+            AgentKey::New(tag) => match agent.began(&bay.volser, &tag) {
+                Ok(()) => {
+                    loaded.agent_key = AgentKey::Held;
+                    return Ok(());
                 }
-            }
-            // Nothing was written since the tape was moved.
-            AgentKey::Unasked | AgentKey::Missing(_) => Ok(()),
+                Err(KeyAgentError::Gone { .. }) => self.fetch_key(),
+                // It is still to be put in force: the next flush tries again.
+                Err(error @ KeyAgentError::Unreachable { .. }) => return Err(sense_of_agent(&error).into()),
+            },
+            AgentKey::Used => self.fetch_key(),
+            // Nothing was written since it asked.
+            AgentKey::Unasked | AgentKey::Held | AgentKey::Missing(_) => return Ok(()),
+        }
+        match self.state.loaded()?.1.agent_key {
+            AgentKey::Missing(sense) => Err(sense.into()),
+            _ => Ok(()),
         }
     }
 }

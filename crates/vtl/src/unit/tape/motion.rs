@@ -110,14 +110,12 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// What was written is on the medium behind this; for an agent that is when a new key is in force. The tape is moved then.
+    /// What was written is on the medium behind this, under a key that is in force. The tape is moved then.
     fn flush(&mut self) -> Answer {
         if !self.state.loaded()?.1.medium.write_protected {
             self.state.on_drive(|bay, _| bay.drive.write_filemarks(0, Flush::Synchronous))?;
         }
-        if matches!(self.state.loaded()?.1.agent_key, AgentKey::New(_)) {
-            self.confirm_key()?;
-        }
+        self.confirm_key()?;
         self.state.loaded()?.1.moved();
         Ok(())
     }
