@@ -14,7 +14,6 @@ configure() {
     busybox ip address add 192.0.2.1/32 dev lo
     configuration encrypted 1-7 '"0=tape:/dev/vtl/drive0" "1=tape:/dev/vtl/drive1"' || return
     configuration plain 8-11 '"2=tape:/dev/vtl/drive2"' || return
-    mkdir -p /var/log/amanda /var/backups
     touch /var/lib/amanda/amandates
     chown -R backup:backup /etc/amanda /var/lib/amanda /var/log/amanda /var/backups
     chown backup /dev/vtl/*
@@ -79,7 +78,7 @@ fetches() {
 }
 validates() { prints 'successfully validated' amanda amcheckdump --timestamp "$(run "$1" "$2")" "$1" </dev/null; }
 
-shows 'its packages are unpacked' unpack
+shows 'its packages are unpacked' unpack /etc/amanda /var/lib/amanda /var/log/amanda /var/backups
 shows 'a library with drives that encrypt unasked' library A
 make_source
 shows 'it is configured' configure

@@ -86,7 +86,7 @@ ends() {
     }
 }
 
-shows 'its packages are unpacked' unpack
+shows 'its packages are unpacked' unpack /etc/bacula /var/lib/bacula /var/log/bacula
 shows 'a library with drives that encrypt unasked' library B
 make_source
 shows 'director, file daemon and storage daemon start' eval 'configure && start'
@@ -96,6 +96,8 @@ labels() { console "label barcodes storage=$1 pool=$2 drive=$4 slots=$3" yes; }
 labelled() { catalog "select count(*) from Media join Pool using (PoolId) where Pool.Name = '$1' and VolStatus = 'Append'"; }
 shows 'five volumes are labelled by barcode' eval 'prints B00005L9 labels Library Large 1-5 0; [ "$(labelled Large)" -eq 5 ]'
 shows 'two more for another pool' eval 'prints B00007L9 labels Library Small 6-7 0; [ "$(labelled Small)" -eq 2 ]'
+# Without volumes a job waits for an operator.
+[ "$failed" -eq 0 ] || exit 1
 shows 'each has a key, which no program asked for' have_keys B 7
 shows 'two jobs at once, on two drives' ends 'run job=Large yes' 'run job=Small yes'
 shows 'the large one spans three volumes' eval 'volumes Large; [ "$(volumes Large | wc -w)" -eq 3 ]'

@@ -16,8 +16,10 @@ source=$scratch/source
 
 refused() { ! "$@"; }
 
-# unpack: the peer's packages, over the guest's root.
+# unpack FOLDER...: the peer's packages, over the guest's root. Its own folders begin empty: what a machine that has the peer keeps in
+# them is none of ours, and may not be readable.
 unpack() {
+    for folder; do mkdir -p "$folder" && mount -t tmpfs memory "$folder" || return; done
     for package in "$PACKAGES"/*.deb; do
         # /lib is a link to /usr/lib, and stays one.
         dpkg-deb --fsys-tarfile "$package" | tar -x -C / --keep-directory-symlink || return
