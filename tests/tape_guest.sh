@@ -7,6 +7,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 PATH="$PATH:/usr/sbin:/sbin"
 : "${CAPSTAN_BIN:=${CARGO_TARGET_DIR:-$PWD/target}/debug/capstan}"
+export CAPSTAN_BIN
 
 skip() {
     echo "ok 1 - the kernel's tape driver # SKIP $1"
