@@ -2,8 +2,10 @@
 # shellcheck shell=sh
 
 PATH="$PATH:/usr/sbin:/sbin"
-: "${CAPSTAN_BIN:=$PWD/target/debug/capstan}"
+: "${CAPSTAN_BIN:=${CARGO_TARGET_DIR:-$PWD/target}/debug/capstan}"
 export CAPSTAN_BIN PATH
+number=0
+result=0
 
 # skip WHAT WHY
 skip() {
@@ -12,16 +14,31 @@ skip() {
     exit 0
 }
 
-# needs_guest WHAT: builds the guest's kernel if it is not there; ends the script where it cannot be had.
+# needs_guest WHAT PROGRAM...: builds the guest's kernel if it is not there; ends the script where it cannot be had, or a program is missing.
 needs_guest() {
-    [ "$(uname -sm)" = 'Linux x86_64' ] || skip "$1" 'User Mode Linux needs Linux on x86_64'
+    what=$1
+    shift
+    [ "$(uname -sm)" = 'Linux x86_64' ] || skip "$what" 'User Mode Linux needs Linux on x86_64'
     [ -e /usr/src/linux-source-6.1.tar.xz ] ||
-        skip "$1" 'there is no /usr/src/linux-source-6.1.tar.xz (package linux-source-6.1, Debian 12)'
-    for program in flex bison bc busybox tgtd iscsid mtx mt-st sg_raw stenc rsync; do
-        command -v $program >/dev/null || skip "$1" "$program is missing: ./x test installs it"
+        skip "$what" 'there is no /usr/src/linux-source-6.1.tar.xz (package linux-source-6.1, Debian 12)'
+    for program in flex bison bc busybox iscsid "$@"; do
+        command -v "$program" >/dev/null || skip "$what" "$program is missing: ./x test installs it"
     done
     if ! guest/build; then
         echo 'not ok 1 - the guest kernel is built'
         exit 1
     fi
+}
+
+# counted ARGUMENT...: guest/run, whose checks begin behind those of the guest before (FIRST). Sets number and result.
+counted() {
+    log=$(mktemp "${TMPDIR:-/var/tmp}/capstan-test.XXXXXX")
+    trap 'rm -f "$log" "$log.pipe"' EXIT
+    # A pipe would hide the guest's exit code.
+    mkfifo "$log.pipe"
+    tee "$log" <"$log.pipe" &
+    guest/run -e FIRST="$number" "$@" >"$log.pipe" || result=1
+    wait
+    number=$((number + $(grep -c '^\(not \)\{0,1\}ok ' "$log")))
+    rm -f "$log" "$log.pipe"
 }

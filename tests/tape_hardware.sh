@@ -5,6 +5,6 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/guest.sh
-needs_guest 'drives and library commands'
+needs_guest 'drives and library commands' mtx
 
 exec guest/run -d capstan -m 2048 -t 240 -e TAPE_MB=256 -- sh "$PWD/tests/tape_hardware_checks.sh"

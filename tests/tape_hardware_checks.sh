@@ -1,28 +1,13 @@
 # Runs in the guest (tape_hardware.sh starts it): what an operator sees and does with drives and a library that the kernel knows.
 # shellcheck shell=sh
-set -u
-number=0
-result=0
+# shellcheck disable=SC1091
+. "$(dirname "$0")/checks.sh"
 vtl=$HOME/vtl # where the provider has put it
+unset CAPSTAN_KEY_FILE
 export CAPSTAN_STATE=/root/state CAPSTAN_PASSPHRASE='a passphrase of several words' HOME=/root
 scratch=/root/scratch
 mkdir -p $scratch
 
-# check NAME COMMAND...: one line of the result; what a failed command printed follows.
-check() {
-    number=$((number + 1))
-    name=$1
-    shift
-    if "$@" >$scratch/printed 2>&1; then
-        echo "ok $number - $name"
-    else
-        echo "not ok $number - $name (gave $?)"
-        sed 's/^/# /' $scratch/printed | tail -n 30
-        result=1
-    fi
-}
-
-capstan() { "$CAPSTAN_BIN" "$@"; }
 # prints PATTERN COMMAND...: it succeeds and says so. refused PATTERN COMMAND...: it fails and says so.
 prints() {
     pattern=$1
@@ -145,5 +130,4 @@ check 'there is no robot to be asked' refused 'a person brings cartridges' capst
 
 verified() { [ "$(capstan vtl status "$vtl" --json | grep -o '"unverified_writes":[0-9]*' | sort -u)" = '"unverified_writes":0' ]; }
 check 'every write went to a position that was verified' verified
-echo "1..$number"
-exit $result
+finish

@@ -5,21 +5,10 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/guest.sh
-needs_guest 'the main job on a real library'
+needs_guest 'the main job on a real library' rsync
 
-log=$(mktemp "${TMPDIR:-/var/tmp}/capstan-test.XXXXXX")
-trap 'rm -f "$log" "$log.pipe"' EXIT
-number=0
-result=0
 for driver in ${*:-sg st}; do
-    # A pipe would hide the guest's exit code.
-    mkfifo "$log.pipe"
-    tee "$log" <"$log.pipe" &
-    guest/run -d capstan -m 3500 -t 300 -e FIRST="$number" -e DRIVER="$driver" -e TAPE_MB=160 \
-        -- sh "$PWD/tests/tape_job_checks.sh" >"$log.pipe" || result=1
-    wait
-    rm "$log.pipe"
-    number=$((number + $(grep -c '^\(not \)\{0,1\}ok ' "$log")))
+    counted -d capstan -m 3500 -t 300 -e DRIVER="$driver" -e TAPE_MB=160 -- sh "$PWD/tests/tape_job_checks.sh"
 done
 echo "1..$number"
 exit $result

@@ -2,35 +2,16 @@
 #
 # DRIVER: sg (drives encrypt, keys by SECURITY PROTOCOL OUT) or st (plain pools: the tape driver has no way for a key).
 # shellcheck shell=sh
-set -u
+# shellcheck disable=SC1091
+. "$(dirname "$0")/checks.sh"
 number=${FIRST:-0}
-result=0
-export CAPSTAN_STATE=$HOME/state CAPSTAN_PASSPHRASE='a passphrase of several words'
-scratch=$HOME/scratch
-mkdir -p $scratch
 
-# check NAME COMMAND...: one line of the result; what a failed command printed follows.
-check() {
-    number=$((number + 1))
+shows() {
     name=$1
     shift
-    if "$@" >$scratch/printed 2>&1; then
-        echo "ok $number - $DRIVER: $name"
-    else
-        echo "not ok $number - $DRIVER: $name"
-        sed 's/^/# /' $scratch/printed | tail -n 30
-        result=1
-    fi
+    check "$DRIVER: $name" "$@"
 }
 
-capstan() { "$CAPSTAN_BIN" --quiet "$@"; }
-prints() { # prints PATTERN COMMAND...
-    pattern=$1
-    shift
-    "$@" >$scratch/said 2>&1
-    cat $scratch/said
-    grep -q -- "$pattern" $scratch/said
-}
 refused() { ! "$@"; }
 
 # Noise that no compression makes shorter, and files of all kinds.
@@ -47,38 +28,38 @@ sg) devices='' cipher=gcm ;;
 st) devices="--drive /dev/vtl/drive0 --drive /dev/vtl/drive1" cipher=none ;;
 esac
 # shellcheck disable=SC2086
-check 'a state directory for the library' capstan init --changer /dev/vtl/changer $devices --encrypt $cipher
-check 'the library has two drives' eval '[ "$(capstan drives | wc -l)" -eq 3 ]'
-check 'a barcode that is not there is named' prints 'insert a cartridge' capstan label Z00001L9
-check 'volumes are labelled' capstan label A00001L9 A00002L9 A00003L9 A00004L9
+shows 'a state directory for the library' capstan init --changer /dev/vtl/changer $devices --encrypt $cipher
+shows 'the library has two drives' eval '[ "$(capstan drives | wc -l)" -eq 3 ]'
+shows 'a barcode that is not there is named' prints 'insert a cartridge' capstan label Z00001L9
+shows 'volumes are labelled' capstan label A00001L9 A00002L9 A00003L9 A00004L9
 # Two copies of 240 MB on cartridges of 160 MiB: both span.
-check 'two copies, over two drives and two cartridges each' capstan backup $scratch/source --copies 2
-check 'no drive keeps a cartridge' refused eval 'capstan drives | grep -q A0000'
+shows 'two copies, over two drives and two cartridges each' capstan backup $scratch/source --copies 2
+shows 'no drive keeps a cartridge' refused eval 'capstan drives | grep -q A0000'
 objects() { "$CAPSTAN_BIN" objects --json | tr ',{' '\n\n' | sed -n 's/^ *"object": *"\([0-9a-f]*\)".*/\1/p'; }
 object=$(objects | head -n 1)
-check 'four volumes are written' eval '[ "$("$CAPSTAN_BIN" volumes --json | grep -c "\"written_bytes\": [1-9]")" -eq 4 ]'
+shows 'four volumes are written' eval '[ "$("$CAPSTAN_BIN" volumes --json | grep -c "\"written_bytes\": [1-9]")" -eq 4 ]'
 [ -n "$object" ] || exit 1
-check 'the object is verified' capstan verify "$object"
-check 'and restored' capstan restore "$object" --to $scratch/restored
+shows 'the object is verified' capstan verify "$object"
+shows 'and restored' capstan restore "$object" --to $scratch/restored
 same() { [ -n "$1" ] && rsync -aniHAX --delete "$scratch/source/" "$1/" | tee $scratch/difference && [ ! -s $scratch/difference ]; }
 found() { find $scratch/restored -name noise1 -printf '%h\n'; }
-check 'nothing differs' eval 'same "$(found)"'
+shows 'nothing differs' eval 'same "$(found)"'
 rm -rf $scratch/restored
-check 'one folder comes back' capstan restore "$object:$scratch/source/small/bash" --to $scratch/one
-check 'and is the same' eval 'diff -r $scratch/source/small/bash "$(find $scratch/one -name bash -type d)"'
+shows 'one folder comes back' capstan restore "$object:$scratch/source/small/bash" --to $scratch/one
+shows 'and is the same' eval 'diff -r $scratch/source/small/bash "$(find $scratch/one -name bash -type d)"'
 echo changed >$scratch/source/small/new
-check 'an incremental behind it' capstan backup $scratch/source --incremental
+shows 'an incremental behind it' capstan backup $scratch/source --incremental
 case $DRIVER in sg)
-    check 'the bytes on the medium are not those of the files' eval \
+    shows 'the bytes on the medium are not those of the files' eval \
         'cat $HOME/vtl/cartridges/*.tape >$scratch/medium && ! LC_ALL=C grep -q "POSIX TAR\|GNU Bash" $scratch/medium'
     ;;
 esac
 keep() { mv $CAPSTAN_STATE/catalog $CAPSTAN_STATE/catalog.lost; }
-check 'the catalog is lost' keep
-check 'and made again from the tapes' capstan rebuild
-check 'with all objects' eval '[ "$(objects | wc -l)" -eq 2 ]'
-check 'from which all comes back' capstan restore "$(objects | head -n 1)" --to $scratch/restored
-check 'the same as it is now' eval 'same "$(found)"'
-check 'no write went to a position that was not verified' eval \
+shows 'the catalog is lost' keep
+shows 'and made again from the tapes' capstan rebuild
+shows 'with all objects' eval '[ "$(objects | wc -l)" -eq 2 ]'
+shows 'from which all comes back' capstan restore "$(objects | head -n 1)" --to $scratch/restored
+shows 'the same as it is now' eval 'same "$(found)"'
+shows 'no write went to a position that was not verified' eval \
     '"$CAPSTAN_BIN" vtl status $HOME/vtl --json >$scratch/drives && ! grep -q "unverified_writes\":[1-9]" $scratch/drives'
-exit $result
+[ "$failed" -eq 0 ]

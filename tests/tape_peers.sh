@@ -8,26 +8,10 @@
 # The guest unpacks them over its root, where they find everything under the paths they were built with, and forgets them.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-PATH="$PATH:/usr/sbin:/sbin"
-: "${CAPSTAN_BIN:=$PWD/target/debug/capstan}"
-export CAPSTAN_BIN
-
-skip() {
-    echo "ok 1 - other backup programs on our encrypting drives # SKIP $1"
-    echo 1..1
-    exit 0
-}
-
-[ "$(uname -sm)" = 'Linux x86_64' ] || skip 'User Mode Linux needs Linux on x86_64'
-[ -e /usr/src/linux-source-6.1.tar.xz ] || skip 'there is no /usr/src/linux-source-6.1.tar.xz (package linux-source-6.1, Debian 12)'
-command -v apt-get >/dev/null || skip 'there is no apt-get to fetch them with'
-for program in dpkg-deb flex bison bc busybox iscsid mtx mt-st rsync sg_raw; do
-    command -v $program >/dev/null || skip "$program is missing: ./x test installs it"
-done
-if ! guest/build; then
-    echo 'not ok 1 - the guest kernel is built'
-    exit 1
-fi
+. tests/guest.sh
+what='other backup programs on our encrypting drives'
+command -v apt-get >/dev/null || skip "$what" 'there is no apt-get to fetch them with'
+needs_guest "$what" dpkg-deb mtx mt-st rsync sg_raw
 
 packages=${CARGO_TARGET_DIR:-$PWD/target}/guest/packages
 # fetch PEER PACKAGE...: them, and what they need that is not on this machine. Asks the network only for what is not there yet.
@@ -65,8 +49,6 @@ for peer in bacula amanda; do
         echo "$peer" >>"$logs/guests"
     fi
 done
-number=0
-result=0
 while read -r peer guest; do
     { [ -n "$guest" ] && wait "$guest"; } || result=1
     # Each guest counts from 1.

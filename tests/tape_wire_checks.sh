@@ -1,26 +1,9 @@
 # Runs in the guest (tape_wire.sh starts it): the main job over the kernel's initiator while connections are cut in each phase.
 # shellcheck shell=sh
-set -u
-number=0
-result=0
-export CAPSTAN_STATE=$HOME/state CAPSTAN_PASSPHRASE='a passphrase of several words'
-scratch=$HOME/scratch
-mkdir -p $scratch/source
+# shellcheck disable=SC1091
+. "$(dirname "$0")/checks.sh"
+mkdir -p "$scratch/source"
 
-check() {
-    number=$((number + 1))
-    name=$1
-    shift
-    if "$@" >$scratch/printed 2>&1; then
-        echo "ok $number - $name"
-    else
-        echo "not ok $number - $name"
-        sed 's/^/# /' $scratch/printed | tail -n 30
-        result=1
-    fi
-}
-
-capstan() { "$CAPSTAN_BIN" --quiet "$@"; }
 objects() { "$CAPSTAN_BIN" objects --json | tr ',{' '\n\n' | sed -n 's/^ *"object": *"\([0-9a-f]*\)".*/\1/p'; }
 for i in 1 2 3; do
     head -c 4000000 /dev/urandom >$scratch/source/noise$i
@@ -62,5 +45,4 @@ all_restore() {
 check 'every object that is complete comes back, the same' all_restore
 check 'no write went to a position that was not verified' eval \
     '"$CAPSTAN_BIN" vtl status "$HOME/vtl" --json >$scratch/drives && ! grep -q "unverified_writes\":[1-9]" $scratch/drives'
-echo "1..$number"
-exit $result
+finish

@@ -12,14 +12,12 @@ use crate::pool::impossible;
 pub enum Moment {
     /// Behind the mount.
     Mounted,
-    /// At a checkpoint.
-    Checkpoint,
     /// Before the volume leaves.
     Leaving,
 }
 
 impl Moment {
-    const ALL: [Self; 3] = [Self::Mounted, Self::Checkpoint, Self::Leaving];
+    const ALL: [Self; 2] = [Self::Mounted, Self::Leaving];
 }
 
 /// A drive's word. Counts are those of the volume's whole life where the drive has them so; what it does not count is none.

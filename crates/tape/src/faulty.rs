@@ -97,6 +97,26 @@ enum Told {
     Reset,
 }
 
+/// Numbers drawn from a seed, the same from the same (SplitMix64: Steele, Lea, Flood, 2014).
+#[derive(Debug, Clone)]
+pub struct Draw(u64);
+
+impl Draw {
+    /// From this seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// One below `below`; 0 below 0.
+    pub fn below(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % below.max(1)
+    }
+}
+
 /// Numbers of what comes next, for faults that are to happen from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Next {
@@ -122,15 +142,8 @@ impl<D: Drive> Faulty<D> {
 
     /// Follows a script of up to four faults, drawn from a seed, that happen within the first `blocks` blocks.
     pub fn seeded(drive: D, seed: u64, blocks: u64) -> Self {
-        let mut state = seed;
-        let mut draw = |below: u64| {
-            // SplitMix64 (Steele, Lea, Flood, 2014).
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut mixed = state;
-            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (mixed ^ (mixed >> 31)) % below.max(1)
-        };
+        let mut numbers = Draw::new(seed);
+        let mut draw = |below| numbers.below(below);
         let mut script = Vec::new();
         for _ in 0..=draw(4) {
             script.push(match draw(7) {

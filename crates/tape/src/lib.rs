@@ -53,7 +53,7 @@ pub use drive::{
     VolumeDescription, WriteOutcome,
 };
 pub use error::{DriveError, GenerationError};
-pub use faulty::{Fault, Faulty, Next};
+pub use faulty::{Draw, Fault, Faulty, Next};
 pub use library::VirtualLibrary;
 pub use null::{NullDrive, Written};
 pub use paced::{PaceClock, PaceMeter, Paced, WallClock};

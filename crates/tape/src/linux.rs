@@ -3,7 +3,7 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use crate::scsi::{BlockProtection, Compression, ScsiDrive};
+use crate::scsi::{Compression, ScsiDrive};
 use crate::{ChangerError, Drive, DriveError};
 
 mod by_hand;
@@ -47,7 +47,8 @@ pub fn open_drive(path: &Path, fed_by: FedBy, on_wait: &OnDeviceWait) -> Result<
             let device = sg::SgDevice::open(path, sg::Sharing::Exclusive).map_err(|source| in_use(&name, source))?;
             let on_wait = on_wait.clone();
             let drive = ScsiDrive::open(device, name, Compression::Off)?;
-            let drive = drive.with_reserve(RESERVE_BYTES).with_protection(BlockProtection::WhereOffered);
+            // Without block protection: a session that is killed would leave the drive refusing what other programs write.
+            let drive = drive.with_reserve(RESERVE_BYTES);
             let drive = if fed_by == FedBy::Person { drive.fed_by_hand() } else { drive };
             Ok(Box::new(drive.with_on_wait(Box::new(move |waiting| on_wait(waiting.to_string())))))
         }

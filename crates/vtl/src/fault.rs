@@ -7,6 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use capstan_format::Volser;
+use capstan_tape::Draw;
 use capstan_tape::scsi::Command;
 use serde::{Deserialize, Serialize};
 
@@ -342,15 +343,8 @@ pub const ROBOT_SENSE_ROWS: &[(CommandClass, u8, u8, u8)] = &[
 
 /// Draws faults for a library with so many drives; `volsers` are cartridges that may be in the wrong place. The same seed draws the same.
 pub fn drawn_faults(seed: u64, drives: usize, volsers: &[Volser]) -> Vec<FaultOrder> {
-    let mut state = seed;
-    let mut draw = |below: usize| {
-        // SplitMix64 (Steele, Lea, Flood, 2014).
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % below.max(1) as u64) as usize
-    };
+    let mut numbers = Draw::new(seed);
+    let mut draw = |below: usize| numbers.below(below as u64) as usize;
     let mut orders = Vec::new();
     for _ in 0..=draw(3) {
         let robot = draw(6) == 0;

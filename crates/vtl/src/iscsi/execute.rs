@@ -3,6 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
+use capstan_tape::scsi::{SenseData, SenseKey};
+
 use crate::device::{Completion, DataIn, Request, Status};
 
 use super::faults::{Passage, WirePoint};
@@ -19,19 +21,9 @@ const SENSE_LEN_MAX: usize = 252;
 /// TASK ABORTED: another initiator took the command away (SAM-5, 5.3.1).
 const TASK_ABORTED: u8 = 0x40;
 
-const ILLEGAL_REQUEST: u8 = 0x05;
-const HARDWARE_ERROR: u8 = 0x04;
-const LOGICAL_UNIT_NOT_SUPPORTED: [u8; 2] = [0x25, 0x00];
-const INVALID_FIELD_IN_CDB: [u8; 2] = [0x24, 0x00];
-const INTERNAL_TARGET_FAILURE: [u8; 2] = [0x44, 0x00];
-
 /// CHECK CONDITION with sense data in fixed format.
-fn check_condition(key: u8, code: [u8; 2]) -> Completion {
-    let mut sense = vec![0; 18];
-    sense[0] = 0x70;
-    sense[2] = key;
-    sense[7] = 10;
-    sense[12..14].copy_from_slice(&code);
+fn check_condition(key: SenseKey, asc: u8) -> Completion {
+    let sense = SenseData::new(key, asc, 0x00).to_bytes().to_vec();
     Completion { status: Status::CheckCondition, sense }
 }
 
@@ -39,10 +31,12 @@ fn check_condition(key: u8, code: [u8; 2]) -> Completion {
 pub(crate) fn refusal(task: &Task, data_out_max: usize, luns: impl FnOnce() -> Vec<u64>) -> Option<Completion> {
     // Data for a unit that there is not would only be collected.
     if task.out_len() > 0 && !luns().contains(&task.lun) {
-        return Some(check_condition(ILLEGAL_REQUEST, LOGICAL_UNIT_NOT_SUPPORTED));
+        // LOGICAL UNIT NOT SUPPORTED
+        return Some(check_condition(SenseKey::IllegalRequest, 0x25));
     }
     let refused = task.out_len() as usize > data_out_max || task.out_len() > 0 && task.in_len() > 0;
-    refused.then(|| check_condition(ILLEGAL_REQUEST, INVALID_FIELD_IN_CDB))
+    // INVALID FIELD IN CDB
+    refused.then(|| check_condition(SenseKey::IllegalRequest, 0x24))
 }
 
 /// What was returned compared with what was expected: flags of the response and the difference.
@@ -100,7 +94,8 @@ impl Session {
         };
         // A fault in one command must not take the others with it.
         let completion = catch_unwind(AssertUnwindSafe(|| self.device().execute(&request, data_in)))
-            .unwrap_or_else(|_| check_condition(HARDWARE_ERROR, INTERNAL_TARGET_FAILURE));
+            // INTERNAL TARGET FAILURE
+            .unwrap_or_else(|_| check_condition(SenseKey::HardwareError, 0x44));
         if self.faults().pass(WirePoint::BeforeResponse) == Passage::Cut {
             return Err(WireError::Closed);
         }
