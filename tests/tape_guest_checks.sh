@@ -338,7 +338,8 @@ if [ "$LIBRARY" = capstan ]; then
 fi
 if command -v require_password >/dev/null; then
     password=node.session.auth.password
-    require_password guest 'twelve bytes or more'
+    # Without a target every command of the initiator waits.
+    require_password guest 'twelve bytes or more' || exit
     shows 'a password is asked for' refused again
     shows 'a wrong one is refused' refused again node.session.auth.authmethod=CHAP node.session.auth.username=guest $password='another, also long'
     shows 'the right one is taken' again $password='twelve bytes or more'
