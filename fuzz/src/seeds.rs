@@ -17,7 +17,7 @@ use capstan_format::{
     Algorithm, BLOCK_HEADER_LEN, BlockHeader, BlockKind, CatalogPart, Compression, Envelope, ObjectId, SessionId,
     Volser, VolumeHeader, VolumeId, vol1_encode,
 };
-use capstan_keys::{Argon2Cost, ExportSelection, SealedStore, Unlock, create_key_file};
+use capstan_keys::{Agent, Argon2Cost, ExportSelection, Name, SealedStore, Unlock, create_key_file};
 
 use crate::scratch;
 use crate::script::VOLSER;
@@ -92,7 +92,15 @@ fn key_store() -> Seeds {
     let passphrase = || String::from("a passphrase").into();
     let path = directory.path().join("keys.db");
     let mut store = SealedStore::create(&path, &Unlock::passphrase(passphrase()), CHEAP).unwrap();
-    let key = store.key_for_new_volume(&volser(), Algorithm::Aes256Ccm, NOW_NS).unwrap();
+    let key = store
+        .key_for_new_volume(
+            &volser(),
+            &Agent::anything(Name::default()),
+            &Name::default(),
+            Algorithm::Aes256Ccm,
+            NOW_NS,
+        )
+        .unwrap();
     store.activate(&volser(), &key.tag(), NOW_NS).unwrap();
     let export = store.export(&ExportSelection::All, &passphrase(), CHEAP).unwrap();
     let key_file = directory.path().join("key");

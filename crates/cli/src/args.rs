@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use capstan_director::Name;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -125,7 +126,7 @@ pub(crate) enum Command {
     Status,
     /// List, export, import or destroy keys
     #[command(
-        after_help = "Examples:\n  capstan keys list\n  capstan keys export /media/stick/capstan.keys\n  capstan keys passphrase\n  capstan keys add --new-key-file /media/stick/capstan.key\n  capstan keys destroy A00001 --yes"
+        after_help = "Examples:\n  capstan keys list\n  capstan keys export /media/stick/capstan.keys\n  capstan keys passphrase\n  capstan keys add --new-key-file /media/stick/capstan.key\n  capstan keys destroy A00001 --yes\n  capstan keys policies add yearly --encrypt-for 7d --decrypt-for 10y\n  capstan keys groups add offsite --policy yearly"
     )]
     Keys(Keys),
     /// Run a drive's model in virtual time, under a trace of rates or a job of files
@@ -451,6 +452,66 @@ pub(crate) struct Keys {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum PolicyAction {
+    /// Make a key policy; once a key was issued under it, it stays as it is
+    Add(PolicyAdd),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyAdd {
+    /// Its name
+    pub(crate) name: Name,
+    /// For how long a key encrypts, from its first issue: 24h, 7d, 1y; then its volume goes on with a new one [default: for ever]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) encrypt_for: Option<String>,
+    /// For how long a key decrypts, from its first issue [default: for ever]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) decrypt_for: Option<String>,
+    /// Cipher of its keys [default: that of the pool]
+    #[arg(long, value_enum)]
+    pub(crate) cipher: Option<KeyCipher>,
+    /// Its keys never leave the store in an export
+    #[arg(long)]
+    pub(crate) no_export: bool,
+    /// Keys of other stores may not join
+    #[arg(long)]
+    pub(crate) no_import: bool,
+}
+
+/// Ciphers of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KeyCipher {
+    /// AES-256-GCM
+    Gcm,
+    /// AES-256-CCM
+    Ccm,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GroupAction {
+    /// Make a key group
+    Add {
+        /// Its name: that of the pool whose keys it is for
+        name: Name,
+        /// Its policy, for good
+        #[arg(long)]
+        policy: Name,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DriveAction {
+    /// Say which key groups a drive may use
+    Set {
+        /// Its serial number
+        serial: Name,
+        /// A group it may use, the first one unasked; may be given several times
+        #[arg(long = "group", value_name = "GROUP", required = true)]
+        groups: Vec<Name>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum KeyAction {
     /// List keys: never the keys themselves
     List,
@@ -466,6 +527,37 @@ pub(crate) enum KeyAction {
     Import {
         /// The file
         file: PathBuf,
+        /// The key group that the new ones join
+        #[arg(long, default_value = "default")]
+        group: Name,
+    },
+    /// List key policies, or make one: for how long keys encrypt and decrypt
+    Policies {
+        #[command(subcommand)]
+        action: Option<PolicyAction>,
+    },
+    /// List key groups, or make one: the keys of a pool belong to the group of its name, else to `default`
+    Groups {
+        #[command(subcommand)]
+        action: Option<GroupAction>,
+    },
+    /// List drives that fetch keys themselves, or say which groups one may use
+    Drives {
+        #[command(subcommand)]
+        action: Option<DriveAction>,
+    },
+    /// List volumes with the keys that were ever issued for them
+    Volumes {
+        /// Only these [default: all]
+        volumes: Vec<String>,
+    },
+    /// Give the keys of a volume out for reading though their time is over
+    Extend {
+        /// The volume
+        volume: String,
+        /// For how long from now: 12h, 7d
+        #[arg(long = "for", value_name = "TIME")]
+        time: String,
     },
     /// List what opens the key store: each passphrase and key file has a slot
     Slots,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use capstan_catalog::{Catalog, Moment, Volume, VolumeState};
 use capstan_format::{KeyTag, Volser, VolumeHeader, VolumeId};
-use capstan_keys::{KeyError, SealedStore};
+use capstan_keys::{Agent, KeyError, Name, SealedStore};
 use capstan_mover::{HostError, ReadHost, VolumePlace, read_label};
 use capstan_tape::model::DriveModel;
 use capstan_tape::{
@@ -225,10 +225,15 @@ impl Desk {
         back.map_err(DirectorError::Changer)
     }
 
+    /// This machine, as those see it who give out keys: which pool's volume it is says what it may use.
+    pub(crate) fn agent(&self) -> Agent {
+        Agent::anything(Name::default())
+    }
+
     /// The key of a tag, ready for the drive's key slot.
     pub(crate) fn drive_key(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, DirectorError> {
         let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let found = locked(keys).key_by_tag(volser, tag);
+        let found = locked(keys).key_for_reading(volser, tag, &self.agent(), self.now_ns());
         if let Err(KeyError::KeyDestroyed { destroyed_ns, .. }) = &found {
             // The catalog may be older than the destruction, or made anew since.
             locked(&self.catalog).key_destroyed(tag, *destroyed_ns)?;

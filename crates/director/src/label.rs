@@ -54,7 +54,10 @@ pub(crate) fn label_volume(
     let mut key: Option<VolumeKey> = None;
     if let Some(algorithm) = pool.and_then(|pool| pool.encryption) {
         let keys = desk.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let issued = locked(keys).key_for_new_volume(&volser, algorithm, now_ns)?;
+        let name = pool.map(|pool| pool.name.as_str()).unwrap_or_default();
+        let mut keys = locked(keys);
+        let group = keys.realm()?.group_of_pool(name);
+        let issued = keys.key_for_new_volume(&volser, &desk.agent(), &group, algorithm, now_ns)?;
         let tag = issued.tag();
         volume.drive.set_key(Some(DriveKey { tag, algorithm, key: *issued.expose() }))?;
         key = Some(VolumeKey { tag, algorithm });

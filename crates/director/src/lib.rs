@@ -55,7 +55,10 @@ pub use capstan_catalog::{
     CopyState, Counts, Object, ObjectFilter, ObjectStatus, Pool, StateEntry, Volume, VolumeState,
 };
 pub use capstan_format::{Algorithm, EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, Volser};
-pub use capstan_keys::{ImportOutcome, KeyRecord, SlotKind, SlotRecord, Unlock, create_key_file};
+pub use capstan_keys::{
+    Agent, ImportOutcome, IssuedKey, KeyGroup, KeyRecord, KeyUse, Name, Period, Permission, Policy, SlotKind,
+    SlotRecord, Unlock, create_key_file,
+};
 pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};
 pub use capstan_mover::{Damage, Mounts, RestoreWatch, Severity, TreeOptions};
 pub use capstan_tape::scsi::Finding;

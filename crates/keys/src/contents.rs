@@ -1,9 +1,11 @@
 //! All that a store holds, checked and sealed as one.
 //!
 //! ```text
-//! MAC of a record = HMAC-SHA-256(row key, number of the record (8 bytes) | record, as in `record.rs`)
-//! MAC of the set  = HMAC-SHA-256(set key, counter (8) | SHA-256 of the header (32) | number of records (8) |
-//!                                MACs of the records in the order of their numbers (32 each))
+//! MAC of a key's record   = HMAC-SHA-256(row key, number of the record (8 bytes) | record, as in `record.rs`)
+//! MAC of a realm's record = HMAC-SHA-256(realm key, number of the record (8) | kind (1) | record, as in `realm/record.rs`)
+//! MAC of the set          = HMAC-SHA-256(set key, counter (8) | SHA-256 of the header (32) |
+//!                                        number of keys (8) | MACs of their records in the order of their numbers (32 each) |
+//!                                        the same of the realm, if it has records)
 //! ```
 //! Records are numbered from 1 without a gap and are never deleted; the counter grows with every change. So a record that
 //! was altered or exchanged fails its own MAC, one that is missing leaves a gap, and one that was put back to an earlier
@@ -11,7 +13,9 @@
 //! read whole in every operation: nothing in it is believed that was not just checked.
 
 use aws_lc_rs::{constant_time, digest, hmac};
+use capstan_format::Volser;
 
+use crate::realm::{DataUnit, Realm, RealmRecord};
 use crate::record::StoredKey;
 use crate::root::StoreKeys;
 
@@ -25,6 +29,15 @@ pub(crate) struct Contents {
     pub(crate) counter: i64,
     pub(crate) mac: Mac,
     pub(crate) rows: Vec<Row>,
+    pub(crate) realm: Vec<RealmRow>,
+}
+
+/// One record of the realm and its MAC.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RealmRow {
+    pub(crate) serial: i64,
+    pub(crate) record: RealmRecord,
+    pub(crate) mac: Mac,
 }
 
 /// One record and its MAC.
@@ -41,13 +54,20 @@ pub(crate) enum Sealed {
     /// Nothing differs from what was read.
     Unchanged,
     /// The rows at these places differ, or the header does.
-    Changed(Vec<usize>),
+    Changed(Changed),
+}
+
+/// The places of what differs.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changed {
+    pub(crate) rows: Vec<usize>,
+    pub(crate) realm: Vec<usize>,
 }
 
 impl Contents {
     /// A store without keys, sealed.
     pub(crate) fn empty(header: Vec<u8>, keys: &StoreKeys) -> Self {
-        let mut contents = Self { header, counter: 1, mac: [0; 32], rows: Vec::new() };
+        let mut contents = Self { header, counter: 1, mac: [0; 32], rows: Vec::new(), realm: Vec::new() };
         contents.mac = contents.set_mac(keys);
         contents
     }
@@ -67,8 +87,17 @@ impl Contents {
                 return Err(format!("{} says {contradiction}", name()));
             }
         }
+        for (row, expected) in self.realm.iter().zip(1..) {
+            let name = || format!("{} {}", row.record.kind().name(), row.record.name());
+            if row.serial != expected {
+                return Err(format!("a record before that of {} was removed, or has another number now", name()));
+            }
+            if !is_equal(&row.mac, &row.mac_now(keys)) {
+                return Err(format!("the record of {} was changed or exchanged; its seal does not match", name()));
+            }
+        }
         if !is_equal(&self.mac, &self.set_mac(keys)) {
-            let count = self.rows.len();
+            let count = self.rows.len() + self.realm.len();
             return Err(format!(
                 "the seal over the header and all {count} records does not match: the last record was removed, or one of \
                  them or the header was put back to an earlier state"
@@ -84,16 +113,46 @@ impl Contents {
         self.rows.push(Row { serial, key, mac: [0; 32] });
     }
 
+    /// What the rules look at beside the keys.
+    pub(crate) fn realm(&self) -> Realm {
+        let mut realm = Realm::default();
+        self.realm.iter().for_each(|row| realm.put(row.record.clone()));
+        realm
+    }
+
+    /// The record of a data unit.
+    pub(crate) fn unit(&self, volser: &Volser) -> Option<DataUnit> {
+        self.realm.iter().find_map(|row| match &row.record {
+            RealmRecord::Unit(unit) if unit.volser == *volser => Some(unit.clone()),
+            _ => None,
+        })
+    }
+
+    /// Takes a record into the realm, in the place of the one that has its name; to be sealed.
+    pub(crate) fn put(&mut self, record: RealmRecord) {
+        let is_same = |row: &&mut RealmRow| row.record.kind() == record.kind() && row.record.name() == record.name();
+        match self.realm.iter_mut().find(is_same) {
+            Some(row) => row.record = record,
+            None => self.realm.push(RealmRow { serial: self.realm.len() as i64 + 1, record, mac: [0; 32] }),
+        }
+    }
+
     /// Computes the MACs of what was changed since `self` was read as `before`.
     pub(crate) fn seal(&mut self, before: &Self, keys: &StoreKeys) -> Sealed {
-        let mut changed = Vec::new();
+        let mut changed = Changed::default();
         for (place, row) in self.rows.iter_mut().enumerate() {
             if before.rows.get(place).is_none_or(|before| before.key != row.key) {
                 row.mac = row.mac_now(keys);
-                changed.push(place);
+                changed.rows.push(place);
             }
         }
-        if changed.is_empty() && self.header == before.header {
+        for (place, row) in self.realm.iter_mut().enumerate() {
+            if before.realm.get(place).is_none_or(|before| before.record != row.record) {
+                row.mac = row.mac_now(keys);
+                changed.realm.push(place);
+            }
+        }
+        if changed == Changed::default() && self.header == before.header {
             return Sealed::Unchanged;
         }
         self.counter += 1;
@@ -107,6 +166,11 @@ impl Contents {
         context.update(digest::digest(&digest::SHA256, &self.header).as_ref());
         context.update(&(self.rows.len() as u64).to_le_bytes());
         self.rows.iter().for_each(|row| context.update(&row.mac));
+        // A store from before there were policies has none, and its seal stays what it was.
+        if !self.realm.is_empty() {
+            context.update(&(self.realm.len() as u64).to_le_bytes());
+            self.realm.iter().for_each(|row| context.update(&row.mac));
+        }
         mac(&context.sign())
     }
 }
@@ -116,6 +180,15 @@ impl Row {
         let mut bytes = self.serial.to_le_bytes().to_vec();
         self.key.encode(&mut bytes);
         mac(&hmac::sign(&keys.row, &bytes))
+    }
+}
+
+impl RealmRow {
+    fn mac_now(&self, keys: &StoreKeys) -> Mac {
+        let mut bytes = self.serial.to_le_bytes().to_vec();
+        bytes.push(self.record.kind().code());
+        bytes.extend_from_slice(&self.record.encode());
+        mac(&hmac::sign(&keys.realm, &bytes))
     }
 }
 
@@ -159,7 +232,7 @@ mod tests {
         let mut contents = Contents::empty(b"header".to_vec(), &keys);
         let before = contents.clone();
         (1..=3).for_each(|number| contents.push(stored(number)));
-        assert_eq!(contents.seal(&before, &keys), Sealed::Changed(vec![0, 1, 2]));
+        assert_eq!(contents.seal(&before, &keys), Sealed::Changed(Changed { rows: vec![0, 1, 2], realm: vec![] }));
         contents.verify(&keys).unwrap();
         (keys, contents)
     }
@@ -213,7 +286,7 @@ mod tests {
 
         let mut later = good.clone();
         later.rows[1].key.record.state = KeyState::ProtectAndProcess;
-        assert_eq!(later.seal(&good, &keys), Sealed::Changed(vec![1]));
+        assert_eq!(later.seal(&good, &keys), Sealed::Changed(Changed { rows: vec![1], realm: vec![] }));
         later.verify(&keys).unwrap();
         later.rows[1] = good.rows[1].clone();
         assert!(complaint(&keys, &later).contains("put back to an earlier state"));

@@ -19,19 +19,20 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use capstan_format::{Algorithm, KeyTag, Volser};
+use capstan_format::{Algorithm, FormatError, KeyTag, Volser};
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
-use crate::contents::{Contents, Row};
+use crate::contents::{Changed, Contents, RealmRow, Row};
 use crate::key_file::sync_directory;
+use crate::realm::{RealmRecord, RecordKind};
 use crate::record::StoredKey;
 use crate::secret::random;
 use crate::{KeyError, KeyRecord, KeyState};
 
 /// The tables, compared letter by letter with those found: whatever else a file defines could act when it is used.
-const SCHEMA: [(&str, &str); 3] = [
+const SCHEMA: [(&str, &str); 4] = [
     ("header", "CREATE TABLE header (id INTEGER PRIMARY KEY CHECK (id = 1), bytes BLOB NOT NULL) STRICT"),
     (
         "seal",
@@ -43,7 +44,14 @@ const SCHEMA: [(&str, &str); 3] = [
          algorithm INTEGER NOT NULL, state INTEGER NOT NULL, created_ns INTEGER NOT NULL, activated_ns INTEGER, \
          retired_ns INTEGER, destroyed_ns INTEGER, imported_ns INTEGER, wrapped BLOB, mac BLOB NOT NULL) STRICT",
     ),
+    (
+        REALM,
+        "CREATE TABLE realm (serial INTEGER PRIMARY KEY, kind INTEGER NOT NULL, name TEXT NOT NULL, bytes BLOB NOT NULL, \
+         mac BLOB NOT NULL) STRICT",
+    ),
 ];
+/// The last table: a store has it from its first record on.
+const REALM: &str = "realm";
 /// Longest value that any column may hold; ours are far below, a hostile file's need not be.
 const VALUE_BYTES_MAX: i32 = 64 * 1024;
 
@@ -63,8 +71,8 @@ impl Database {
             .and_then(|connection| {
                 // Nobody else knows the name yet: if this is cut short, nothing has happened.
                 connection.execute_batch("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = FULL; BEGIN")?;
-                SCHEMA.iter().try_for_each(|(_, sql)| connection.execute_batch(sql))?;
-                write_contents(&connection, contents, 0..contents.rows.len())?;
+                SCHEMA[..SCHEMA.len() - 1].iter().try_for_each(|(_, sql)| connection.execute_batch(sql))?;
+                write_contents(&connection, contents, &Changed::default())?;
                 connection.execute_batch("COMMIT")?;
                 Ok(connection)
             })
@@ -138,7 +146,8 @@ impl Database {
                 rows.take(SCHEMA.len() + 1).collect::<Result<Vec<(String, String)>, _>>()
             })
             .map_err(|error| sort_error(&self.path, error))?;
-        if found.iter().map(|(name, sql)| (name.as_str(), sql.as_str())).eq(SCHEMA) {
+        let found = || found.iter().map(|(name, sql)| (name.as_str(), sql.as_str()));
+        if found().eq(SCHEMA) || found().eq(SCHEMA[..SCHEMA.len() - 1].iter().copied()) {
             return Ok(());
         }
         Err(KeyError::tampered(&self.path, "its tables are not those of a key store"))
@@ -162,8 +171,8 @@ impl Change<'_> {
     }
 
     /// Writes the header, the seal and the rows at the places given.
-    pub(crate) fn write(&self, contents: &Contents, rows: Vec<usize>) -> Result<(), KeyError> {
-        write_contents(&self.transaction, contents, rows).map_err(|error| sort_error(self.path, error))
+    pub(crate) fn write(&self, contents: &Contents, changed: &Changed) -> Result<(), KeyError> {
+        write_contents(&self.transaction, contents, changed).map_err(|error| sort_error(self.path, error))
     }
 
     /// On disk when this returns.
@@ -240,14 +249,66 @@ fn read_contents(connection: &Connection, path: &Path) -> Result<Contents, KeyEr
         let mac = row.get(11).map_err(|_| field("seal"))?;
         rows.push(Row { serial, key: StoredKey { record, wrapped }, mac });
     }
-    Ok(Contents { header, counter, mac, rows })
+    Ok(Contents { header, counter, mac, rows, realm: read_realm(connection, path)? })
 }
 
-fn write_contents(
-    connection: &Connection,
-    contents: &Contents,
-    places: impl IntoIterator<Item = usize>,
-) -> rusqlite::Result<()> {
+fn has_realm(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.prepare_cached("SELECT 1 FROM sqlite_schema WHERE name = ?1")?.exists([REALM])
+}
+
+fn read_realm(connection: &Connection, path: &Path) -> Result<Vec<RealmRow>, KeyError> {
+    let sort = |error| sort_error(path, error);
+    if !has_realm(connection).map_err(sort)? {
+        return Ok(Vec::new());
+    }
+    let mut statement =
+        connection.prepare("SELECT serial, kind, name, bytes, mac FROM realm ORDER BY serial").map_err(sort)?;
+    let mut found = statement.query([]).map_err(sort)?;
+    let mut rows = Vec::new();
+    while let Some(row) = found.next().map_err(sort)? {
+        let altered = |what: String| KeyError::tampered(path, what);
+        let serial: i64 = row.get(0).map_err(sort)?;
+        let field = |name: &str| {
+            altered(format!("record {serial} of its policies and volumes has a {name} that makes no sense"))
+        };
+        let kind = row.get(1).ok().and_then(RecordKind::from_code).ok_or_else(|| field("kind"))?;
+        let name: String = row.get(2).map_err(|_| field("name"))?;
+        let bytes: Vec<u8> = row.get(3).map_err(|_| field("contents"))?;
+        let record = RealmRecord::decode(kind, &bytes).map_err(|error| match error {
+            // Its seal is not checked yet, so that this may be damage too.
+            FormatError::Version { found, .. } => altered(format!(
+                "its record of {} {name} is damaged, or of a later Capstan (version {found})",
+                kind.name()
+            )),
+            error => altered(format!("its record of {} {name} is damaged: {error}", kind.name())),
+        })?;
+        if record.name() != name {
+            return Err(field("name"));
+        }
+        rows.push(RealmRow { serial, record, mac: row.get(4).map_err(|_| field("seal"))? });
+    }
+    Ok(rows)
+}
+
+fn write_realm(connection: &Connection, contents: &Contents, places: &[usize]) -> rusqlite::Result<()> {
+    if places.is_empty() {
+        return Ok(());
+    }
+    if !has_realm(connection)? {
+        connection.execute_batch(SCHEMA[SCHEMA.len() - 1].1)?;
+    }
+    let mut statement = connection.prepare(
+        "INSERT INTO realm (serial, kind, name, bytes, mac) VALUES (?1, ?2, ?3, ?4, ?5) \
+         ON CONFLICT (serial) DO UPDATE SET kind = ?2, name = ?3, bytes = ?4, mac = ?5",
+    )?;
+    for &place in places {
+        let RealmRow { serial, record, mac } = &contents.realm[place];
+        statement.execute(params![serial, record.kind().code(), record.name(), record.encode(), mac])?;
+    }
+    Ok(())
+}
+
+fn write_contents(connection: &Connection, contents: &Contents, changed: &Changed) -> rusqlite::Result<()> {
     connection.execute(
         "INSERT INTO header (id, bytes) VALUES (1, ?1) ON CONFLICT (id) DO UPDATE SET bytes = ?1",
         [&contents.header],
@@ -262,7 +323,7 @@ fn write_contents(
          ON CONFLICT (serial) DO UPDATE SET tag = ?2, volser = ?3, algorithm = ?4, state = ?5, created_ns = ?6, \
          activated_ns = ?7, retired_ns = ?8, destroyed_ns = ?9, imported_ns = ?10, wrapped = ?11, mac = ?12",
     )?;
-    for place in places {
+    for &place in &changed.rows {
         let Row { serial, key: StoredKey { record, wrapped }, mac } = &contents.rows[place];
         statement.execute(params![
             serial,
@@ -279,7 +340,7 @@ fn write_contents(
             mac
         ])?;
     }
-    Ok(())
+    write_realm(connection, contents, &changed.realm)
 }
 
 /// Whose fault an error of SQLite is.

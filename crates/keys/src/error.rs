@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use capstan_format::{KeyTag, Volser};
 use thiserror::Error;
 
-use crate::KeyState;
+use crate::{KeyState, Refusal};
 
 /// Why the key store did not do what it was asked.
 ///
@@ -169,6 +169,9 @@ pub enum KeyError {
         /// Which limit.
         reason: String,
     },
+    /// Operator: the key's policy, or what was said of a drive, forbids it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// Operator: the only slot of a store stays.
     #[error("slot {slot} is the only one of the key store {}: add another before removing it", store.display())]
     LastSlot {
@@ -235,7 +238,8 @@ fn key_of_volume(tag: &KeyTag, volser: Option<&Volser>) -> String {
     }
 }
 
-fn date(ns: i64) -> String {
+/// A time for people.
+pub(crate) fn date(ns: i64) -> String {
     match jiff::Timestamp::from_nanosecond(ns.into()) {
         Ok(time) => format!("{time:.0}"),
         Err(_) => format!("{ns} ns since 1970"),

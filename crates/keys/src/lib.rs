@@ -18,7 +18,7 @@
 //!
 //! ```
 //! use capstan_format::{Algorithm, Volser};
-//! use capstan_keys::{Argon2Cost, SealedStore, Unlock};
+//! use capstan_keys::{Agent, Argon2Cost, Name, SealedStore, Unlock};
 //!
 //! # let directory = tempfile::tempdir()?;
 //! # let path = directory.path().join("keys.sealed");
@@ -28,12 +28,13 @@
 //! let mut store = SealedStore::create(&path, &unlock, cost)?;
 //!
 //! let volser = Volser::new("A00001")?;
-//! let key = store.key_for_new_volume(&volser, Algorithm::Aes256Gcm, now_ns)?;
+//! let drive = Agent::anything("CPT0000001".parse()?);
+//! let key = store.key_for_new_volume(&volser, &drive, &Name::default(), Algorithm::Aes256Gcm, now_ns)?;
 //! // Load `key` into the drive, write the label, flush; then:
 //! store.activate(&volser, &key.tag(), now_ns)?;
 //!
 //! // Later, for a volume that carries this tag:
-//! let again = SealedStore::open(&path, &unlock)?.key_by_tag(&volser, &key.tag())?;
+//! let again = SealedStore::open(&path, &unlock)?.key_for_reading(&volser, &key.tag(), &drive, now_ns)?;
 //! assert_eq!(again.expose(), key.expose());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -47,6 +48,7 @@ mod fields;
 mod header;
 mod key_file;
 mod lifecycle;
+mod realm;
 mod record;
 mod root;
 mod secret;
@@ -59,7 +61,11 @@ pub use export::KeyExport;
 pub use header::{SlotRecord, StoreHeader};
 pub use key_file::create_key_file;
 pub use lifecycle::{ForbiddenTransition, KeyEvent, KeyState};
+pub use realm::{
+    Agent, AppendKey, DataUnit, InvalidName, IssuedKey, KeyGroup, KeyUse, Name, NewKey, Period, Permission, Policy,
+    Realm, Refusal,
+};
 pub use record::KeyRecord;
 pub use secret::VolumeKey;
-pub use store::{Destruction, ExportSelection, ImportOutcome, ImportedKey, SealedStore};
+pub use store::{Destruction, ExportSelection, ImportOutcome, ImportedKey, KeyToAppend, SealedStore};
 pub use unlock::{Argon2Cost, SlotKind, Unlock};

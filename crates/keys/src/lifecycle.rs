@@ -2,12 +2,12 @@
 //!
 //! The states are those of NIST SP 800-57 part 1 (section 7) in the words of the StorageTek key management system. The
 //! table is a pure function, so that one machine and a cluster of key nodes obey the same rules and a property test can
-//! walk through all of it. One machine uses `generated`, `ready`, `protect-and-process`, `process-only` and `destroyed`;
-//! cryptoperiods and compromise are decided by a policy that the cluster brings.
+//! walk through all of it. How long a key encrypts and decrypts is for its policy to say ([`crate::Policy`]).
 //!
 //! ```text
 //! generated --stored--> ready --activated--> protect-and-process --superseded--> process-only --expired--> deactivated
-//!     |                   |                                                                                    ^
+//!     |                   |                            |                            ^                          ^
+//!     |                   +------ encryption period over ---------------------------+                          |
 //!     +-------------------+----- expired: not known to be used, so straight to the end ------------------------+
 //! any but destroyed --compromised--> compromised         any --destroyed--> destroyed
 //! ```
@@ -97,6 +97,11 @@ impl KeyState {
             (KeyEvent::Superseded, ProtectAndProcess) => Ok(ProcessOnly),
             (KeyEvent::Superseded, Generated | Ready | ProcessOnly | Deactivated | Compromised | Destroyed) => Ok(self),
 
+            (KeyEvent::EncryptionPeriodOver, Ready | ProtectAndProcess) => Ok(ProcessOnly),
+            (KeyEvent::EncryptionPeriodOver, Generated | ProcessOnly | Deactivated | Compromised | Destroyed) => {
+                Ok(self)
+            }
+
             (KeyEvent::Expired, Generated | Ready | ProtectAndProcess | ProcessOnly) => Ok(Deactivated),
             (KeyEvent::Expired, Deactivated | Compromised | Destroyed) => Ok(self),
 
@@ -126,6 +131,8 @@ pub enum KeyEvent {
     Activated,
     /// Its volume was begun anew with another key.
     Superseded,
+    /// The time in which it encrypts is over.
+    EncryptionPeriodOver,
     /// Its cryptoperiod is over.
     Expired,
     /// Somebody else may know it.
@@ -152,10 +159,11 @@ mod tests {
 
     use super::*;
 
-    const EVENTS: [KeyEvent; 6] = [
+    const EVENTS: [KeyEvent; 7] = [
         KeyEvent::Stored,
         KeyEvent::Activated,
         KeyEvent::Superseded,
+        KeyEvent::EncryptionPeriodOver,
         KeyEvent::Expired,
         KeyEvent::Compromised,
         KeyEvent::Destroyed,

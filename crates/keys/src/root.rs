@@ -56,6 +56,7 @@ impl RootKey {
         Ok(StoreKeys {
             wrapping: key("capstan key store wrap v1")?,
             row: mac("capstan key store row v1")?,
+            realm: mac("capstan key store realm v1")?,
             set: mac("capstan key store set v1")?,
         })
     }
@@ -109,6 +110,8 @@ pub(crate) struct StoreKeys {
     pub(crate) wrapping: Secret,
     /// MAC of each record.
     pub(crate) row: hmac::Key,
+    /// MAC of each record of the realm.
+    pub(crate) realm: hmac::Key,
     /// MAC of the header and of all records together.
     pub(crate) set: hmac::Key,
 }

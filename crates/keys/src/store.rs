@@ -15,9 +15,10 @@ use crate::secret::{VolumeKey, random};
 use crate::{Argon2Cost, KeyError, KeyState, SlotKind, SlotRecord, Unlock};
 
 mod keys;
+mod policies;
 mod transfer;
 
-pub use keys::Destruction;
+pub use keys::{Destruction, KeyToAppend};
 pub use transfer::{ExportSelection, ImportOutcome, ImportedKey};
 
 /// How long an operation waits for another process. Operations take milliseconds; a process that holds the store for
@@ -138,8 +139,8 @@ impl SealedStore {
         before.verify(&keys).map_err(|what| KeyError::tampered(&path, what))?;
         let mut contents = before.clone();
         let result = edit(&mut contents, &keys)?;
-        if let Sealed::Changed(rows) = contents.seal(&before, &keys) {
-            change.write(&contents, rows)?;
+        if let Sealed::Changed(changed) = contents.seal(&before, &keys) {
+            change.write(&contents, &changed)?;
             // A file that is damaged where nobody has looked yet may lose on writing what it had on reading.
             let written = change.read()?;
             if written != contents {

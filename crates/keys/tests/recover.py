@@ -111,7 +111,16 @@ def read_store(path, passphrase, file_key):
         assert hmac.digest(row_key, struct.pack("<q", serial) + record, "sha256") == mac, f"record {serial} was altered"
         macs.append(mac)
         show(tag, volser, state, wrapped, hkdf(root, store_id, "capstan key store wrap v1"))
+    realm_key = hkdf(root, store_id, "capstan key store realm v1")
+    realm_macs = []
+    if database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'realm'").fetchone():
+        for serial, kind, record, mac in database.execute("SELECT serial, kind, bytes, mac FROM realm ORDER BY serial"):
+            message = struct.pack("<qB", serial, kind) + record
+            assert hmac.digest(realm_key, message, "sha256") == mac, f"record {serial} of the realm was altered"
+            realm_macs.append(mac)
     sealed = struct.pack("<q", counter) + hashlib.sha256(header).digest() + struct.pack("<Q", len(macs)) + b"".join(macs)
+    if realm_macs:
+        sealed += struct.pack("<Q", len(realm_macs)) + b"".join(realm_macs)
     assert hmac.digest(set_key, sealed, "sha256") == seal, "the seal over all records does not match: altered"
 
 

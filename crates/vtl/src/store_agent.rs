@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use capstan_format::{Algorithm, KeyTag, Volser};
-use capstan_keys::{KeyError, SealedStore, Unlock, VolumeKey};
+use capstan_keys::{Agent, KeyError, Name, SealedStore, Unlock, VolumeKey};
 use capstan_tape::DriveKey;
 
 use crate::agent::{KeyAgent, KeyAgentError};
@@ -53,7 +53,11 @@ fn of_key(volser: &Volser, tag: &KeyTag) -> impl FnOnce(KeyError) -> KeyAgentErr
 
 impl KeyAgent for StoreAgent {
     fn new_key(&self, volser: &Volser, algorithm: Algorithm) -> Result<DriveKey, KeyAgentError> {
-        let key = self.store().key_for_new_volume(volser, algorithm, now_ns()).map_err(unreachable(volser))?;
+        let agent = Agent::anything(Name::default());
+        let key = self
+            .store()
+            .key_for_new_volume(volser, &agent, &agent.default_group, algorithm, now_ns())
+            .map_err(unreachable(volser))?;
         Ok(drive_key(&key))
     }
 
@@ -62,6 +66,9 @@ impl KeyAgent for StoreAgent {
     }
 
     fn key(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError> {
-        self.store().key_by_tag(volser, tag).map(|key| drive_key(&key)).map_err(of_key(volser, tag))
+        self.store()
+            .key_for_reading(volser, tag, &Agent::anything(Name::default()), now_ns())
+            .map(|key| drive_key(&key))
+            .map_err(of_key(volser, tag))
     }
 }

@@ -7,11 +7,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use capstan_director::{DestroyedKey, DirectorError, ImportOutcome, KeyRecord, SlotKind, SlotRecord, Volser};
+use capstan_director::{DestroyedKey, DirectorError, ImportOutcome, KeyRecord, Name, SlotKind, SlotRecord, Volser};
 use serde_json::json;
 
+use super::key_policies;
 use super::media::confirm;
-use crate::args::{self, Cli, KeyAction};
+use crate::args::{self, Cli, DriveAction, GroupAction, KeyAction, PolicyAction};
 use crate::failure::Failure;
 use crate::secrets::{Need, export_passphrase, further_unlock, now_ns, open};
 use crate::table::Table;
@@ -24,7 +25,19 @@ pub(crate) fn keys(cli: &Cli, args: &args::Keys) -> Result<ExitCode, Failure> {
     match &args.action {
         KeyAction::List => list(cli),
         KeyAction::Export { file, volume } => export(cli, file, volume),
-        KeyAction::Import { file } => import(cli, file),
+        KeyAction::Import { file, group } => import(cli, file, group),
+        KeyAction::Policies { action: None } => key_policies::policies(cli),
+        KeyAction::Policies { action: Some(PolicyAction::Add(policy)) } => key_policies::add_policy(cli, policy),
+        KeyAction::Groups { action: None } => key_policies::groups(cli),
+        KeyAction::Groups { action: Some(GroupAction::Add { name, policy }) } => {
+            key_policies::add_group(cli, name, policy)
+        }
+        KeyAction::Drives { action: None } => key_policies::drives(cli),
+        KeyAction::Drives { action: Some(DriveAction::Set { serial, groups }) } => {
+            key_policies::set_drive(cli, serial, groups)
+        }
+        KeyAction::Volumes { volumes } => key_policies::volumes(cli, volumes),
+        KeyAction::Extend { volume, time } => key_policies::extend(cli, volume, time),
         KeyAction::Slots => slots(cli),
         KeyAction::Passphrase => passphrase(cli),
         KeyAction::Add { new_key_file } => add(cli, new_key_file.as_deref()),
@@ -33,33 +46,42 @@ pub(crate) fn keys(cli: &Cli, args: &args::Keys) -> Result<ExitCode, Failure> {
     }
 }
 
-fn director(error: impl Into<DirectorError>) -> Failure {
+pub(super) fn director(error: impl Into<DirectorError>) -> Failure {
     Failure::Director(error.into())
 }
 
 fn list(cli: &Cli) -> Result<ExitCode, Failure> {
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
-    let keys = site.keys()?.list().map_err(director)?;
+    let (keys, realm) = {
+        let store = site.keys()?;
+        (store.list().map_err(director)?, store.realm().map_err(director)?)
+    };
+    let now_ns = now_ns();
+    let of_group = |key: &KeyRecord| (realm.issued(key).group, realm.state_of(key, now_ns).unwrap_or(key.state));
     if cli.json {
         let rows: Vec<_> = keys
             .iter()
             .map(|key| {
+                let (group, state) = of_group(key);
                 json!({
-                    "tag": key.tag.to_string(), "volume": key.volser.as_str(), "algorithm": key.algorithm.name(),
-                    "state": key.state.to_string(), "created_ns": key.created_ns, "destroyed_ns": key.destroyed_ns,
+                    "tag": key.tag.to_string(), "volume": key.volser.as_str(), "group": group.as_str(),
+                    "algorithm": key.algorithm.name(), "state": state.to_string(), "created_ns": key.created_ns,
+                    "destroyed_ns": key.destroyed_ns,
                 })
             })
             .collect();
         println!("{:#}", serde_json::Value::Array(rows));
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Table::new(&["tag", "volume", "cipher", "state", "created", "destroyed"]);
+    let mut table = Table::new(&["tag", "volume", "group", "cipher", "state", "created", "destroyed"]);
     for key in &keys {
+        let (group, state) = of_group(key);
         table.row(vec![
             key.tag.to_string(),
             key.volser.to_string(),
+            group.to_string(),
             key.algorithm.name().to_owned(),
-            key.state.to_string(),
+            state.to_string(),
             units::time(key.created_ns),
             units::time(key.destroyed_ns.unwrap_or_default()),
         ]);
@@ -84,10 +106,20 @@ fn export(cli: &Cli, file: &Path, volumes: &[String]) -> Result<ExitCode, Failur
     let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed)?;
     out.write_all(&bytes).and_then(|()| out.sync_all()).map_err(failed)?;
     println!("{}: {} sealed; keep it where the volumes are not", file.display(), units::bytes(bytes.len() as u64));
+    if volumes.is_empty() {
+        let store = site.keys()?;
+        let (keys, realm) = (store.list().map_err(director)?, store.realm().map_err(director)?);
+        let stay = keys.iter().filter(|key| key.destroyed_ns.is_none() && realm.check_export(key).is_err()).count();
+        if stay > 0 {
+            eprintln!(
+                "{stay} keys are not in it: their policy keeps them in this store, which alone can bring them back."
+            );
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-fn import(cli: &Cli, file: &Path) -> Result<ExitCode, Failure> {
+fn import(cli: &Cli, file: &Path, group: &Name) -> Result<ExitCode, Failure> {
     let failed = |error: std::io::Error| Failure::Other(format!("cannot read {}: {error}", file.display()));
     if std::fs::metadata(file).map_err(failed)?.len() > EXPORT_LEN_MAX {
         return Err(Failure::Usage(format!("{} is too long to be an export of keys", file.display())));
@@ -95,7 +127,7 @@ fn import(cli: &Cli, file: &Path) -> Result<ExitCode, Failure> {
     let bytes = std::fs::read(file).map_err(failed)?;
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let passphrase = export_passphrase(false)?;
-    let imported = site.keys()?.import(&bytes, &passphrase, now_ns()).map_err(director)?;
+    let imported = site.keys()?.import(&bytes, &passphrase, group, now_ns()).map_err(director)?;
     for key in &imported {
         let what = match key.outcome {
             ImportOutcome::Added(state) => format!("added as {state}"),

@@ -6,9 +6,18 @@ use super::{SealedStore, find};
 use crate::contents::Contents;
 use crate::envelope::wrap;
 use crate::lifecycle::KeyEvent;
+use crate::realm::RealmRecord;
 use crate::record::StoredKey;
 use crate::secret::VolumeKey;
-use crate::{KeyError, KeyRecord, KeyState};
+use crate::{Agent, AppendKey, DataUnit, IssuedKey, KeyError, KeyRecord, KeyState, KeyUse, Name, NewKey};
+
+/// The key to append with.
+pub enum KeyToAppend {
+    /// The one that the volume carries.
+    Same(VolumeKey),
+    /// A new one.
+    New(VolumeKey),
+}
 
 /// What destroying a key came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,23 +34,34 @@ impl SealedStore {
         Ok(self.read()?.0.rows.into_iter().map(|row| row.key.record).collect())
     }
 
-    /// A new key for a volume that is about to be written from the beginning of tape. It was never used before and never
-    /// comes from here again.
+    /// A new key of a group for a volume that is about to be written from the beginning of tape. It was never used before and
+    /// never comes from here again.
     ///
     /// When this returns, the key is on disk, was read back from the file through another connection, unwrapped, and
     /// compared with its tag. It is `ready`: the volume's older key stays in force until [`SealedStore::activate`] says
     /// that the volume was begun anew, so that a label that fails costs nothing.
+    ///
+    /// Errors: [`KeyError::Refused`].
     pub fn key_for_new_volume(
         &mut self,
         volser: &Volser,
+        agent: &Agent,
+        group: &Name,
         algorithm: Algorithm,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
-        let key = VolumeKey::random(algorithm)?;
+        let new = self.realm()?.key_to_begin(agent, group, algorithm)?;
+        self.issue(volser, KeyUse::Begin, &new, now_ns)
+    }
+
+    /// Draws a key, stores it, proves that it is stored, and only then gives it out.
+    fn issue(&mut self, volser: &Volser, issued_for: KeyUse, new: &NewKey, now_ns: i64) -> Result<VolumeKey, KeyError> {
+        let key = VolumeKey::random(new.algorithm)?;
+        let tag = key.tag();
         let record = KeyRecord {
-            tag: key.tag(),
+            tag,
             volser: volser.clone(),
-            algorithm,
+            algorithm: new.algorithm,
             state: KeyState::Generated,
             created_ns: now_ns,
             activated_ns: None,
@@ -52,12 +72,22 @@ impl SealedStore {
         self.change(|contents, keys| {
             let wrapped = Some(wrap(&keys.wrapping, key.expose())?);
             contents.push(StoredKey { record, wrapped });
+            let mut unit = contents.unit(volser).unwrap_or_else(|| DataUnit::first_seen(volser.clone(), now_ns));
+            unit.last_seen_ns = now_ns;
+            unit.keys.push(IssuedKey {
+                tag,
+                group: new.group.clone(),
+                issued_for,
+                issued_ns: now_ns,
+                dropped_ns: None,
+            });
+            contents.put(RealmRecord::Unit(unit));
             Ok(())
         })?;
-        self.prove_stored(&[key.tag()])?;
+        self.prove_stored(&[tag])?;
         let path = self.database.path().to_owned();
         self.change(|contents, _| {
-            let place = find(&path, contents, &key.tag(), Some(volser))?;
+            let place = find(&path, contents, &tag, Some(volser))?;
             advance(&mut contents.rows[place].key, KeyEvent::Stored, now_ns)
         })?;
         Ok(key)
@@ -74,30 +104,54 @@ impl SealedStore {
         })
     }
 
-    /// The key to append to a volume with: the one whose tag the volume carries.
+    /// The key to append to a volume with, which carries the tag of the key it was last written with: that key while its
+    /// encryption period lasts, else a new one of the same group, which is `ready` and wants [`SealedStore::activate`] as soon as
+    /// a block under it stands on the volume. The older one then reads only.
     ///
     /// A key that is still `ready` is activated by this: the volume proves that it was begun with it, and that only the
-    /// report was lost. Errors: [`KeyError::KeyRetired`], [`KeyError::KeyOfOtherVolume`], and those of
-    /// [`SealedStore::key_by_tag`].
-    pub fn key_for_append(&mut self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<VolumeKey, KeyError> {
+    /// report was lost. Errors: [`KeyError::Refused`], [`KeyError::KeyOfOtherVolume`], and those of
+    /// [`SealedStore::key_for_reading`].
+    pub fn key_for_append(
+        &mut self,
+        volser: &Volser,
+        tag: &KeyTag,
+        agent: &Agent,
+        now_ns: i64,
+    ) -> Result<KeyToAppend, KeyError> {
         let path = self.database.path().to_owned();
+        let (contents, _) = self.read()?;
+        let record = contents.rows[find(&path, &contents, tag, Some(volser))?].key.record.clone();
+        check_owner(&record, volser)?;
+        if let Some(destroyed_ns) = record.destroyed_ns {
+            return Err(KeyError::KeyDestroyed { tag: *tag, volser: volser.clone(), destroyed_ns });
+        }
+        if let AppendKey::New(new) = contents.realm().key_to_append(agent, &record, now_ns)? {
+            return self.issue(volser, KeyUse::Append, &new, now_ns).map(KeyToAppend::New);
+        }
         let stored = self.change(|contents, _| {
             let place = find(&path, contents, tag, Some(volser))?;
-            check_owner(&contents.rows[place].key.record, volser)?;
             activate(contents, place, now_ns)?;
             Ok(contents.rows[place].key.clone())
         })?;
         let keys = self.root.store_keys(&self.store_id)?;
-        self.unwrap_key(&stored, &keys)
+        self.unwrap_key(&stored, &keys).map(KeyToAppend::Same)
     }
 
-    /// The key to read a volume with: the one whose tag the volume carries. `volser` is that volume, for the error.
+    /// The key to read a volume with, whose tag the volume carries. `volser` is that volume, for the error.
     ///
-    /// Errors: [`KeyError::KeyMissing`], [`KeyError::KeyDestroyed`], [`KeyError::Tampered`].
-    pub fn key_by_tag(&self, volser: &Volser, tag: &KeyTag) -> Result<VolumeKey, KeyError> {
+    /// Errors: [`KeyError::Refused`], [`KeyError::KeyMissing`], [`KeyError::KeyDestroyed`], [`KeyError::Tampered`].
+    pub fn key_for_reading(
+        &self,
+        volser: &Volser,
+        tag: &KeyTag,
+        agent: &Agent,
+        now_ns: i64,
+    ) -> Result<VolumeKey, KeyError> {
         let (contents, keys) = self.read()?;
-        let place = find(self.database.path(), &contents, tag, Some(volser))?;
-        self.unwrap_key(&contents.rows[place].key, &keys)
+        let stored = &contents.rows[find(self.database.path(), &contents, tag, Some(volser))?].key;
+        let key = self.unwrap_key(stored, &keys)?;
+        contents.realm().check_reading(agent, &stored.record, now_ns)?;
+        Ok(key)
     }
 
     /// Destroys a key: its wrapped bytes are overwritten and cleared out of the file, its record stays. The data that was
@@ -143,6 +197,10 @@ fn check_owner(record: &KeyRecord, volser: &Volser) -> Result<(), KeyError> {
 fn activate(contents: &mut Contents, place: usize, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
     advance(&mut contents.rows[place].key, KeyEvent::Activated, now_ns)?;
     let KeyRecord { tag, volser, .. } = contents.rows[place].key.record.clone();
+    if let Some(mut unit) = contents.unit(&volser) {
+        unit.activated(&tag, now_ns);
+        contents.put(RealmRecord::Unit(unit));
+    }
     let mut retired = Vec::new();
     for row in &mut contents.rows {
         if row.key.record.tag != tag && row.key.record.volser == volser {

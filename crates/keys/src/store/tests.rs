@@ -8,6 +8,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
+use crate::{Agent, Name};
 
 const CHEAP: Argon2Cost = Argon2Cost { memory_kib: 8, iterations: 1, lanes: 1 };
 
@@ -27,8 +28,12 @@ fn new_store() -> (TempDir, PathBuf, SealedStore) {
     (directory, path, store)
 }
 
+fn drive() -> Agent {
+    Agent::anything("CPT0000001".parse().unwrap())
+}
+
 fn issue(store: &mut SealedStore) -> Result<VolumeKey, KeyError> {
-    store.key_for_new_volume(&volser(), Algorithm::Aes256Gcm, 1)
+    store.key_for_new_volume(&volser(), &drive(), &Name::default(), Algorithm::Aes256Gcm, 1)
 }
 
 #[test]
@@ -40,7 +45,7 @@ fn a_store_held_by_another_is_locked_and_then_free() {
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     assert!(matches!(issue(&mut store), Err(KeyError::Locked { .. })));
     assert!(matches!(store.destroy(&key.tag(), 2), Err(KeyError::Locked { .. })));
-    store.key_by_tag(&volser(), &key.tag()).unwrap();
+    store.key_for_reading(&volser(), &key.tag(), &drive(), 1).unwrap();
     other.execute_batch("ROLLBACK; BEGIN EXCLUSIVE").unwrap();
     assert!(matches!(store.list(), Err(KeyError::Locked { .. })));
     let opened = SealedStore::open_waiting(&path, &secret(), Duration::from_millis(50));
@@ -87,7 +92,7 @@ fn a_full_disk_loses_no_key_and_gives_out_none_that_is_not_stored() {
     drop(store);
     let mut store = SealedStore::open(&path, &secret()).unwrap();
     for tag in &given_out {
-        store.key_by_tag(&volser(), tag).unwrap();
+        store.key_for_reading(&volser(), tag, &drive(), 1).unwrap();
     }
     assert_eq!(store.list().unwrap().len(), given_out.len());
     issue(&mut store).unwrap();
@@ -159,7 +164,7 @@ fn a_change_that_does_not_read_back_is_not_made() {
     assert!(matches!(&error, KeyError::Tampered { what, .. } if what.contains("does not read back")), "{error}");
     behind.execute_batch("DROP TRIGGER t").unwrap();
     assert_eq!(store.list().unwrap().len(), 1);
-    store.key_by_tag(&volser(), &key.tag()).unwrap();
+    store.key_for_reading(&volser(), &key.tag(), &drive(), 1).unwrap();
 }
 
 /// One row of an earlier day, good by itself, put back: for example to bring a destroyed key to life again.
@@ -176,7 +181,7 @@ fn a_row_put_back_to_an_earlier_state_is_seen() {
         .unwrap();
     for error in [
         store.list().unwrap_err(),
-        store.key_by_tag(&volser(), &key.tag()).err().unwrap(),
+        store.key_for_reading(&volser(), &key.tag(), &drive(), 1).err().unwrap(),
         issue(&mut store).err().unwrap(),
         SealedStore::open(&path, &secret()).err().unwrap(),
     ] {

@@ -8,15 +8,16 @@ use super::{SealedStore, find, is_protecting};
 use crate::envelope::wrap;
 use crate::export::{ExportedKey, KeyExport, encode_export};
 use crate::lifecycle::KeyEvent;
+use crate::realm::RealmRecord;
 use crate::record::StoredKey;
-use crate::{Argon2Cost, KeyError, KeyRecord, KeyState};
+use crate::{Argon2Cost, DataUnit, IssuedKey, KeyError, KeyRecord, KeyState, KeyUse, Name};
 
 /// Which keys to export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExportSelection {
-    /// All that can be: neither destroyed, nor drawn and never given out.
+    /// All that can be: not destroyed, not drawn and never given out, and not kept here by their policy.
     All,
-    /// These. Each must be there and not be destroyed.
+    /// These. Each must be there, not be destroyed, and be allowed to leave by its policy.
     Keys(Vec<KeyTag>),
 }
 
@@ -54,16 +55,22 @@ impl SealedStore {
         cost: Argon2Cost,
     ) -> Result<Vec<u8>, KeyError> {
         let (contents, keys) = self.read()?;
+        let realm = contents.realm();
         let places = match selection {
             ExportSelection::All => {
-                let can_be = |state| !matches!(state, KeyState::Generated | KeyState::Destroyed);
+                let may_leave = |record: &KeyRecord| {
+                    !matches!(record.state, KeyState::Generated | KeyState::Destroyed)
+                        && realm.check_export(record).is_ok()
+                };
                 let rows = contents.rows.iter().enumerate();
-                rows.filter(|(_, row)| can_be(row.key.record.state)).map(|(place, _)| place).collect()
+                rows.filter(|(_, row)| may_leave(&row.key.record)).map(|(place, _)| place).collect()
             }
             ExportSelection::Keys(tags) => {
                 let mut places = Vec::with_capacity(tags.len());
                 for tag in tags {
-                    places.push(find(self.database.path(), &contents, tag, None)?);
+                    let place = find(self.database.path(), &contents, tag, None)?;
+                    realm.check_export(&contents.rows[place].key.record)?;
+                    places.push(place);
                 }
                 places.sort_unstable();
                 places.dedup();
@@ -79,14 +86,15 @@ impl SealedStore {
 
     /// Takes the keys of an export in, all in one transaction, and reads them back; says what became of each.
     ///
-    /// It may be repeated. A key that this store has keeps its record; one that was destroyed here stays destroyed. A key
+    /// The keys that are new here join `group`, and their policy's periods run from when they were drawn. It may be repeated. A key that this store has keeps its record; one that was destroyed here stays destroyed. A key
     /// that was filling its volume goes on doing so, unless this store fills that volume with another.
     ///
-    /// Errors: [`KeyError::WrongExportPassphrase`], [`KeyError::ExportDamaged`].
+    /// Errors: [`KeyError::WrongExportPassphrase`], [`KeyError::ExportDamaged`], [`KeyError::Refused`].
     pub fn import(
         &mut self,
         export: &[u8],
         passphrase: &Zeroizing<String>,
+        group: &Name,
         now_ns: i64,
     ) -> Result<Vec<ImportedKey>, KeyError> {
         let decoded = KeyExport::decode(export).map_err(|error| match error {
@@ -97,6 +105,7 @@ impl SealedStore {
         })?;
         let exported = decoded.open(passphrase)?;
         let imported = self.change(|contents, keys| {
+            contents.realm().check_import(group)?;
             let mut imported = Vec::with_capacity(exported.len());
             for ExportedKey { record, key } in exported {
                 let (tag, volser) = (record.tag, record.volser.clone());
@@ -114,6 +123,7 @@ impl SealedStore {
                             advance(&mut stored, KeyEvent::Superseded, now_ns)?;
                         }
                         let state = stored.record.state;
+                        contents.put(RealmRecord::Unit(joined(contents.unit(&volser), &stored.record, group)));
                         contents.push(stored);
                         ImportOutcome::Added(state)
                     }
@@ -126,4 +136,18 @@ impl SealedStore {
         self.prove_stored(&added.map(|key| key.tag).collect::<Vec<_>>())?;
         Ok(imported)
     }
+}
+
+/// A data unit with one more key, from elsewhere.
+fn joined(unit: Option<DataUnit>, record: &KeyRecord, group: &Name) -> DataUnit {
+    let mut unit = unit.unwrap_or_else(|| DataUnit::first_seen(record.volser.clone(), record.created_ns));
+    unit.keys.push(IssuedKey {
+        tag: record.tag,
+        group: group.clone(),
+        // Which of the two it was is not in an export; as an appended one it takes no other key's place.
+        issued_for: KeyUse::Append,
+        issued_ns: record.created_ns,
+        dropped_ns: None,
+    });
+    unit
 }

@@ -39,12 +39,12 @@ impl Sample {
             let store = SealedStore::open(path, &passphrase("secret"))?;
             assert_eq!(store.list()?, self.records, "{what}: other records");
             for (record, bytes) in self.records.iter().zip(&self.keys).take(2) {
-                let key = store.key_by_tag(&record.volser, &record.tag)?;
+                let key = store.read_key(&record.volser, &record.tag)?;
                 assert_eq!(key.expose(), bytes, "{what}: another key");
                 assert_eq!(key.algorithm(), record.algorithm);
             }
             let gone = &self.records[2];
-            assert!(matches!(refused(store.key_by_tag(&gone.volser, &gone.tag)), KeyError::KeyDestroyed { .. }));
+            assert!(matches!(refused(store.read_key(&gone.volser, &gone.tag)), KeyError::KeyDestroyed { .. }));
             Ok(())
         };
         read().err()
@@ -82,11 +82,11 @@ fn a_change_to_a_damaged_store_loses_nothing() {
         bytes[at] ^= 0xff;
         let path = sample.write(&bytes);
         let Ok(mut store) = SealedStore::open(&path, &passphrase("secret")) else { continue };
-        let Ok(key) = store.key_for_new_volume(&volser("C00003"), GCM, NOW_NS) else { continue };
+        let Ok(key) = store.new_key(&volser("C00003"), GCM, NOW_NS) else { continue };
         changed += 1;
         drop(store);
         let store = reopen(&path);
-        assert_eq!(store.key_by_tag(&volser("C00003"), &key.tag()).unwrap().expose(), key.expose(), "byte {at}");
+        assert_eq!(store.read_key(&volser("C00003"), &key.tag()).unwrap().expose(), key.expose(), "byte {at}");
         assert_eq!(store.list().unwrap()[..3], sample.records, "byte {at}");
     }
     assert!(changed > 100, "only {changed} damaged stores took a change");

@@ -45,7 +45,7 @@ fn the_wrapped_key_is_in_no_file_any_more() {
     drop(store);
     let store = reopen(&path);
     for (number, tag) in tags.iter().enumerate() {
-        assert_eq!(store.key_by_tag(&volser(&format!("A{number:05}")), tag).is_ok(), number % 7 != 3, "key {number}");
+        assert_eq!(store.read_key(&volser(&format!("A{number:05}")), tag).is_ok(), number % 7 != 3, "key {number}");
     }
 }
 
@@ -57,8 +57,8 @@ fn a_destroyed_key_says_what_that_means() {
     drop(store);
     let mut store = reopen(&path);
     for error in [
-        refused(store.key_by_tag(&volser("A00001"), &tag)),
-        refused(store.key_for_append(&volser("A00001"), &tag, NOW_NS + 9)),
+        refused(store.read_key(&volser("A00001"), &tag)),
+        refused(store.append_key(&volser("A00001"), &tag, NOW_NS + 9)),
         refused(store.activate(&volser("A00001"), &tag, NOW_NS + 9)),
         refused(store.export(&ExportSelection::Keys(vec![tag]), &text("export"), CHEAP)),
     ] {
@@ -94,6 +94,6 @@ fn a_destroyed_volume_can_be_begun_anew() {
     let (old, _) = fill(&mut store, "A00001");
     store.destroy(&old, NOW_NS + 5).unwrap();
     let (new, bytes) = fill(&mut store, "A00001");
-    assert_eq!(store.key_by_tag(&volser("A00001"), &new).unwrap().expose(), &bytes);
-    assert!(matches!(refused(store.key_by_tag(&volser("A00001"), &old)), KeyError::KeyDestroyed { .. }));
+    assert_eq!(store.read_key(&volser("A00001"), &new).unwrap().expose(), &bytes);
+    assert!(matches!(refused(store.read_key(&volser("A00001"), &old)), KeyError::KeyDestroyed { .. }));
 }

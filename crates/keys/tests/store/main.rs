@@ -5,6 +5,7 @@ mod damage;
 mod destroy;
 mod golden;
 mod lives;
+mod policies;
 mod processes;
 mod slots;
 mod transfer;
@@ -13,7 +14,7 @@ mod unlocking;
 use std::path::{Path, PathBuf};
 
 use capstan_format::{Algorithm, KeyTag, Volser};
-use capstan_keys::{Argon2Cost, KeyError, SealedStore, Unlock};
+use capstan_keys::{Agent, Argon2Cost, ImportedKey, KeyError, KeyToAppend, Name, SealedStore, Unlock, VolumeKey};
 use tempfile::TempDir;
 use zeroize::Zeroizing;
 
@@ -47,9 +48,51 @@ fn reopen(path: &Path) -> SealedStore {
     SealedStore::open(path, &passphrase("secret")).unwrap()
 }
 
+/// A drive that nobody has said anything of.
+fn drive() -> Agent {
+    Agent::anything("CPT0000001".parse().unwrap())
+}
+
+/// The store of a machine without policies.
+trait WithoutPolicies {
+    fn new_key(&mut self, volser: &Volser, algorithm: Algorithm, now_ns: i64) -> Result<VolumeKey, KeyError>;
+    fn append_key(&mut self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<VolumeKey, KeyError>;
+    fn read_key(&self, volser: &Volser, tag: &KeyTag) -> Result<VolumeKey, KeyError>;
+    fn take_in(
+        &mut self,
+        export: &[u8],
+        passphrase: &Zeroizing<String>,
+        now_ns: i64,
+    ) -> Result<Vec<ImportedKey>, KeyError>;
+}
+
+impl WithoutPolicies for SealedStore {
+    fn new_key(&mut self, volser: &Volser, algorithm: Algorithm, now_ns: i64) -> Result<VolumeKey, KeyError> {
+        self.key_for_new_volume(volser, &drive(), &Name::default(), algorithm, now_ns)
+    }
+
+    fn append_key(&mut self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<VolumeKey, KeyError> {
+        let (KeyToAppend::Same(key) | KeyToAppend::New(key)) = self.key_for_append(volser, tag, &drive(), now_ns)?;
+        Ok(key)
+    }
+
+    fn read_key(&self, volser: &Volser, tag: &KeyTag) -> Result<VolumeKey, KeyError> {
+        self.key_for_reading(volser, tag, &drive(), NOW_NS)
+    }
+
+    fn take_in(
+        &mut self,
+        export: &[u8],
+        passphrase: &Zeroizing<String>,
+        now_ns: i64,
+    ) -> Result<Vec<ImportedKey>, KeyError> {
+        self.import(export, passphrase, &Name::default(), now_ns)
+    }
+}
+
 /// Issues a key and activates it, as a volume that is written does; gives its tag and its bytes.
 fn fill(store: &mut SealedStore, name: &str) -> (KeyTag, [u8; 32]) {
-    let key = store.key_for_new_volume(&volser(name), GCM, NOW_NS).unwrap();
+    let key = store.new_key(&volser(name), GCM, NOW_NS).unwrap();
     store.activate(&volser(name), &key.tag(), NOW_NS + 1).unwrap();
     (key.tag(), *key.expose())
 }

@@ -35,7 +35,7 @@ fn issue_keys() {
     println!();
     for number in 0..count {
         let name = format!("P{:05}", number % 50);
-        let key = store.key_for_new_volume(&volser(&name), GCM, NOW_NS).unwrap();
+        let key = store.new_key(&volser(&name), GCM, NOW_NS).unwrap();
         println!("issued {}", key.tag());
         store.activate(&volser(&name), &key.tag(), NOW_NS).unwrap();
     }
@@ -69,9 +69,9 @@ fn what_one_has_committed_the_other_sees() {
     let (_directory, path, mut one) = new_store();
     let other = reopen(&path);
     let (tag, bytes) = fill(&mut one, "A00001");
-    assert_eq!(other.key_by_tag(&volser("A00001"), &tag).unwrap().expose(), &bytes);
+    assert_eq!(other.read_key(&volser("A00001"), &tag).unwrap().expose(), &bytes);
     one.destroy(&tag, NOW_NS + 2).unwrap();
-    assert!(matches!(refused(other.key_by_tag(&volser("A00001"), &tag)), KeyError::KeyDestroyed { .. }));
+    assert!(matches!(refused(other.read_key(&volser("A00001"), &tag)), KeyError::KeyDestroyed { .. }));
 }
 
 /// Killed at any moment: the store opens, and every key that had been given out is there.

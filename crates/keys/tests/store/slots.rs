@@ -14,7 +14,7 @@ fn changing_the_passphrase_is_adding_one_slot_and_removing_another() {
 
     for unlock in ["secret", "better"] {
         let store = SealedStore::open(&path, &passphrase(unlock)).unwrap();
-        assert_eq!(store.key_by_tag(&volser("A00001"), &tag).unwrap().expose(), &bytes, "{unlock}");
+        assert_eq!(store.read_key(&volser("A00001"), &tag).unwrap().expose(), &bytes, "{unlock}");
     }
 
     let wrapped_old = wrapped_root(&path, old);
@@ -24,7 +24,7 @@ fn changing_the_passphrase_is_adding_one_slot_and_removing_another() {
     assert!(matches!(error, KeyError::WrongPassphrase { .. }), "{error}");
     let store = SealedStore::open(&path, &passphrase("better")).unwrap();
     assert_eq!(store.opened_slot(), new);
-    assert_eq!(store.key_by_tag(&volser("A00001"), &tag).unwrap().expose(), &bytes);
+    assert_eq!(store.read_key(&volser("A00001"), &tag).unwrap().expose(), &bytes);
     drop(store);
     for (file, contents) in files_of(&path) {
         assert!(!contains(&contents, &wrapped_old), "the old slot is still in {}", file.display());

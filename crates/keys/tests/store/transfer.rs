@@ -8,11 +8,11 @@ use super::*;
 fn an_export_brings_every_key_to_an_empty_store() {
     let (_one, _path, mut store) = new_store();
     let filled: Vec<_> = ["A00001", "A00001", "B00002"].map(|name| (name, fill(&mut store, name))).into();
-    store.key_for_new_volume(&volser("C00003"), Algorithm::Aes256Ccm, NOW_NS).unwrap();
+    store.new_key(&volser("C00003"), Algorithm::Aes256Ccm, NOW_NS).unwrap();
     let export = store.export(&ExportSelection::All, &text("export"), CHEAP).unwrap();
 
     let (_other, other_path, mut other) = new_store();
-    let imported = other.import(&export, &text("export"), NOW_NS + 50).unwrap();
+    let imported = other.take_in(&export, &text("export"), NOW_NS + 50).unwrap();
     let outcomes: Vec<_> = imported.iter().map(|key| (key.volser.as_str(), key.outcome)).collect();
     assert_eq!(
         outcomes,
@@ -26,16 +26,16 @@ fn an_export_brings_every_key_to_an_empty_store() {
     drop(other);
     let mut other = reopen(&other_path);
     for (name, (tag, bytes)) in &filled {
-        assert_eq!(other.key_by_tag(&volser(name), tag).unwrap().expose(), bytes);
+        assert_eq!(other.read_key(&volser(name), tag).unwrap().expose(), bytes);
     }
     for (mut ours, theirs) in store.list().unwrap().into_iter().zip(other.list().unwrap()) {
         ours.imported_ns = Some(NOW_NS + 50);
         assert_eq!(ours, theirs);
     }
     // After the loss of a machine its half-full volumes are filled on.
-    other.key_for_append(&volser("B00002"), &filled[2].1.0, NOW_NS + 60).unwrap();
+    other.append_key(&volser("B00002"), &filled[2].1.0, NOW_NS + 60).unwrap();
 
-    let again = other.import(&export, &text("export"), NOW_NS + 70).unwrap();
+    let again = other.take_in(&export, &text("export"), NOW_NS + 70).unwrap();
     assert!(again.iter().all(|key| key.outcome == ImportOutcome::AlreadyPresent), "{again:?}");
     assert_eq!(other.list().unwrap().len(), 4);
 }
@@ -47,7 +47,7 @@ fn a_selection_holds_what_was_selected() {
     let selection = ExportSelection::Keys(vec![tags[2], tags[0], tags[2]]);
     let export = store.export(&selection, &text("export"), CHEAP).unwrap();
     let (_other, _path, mut other) = new_store();
-    let imported = other.import(&export, &text("export"), NOW_NS).unwrap();
+    let imported = other.take_in(&export, &text("export"), NOW_NS).unwrap();
     assert_eq!(imported.iter().map(|key| key.tag).collect::<Vec<_>>(), [tags[0], tags[2]]);
 
     let missing = ExportSelection::Keys(vec![tags[0], KeyTag([9; 16])]);
@@ -63,20 +63,20 @@ fn a_destroyed_key_does_not_come_back_by_import() {
     let export = store.export(&ExportSelection::All, &text("export"), CHEAP).unwrap();
     store.destroy(&gone, NOW_NS + 5).unwrap();
 
-    let imported = store.import(&export, &text("export"), NOW_NS + 10).unwrap();
+    let imported = store.take_in(&export, &text("export"), NOW_NS + 10).unwrap();
     assert_eq!(imported[0].tag, kept);
     assert_eq!(imported[0].outcome, ImportOutcome::AlreadyPresent);
     assert_eq!(imported[1].tag, gone);
     assert_eq!(imported[1].outcome, ImportOutcome::StaysDestroyed { destroyed_ns: NOW_NS + 5 });
-    assert!(matches!(refused(store.key_by_tag(&volser("A00002"), &gone)), KeyError::KeyDestroyed { .. }));
+    assert!(matches!(refused(store.read_key(&volser("A00002"), &gone)), KeyError::KeyDestroyed { .. }));
 
     // A new store is the way to have it back, and a later export of the first one no longer holds it.
     let (_other, _path, mut other) = new_store();
-    other.import(&export, &text("export"), NOW_NS).unwrap();
-    assert_eq!(other.key_by_tag(&volser("A00002"), &gone).unwrap().expose(), &bytes);
+    other.take_in(&export, &text("export"), NOW_NS).unwrap();
+    assert_eq!(other.read_key(&volser("A00002"), &gone).unwrap().expose(), &bytes);
     let (_third, _path, mut third) = new_store();
     let later = store.export(&ExportSelection::All, &text("export"), CHEAP).unwrap();
-    assert_eq!(third.import(&later, &text("export"), NOW_NS).unwrap().len(), 1);
+    assert_eq!(third.take_in(&later, &text("export"), NOW_NS).unwrap().len(), 1);
 }
 
 /// Two machines filled a volume of the same barcode: each goes on with its own key, and reads with both.
@@ -87,14 +87,12 @@ fn an_imported_key_does_not_displace_the_one_in_force() {
     let export = store.export(&ExportSelection::All, &text("export"), CHEAP).unwrap();
     let (_other, _path, mut other) = new_store();
     let (ours, _) = fill(&mut other, "A00001");
-    let imported = other.import(&export, &text("export"), NOW_NS + 50).unwrap();
+    let imported = other.take_in(&export, &text("export"), NOW_NS + 50).unwrap();
     assert_eq!(imported[0].outcome, ImportOutcome::Added(KeyState::ProcessOnly));
-    assert!(matches!(
-        refused(other.key_for_append(&volser("A00001"), &theirs, NOW_NS + 60)),
-        KeyError::KeyRetired { state: KeyState::ProcessOnly, .. }
-    ));
-    other.key_for_append(&volser("A00001"), &ours, NOW_NS + 60).unwrap();
-    other.key_by_tag(&volser("A00001"), &theirs).unwrap();
+    let next = other.append_key(&volser("A00001"), &theirs, NOW_NS + 60).unwrap().tag();
+    assert!(next != theirs && next != ours, "their volume goes on with a key of its own");
+    other.append_key(&volser("A00001"), &ours, NOW_NS + 60).unwrap();
+    other.read_key(&volser("A00001"), &theirs).unwrap();
 }
 
 #[test]
@@ -103,11 +101,11 @@ fn wrong_passphrase_and_damage_are_told_apart() {
     fill(&mut store, "A00001");
     let export = store.export(&ExportSelection::All, &text("export"), CHEAP).unwrap();
     let (_other, _path, mut other) = new_store();
-    let error = refused(other.import(&export, &text("Export"), NOW_NS));
+    let error = refused(other.take_in(&export, &text("Export"), NOW_NS));
     assert!(matches!(error, KeyError::WrongExportPassphrase), "{error}");
-    let error = refused(other.import(&export[..export.len() - 1], &text("export"), NOW_NS));
+    let error = refused(other.take_in(&export[..export.len() - 1], &text("export"), NOW_NS));
     assert!(matches!(error, KeyError::ExportDamaged { .. }), "{error}");
-    let error = refused(other.import(b"", &text("export"), NOW_NS));
+    let error = refused(other.take_in(b"", &text("export"), NOW_NS));
     assert!(matches!(error, KeyError::ExportDamaged { .. }), "{error}");
     assert!(other.list().unwrap().is_empty(), "nothing was imported");
     let error = refused(store.export(&ExportSelection::All, &text(""), CHEAP));
@@ -118,5 +116,5 @@ fn wrong_passphrase_and_damage_are_told_apart() {
 fn an_export_of_nothing_is_an_export() {
     let (_one, _path, mut store) = new_store();
     let export = store.export(&ExportSelection::All, &text("export"), CHEAP).unwrap();
-    assert!(store.import(&export, &text("export"), NOW_NS).unwrap().is_empty());
+    assert!(store.take_in(&export, &text("export"), NOW_NS).unwrap().is_empty());
 }

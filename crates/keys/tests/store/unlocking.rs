@@ -29,7 +29,7 @@ fn a_key_file_opens_its_store_and_no_other() {
 
     let unlock = Unlock::key_file(&at("one.key")).unwrap();
     let store = SealedStore::open(&at("keys.sealed"), &unlock).unwrap();
-    assert_eq!(store.key_by_tag(&volser("A00001"), &tag).unwrap().expose(), &bytes);
+    assert_eq!(store.read_key(&volser("A00001"), &tag).unwrap().expose(), &bytes);
 
     let other = Unlock::key_file(&at("other.key")).unwrap();
     let error = refused(SealedStore::open(&at("keys.sealed"), &other));

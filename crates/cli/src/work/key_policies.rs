@@ -1,0 +1,203 @@
+//! `keys policies`, `groups`, `drives`, `volumes` and `extend`: what holds for keys.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use capstan_director::{Agent, Algorithm, IssuedKey, KeyGroup, KeyUse, Name, Period, Permission, Policy, Volser};
+use serde_json::{Value, json};
+
+use super::keys::director;
+use crate::args::{Cli, KeyCipher, PolicyAdd};
+use crate::failure::Failure;
+use crate::secrets::{Need, now_ns, open};
+use crate::table::Table;
+use crate::units;
+
+const NS_PER_SECOND: i64 = 1_000_000_000;
+
+pub(super) fn policies(cli: &Cli) -> Result<ExitCode, Failure> {
+    let realm = open(cli, Need::Keys, Arc::new(|_| {}))?.keys()?.realm().map_err(director)?;
+    let allowed = |permission| permission == Permission::Allowed;
+    if cli.json {
+        let row = |policy: &Policy| {
+            json!({
+                "name": policy.name.as_str(), "algorithm": policy.algorithm.map(Algorithm::name),
+                "encryption_period_s": seconds(policy.encryption_period), "cryptoperiod_s": seconds(policy.cryptoperiod),
+                "export": allowed(policy.export), "import": allowed(policy.import),
+            })
+        };
+        return print_json(realm.policies().map(row).collect());
+    }
+    let mut table = Table::new(&["policy", "cipher", "encrypts for", "decrypts for", "export", "import"]);
+    for policy in realm.policies() {
+        let yes = |permission| if allowed(permission) { "yes" } else { "no" }.to_owned();
+        table.row(vec![
+            policy.name.to_string(),
+            policy.algorithm.map_or("that of the pool", Algorithm::name).to_owned(),
+            policy.encryption_period.to_string(),
+            policy.cryptoperiod.to_string(),
+            yes(policy.export),
+            yes(policy.import),
+        ]);
+    }
+    print(&table)
+}
+
+pub(super) fn add_policy(cli: &Cli, add: &PolicyAdd) -> Result<ExitCode, Failure> {
+    let permission = |forbidden| if forbidden { Permission::Forbidden } else { Permission::Allowed };
+    let policy = Policy {
+        name: add.name.clone(),
+        algorithm: add.cipher.map(|cipher| match cipher {
+            KeyCipher::Gcm => Algorithm::Aes256Gcm,
+            KeyCipher::Ccm => Algorithm::Aes256Ccm,
+        }),
+        encryption_period: period(add.encrypt_for.as_deref())?,
+        cryptoperiod: period(add.decrypt_for.as_deref())?,
+        export: permission(add.no_export),
+        import: permission(add.no_import),
+    };
+    let said = format!(
+        "policy {}: a key encrypts for {} and decrypts for {}, from its first issue",
+        policy.name, policy.encryption_period, policy.cryptoperiod
+    );
+    open(cli, Need::Keys, Arc::new(|_| {}))?.keys()?.put_policy(policy).map_err(director)?;
+    println!("{said}");
+    if add.decrypt_for.is_some() {
+        println!(
+            "What a volume holds is not given back after that time unless somebody extends it: keep it longer than the objects."
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn groups(cli: &Cli) -> Result<ExitCode, Failure> {
+    let realm = open(cli, Need::Keys, Arc::new(|_| {}))?.keys()?.realm().map_err(director)?;
+    let issued =
+        |group: &KeyGroup| realm.units().flat_map(|unit| &unit.keys).filter(|key| key.group == group.name).count();
+    if cli.json {
+        let row = |group: &KeyGroup| json!({"name": group.name.as_str(), "policy": group.policy.as_str(), "keys": issued(group)});
+        return print_json(realm.groups().map(row).collect());
+    }
+    let mut table = Table::new(&["group", "policy", ">keys"]);
+    for group in realm.groups() {
+        table.row(vec![group.name.to_string(), group.policy.to_string(), issued(group).to_string()]);
+    }
+    print(&table)
+}
+
+pub(super) fn add_group(cli: &Cli, name: &Name, policy: &Name) -> Result<ExitCode, Failure> {
+    let group = KeyGroup { name: name.clone(), policy: policy.clone() };
+    let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
+    site.keys()?.put_group(group).map_err(director)?;
+    println!(
+        "group {name}: its keys are under policy {policy}; volumes of pool {name} get them when they are labelled from now on"
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn drives(cli: &Cli) -> Result<ExitCode, Failure> {
+    let realm = open(cli, Need::Keys, Arc::new(|_| {}))?.keys()?.realm().map_err(director)?;
+    let names = |agent: &Agent| agent.groups.iter().map(Name::to_string).collect::<Vec<_>>();
+    if cli.json {
+        let row = |agent: &Agent| json!({"serial": agent.name.as_str(), "groups": names(agent), "default_group": agent.default_group.as_str()});
+        return print_json(realm.agents().map(row).collect());
+    }
+    let mut table = Table::new(&["drive", "groups", "unasked"]);
+    for agent in realm.agents() {
+        table.row(vec![agent.name.to_string(), names(agent).join(", "), agent.default_group.to_string()]);
+    }
+    print(&table)?;
+    eprintln!("A drive that is not listed may use every group, and uses `default` unasked.");
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn set_drive(cli: &Cli, serial: &Name, groups: &[Name]) -> Result<ExitCode, Failure> {
+    let default_group = groups.first().cloned().unwrap_or_default();
+    let said = format!("drive {serial}: begins volumes with keys of group {default_group}");
+    let agent = Agent { name: serial.clone(), groups: groups.iter().cloned().collect(), default_group };
+    open(cli, Need::Keys, Arc::new(|_| {}))?.keys()?.put_agent(agent).map_err(director)?;
+    println!("{said}");
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn volumes(cli: &Cli, only: &[String]) -> Result<ExitCode, Failure> {
+    let realm = open(cli, Need::Keys, Arc::new(|_| {}))?.keys()?.realm().map_err(director)?;
+    for name in only {
+        let known = Volser::new(name).is_ok_and(|volser| realm.unit(&volser).is_some());
+        if !known {
+            return Err(Failure::Usage(format!(
+                "no key was issued for volume {name}: `capstan keys volumes` lists all"
+            )));
+        }
+    }
+    let units: Vec<_> =
+        realm.units().filter(|unit| only.is_empty() || only.iter().any(|name| name == unit.volser.as_str())).collect();
+    let began = |issued_for| if issued_for == KeyUse::Begin { "begin" } else { "append" };
+    if cli.json {
+        let rows = units.iter().map(|unit| {
+            let key = |key: &IssuedKey| {
+                json!({
+                    "tag": key.tag.to_string(), "group": key.group.as_str(), "issued_for": began(key.issued_for),
+                    "issued_ns": key.issued_ns, "dropped_ns": key.dropped_ns,
+                })
+            };
+            json!({
+                "volume": unit.volser.as_str(), "first_seen_ns": unit.first_seen_ns, "last_seen_ns": unit.last_seen_ns,
+                "read_until_ns": unit.read_until_ns, "keys": unit.keys.iter().map(key).collect::<Vec<_>>(),
+            })
+        });
+        return print_json(rows.collect());
+    }
+    let mut table = Table::new(&["volume", "key", "group", "issued for", "issued", "dropped", "read until"]);
+    for unit in units {
+        for key in &unit.keys {
+            table.row(vec![
+                unit.volser.to_string(),
+                key.tag.to_string(),
+                key.group.to_string(),
+                began(key.issued_for).to_owned(),
+                units::time(key.issued_ns),
+                units::time(key.dropped_ns.unwrap_or_default()),
+                units::time(unit.read_until_ns.unwrap_or_default()),
+            ]);
+        }
+    }
+    print(&table)
+}
+
+pub(super) fn extend(cli: &Cli, volume: &str, time: &str) -> Result<ExitCode, Failure> {
+    let volser = Volser::new(volume).map_err(|error| Failure::Usage(error.to_string()))?;
+    let until_ns = now_ns().saturating_add(units::parse_age(time).map_err(Failure::Usage)?);
+    open(cli, Need::Keys, Arc::new(|_| {}))?.keys()?.extend_reading(&volser, until_ns).map_err(director)?;
+    println!("the keys of volume {volser} are given out for reading until {}", units::time(until_ns));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_json(rows: Vec<Value>) -> Result<ExitCode, Failure> {
+    println!("{:#}", Value::Array(rows));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(table: &Table) -> Result<ExitCode, Failure> {
+    table.print(&mut std::io::stdout().lock()).map_err(Failure::output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn seconds(period: Period) -> Option<u32> {
+    match period {
+        Period::Unlimited => None,
+        Period::Seconds(seconds) => Some(seconds),
+    }
+}
+
+/// A period as it is written: `7d`, or nothing for ever.
+fn period(text: Option<&str>) -> Result<Period, Failure> {
+    let Some(text) = text else { return Ok(Period::Unlimited) };
+    let seconds = units::parse_age(text).map_err(Failure::Usage)? / NS_PER_SECOND;
+    let seconds = u32::try_from(seconds).map_err(|_| {
+        Failure::Usage(format!(
+            "{text} is longer than a period can be (136 years): leave the option out for one that never ends"
+        ))
+    })?;
+    Ok(Period::Seconds(seconds))
+}

@@ -1,0 +1,107 @@
+//! What the rules look at beside the keys themselves: policies, key groups, agents, data units.
+//!
+//! ```text
+//! policy 1 ---- n key group 1 ---- n key n ---- 1 data unit (cartridge)
+//!                     n
+//!                     |
+//!                     n
+//!                   agent (drive): the groups it may use, and the one it uses unasked
+//! ```
+//! The rules ([`Realm::key_to_begin`], [`Realm::key_to_append`], [`Realm::check_reading`]) are functions of a realm, the records
+//! of keys, and a time that the caller gives; they change nothing. A store records what they decide.
+//!
+//! A policy's periods run from the first issue of a key. That one is over shows in a key's *effective* state and is not written
+//! into its record: a clock that is wrong by years for a minute must not retire every key for good. What follows from it, a
+//! newer key on the volume, is recorded as ever.
+//!
+//! The group and the policy `default` are always there, without limits: what keys belong to that nobody has said anything of.
+
+use std::collections::BTreeMap;
+
+use capstan_format::Volser;
+
+mod agent;
+mod name;
+mod policy;
+mod record;
+mod rules;
+mod unit;
+
+pub use agent::Agent;
+pub use name::{InvalidName, Name};
+pub use policy::{KeyGroup, Period, Permission, Policy};
+pub(crate) use record::{RealmRecord, RecordKind};
+pub use rules::{AppendKey, NewKey, Refusal};
+pub use unit::{DataUnit, IssuedKey, KeyUse};
+
+/// Policies, key groups, agents and data units, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Realm {
+    policies: BTreeMap<Name, Policy>,
+    groups: BTreeMap<Name, KeyGroup>,
+    agents: BTreeMap<Name, Agent>,
+    units: BTreeMap<Volser, DataUnit>,
+}
+
+impl Default for Realm {
+    /// Nothing but the group and the policy `default`.
+    fn default() -> Self {
+        let mut realm = Self {
+            policies: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            agents: BTreeMap::new(),
+            units: BTreeMap::new(),
+        };
+        let policy = Policy::unlimited(Name::default());
+        realm.groups.insert(Name::default(), KeyGroup { name: Name::default(), policy: policy.name.clone() });
+        realm.policies.insert(policy.name.clone(), policy);
+        realm
+    }
+}
+
+impl Realm {
+    /// All policies, by name.
+    pub fn policies(&self) -> impl Iterator<Item = &Policy> {
+        self.policies.values()
+    }
+
+    /// All key groups, by name.
+    pub fn groups(&self) -> impl Iterator<Item = &KeyGroup> {
+        self.groups.values()
+    }
+
+    /// All agents that something was said of, by name.
+    pub fn agents(&self) -> impl Iterator<Item = &Agent> {
+        self.agents.values()
+    }
+
+    /// All data units that a key was issued for since there are policies, by barcode.
+    pub fn units(&self) -> impl Iterator<Item = &DataUnit> {
+        self.units.values()
+    }
+
+    /// A key group.
+    pub fn group(&self, name: &Name) -> Option<&KeyGroup> {
+        self.groups.get(name)
+    }
+
+    /// An agent: one that nobody has said anything of may use every group, and uses `default` unasked.
+    pub fn agent(&self, name: &Name) -> Agent {
+        self.agents.get(name).cloned().unwrap_or_else(|| Agent::anything(name.clone()))
+    }
+
+    /// A data unit.
+    pub fn unit(&self, volser: &Volser) -> Option<&DataUnit> {
+        self.units.get(volser)
+    }
+
+    /// Takes a record in, in the place of the one that has its name.
+    pub(crate) fn put(&mut self, record: RealmRecord) {
+        match record {
+            RealmRecord::Policy(policy) => drop(self.policies.insert(policy.name.clone(), policy)),
+            RealmRecord::Group(group) => drop(self.groups.insert(group.name.clone(), group)),
+            RealmRecord::Agent(agent) => drop(self.agents.insert(agent.name.clone(), agent)),
+            RealmRecord::Unit(unit) => drop(self.units.insert(unit.volser.clone(), unit)),
+        }
+    }
+}

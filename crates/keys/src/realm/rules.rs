@@ -1,0 +1,285 @@
+//! Which key a drive gets, and why it gets none.
+
+use capstan_format::{Algorithm, KeyTag, Volser};
+use thiserror::Error;
+
+use super::{Agent, IssuedKey, KeyGroup, KeyUse, Name, Permission, Policy, Realm};
+use crate::error::date;
+use crate::{KeyRecord, KeyState};
+
+/// A key that is to be drawn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewKey {
+    /// Its group.
+    pub group: Name,
+    /// Its cipher.
+    pub algorithm: Algorithm,
+}
+
+/// The key to append to a volume with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AppendKey {
+    /// The one that the volume was written with so far.
+    Same,
+    /// A new one beside it.
+    New(NewKey),
+}
+
+/// What the rules forbid.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// Operator: no such group.
+    #[error(
+        "there is no key group {group}: `capstan keys groups` lists those there are, `capstan keys groups add` makes one"
+    )]
+    UnknownGroup {
+        /// The group.
+        group: Name,
+    },
+    /// Operator: no such policy.
+    #[error(
+        "there is no key policy {policy}: `capstan keys policies` lists those there are, `capstan keys policies add` makes one"
+    )]
+    UnknownPolicy {
+        /// The policy.
+        policy: Name,
+    },
+    /// Operator: this drive does not get keys of this group.
+    #[error(
+        "drive {agent} may not use keys of group {group}: choose another drive, or let it (`capstan keys drives set {agent} --group {group}`)"
+    )]
+    GroupNotAllowed {
+        /// The drive.
+        agent: Name,
+        /// The group.
+        group: Name,
+    },
+    /// Operator: the pool wants one cipher, the policy another.
+    #[error(
+        "key group {group} has keys for {} (policy {policy}), and {} was asked for: give the pool that cipher, or \
+         make another group under another policy", required.name(), asked.name()
+    )]
+    OtherCipher {
+        /// The group.
+        group: Name,
+        /// Its policy.
+        policy: Name,
+        /// What was asked for.
+        asked: Algorithm,
+        /// What the policy says.
+        required: Algorithm,
+    },
+    /// Operator: the keys of the volume are past their time.
+    #[error(
+        "the cryptoperiod of key {tag} of volume {volser} ended on {} (policy {policy}: {period}), so that it is no longer given out. \
+         Who holds the key store's secret may allow reading for a time: `capstan keys extend {volser} --for 7d`", date(*ended_ns)
+    )]
+    CryptoperiodOver {
+        /// The volume.
+        volser: Volser,
+        /// The key.
+        tag: KeyTag,
+        /// Its policy.
+        policy: Name,
+        /// How long it allows reading.
+        period: super::Period,
+        /// When that ended.
+        ended_ns: i64,
+    },
+    /// Operator: the policy keeps its keys here.
+    #[error("the keys of volume {volser} may not leave the store (policy {policy}): leave the volume out")]
+    ExportForbidden {
+        /// The volume.
+        volser: Volser,
+        /// The policy.
+        policy: Name,
+    },
+    /// Operator: the policy lets no foreign keys in.
+    #[error("key group {group} takes no keys of other stores (policy {policy}): name another group")]
+    ImportForbidden {
+        /// The group.
+        group: Name,
+        /// Its policy.
+        policy: Name,
+    },
+    /// Operator: the name is taken.
+    #[error("{what} {name} exists already and says something else: {why}; choose another name")]
+    Exists {
+        /// `key policy`, `key group`.
+        what: &'static str,
+        /// The name.
+        name: Name,
+        /// Why it is not changed.
+        why: &'static str,
+    },
+    /// Operator: a policy that cannot be meant.
+    #[error("policy {policy} cannot be: {reason}")]
+    Contradiction {
+        /// The policy.
+        policy: Name,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Operator: no such data unit.
+    #[error("no key was issued for volume {volser}: `capstan keys volumes` names those that have one")]
+    UnknownUnit {
+        /// The volume.
+        volser: Volser,
+    },
+}
+
+impl Realm {
+    /// The group of the keys of a pool: that of its name, if there is one.
+    pub fn group_of_pool(&self, pool: &str) -> Name {
+        pool.parse().ok().filter(|name| self.groups.contains_key(name)).unwrap_or_default()
+    }
+
+    /// The policy of a group.
+    pub fn policy_of(&self, group: &Name) -> Result<&Policy, Refusal> {
+        let unknown = || Refusal::UnknownGroup { group: group.clone() };
+        let KeyGroup { policy, .. } = self.groups.get(group).ok_or_else(unknown)?;
+        self.policies.get(policy).ok_or_else(|| Refusal::UnknownPolicy { policy: policy.clone() })
+    }
+
+    /// The key for a volume that is to be written from the beginning of tape. It is always a new one.
+    pub fn key_to_begin(&self, agent: &Agent, group: &Name, asked: Algorithm) -> Result<NewKey, Refusal> {
+        let policy = self.usable(agent, group)?;
+        match policy.algorithm {
+            Some(required) if required != asked => {
+                Err(Refusal::OtherCipher { group: group.clone(), policy: policy.name.clone(), asked, required })
+            }
+            _ => Ok(NewKey { group: group.clone(), algorithm: asked }),
+        }
+    }
+
+    /// The key for an append to a volume that was last written with `carried`: that one while its encryption period lasts and
+    /// nothing else took it out of use, else a new one of its group on the same data unit.
+    pub fn key_to_append(&self, agent: &Agent, carried: &KeyRecord, now_ns: i64) -> Result<AppendKey, Refusal> {
+        let issued = self.issued(carried);
+        self.usable(agent, &issued.group)?;
+        Ok(match self.state_of(carried, now_ns)? {
+            KeyState::Ready | KeyState::ProtectAndProcess => AppendKey::Same,
+            KeyState::Generated
+            | KeyState::ProcessOnly
+            | KeyState::Deactivated
+            | KeyState::Compromised
+            | KeyState::Destroyed => AppendKey::New(NewKey { group: issued.group, algorithm: carried.algorithm }),
+        })
+    }
+
+    /// Whether a key may be given out to read with. A compromised one may: its data is to be moved under another.
+    pub fn check_reading(&self, agent: &Agent, record: &KeyRecord, now_ns: i64) -> Result<(), Refusal> {
+        let issued = self.issued(record);
+        let policy = self.usable(agent, &issued.group)?;
+        let extended =
+            self.unit(&record.volser).and_then(|unit| unit.read_until_ns).is_some_and(|until| now_ns < until);
+        if self.state_of(record, now_ns)? != KeyState::Deactivated || extended {
+            return Ok(());
+        }
+        Err(Refusal::CryptoperiodOver {
+            volser: record.volser.clone(),
+            tag: record.tag,
+            policy: policy.name.clone(),
+            period: policy.cryptoperiod,
+            ended_ns: policy.cryptoperiod.end_ns(issued.issued_ns).or(record.retired_ns).unwrap_or(now_ns),
+        })
+    }
+
+    /// Whether a key may leave the store.
+    pub fn check_export(&self, record: &KeyRecord) -> Result<(), Refusal> {
+        let policy = self.policy_of(&self.issued(record).group)?;
+        match policy.export {
+            Permission::Allowed => Ok(()),
+            Permission::Forbidden => {
+                Err(Refusal::ExportForbidden { volser: record.volser.clone(), policy: policy.name.clone() })
+            }
+        }
+    }
+
+    /// Whether keys of other stores may join a group.
+    pub fn check_import(&self, group: &Name) -> Result<(), Refusal> {
+        let policy = self.policy_of(group)?;
+        match policy.import {
+            Permission::Allowed => Ok(()),
+            Permission::Forbidden => {
+                Err(Refusal::ImportForbidden { group: group.clone(), policy: policy.name.clone() })
+            }
+        }
+    }
+
+    /// The state of a key as it is now, its policy's periods considered.
+    pub fn state_of(&self, record: &KeyRecord, now_ns: i64) -> Result<KeyState, Refusal> {
+        let issued = self.issued(record);
+        Ok(self.policy_of(&issued.group)?.effective_state(record.state, issued.issued_ns, now_ns))
+    }
+
+    /// What is known of the issue of a key. Of one from before there were policies, or from another store, only when it was drawn.
+    pub fn issued(&self, record: &KeyRecord) -> IssuedKey {
+        self.unit(&record.volser).and_then(|unit| unit.key(&record.tag)).cloned().unwrap_or_else(|| IssuedKey {
+            tag: record.tag,
+            group: Name::default(),
+            issued_for: KeyUse::Begin,
+            issued_ns: record.created_ns,
+            dropped_ns: None,
+        })
+    }
+
+    /// Checks a policy that is to be made, or that is there and is said again.
+    pub(crate) fn check_policy(&self, policy: &Policy) -> Result<(), Refusal> {
+        if let Some(reason) = policy.contradiction() {
+            return Err(Refusal::Contradiction { policy: policy.name.clone(), reason });
+        }
+        let used = || {
+            self.units
+                .values()
+                .flat_map(|unit| &unit.keys)
+                .any(|key| self.groups.get(&key.group).is_some_and(|group| group.policy == policy.name))
+        };
+        match self.policies.get(&policy.name) {
+            Some(there) if there == policy => Ok(()),
+            Some(_) if policy.name.is_default() => {
+                Err(exists("key policy", &policy.name, "keys that nobody has said anything of rely on it"))
+            }
+            Some(_) if used() => Err(exists("key policy", &policy.name, "keys were issued under it")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks a group that is to be made, or that is there and is said again.
+    pub(crate) fn check_group(&self, group: &KeyGroup) -> Result<(), Refusal> {
+        if !self.policies.contains_key(&group.policy) {
+            return Err(Refusal::UnknownPolicy { policy: group.policy.clone() });
+        }
+        match self.groups.get(&group.name) {
+            Some(there) if there != group => Err(exists("key group", &group.name, "a group keeps its policy")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks what is to be said of an agent.
+    pub(crate) fn check_agent(&self, agent: &Agent) -> Result<(), Refusal> {
+        for group in agent.groups.iter().chain([&agent.default_group]) {
+            self.policy_of(group)?;
+        }
+        if !agent.may_use(&agent.default_group) {
+            return Err(Refusal::GroupNotAllowed { agent: agent.name.clone(), group: agent.default_group.clone() });
+        }
+        Ok(())
+    }
+
+    /// The policy of a group that the agent may use.
+    fn usable(&self, agent: &Agent, group: &Name) -> Result<&Policy, Refusal> {
+        let policy = self.policy_of(group)?;
+        if !agent.may_use(group) {
+            return Err(Refusal::GroupNotAllowed { agent: agent.name.clone(), group: group.clone() });
+        }
+        Ok(policy)
+    }
+}
+
+fn exists(what: &'static str, name: &Name, why: &'static str) -> Refusal {
+    Refusal::Exists { what, name: name.clone(), why }
+}
+
+#[cfg(test)]
+mod tests;

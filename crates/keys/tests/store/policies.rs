@@ -1,0 +1,151 @@
+//! Policies, groups, agents and data units, kept by a store.
+
+use capstan_keys::{
+    Agent, ExportSelection, KeyError, KeyGroup, KeyState, KeyToAppend, KeyUse, Name, Period, Permission, Policy,
+    Refusal,
+};
+
+use super::*;
+
+const DAY: u32 = 86_400;
+const DAY_NS: i64 = 86_400_000_000_000;
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+/// A store with a group `offsite` whose keys encrypt for 7 days, decrypt for 30, and stay.
+fn store() -> (TempDir, PathBuf, SealedStore) {
+    let (directory, path, mut store) = new_store();
+    let monthly = Policy {
+        encryption_period: Period::Seconds(7 * DAY),
+        cryptoperiod: Period::Seconds(30 * DAY),
+        export: Permission::Forbidden,
+        import: Permission::Forbidden,
+        ..Policy::unlimited(name("monthly"))
+    };
+    store.put_policy(monthly).unwrap();
+    store.put_group(KeyGroup { name: name("offsite"), policy: name("monthly") }).unwrap();
+    (directory, path, store)
+}
+
+/// Begins a volume with a key of `offsite`.
+fn begin(store: &mut SealedStore, volume: &str, now_ns: i64) -> KeyTag {
+    let key = store.key_for_new_volume(&volser(volume), &drive(), &name("offsite"), GCM, now_ns).unwrap();
+    store.activate(&volser(volume), &key.tag(), now_ns).unwrap();
+    key.tag()
+}
+
+#[test]
+fn a_volume_goes_on_with_a_new_key_when_the_encryption_period_is_over() {
+    let (_directory, path, mut store) = store();
+    let first = begin(&mut store, "A00001", NOW_NS);
+    let append =
+        |store: &mut SealedStore, tag, now_ns| store.key_for_append(&volser("A00001"), tag, &drive(), now_ns).unwrap();
+    let KeyToAppend::Same(same) = append(&mut store, &first, NOW_NS + 7 * DAY_NS - 1) else { panic!("too early") };
+    assert_eq!(same.tag(), first);
+    let later = NOW_NS + 7 * DAY_NS;
+    let KeyToAppend::New(next) = append(&mut store, &first, later) else { panic!("its period is over") };
+    assert_eq!(store.activate(&volser("A00001"), &next.tag(), later).unwrap(), [first], "the older one reads only");
+
+    // Both read; both are known of the volume, in order; nothing was dropped, for the volume holds blocks under both.
+    let store = reopen(&path);
+    let realm = store.realm().unwrap();
+    let unit = realm.unit(&volser("A00001")).unwrap();
+    let keys: Vec<_> = unit.keys.iter().map(|key| (key.tag, key.issued_for, key.issued_ns, key.dropped_ns)).collect();
+    assert_eq!(keys, [(first, KeyUse::Begin, NOW_NS, None), (next.tag(), KeyUse::Append, later, None)]);
+    assert_eq!((unit.first_seen_ns, unit.last_seen_ns), (NOW_NS, later));
+    for tag in [first, next.tag()] {
+        assert_eq!(store.key_for_reading(&volser("A00001"), &tag, &drive(), later).unwrap().tag(), tag);
+    }
+}
+
+#[test]
+fn a_volume_that_is_begun_anew_drops_its_keys_and_keeps_their_history() {
+    let (_directory, _path, mut store) = store();
+    let first = begin(&mut store, "A00001", NOW_NS);
+    let second = begin(&mut store, "A00001", NOW_NS + 5);
+    let realm = store.realm().unwrap();
+    let dropped: Vec<_> =
+        realm.unit(&volser("A00001")).unwrap().keys.iter().map(|key| (key.tag, key.dropped_ns)).collect();
+    assert_eq!(dropped, [(first, Some(NOW_NS + 5)), (second, None)]);
+}
+
+#[test]
+fn past_its_cryptoperiod_a_key_is_given_out_only_when_somebody_says_so() {
+    let (_directory, path, mut store) = store();
+    let tag = begin(&mut store, "A00001", NOW_NS);
+    let over = NOW_NS + 30 * DAY_NS;
+    let read = |store: &SealedStore, now_ns| store.key_for_reading(&volser("A00001"), &tag, &drive(), now_ns);
+    read(&store, over - 1).unwrap();
+    let error = refused(read(&store, over));
+    assert!(
+        matches!(&error, KeyError::Refused(Refusal::CryptoperiodOver { ended_ns, .. }) if *ended_ns == over),
+        "{error}"
+    );
+    for word in ["A00001", "monthly", "30 d", "2026-10-21", "keys extend"] {
+        assert!(error.to_string().contains(word), "{error}: {word}");
+    }
+    store.extend_reading(&volser("A00001"), over + DAY_NS).unwrap();
+    let store = reopen(&path);
+    assert_eq!(read(&store, over).unwrap().tag(), tag);
+    refused(read(&store, over + DAY_NS));
+    // Nothing of it was written into the key's record: the clock may have been wrong.
+    assert_eq!(store.list().unwrap()[0].state, KeyState::ProtectAndProcess);
+}
+
+#[test]
+fn an_extension_is_for_volumes_that_have_keys() {
+    let (_directory, _path, mut store) = store();
+    let error = refused(store.extend_reading(&volser("A00009"), NOW_NS));
+    assert!(matches!(error, KeyError::Refused(Refusal::UnknownUnit { .. })), "{error}");
+}
+
+#[test]
+fn a_policy_that_was_used_cannot_be_changed() {
+    let (_directory, path, mut store) = store();
+    let longer = |days: u32| Policy {
+        encryption_period: Period::Seconds(days * DAY),
+        cryptoperiod: Period::Seconds(30 * DAY),
+        export: Permission::Forbidden,
+        import: Permission::Forbidden,
+        ..Policy::unlimited(name("monthly"))
+    };
+    store.put_policy(longer(9)).unwrap();
+    begin(&mut store, "A00001", NOW_NS);
+    store.put_policy(longer(9)).unwrap();
+    let error = refused(store.put_policy(longer(10)));
+    assert!(error.to_string().contains("keys were issued under it"), "{error}");
+    let store = reopen(&path);
+    let realm = store.realm().unwrap();
+    assert_eq!(realm.policy_of(&name("offsite")).unwrap().encryption_period, Period::Seconds(9 * DAY));
+    assert_eq!(realm.policies().count(), 2);
+}
+
+#[test]
+fn keys_that_must_stay_are_left_out_of_an_export_of_all_and_refused_by_name() {
+    let (_directory, _path, mut store) = store();
+    let stays = begin(&mut store, "A00001", NOW_NS);
+    let (leaves, _) = fill(&mut store, "A00002");
+    let export = store.export(&ExportSelection::All, &text("export"), CHEAP).unwrap();
+    let error = refused(store.export(&ExportSelection::Keys(vec![leaves, stays]), &text("export"), CHEAP));
+    assert!(matches!(error, KeyError::Refused(Refusal::ExportForbidden { .. })), "{error}");
+    let (_other, _path, mut other) = self::store();
+    let error = refused(other.import(&export, &text("export"), &name("offsite"), NOW_NS));
+    assert!(matches!(error, KeyError::Refused(Refusal::ImportForbidden { .. })), "{error}");
+    let imported = other.import(&export, &text("export"), &Name::default(), NOW_NS).unwrap();
+    assert_eq!(imported.iter().map(|key| key.tag).collect::<Vec<_>>(), [leaves]);
+}
+
+#[test]
+fn a_drive_may_be_held_to_its_groups() {
+    let (_directory, path, mut store) = store();
+    let held = Agent { groups: [name("offsite")].into(), default_group: name("offsite"), ..drive() };
+    store.put_agent(held.clone()).unwrap();
+    let mut store = reopen(&path);
+    assert_eq!(store.realm().unwrap().agent(&held.name), held);
+    let error = refused(store.key_for_new_volume(&volser("A00001"), &held, &Name::default(), GCM, NOW_NS));
+    assert!(matches!(error, KeyError::Refused(Refusal::GroupNotAllowed { .. })), "{error}");
+    assert!(store.list().unwrap().is_empty(), "no key was drawn for it");
+    store.key_for_new_volume(&volser("A00001"), &held, &held.default_group, GCM, NOW_NS).unwrap();
+}
