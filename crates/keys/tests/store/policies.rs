@@ -149,3 +149,100 @@ fn a_drive_may_be_held_to_its_groups() {
     assert!(store.list().unwrap().is_empty(), "no key was drawn for it");
     store.key_for_new_volume(&volser("A00001"), &held, &held.default_group, GCM, NOW_NS).unwrap();
 }
+
+/// Small random numbers from a seed (SplitMix64).
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+/// Drives begin and append to volumes in any order, while days go by, the clock is set back, reports are lost and keys are
+/// destroyed. What the volumes carry is kept here, apart from the store, and the store is held to it.
+#[test]
+fn whatever_drives_do_no_key_is_on_two_volumes_and_none_encrypts_past_its_period() {
+    let seed = std::env::var("CAPSTAN_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) ^ NOW_NS.unsigned_abs());
+    println!("CAPSTAN_SEED={seed}");
+    let mut draw = Draw(seed);
+    let (_directory, path, mut store) = store();
+    let volumes = ["A00001", "A00002", "A00003"];
+    // Of each volume the keys that its blocks are under, the newest last; of each key its volume and first issue.
+    let mut carried: [Vec<KeyTag>; 3] = Default::default();
+    let mut issued: std::collections::HashMap<KeyTag, (usize, i64)> = std::collections::HashMap::new();
+    let mut destroyed = std::collections::HashSet::new();
+    let mut now_ns = NOW_NS;
+    for step in 0..150 {
+        let at = draw.below(3) as usize;
+        let volume = volser(volumes[at]);
+        // A label may fail, and one that stands may never be reported.
+        let (stands, reported) = (draw.below(4) > 0, draw.below(4) > 0);
+        match draw.below(10) {
+            0 | 1 => {
+                let key = store.key_for_new_volume(&volume, &drive(), &name("offsite"), GCM, now_ns).unwrap();
+                assert!(issued.insert(key.tag(), (at, now_ns)).is_none(), "step {step}: a key came twice");
+                if stands {
+                    carried[at] = vec![key.tag()];
+                    if reported {
+                        store.activate(&volume, &key.tag(), now_ns).unwrap();
+                    }
+                }
+            }
+            2..=4 => {
+                let Some(newest) = carried[at].last().copied() else { continue };
+                let appended = store.key_for_append(&volume, &newest, &drive(), now_ns);
+                if destroyed.contains(&newest) {
+                    assert!(matches!(refused(appended), KeyError::KeyDestroyed { .. }), "step {step}");
+                    continue;
+                }
+                match appended.unwrap() {
+                    KeyToAppend::Same(key) => {
+                        assert_eq!(key.tag(), newest);
+                        assert!(now_ns < issued[&newest].1 + 7 * DAY_NS, "step {step}: its encryption period is over");
+                    }
+                    KeyToAppend::New(key) => {
+                        assert!(issued.insert(key.tag(), (at, now_ns)).is_none(), "step {step}: a key came twice");
+                        carried[at].push(key.tag());
+                        if reported {
+                            store.activate(&volume, &key.tag(), now_ns).unwrap();
+                        }
+                    }
+                }
+            }
+            5..=7 => {
+                for tag in &carried[at] {
+                    let read = store.key_for_reading(&volume, tag, &drive(), now_ns);
+                    if destroyed.contains(tag) {
+                        assert!(matches!(refused(read), KeyError::KeyDestroyed { .. }), "step {step}");
+                    } else if now_ns < issued[tag].1 + 30 * DAY_NS {
+                        assert_eq!(read.unwrap().tag(), *tag, "step {step}");
+                    } else {
+                        assert!(matches!(refused(read), KeyError::Refused(_)), "step {step}");
+                    }
+                }
+            }
+            8 => now_ns += draw.below(12) as i64 * DAY_NS - 2 * DAY_NS,
+            _ if draw.below(6) == 0 => {
+                let Some(newest) = carried[at].last() else { continue };
+                store.destroy(newest, now_ns).unwrap();
+                destroyed.insert(*newest);
+            }
+            _ => store = reopen(&path),
+        }
+    }
+    // The history names every key with the volume it was for, and no other.
+    let realm = store.realm().unwrap();
+    let mut told = std::collections::HashMap::new();
+    for unit in realm.units() {
+        for key in &unit.keys {
+            assert!(told.insert(key.tag, unit.volser.clone()).is_none(), "{} is on two volumes", key.tag);
+        }
+    }
+    let expected = issued.iter().map(|(tag, (at, _))| (*tag, volser(volumes[*at]))).collect();
+    assert_eq!(told, expected);
+}

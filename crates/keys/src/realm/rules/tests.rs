@@ -1,3 +1,4 @@
+//! The rules, one by one.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use super::*;
