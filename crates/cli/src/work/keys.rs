@@ -111,9 +111,8 @@ fn export(cli: &Cli, file: &Path, volumes: &[String]) -> Result<ExitCode, Failur
         let (keys, realm) = (store.list().map_err(director)?, store.realm().map_err(director)?);
         let stay = keys.iter().filter(|key| key.destroyed_ns.is_none() && realm.check_export(key).is_err()).count();
         if stay > 0 {
-            eprintln!(
-                "{stay} keys are not in it: their policy keeps them in this store, which alone can bring them back."
-            );
+            let keys = if stay == 1 { "1 key is".to_owned() } else { format!("{stay} keys are") };
+            eprintln!("{keys} not in it: by policy they never leave this store, and only copies of the store bring them back.");
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use assert_cmd::cargo::CommandCargoExt;
 use tempfile::TempDir;
 
+mod policies;
+
 /// Every command, with arguments that list or describe something where it has any.
 const COMMANDS: [&str; 29] = [
     "init",

@@ -1,0 +1,88 @@
+//! Key policies from the command line: a pool whose keys encrypt and decrypt for a time.
+
+use std::time::Duration;
+
+use super::*;
+
+/// A bench with a pool `vault` whose keys encrypt for two seconds and decrypt for eight.
+fn bench() -> Bench {
+    let bench = Bench::new(&[]);
+    bench.done(&["keys", "policies", "add", "brief", "--encrypt-for", "2s", "--decrypt-for", "8s"], 0);
+    bench.done(&["keys", "groups", "add", "vault", "--policy", "brief"], 0);
+    bench.done(&["pools", "add", "vault"], 0);
+    bench
+}
+
+#[test]
+fn an_append_behind_the_encryption_period_gets_a_key_of_its_own_and_all_comes_back() {
+    let bench = bench();
+    bench.done(&["backup", "home", "--pool", "vault"], 0);
+    std::thread::sleep(Duration::from_secs(2));
+    fs::write(bench.source().join("letters/bob.txt"), "dear Bob\n").unwrap();
+    bench.done(&["backup", "home", "--pool", "vault", "--incremental"], 0);
+    let units = bench.json(&["keys", "volumes", "A00001"]);
+    let keys = units[0]["keys"].as_array().unwrap();
+    let issued: Vec<_> = keys.iter().map(|key| (key["group"].as_str(), key["issued_for"].as_str())).collect();
+    assert_eq!(issued, [(Some("vault"), Some("begin")), (Some("vault"), Some("append"))]);
+    let states = bench.json(&["keys", "list"]);
+    assert_eq!(states[0]["state"], "process-only");
+    bench.done(&["restore", "home", "--to", "back"], 0);
+    let restored = bench.dir.path().join("back").join(bench.source().strip_prefix("/").unwrap());
+    assert_eq!(fs::read(restored.join("letters/bob.txt")).unwrap(), b"dear Bob\n");
+    assert_eq!(fs::read(restored.join("noise")).unwrap(), noise(3 << 20));
+
+    // Past the cryptoperiod nothing is given back, until somebody says so.
+    std::thread::sleep(Duration::from_secs(7));
+    let said = bench.said(&["verify", "home"], 4);
+    assert!(said.contains("cryptoperiod") && said.contains("capstan keys extend A00001"), "{said}");
+    bench.done(&["keys", "extend", "A00001", "--for", "1h"], 0);
+    bench.done(&["verify", "home"], 0);
+}
+
+#[test]
+fn a_backup_does_not_wait_for_a_volume_whose_keys_are_past_their_time() {
+    let bench = bench();
+    bench.done(&["backup", "home", "--pool", "vault"], 0);
+    std::thread::sleep(Duration::from_secs(8));
+    let said = bench.said(&["backup", "home", "--pool", "vault"], 0);
+    assert!(said.contains("cryptoperiod") && said.contains("A00001"), "{said}");
+    let objects = bench.json(&["keys", "volumes"]);
+    assert_eq!(objects.as_array().unwrap().len(), 2, "another volume was taken");
+}
+
+#[test]
+fn what_cannot_be_meant_is_said() {
+    let bench = bench();
+    for (args, words) in [
+        (&["keys", "policies", "add", "p", "--encrypt-for", "2d", "--decrypt-for", "1d"][..], "must not be the shorter one"),
+        (&["keys", "policies", "add", "p", "--decrypt-for", "1d"], "there must be an encryption period"),
+        (&["keys", "groups", "add", "g", "--policy", "nowhere"], "there is no key policy nowhere"),
+        (&["keys", "groups", "add", "vault", "--policy", "default"], "a group keeps its policy"),
+        (&["keys", "drives", "set", "CPT1", "--group", "nowhere"], "there is no key group nowhere"),
+    ] {
+        let said = bench.said(args, 4);
+        assert!(said.contains(words), "capstan {args:?} said:\n{said}");
+    }
+    let said = bench.said(&["keys", "volumes", "A00009"], 2);
+    assert!(said.contains("no key was issued for volume A00009"), "{said}");
+    bench.said(&["keys", "groups", "add", "-x", "--policy", "brief"], 2);
+    bench.said(&["keys", "policies", "add", "p", "--encrypt-for", "500y"], 2);
+}
+
+#[test]
+fn keys_that_must_stay_are_named_when_the_others_leave() {
+    let bench = bench();
+    bench.done(&["keys", "policies", "add", "here", "--no-export"], 0);
+    bench.done(&["keys", "groups", "add", "cellar", "--policy", "here"], 0);
+    bench.done(&["pools", "add", "cellar"], 0);
+    bench.done(&["backup", "home"], 0);
+    bench.done(&["backup", "home", "--pool", "cellar"], 0);
+    let export = |args: &[&str], code| {
+        let output = bench.command(args).env("CAPSTAN_EXPORT_PASSPHRASE", "another three words").output().unwrap();
+        ended(&output, args, code);
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(export(&["keys", "export", "all.keys"], 0).contains("1 key is not in it"));
+    let said = export(&["keys", "export", "one.keys", "--volume", "A00002"], 4);
+    assert!(said.contains("A00002") && said.contains("may not leave"), "{said}");
+}
