@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use capstan_director::{Event, Events};
+use capstan_director::{Event, Events, OrderedBy, Positioning, ReadOrder};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -71,6 +71,11 @@ impl Display {
                     ),
                 });
             }
+            Event::Ordered { order } => {
+                if let Some(line) = order_text(order) {
+                    self.say(&line);
+                }
+            }
             Event::Full { volser } => self.say(&format!("volume {volser} is full; going on with the next")),
             Event::Begun { object, source, resumed } => {
                 let how = if *resumed { "going on with" } else { "begun" };
@@ -132,6 +137,38 @@ pub(crate) fn rate(bytes: u64, elapsed: Duration) -> String {
     format!("{}/s", units::bytes(per_second as u64))
 }
 
+/// In which order a volume is read, if it is not the order of its blocks.
+fn order_text(order: &ReadOrder) -> Option<String> {
+    let whose = match &order.by {
+        OrderedBy::Drive => "as the drive recommends".to_owned(),
+        OrderedBy::Model(model) => format!("by the geometry of {model}"),
+        OrderedBy::Position => return None,
+    };
+    let (volser, stretches) = (&order.volser, units::count(order.stretches as u64));
+    let gain = order.positioning.map(|Positioning { taken_s, front_to_back_s }| {
+        let (taken, front_to_back) = (units::duration(taken_s), units::duration(front_to_back_s));
+        format!(": about {taken} of positioning, front to back {front_to_back}")
+    });
+    Some(format!("volume {volser}: {stretches} places are read {whose}{}", gain.unwrap_or_default()))
+}
+
+/// `{"volume": "A00001L9", "order": "model", "model": "LTO-9", "places": 12, "positioning_s": 190.4, "front_to_back_s": 1262.0}`
+pub(crate) fn order_json(order: &ReadOrder) -> serde_json::Value {
+    let (by, model) = match &order.by {
+        OrderedBy::Drive => ("drive", None),
+        OrderedBy::Model(model) => ("model", Some(model)),
+        OrderedBy::Position => ("position", None),
+    };
+    json!({
+        "volume": order.volser.as_str(),
+        "order": by,
+        "model": model,
+        "places": order.stretches,
+        "positioning_s": order.positioning.map(|positioning| positioning.taken_s),
+        "front_to_back_s": order.positioning.map(|positioning| positioning.front_to_back_s),
+    })
+}
+
 fn event_json(event: &Event) -> serde_json::Value {
     match event {
         Event::Mounted { volser, drive } => json!({"event": "mounted", "volume": volser.as_str(), "drive": drive}),
@@ -139,6 +176,11 @@ fn event_json(event: &Event) -> serde_json::Value {
             json!({"event": "labelled", "volume": volser.as_str(), "pool": pool, "recycled": recycled})
         }
         Event::Created { volser } => json!({"event": "created", "volume": volser.as_str()}),
+        Event::Ordered { order } => {
+            let mut value = order_json(order);
+            value["event"] = json!("ordered");
+            value
+        }
         Event::Full { volser } => json!({"event": "full", "volume": volser.as_str()}),
         Event::Begun { object, source, resumed } => {
             json!({"event": "begun", "object": object.to_string(), "source": path_text(source), "resumed": resumed})

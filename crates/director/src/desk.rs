@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use capstan_catalog::{Catalog, Moment, Volume, VolumeState};
 use capstan_format::{KeyTag, Volser, VolumeHeader, VolumeId};
 use capstan_keys::{Agent, KeyError, Name, SealedStore};
-use capstan_mover::{HostError, ReadHost, VolumePlace, read_label};
+use capstan_mover::read_label;
 use capstan_tape::model::DriveModel;
 use capstan_tape::{
     ChangerError, Drive, DriveError, DriveKey, Element, ElementAddress, EncryptionState, Medium, PaceMeter, Paced,
@@ -16,13 +16,15 @@ use capstan_tape::{
 };
 use rustix::fs::{FlockOperation, flock};
 
-use crate::backup::explain;
 use crate::care::{release, reserve};
 use crate::config::Carrier;
 use crate::site::{Clock, SharedLibrary, Site, locked};
 use crate::{DirectorError, Event, Events};
 
 mod by_hand;
+mod read;
+
+pub(crate) use read::ReadDesk;
 
 /// A volume in a drive.
 pub(crate) struct InDrive {
@@ -281,65 +283,6 @@ impl Desk {
     pub(crate) fn volume(&self, volser: &Volser) -> Result<Volume, DirectorError> {
         let found = locked(&self.catalog).volume(volser)?;
         found.ok_or_else(|| DirectorError::UnknownVolume { volser: volser.to_string() })
-    }
-}
-
-/// Mounts volumes for a read plan.
-pub(crate) struct ReadDesk {
-    desk: Desk,
-    numbers: Vec<(Volser, u32)>,
-    /// Volumes that no key opens, each once, and why: what is read says so in words only.
-    pub(crate) without_key: Vec<(Volser, DirectorError)>,
-}
-
-impl ReadDesk {
-    pub(crate) fn new(desk: Desk) -> Self {
-        Self { desk, numbers: Vec::new(), without_key: Vec::new() }
-    }
-}
-
-impl ReadDesk {
-    /// Why something was not read: the key that is not there, if it is that.
-    pub(crate) fn why_not(mut self, reason: String) -> DirectorError {
-        match self.without_key.is_empty() {
-            true => DirectorError::Output { reason },
-            false => self.without_key.swap_remove(0).1,
-        }
-    }
-}
-
-impl ReadHost for ReadDesk {
-    fn mount(&mut self, place: &VolumePlace) -> Result<Box<dyn Drive>, HostError> {
-        let volume = match self.desk.mount_known(&place.volser, place.volume) {
-            Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked)) => {
-                let text = explain(&error);
-                if self.without_key.iter().all(|(volser, _)| *volser != place.volser) {
-                    self.without_key.push((place.volser.clone(), error));
-                }
-                return Err(text.into());
-            }
-            other => other?,
-        };
-        let now_ns = self.desk.now_ns();
-        let counted = locked(&self.desk.catalog).update_volume(&place.volser, |known| {
-            known.mounts += 1;
-            known.read_ns = Some(now_ns);
-        });
-        if let Err(error) = counted {
-            // Statistics: a catalog that cannot be written (its disk is full, say) does not make a volume unreadable.
-            let message = format!("that volume {} was read could not be noted: {error}", place.volser);
-            (self.desk.events)(Event::Notice { message });
-        }
-        self.numbers.push((place.volser.clone(), volume.number));
-        Ok(volume.drive)
-    }
-
-    fn release(&mut self, drive: Box<dyn Drive>, place: &VolumePlace) {
-        let Some(at) = self.numbers.iter().position(|(volser, _)| *volser == place.volser) else { return };
-        let (volser, number) = self.numbers.swap_remove(at);
-        if let Err(error) = self.desk.dismount(drive, number, &volser) {
-            (self.desk.events)(Event::Notice { message: format!("volume {volser} could not be put back: {error}") });
-        }
     }
 }
 

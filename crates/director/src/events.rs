@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use capstan_format::{ObjectId, Volser};
 
+use crate::order::ReadOrder;
+
 /// Something an operator may want to see.
 #[derive(Debug, Clone)]
 pub enum Event {
@@ -13,6 +15,11 @@ pub enum Event {
         volser: Volser,
         /// The drive.
         drive: String,
+    },
+    /// Parts of a volume will be read, in this order.
+    Ordered {
+        /// Which.
+        order: ReadOrder,
     },
     /// A volume was labelled, and what it held before is gone.
     Labelled {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use capstan_catalog::{Catalog, ObjectStatus, StateEntry, Volume};
 use capstan_format::{EntryKind, ObjectId, ObjectKind, Volser};
 use capstan_keys::KeyError;
-use capstan_mover::{ReadPlan, Wanted, plan_reads};
+use capstan_mover::{ReadPlan, Wanted, plan_reads, take_apart};
 
 use crate::DirectorError;
 use crate::select::{Located, Place, is_lost};
@@ -122,6 +122,8 @@ impl Site {
             self.locate_entries(&catalog, stored, &present, copy)?
         };
         let Located { wanted, absent } = located;
+        // Where only some of an object is wanted, each drive may say in which order.
+        let wanted = take_apart(wanted);
         let reads = plan_reads(&wanted);
         let rows = reads.passes.iter().map(|pass| PassRow {
             volser: wanted.volumes[pass.volume].volser.clone(),

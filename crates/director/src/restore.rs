@@ -14,6 +14,7 @@ use capstan_mover::{Damage, FailedMember, RestoreWatch, StreamsReport, restore_s
 
 use crate::DirectorError;
 use crate::desk::{Desk, ReadDesk};
+use crate::order::ReadOrder;
 use crate::plan::RestorePlan;
 use crate::site::Site;
 
@@ -50,6 +51,8 @@ pub struct RestoreReport {
     pub absent: Vec<Volser>,
     /// Volumes that no key opens, and why. Another copy may have stood in for them.
     pub without_key: Vec<(Volser, DirectorError)>,
+    /// In which order volumes were read of which there was more than one stretch to read.
+    pub orders: Vec<ReadOrder>,
     /// Members that this copy lacks and another holds: it is a twin that ended before the other.
     pub behind: u64,
     /// How long it took.
@@ -138,6 +141,7 @@ impl Site {
             recovered: streams.read.recovered,
             absent: plan.absent.clone(),
             without_key: host.without_key,
+            orders: host.orders,
             behind: 0,
             elapsed_ns: 0,
         })

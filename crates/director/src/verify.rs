@@ -65,6 +65,7 @@ impl Site {
             report.recovered.extend(part.recovered);
             report.absent.extend(part.absent);
             report.without_key.extend(part.without_key);
+            report.orders.extend(part.orders);
         }
         report.members = watch.members.load(Ordering::Relaxed);
         report.bytes = watch.bytes.load(Ordering::Relaxed);

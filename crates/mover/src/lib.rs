@@ -5,6 +5,7 @@
 mod block;
 mod connection;
 mod copy;
+mod crew;
 mod error;
 pub mod extract;
 mod feed;
@@ -17,13 +18,15 @@ mod restore;
 mod session;
 mod sink;
 mod source;
+mod stream;
+mod stretch;
 mod volume;
 mod writer;
 
 pub use connection::Connection;
 pub use copy::{CheckpointBounds, CopyHost, HostError, VolumeEnd};
 pub use error::MoverError;
-pub use feed::{Damage, RangeBytes, ReadHost, ReadReport, StreamReader, read_streams};
+pub use feed::{Damage, ReadHost, ReadReport, read_streams};
 pub use interleave::ExtentBounds;
 pub use meters::{Bottleneck, Meters};
 pub use pack::PackOptions;
@@ -35,5 +38,7 @@ pub use source::{
     DeviceSource, Mounts, Problem, ProblemKind, Progress, Severity, SourceError, SourceReport, StreamSource, Totals,
     TreeOptions, TreeSource, change_fingerprint,
 };
+pub use stream::{RangeBytes, StreamReader};
+pub use stretch::{Stretch, take_apart};
 pub use volume::{FIRST_SESSION_LBN, FoundCheckpoint, VolumeReader, read_label, write_label};
 pub use writer::{Commit, Mounted};

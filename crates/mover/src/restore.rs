@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use capstan_format::{crc32c_append, crc32c_append_zeros};
 
 use crate::extract::{Choice, ExtractError, MemberReader, Outcome, Piece, StreamError, Target};
-use crate::feed::{ReadHost, ReadReport, StreamReader, read_streams};
+use crate::feed::{ReadHost, ReadReport, read_streams};
 use crate::read::{ReadPlan, Wanted, WantedMember};
+use crate::stream::StreamReader;
 
 /// Live counters of a restore or a verification, and the switch that stops it.
 #[derive(Debug, Default)]

@@ -162,6 +162,14 @@ pub trait Drive: Send {
     /// and encrypted blocks can be read; without, only plain ones.
     fn set_key(&mut self, key: Option<DriveKey>) -> Result<(), DriveError>;
 
+    /// In which order to read these stretches, from first to last block each, by their places in the list; none if the drive has no
+    /// opinion, or takes no list as long: then the geometry of its model tells ([`crate::model::plan_restore`]). The tape does not
+    /// move.
+    fn recommended_order(&mut self, stretches: &[(u64, u64)]) -> Result<Option<Vec<usize>>, DriveError> {
+        let _ = stretches;
+        Ok(None)
+    }
+
     /// What it offers to those who look after it; none of a drive that needs no looking after.
     fn care(&mut self) -> Option<&mut dyn DriveCare> {
         None
@@ -256,6 +264,10 @@ impl<D: Drive + ?Sized> Drive for Box<D> {
 
     fn set_key(&mut self, key: Option<DriveKey>) -> Result<(), DriveError> {
         (**self).set_key(key)
+    }
+
+    fn recommended_order(&mut self, stretches: &[(u64, u64)]) -> Result<Option<Vec<usize>>, DriveError> {
+        (**self).recommended_order(stretches)
     }
 
     fn care(&mut self) -> Option<&mut dyn DriveCare> {

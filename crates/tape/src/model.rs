@@ -42,7 +42,7 @@ pub use engine::{Conversion, Engine, Motion, Totals};
 pub use figure::{Figure, Origin};
 pub use geometry::{Geometry, Place};
 pub use restore::{
-    Afterwards, Extent, Reach, Restore, RestorePlan, RestoreStep, Standing, front_to_back, plan_restore,
+    Afterwards, Extent, Reach, Restore, RestorePlan, RestoreStep, Standing, front_to_back, in_order, plan_restore,
 };
 
 pub use spec::{Accelerator, Access, DriveModel, ModelError, Speeds, VirtualBackhitch};

@@ -4,7 +4,7 @@
 
 use capstan_tape::model::{
     Afterwards, DriveModel, Extent, Reach, Restore, RestorePlan, Standing, built_in, built_in_names, front_to_back,
-    plan_restore,
+    in_order, plan_restore,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, RngSeed, TestRunner};
@@ -110,14 +110,39 @@ fn least_s(model: &DriveModel, extents: &[Extent], order: &mut Vec<usize>) -> f6
 }
 
 #[test]
-fn a_plan_of_few_extents_is_near_the_best_and_takes_what_a_walk_along_it_takes() {
+fn a_plan_of_few_extents_is_the_best_and_takes_what_a_walk_along_it_takes() {
     holds(&(any_model(), extents(1..7, 5_000_000_000)), |(model, parts)| {
         let extents = on_tape(&model, &parts);
         let plan = plan_restore(&model, &from_its_slot(&extents));
         let (found, walked) = (plan.total_s(), walk_s(&model, &extents, &order(&plan)));
         prop_assert!((found - walked).abs() < 1e-6, "{found} s by the plan, {walked} s by a walk");
         let least = least_s(&model, &extents, &mut Vec::new());
-        prop_assert!(found <= 1.05 * least, "{found} s, and {least} s are enough");
+        prop_assert!(found <= least + 1e-6, "{found} s, and {least} s are enough");
+        Ok(())
+    });
+}
+
+/// Orders were only improved by moving neighbours, also those of few extents; of one in a thousand the plan was up to 6 % behind the
+/// best, as seeds 64, 105, 245 and 248 of the test above showed. Of seven to ten, each plan is held against every single exchange of
+/// two and every move of one: what is best cannot be made better by either.
+#[test]
+fn no_plan_of_few_extents_gains_by_an_exchange_or_a_move() {
+    holds(&(any_model(), extents(7..11, 5_000_000_000)), |(model, parts)| {
+        let extents = on_tape(&model, &parts);
+        let plan = plan_restore(&model, &from_its_slot(&extents));
+        let found = order(&plan);
+        for one in 0..found.len() {
+            for other in 0..found.len() {
+                let (mut exchanged, mut moved) = (found.clone(), found.clone());
+                exchanged.swap(one, other);
+                let taken = moved.remove(one);
+                moved.insert(other, taken);
+                for changed in [exchanged, moved] {
+                    let seconds = in_order(&model, &from_its_slot(&extents), &changed).total_s();
+                    prop_assert!(plan.total_s() <= seconds + 1e-6, "{} s, and {seconds} s are enough", plan.total_s());
+                }
+            }
+        }
         Ok(())
     });
 }

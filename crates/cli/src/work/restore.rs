@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
 use crate::list::{find_volume, object_or_volume, short, split_place};
-use crate::progress::{Display, rate, stop_on_interrupt};
+use crate::progress::{Display, order_json, rate, stop_on_interrupt};
 use crate::secrets::{Need, now_ns, open};
 use crate::table::path_text;
 use crate::units;
@@ -221,6 +221,7 @@ fn failures_json(report: &RestoreReport) -> serde_json::Value {
         "absent": report.absent.iter().map(Volser::as_str).collect::<Vec<_>>(),
         "without_key": without_key_json(&report.without_key),
         "behind": report.behind,
+        "orders": report.orders.iter().map(order_json).collect::<Vec<_>>(),
         "elapsed_ns": report.elapsed_ns,
     })
 }

@@ -10,8 +10,10 @@
 //! numbers are far apart may lie side by side. So the plan is the quickest of several orders: front to back; one sweep out over the
 //! wraps that lead away and back over the others (and that the other way round); from each place to the nearest; each of them
 //! improved by moving up to three neighbours elsewhere as long as that gains. Moves keep the direction of what they move, which
-//! reversals (2-opt) would not: a block is read one way only. The best order of all is a travelling salesman's, and is not
-//! looked for.
+//! reversals (2-opt) would not: a block is read one way only.
+//!
+//! The best order of all is a travelling salesman's. Of up to [`BEST_MAX`] extents it is found, by the best way into each set of them
+//! (Held and Karp 1962), which takes 2^n n^2 looks; of more it is not looked for.
 //!
 //! A target that is slower than the drive is behind by as much as the drive's buffer holds, and makes up for it while the tape is on
 //! its way; what does not fit holds the tape up.
@@ -21,10 +23,14 @@
 //!
 //! Limits: time grows as n log n; nearest and improvements look at [`NEAREST_MAX`] and [`LOOKS_MAX`] at most.
 
+mod best;
+
 use super::course::{Course, Head};
 use super::geometry::Place;
 use super::spec::DriveModel;
 
+/// The best order of no more extents than these is looked for: 2^10 sets, a millisecond.
+const BEST_MAX: usize = 10;
 /// More stretches than this are not ordered by the nearest, which grows with their square.
 const NEAREST_MAX: usize = 2000;
 /// Moves that are looked at in an order, at most.
@@ -133,13 +139,19 @@ impl RestorePlan {
         self.load_s + self.steps.iter().map(|step| step.reach_s + step.read_s).sum::<f64>()
     }
 
+    /// Seconds in which nothing is read that is wanted: on the way to the extents, and back from the last.
+    pub fn positioning_s(&self) -> f64 {
+        self.steps.iter().map(|step| step.reach_s).sum::<f64>() + self.rewind_s
+    }
+
     /// How many locates it takes.
     pub fn locates(&self) -> usize {
         self.steps.iter().filter(|step| step.reach == Reach::Locate).count()
     }
 }
 
-/// The quickest order that was found, never slower than [`front_to_back`].
+/// The quickest order that was found, never slower than [`front_to_back`]; the quickest that there is of few extents, for a target that is
+/// never the slower one.
 pub fn plan_restore(model: &DriveModel, restore: &Restore<'_>) -> RestorePlan {
     let course = Course::new(model, restore);
     let sorted = by_block_number(restore.extents);
@@ -156,6 +168,13 @@ pub fn plan_restore(model: &DriveModel, restore: &Restore<'_>) -> RestorePlan {
 /// By block number, as the tape was written.
 pub fn front_to_back(model: &DriveModel, restore: &Restore<'_>) -> RestorePlan {
     laid_out(&Course::new(model, restore), restore, by_block_number(restore.extents).into_iter())
+}
+
+/// In this order, each extent by its place in the list: what another's opinion would take. What is named twice or not at all is
+/// read so.
+pub fn in_order(model: &DriveModel, restore: &Restore<'_>, order: &[usize]) -> RestorePlan {
+    let there = order.iter().copied().filter(|&extent| extent < restore.extents.len());
+    laid_out(&Course::new(model, restore), restore, there)
 }
 
 fn by_block_number(extents: &[Extent]) -> Vec<usize> {
@@ -183,7 +202,8 @@ fn laid_out(course: &Course<'_>, restore: &Restore<'_>, order: impl Iterator<Ite
     RestorePlan { steps, load_s: course.load_s(restore.standing), rewind_s, unload_s }
 }
 
-/// Extents between which nothing is quicker than reading on: they are never taken apart.
+/// Extents between which nothing is quicker than reading on: they are never taken apart, unless they are so few that all orders are
+/// looked at. (Taken apart, another may be read between them that lies beside the first's end; that is rare, and gains little.)
 struct Stretch {
     begin: Head,
     end: Head,
@@ -194,11 +214,12 @@ struct Stretch {
 }
 
 fn stretches(course: &Course<'_>, extents: &[Extent], sorted: &[usize]) -> Vec<Stretch> {
+    let few = extents.len() <= BEST_MAX;
     let mut stretches: Vec<Stretch> = Vec::new();
     for (at, &extent) in sorted.iter().enumerate() {
         let (begin, end) = (course.head(extents[extent].begin), course.head(extents[extent].end()));
         match stretches.last_mut() {
-            Some(last) if course.is_near(&last.end, &begin) => (last.end, last.to) = (end, at + 1),
+            Some(last) if !few && course.is_near(&last.end, &begin) => (last.end, last.to) = (end, at + 1),
             _ => stretches.push(Stretch { begin, end, from: at, to: at + 1 }),
         }
     }
@@ -215,6 +236,9 @@ struct Tour<'a> {
 
 impl Tour<'_> {
     fn best(&self) -> Vec<usize> {
+        if self.stretches.len() <= BEST_MAX {
+            return self.best_of_all();
+        }
         let front_to_back: Vec<usize> = (0..self.stretches.len()).collect();
         let mut best = (self.seconds(&front_to_back), front_to_back.clone());
         let mut orders = vec![front_to_back, self.sweep(0), self.sweep(1)];

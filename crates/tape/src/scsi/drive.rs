@@ -314,6 +314,10 @@ impl<T: Transport> Drive for ScsiDrive<T> {
     fn set_key(&mut self, key: Option<DriveKey>) -> Result<(), DriveError> {
         self.change_key(key)
     }
+
+    fn recommended_order(&mut self, stretches: &[(u64, u64)]) -> Result<Option<Vec<usize>>, DriveError> {
+        self.ask_order(stretches)
+    }
 }
 
 /// How the volume is written once this has been written on it.

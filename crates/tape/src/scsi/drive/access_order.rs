@@ -6,11 +6,8 @@ use crate::scsi::access_order::{BEST_ORDER, SEGMENT_LEN, Segment, segments_max_o
 use crate::scsi::{Command, Data, Transport};
 
 impl<T: Transport> ScsiDrive<T> {
-    /// In which order to read these stretches, from first to last block each, by their places in the list; none if the drive has no
-    /// opinion, or takes no list as long: then the geometry of its model tells ([`crate::model::plan_restore`]).
-    ///
-    /// The tape does not move.
-    pub fn recommended_order(&mut self, stretches: &[(u64, u64)]) -> Result<Option<Vec<usize>>, DriveError> {
+    /// Asks for the order of stretches that its limits allow, and believes an order only if it names each once.
+    pub(super) fn ask_order(&mut self, stretches: &[(u64, u64)]) -> Result<Option<Vec<usize>>, DriveError> {
         self.loaded()?;
         let mut limits = [0; 4];
         let ask = Command::ReceiveRecommendedAccessOrder { limits: true, offset: 0, allocation: 4 };
