@@ -68,9 +68,41 @@ pub(super) fn encrypted_and_plain_are_never_mixed(drive: &mut dyn Drive, algorit
     clear_key(drive)?;
     let mixed = drive.write_block(&block(1, 100)).map(drop);
     demand!(matches!(mixed, Err(DriveError::MixedEncryption { .. })), "plain behind encrypted: {mixed:?}");
+    expect(drive, ReadOutcome::EndOfData)
+}
+
+pub(super) fn each_block_names_its_own_key(drive: &mut dyn Drive, algorithm: Algorithm) -> Verdict {
+    rewound(drive)?;
+    // Behind a filemark another key begins; behind the next one the first goes on.
+    for (seed, number) in [(1, 0), (2, 2), (1, 4)] {
+        load_key(drive, seed, algorithm)?;
+        write(drive, &block(number, 100))?;
+        write_filemark(drive, Flush::Synchronous)?;
+    }
+    let encryption = done("ask for the medium", drive.medium())?.encryption;
+    let first = EncryptionState::Encrypted { algorithm, tag: KeyTag([1; 16]) };
+    demand!(encryption == first, "the medium is {encryption:?} and its first key another");
+    locate(drive, 0)?;
+    let mut buffer = [0; 100];
+    for (seed, other, number) in [(1, 2, 0), (2, 1, 2), (1, 2, 4)] {
+        load_key(drive, other, algorithm)?;
+        let wrong = drive.read_block(&mut buffer);
+        let needed = KeyTag([seed; 16]);
+        let told = matches!(wrong, Err(DriveError::WrongKey { needed: found, .. }) if found == needed);
+        demand!(told, "block {number} read with another block's key: {wrong:?}");
+        demand!(buffer.iter().all(|byte| *byte == 0), "something came out without the key");
+        load_key(drive, seed, algorithm)?;
+        expect_block(drive, &block(number, 100))?;
+        expect(drive, ReadOutcome::Filemark)?;
+    }
+    expect(drive, ReadOutcome::EndOfData)?;
+
+    // From the beginning on they are all gone.
+    locate(drive, 0)?;
     load_key(drive, 2, algorithm)?;
-    let other = drive.write_block(&block(1, 100)).map(drop);
-    demand!(matches!(other, Err(DriveError::WrongKey { .. })), "a second key on one volume: {other:?}");
+    write(drive, &block(0, 100))?;
+    let encryption = done("ask for the medium", drive.medium())?.encryption;
+    demand!(encryption == EncryptionState::Encrypted { algorithm, tag: KeyTag([2; 16]) }, "it is {encryption:?}");
     expect(drive, ReadOutcome::EndOfData)
 }
 
