@@ -234,6 +234,7 @@ impl AppendHost {
             return Err(differs("it is not encrypted with the key that the catalog knows".to_owned()));
         }
         volume.check_writable()?;
+        self.desk.load_key_in_force(volume)?;
         catch_up(&self.desk, volume, known, life).map_err(|error| match error {
             DirectorError::VolumeDiffers { .. } => error,
             other if other.blames_volume() => differs(other.to_string()),

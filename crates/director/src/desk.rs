@@ -11,8 +11,7 @@ use capstan_keys::{KeyError, SealedStore};
 use capstan_mover::{HostError, ReadHost, VolumePlace, read_label};
 use capstan_tape::model::DriveModel;
 use capstan_tape::{
-    ChangerError, Drive, DriveError, DriveKey, Element, ElementAddress, EncryptionState, Medium, PaceMeter, Paced,
-    WallClock,
+    ChangerError, Drive, DriveError, Element, ElementAddress, EncryptionState, Medium, PaceMeter, Paced, WallClock,
 };
 use rustix::fs::{FlockOperation, flock};
 
@@ -23,6 +22,9 @@ use crate::site::{Clock, SharedLibrary, Site, locked};
 use crate::{DirectorError, Event, Events};
 
 mod by_hand;
+mod keys;
+
+pub(crate) use keys::note_destroyed;
 
 /// A volume in a drive.
 pub(crate) struct InDrive {
@@ -64,6 +66,8 @@ pub(crate) struct Desk {
     pace: Option<DriveModel>,
     /// What paced drives did, by their number.
     meters: Arc<Mutex<Vec<(u32, PaceMeter)>>>,
+    /// Keys that blocks named and that could not be had, until somebody asks.
+    missed: Arc<Mutex<Vec<(Volser, KeyTag)>>>,
 }
 
 impl Desk {
@@ -82,6 +86,7 @@ impl Desk {
             // A setting that names no model was refused when it was read.
             pace: site.config.pace().unwrap_or_default(),
             meters: Arc::default(),
+            missed: Arc::default(),
         }
     }
 
@@ -147,7 +152,7 @@ impl Desk {
                 return Err(DirectorError::Changer(error));
             }
             drop(library);
-            let mut drive = self.paced(drive, number);
+            let mut drive = self.keyed(self.paced(drive, number), volser);
             let ready = match self.carrier {
                 Carrier::Robot => {
                     drive.load().map_err(|source| DirectorError::Volume { volser: volser.clone(), source })
@@ -225,18 +230,6 @@ impl Desk {
         back.map_err(DirectorError::Changer)
     }
 
-    /// The key of a tag, ready for the drive's key slot.
-    pub(crate) fn drive_key(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, DirectorError> {
-        let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let found = locked(keys).key_by_tag(volser, tag);
-        if let Err(KeyError::KeyDestroyed { destroyed_ns, .. }) = &found {
-            // The catalog may be older than the destruction, or made anew since.
-            locked(&self.catalog).key_destroyed(tag, *destroyed_ns)?;
-        }
-        let key = found?;
-        Ok(DriveKey { tag: *tag, algorithm: key.algorithm(), key: *key.expose() })
-    }
-
     /// Loads the key that the medium names, if it names one, and reads the label.
     pub(crate) fn open_label(&self, volume: &mut InDrive) -> Result<VolumeHeader, DirectorError> {
         if let EncryptionState::Encrypted { tag, .. } = volume.medium.encryption {
@@ -246,17 +239,41 @@ impl Desk {
         Ok(read_label(volume.drive.as_mut(), &volume.volser)?)
     }
 
+    /// Mounts a volume to read it: like [`Desk::mount_known`], and also where its label has a key that is not there any more
+    /// while later blocks have others. Which life a block belongs to each block says itself.
+    pub(crate) fn mount_to_read(&self, volser: &Volser, life: VolumeId) -> Result<InDrive, DirectorError> {
+        self.mount_checked(volser, |volume| match self.check_life(volume, life) {
+            Err(error @ DirectorError::Keys(KeyError::KeyDestroyed { .. } | KeyError::KeyMissing { .. })) => {
+                match volume.medium.encryption {
+                    EncryptionState::Encrypted { tag, .. } if self.went_on(volser, &tag)? => Ok(()),
+                    _ => Err(error),
+                }
+            }
+            checked => checked,
+        })
+    }
+
     /// Mounts a volume that must be the life that the catalog knows.
     pub(crate) fn mount_known(&self, volser: &Volser, life: VolumeId) -> Result<InDrive, DirectorError> {
+        self.mount_checked(volser, |volume| self.check_life(volume, life))
+    }
+
+    fn check_life(&self, volume: &mut InDrive, life: VolumeId) -> Result<(), DirectorError> {
+        let header = self.open_label(volume)?;
+        if header.volume == life {
+            return Ok(());
+        }
+        let (volser, expected, found) = (volume.volser.clone(), life, header.volume);
+        Err(capstan_mover::MoverError::OtherVolume { volser, expected, found }.into())
+    }
+
+    fn mount_checked(
+        &self,
+        volser: &Volser,
+        check: impl FnOnce(&mut InDrive) -> Result<(), DirectorError>,
+    ) -> Result<InDrive, DirectorError> {
         let mut volume = self.mount(volser)?;
-        let checked = self.open_label(&mut volume).and_then(|header| {
-            if header.volume == life {
-                return Ok(());
-            }
-            let (volser, expected, found) = (volser.clone(), life, header.volume);
-            Err(capstan_mover::MoverError::OtherVolume { volser, expected, found }.into())
-        });
-        if let Err(error) = checked {
+        if let Err(error) = check(&mut volume) {
             // What is wrong with the volume matters more than that it could not be unloaded.
             let _ = self.dismount(volume.drive, volume.number, volser);
             return Err(error);
@@ -283,7 +300,7 @@ impl Desk {
 pub(crate) struct ReadDesk {
     desk: Desk,
     numbers: Vec<(Volser, u32)>,
-    /// Volumes that no key opens, each once, and why: what is read says so in words only.
+    /// Volumes of which a key is not there, each key once, and why: what is read says so in words only.
     pub(crate) without_key: Vec<(Volser, DirectorError)>,
 }
 
@@ -305,7 +322,7 @@ impl ReadDesk {
 
 impl ReadHost for ReadDesk {
     fn mount(&mut self, place: &VolumePlace) -> Result<Box<dyn Drive>, HostError> {
-        let volume = match self.desk.mount_known(&place.volser, place.volume) {
+        let volume = match self.desk.mount_to_read(&place.volser, place.volume) {
             Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked)) => {
                 let text = explain(&error);
                 if self.without_key.iter().all(|(volser, _)| *volser != place.volser) {
@@ -330,6 +347,11 @@ impl ReadHost for ReadDesk {
     }
 
     fn release(&mut self, drive: Box<dyn Drive>, place: &VolumePlace) {
+        for (volser, error) in self.desk.take_missed(&place.volser) {
+            if self.without_key.iter().all(|(other, known)| *other != volser || explain(known) != explain(&error)) {
+                self.without_key.push((volser, error));
+            }
+        }
         let Some(at) = self.numbers.iter().position(|(volser, _)| *volser == place.volser) else { return };
         let (volser, number) = self.numbers.swap_remove(at);
         if let Err(error) = self.desk.dismount(drive, number, &volser) {

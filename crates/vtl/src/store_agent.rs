@@ -61,6 +61,10 @@ impl KeyAgent for StoreAgent {
         self.store().activate(volser, tag, now_ns()).map(drop).map_err(of_key(volser, tag))
     }
 
+    fn tag_to_append(&self, volser: &Volser, first: &KeyTag) -> Result<KeyTag, KeyAgentError> {
+        self.store().tag_in_force(volser, first).map_err(of_key(volser, first))
+    }
+
     fn key(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError> {
         self.store().key_by_tag(volser, tag).map(|key| drive_key(&key)).map_err(of_key(volser, tag))
     }

@@ -91,6 +91,18 @@ impl SealedStore {
         self.unwrap_key(&stored, &keys)
     }
 
+    /// Name of the key that a volume is appended to with: `first`, the one of its first block, or the one that was put in force
+    /// for it since.
+    ///
+    /// Only a first key that stopped encrypting is followed by another: what is in force beside one that did not is left from an
+    /// earlier life of the volume.
+    pub fn tag_in_force(&self, volser: &Volser, first: &KeyTag) -> Result<KeyTag, KeyError> {
+        let known = self.list()?;
+        let retired = known.iter().any(|key| key.tag == *first && key.state == KeyState::ProcessOnly);
+        let in_force = |key: &&KeyRecord| key.volser == *volser && key.state == KeyState::ProtectAndProcess;
+        Ok(known.iter().rfind(in_force).filter(|_| retired).map_or(*first, |key| key.tag))
+    }
+
     /// The key to read a volume with: the one whose tag the volume carries. `volser` is that volume, for the error.
     ///
     /// Errors: [`KeyError::KeyMissing`], [`KeyError::KeyDestroyed`], [`KeyError::Tampered`].
