@@ -24,7 +24,7 @@ def cipher(algorithm, volume_key, salt):
     return AESGCM(key) if algorithm == 1 else AESCCM(key, tag_length=16)
 
 
-Record = namedtuple("Record", "offset kind length crc")
+Record = namedtuple("Record", "offset kind key length crc")
 
 
 class Cartridge:
@@ -39,10 +39,13 @@ class Cartridge:
             raise Damage("in use by another program") from error
         self.size = os.fstat(self.file.fileno()).st_size
         self.read_memory()
-        self.key = None
+        self.keys = []
         if self.encryption == 2:
-            self.key = keys.get(self.tag)
-            expect(self.key, f"no --key has the tag {self.tag.hex()}")
+            self.keys = [keys.get(tag) for tag in self.tags]
+            missing = [tag.hex() for tag, key in zip(self.tags, self.keys) if not key]
+            expect(len(missing) < len(self.keys), f"no --key has the tag {', '.join(missing)}")
+            if missing:
+                note(f"{self.name}: what is under these keys is not read, as no --key has the tag: {', '.join(missing)}")
         self.scan()
 
     def at(self, offset, length):
@@ -59,10 +62,13 @@ class Cartridge:
         expect(copies, "no copy of the cartridge memory is valid")
         memory = max(copies, key=lambda copy: struct.unpack("<Q", copy[16:24]))
         version = struct.unpack("<I", memory[8:12])[0]
-        expect(version == 1, f"the cartridge memory has version {version}")
+        expect(version in (1, 2), f"the cartridge memory has version {version}")
         self.volser, self.life = memory[24:32].decode("ascii").rstrip(), memory[48:56]
         self.encryption, self.algorithm, length = memory[57:60]
-        self.tag, self.generation = memory[60:76], memory[76 : 76 + length].decode()
+        self.generation = memory[76 : 76 + length].decode()
+        further = memory[108] if version == 2 else 0
+        expect(version == 1 or 1 <= further <= 23 and self.encryption == 2, f"{further} further keys")
+        self.tags = [memory[60:76]] + [memory[at : at + 16] for at in range(112, 112 + 16 * further, 16)]
         expect(self.encryption <= 2 and (self.encryption != 2 or self.algorithm in (1, 2)), "unknown encryption")
 
     def record(self, offset):
@@ -70,13 +76,13 @@ class Cartridge:
         header = self.at(offset, HEADER)
         if len(header) < HEADER or header[:12] != b"CPR1" + self.life:
             return None
-        kind, lbn, length, stored_crc, crc = struct.unpack("<B3xQIII", header[12:])
+        kind, key, lbn, length, stored_crc, crc = struct.unpack("<BB2xQIII", header[12:])
         limits = {1: (1, 2097152), 2: (37, 2097188), 3: (0, 0)}.get(kind)
         if limits is None or not limits[0] <= length <= limits[1]:
             return None
         if crc32c(header[:32] + struct.pack("<Q", offset)) != crc:
             return None
-        return lbn, Record(offset, kind, length, stored_crc)
+        return lbn, Record(offset, kind, key, length, stored_crc)
 
     def scan(self):
         self.records = []  # by lbn; None for a damaged block
@@ -135,16 +141,19 @@ class Cartridge:
         expect(record.kind == self.encryption, "plain on an encrypted volume, or encrypted on a plain one")
         stored = self.at(record.offset + HEADER, record.length)
         expect(crc32c(stored) == record.crc, "the checksum of the record is wrong")
-        return stored if self.key is None else self.decrypt(lbn, stored)
+        return self.decrypt(lbn, record.key, stored) if record.kind == 2 else stored
 
-    def decrypt(self, lbn, stored):
+    def decrypt(self, lbn, number, stored):
         """§3."""
         from cryptography.exceptions import InvalidTag
+
+        expect(number < len(self.keys), f"it names key number {number}, and the memory has {len(self.keys)}")
+        expect(self.keys[number], f"no --key has the tag {self.tags[number].hex()}")
 
         expect(stored[0] == self.algorithm, "the algorithm is not the volume's")
         nonce = bytes(4) + stored[12:20][::-1]
         try:
-            aead = cipher(self.algorithm, self.key, stored[1:12])
+            aead = cipher(self.algorithm, self.keys[number], stored[1:12])
             return aead.decrypt(nonce, stored[20:], stored[:20] + struct.pack("<Q", lbn))
         except InvalidTag as error:
             raise Damage("it does not decrypt") from error

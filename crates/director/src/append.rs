@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use capstan_catalog::{CheckpointSeen, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
-use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeId};
-use capstan_keys::KeyError;
+use capstan_format::{BLOCK_HEADER_LEN, KeyTag, SessionId, Volser, VolumeId};
+use capstan_keys::{KeyError, Refusal};
 use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, MoverError, VolumeEnd, VolumeReader};
 use capstan_tape::{Drive, DriveError, EncryptionState};
 
@@ -43,7 +43,15 @@ pub(crate) struct AppendHost {
     pub(crate) shortfall: Shortfall,
     /// Ends the wait for a volume.
     pub(crate) stop: Arc<AtomicBool>,
-    pub(crate) mounted: Option<(u32, Volser)>,
+    pub(crate) mounted: Option<InUse>,
+}
+
+/// The volume that is written.
+pub(crate) struct InUse {
+    /// Its drive.
+    number: u32,
+    /// The name of a key that was drawn to append to it, until a block under it is known to stand there.
+    new_key: Option<KeyTag>,
 }
 
 /// The catalog's volumes as the choice sees them.
@@ -137,7 +145,11 @@ impl AppendHost {
             };
             match prepared {
                 Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(&self.desk, volser, reason)?,
-                Err(error @ DirectorError::Volume { source: DriveError::WriteProtected { .. }, .. }) => {
+                // Nor do policies: volumes whose keys are past their time are left as they are.
+                Err(
+                    error @ (DirectorError::Volume { source: DriveError::WriteProtected { .. }, .. }
+                    | DirectorError::Keys(KeyError::Refused(_))),
+                ) => {
                     if !told.contains(&volser) {
                         (self.desk.events)(Event::Notice { message: explain(&error) });
                         told.push(volser.clone());
@@ -158,14 +170,14 @@ impl AppendHost {
             return Err(DirectorError::VolumeDiffers { volser: volser.clone(), reason });
         }
         let prepared = self.only_known(&mut volume, &known).and_then(|append_lbn| match (append_lbn, known.id) {
-            (Some(append_lbn), Some(life)) => Ok((life, append_lbn)),
+            (Some(append_lbn), Some(life)) => Ok((life, append_lbn, self.desk.load_key_to_append(&mut volume)?)),
             _ => {
                 let (life, _) = label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max())?;
-                Ok((life, FIRST_SESSION_LBN))
+                Ok((life, FIRST_SESSION_LBN, None))
             }
         });
         match prepared {
-            Ok((life, append_lbn)) => Ok(InDriveForAppend { volume, life, append_lbn }),
+            Ok((life, append_lbn, new_key)) => Ok(InDriveForAppend { volume, life, append_lbn, new_key }),
             Err(error) => {
                 let _ = self.desk.dismount(volume.drive, volume.number, volser);
                 Err(error)
@@ -185,7 +197,11 @@ impl AppendHost {
             // be gone in a moment, and the label is there then.
             Err(
                 DirectorError::Mover(MoverError::NotLabelled { .. } | MoverError::Format { .. })
-                | DirectorError::Keys(KeyError::KeyDestroyed { .. } | KeyError::KeyMissing { .. }),
+                | DirectorError::Keys(
+                    KeyError::KeyDestroyed { .. }
+                    | KeyError::KeyMissing { .. }
+                    | KeyError::Refused(Refusal::CryptoperiodOver { .. }),
+                ),
             ) => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -214,9 +230,11 @@ impl AppendHost {
             // Without its key no volume can be written: that is for the operator to mend, not a fault of the volume.
             Err(error) => return Err(error),
         };
-        let checked = self.may_append(&mut volume, &known, life);
+        let checked = self
+            .may_append(&mut volume, &known, life)
+            .and_then(|append_lbn| Ok((append_lbn, self.desk.load_key_to_append(&mut volume)?)));
         match checked {
-            Ok(append_lbn) => Ok(InDriveForAppend { volume, life, append_lbn }),
+            Ok((append_lbn, new_key)) => Ok(InDriveForAppend { volume, life, append_lbn, new_key }),
             Err(error) => {
                 let _ = self.desk.dismount(volume.drive, volume.number, volser);
                 Err(error)
@@ -246,18 +264,22 @@ struct InDriveForAppend {
     volume: InDrive,
     life: VolumeId,
     append_lbn: u64,
+    new_key: Option<KeyTag>,
 }
 
 impl CopyHost for AppendHost {
     fn mount(&mut self) -> Result<Mounted, HostError> {
-        let InDriveForAppend { volume, life, append_lbn } = self.mount_next()?;
+        let InDriveForAppend { volume, life, append_lbn, new_key } = self.mount_next()?;
         let InDrive { drive, number, volser, .. } = volume;
         locked(&self.desk.catalog).update_volume(&volser, |known| known.mounts += 1)?;
-        self.mounted = Some((number, volser.clone()));
+        self.mounted = Some(InUse { number, new_key });
         Ok(Mounted { drive, volser, volume: life, append_lbn, session: SessionId(random_u64()) })
     }
 
     fn committed(&mut self, commit: &Commit) -> Result<(), HostError> {
+        if let Some(tag) = self.mounted.as_mut().and_then(|mounted| mounted.new_key.take()) {
+            self.desk.key_begun(&commit.volser, &tag)?;
+        }
         let seen = CheckpointSeen {
             volser: &commit.volser,
             volume: commit.volume,
@@ -278,7 +300,7 @@ impl CopyHost for AppendHost {
     }
 
     fn release(&mut self, drive: Box<dyn Drive>, volser: &Volser, end: VolumeEnd) {
-        let Some((number, _)) = self.mounted.take() else { return };
+        let Some(InUse { number, .. }) = self.mounted.take() else { return };
         let notice = |message: String| (self.desk.events)(Event::Notice { message });
         if end == VolumeEnd::Full {
             (self.desk.events)(Event::Full { volser: volser.clone() });

@@ -11,8 +11,7 @@ use capstan_keys::{Agent, KeyError, Name, SealedStore};
 use capstan_mover::read_label;
 use capstan_tape::model::DriveModel;
 use capstan_tape::{
-    ChangerError, Drive, DriveError, DriveKey, Element, ElementAddress, EncryptionState, Medium, PaceMeter, Paced,
-    WallClock,
+    ChangerError, Drive, DriveError, Element, ElementAddress, EncryptionState, Medium, PaceMeter, Paced, WallClock,
 };
 use rustix::fs::{FlockOperation, flock};
 
@@ -22,8 +21,10 @@ use crate::site::{Clock, SharedLibrary, Site, locked};
 use crate::{DirectorError, Event, Events};
 
 mod by_hand;
+mod keys;
 mod read;
 
+pub(crate) use keys::note_destroyed;
 pub(crate) use read::ReadDesk;
 
 /// A volume in a drive.
@@ -66,6 +67,8 @@ pub(crate) struct Desk {
     pace: Option<DriveModel>,
     /// What paced drives did, by their number.
     meters: Arc<Mutex<Vec<(u32, PaceMeter)>>>,
+    /// Keys that blocks named and that could not be had, until somebody asks.
+    missed: Arc<Mutex<Vec<(Volser, KeyTag)>>>,
 }
 
 impl Desk {
@@ -84,6 +87,7 @@ impl Desk {
             // A setting that names no model was refused when it was read.
             pace: site.config.pace().unwrap_or_default(),
             meters: Arc::default(),
+            missed: Arc::default(),
         }
     }
 
@@ -149,7 +153,7 @@ impl Desk {
                 return Err(DirectorError::Changer(error));
             }
             drop(library);
-            let mut drive = self.paced(drive, number);
+            let mut drive = self.keyed(self.paced(drive, number), volser);
             let ready = match self.carrier {
                 Carrier::Robot => {
                     drive.load().map_err(|source| DirectorError::Volume { volser: volser.clone(), source })
@@ -232,18 +236,6 @@ impl Desk {
         Agent::anything(Name::default())
     }
 
-    /// The key of a tag, ready for the drive's key slot.
-    pub(crate) fn drive_key(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, DirectorError> {
-        let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let found = locked(keys).key_for_reading(volser, tag, &self.agent(), self.now_ns());
-        if let Err(KeyError::KeyDestroyed { destroyed_ns, .. }) = &found {
-            // The catalog may be older than the destruction, or made anew since.
-            locked(&self.catalog).key_destroyed(tag, *destroyed_ns)?;
-        }
-        let key = found?;
-        Ok(DriveKey { tag: *tag, algorithm: key.algorithm(), key: *key.expose() })
-    }
-
     /// Loads the key that the medium names, if it names one, and reads the label.
     pub(crate) fn open_label(&self, volume: &mut InDrive) -> Result<VolumeHeader, DirectorError> {
         if let EncryptionState::Encrypted { tag, .. } = volume.medium.encryption {
@@ -253,17 +245,41 @@ impl Desk {
         Ok(read_label(volume.drive.as_mut(), &volume.volser)?)
     }
 
+    /// Mounts a volume to read it: like [`Desk::mount_known`], and also where its label has a key that is not there any more
+    /// while later blocks have others. Which life a block belongs to each block says itself.
+    pub(crate) fn mount_to_read(&self, volser: &Volser, life: VolumeId) -> Result<InDrive, DirectorError> {
+        self.mount_checked(volser, |volume| match self.check_life(volume, life) {
+            Err(error @ DirectorError::Keys(KeyError::KeyDestroyed { .. } | KeyError::KeyMissing { .. })) => {
+                match volume.medium.encryption {
+                    EncryptionState::Encrypted { tag, .. } if self.went_on(volser, &tag)? => Ok(()),
+                    _ => Err(error),
+                }
+            }
+            checked => checked,
+        })
+    }
+
     /// Mounts a volume that must be the life that the catalog knows.
     pub(crate) fn mount_known(&self, volser: &Volser, life: VolumeId) -> Result<InDrive, DirectorError> {
+        self.mount_checked(volser, |volume| self.check_life(volume, life))
+    }
+
+    fn check_life(&self, volume: &mut InDrive, life: VolumeId) -> Result<(), DirectorError> {
+        let header = self.open_label(volume)?;
+        if header.volume == life {
+            return Ok(());
+        }
+        let (volser, expected, found) = (volume.volser.clone(), life, header.volume);
+        Err(capstan_mover::MoverError::OtherVolume { volser, expected, found }.into())
+    }
+
+    fn mount_checked(
+        &self,
+        volser: &Volser,
+        check: impl FnOnce(&mut InDrive) -> Result<(), DirectorError>,
+    ) -> Result<InDrive, DirectorError> {
         let mut volume = self.mount(volser)?;
-        let checked = self.open_label(&mut volume).and_then(|header| {
-            if header.volume == life {
-                return Ok(());
-            }
-            let (volser, expected, found) = (volser.clone(), life, header.volume);
-            Err(capstan_mover::MoverError::OtherVolume { volser, expected, found }.into())
-        });
-        if let Err(error) = checked {
+        if let Err(error) = check(&mut volume) {
             // What is wrong with the volume matters more than that it could not be unloaded.
             let _ = self.dismount(volume.drive, volume.number, volser);
             return Err(error);

@@ -222,10 +222,10 @@ pub enum DirectorError {
     Keys(#[from] KeyError),
     /// The mover.
     #[error(transparent)]
-    Mover(#[from] MoverError),
+    Mover(MoverError),
     /// The drive.
     #[error(transparent)]
-    Drive(#[from] DriveError),
+    Drive(DriveError),
     /// The drive, with a volume in it.
     #[error("volume {volser}: {source}")]
     Volume {
@@ -249,6 +249,31 @@ pub enum DirectorError {
         #[source]
         source: std::io::Error,
     },
+}
+
+/// A block's key that could not be had is a matter of the keys, and says so in their words, wherever it was met.
+impl From<DriveError> for DirectorError {
+    fn from(error: DriveError) -> Self {
+        match error {
+            DriveError::KeyUnavailable { lbn, tag, source } => match source.downcast::<Self>() {
+                Ok(own) => *own,
+                Err(source) => Self::Drive(DriveError::KeyUnavailable { lbn, tag, source }),
+            },
+            other => Self::Drive(other),
+        }
+    }
+}
+
+impl From<MoverError> for DirectorError {
+    fn from(error: MoverError) -> Self {
+        match error {
+            MoverError::Drive { source: source @ DriveError::KeyUnavailable { .. }, volser } => match source.into() {
+                Self::Drive(source) => Self::Mover(MoverError::Drive { volser, source }),
+                own => own,
+            },
+            other => Self::Mover(other),
+        }
+    }
 }
 
 /// Whether the catalog refused what a volume's catalog part says: the checkpoints before it are none the worse.
@@ -276,6 +301,10 @@ impl DirectorError {
     /// the keys, the robot or the host, which are no reason to set a volume aside.
     pub(crate) fn blames_volume(&self) -> bool {
         match self {
+            // What is written under a key that is out of reach may be whole.
+            Self::Drive(DriveError::KeyUnavailable { .. })
+            | Self::Volume { source: DriveError::KeyUnavailable { .. }, .. }
+            | Self::Mover(MoverError::Drive { source: DriveError::KeyUnavailable { .. }, .. }) => false,
             Self::VolumeDiffers { .. } | Self::Volume { .. } | Self::Drive(_) => true,
             Self::Catalog(error) => refuses_part(error),
             Self::Mover(error) => match error {

@@ -5,6 +5,7 @@ use capstan_keys::{Argon2Cost, Destruction, ExportSelection, Unlock};
 use zeroize::Zeroizing;
 
 use crate::DirectorError;
+use crate::desk::note_destroyed;
 use crate::site::{Site, locked};
 
 /// A key that is gone.
@@ -48,7 +49,15 @@ impl Site {
         let now_ns = self.now_ns();
         let (Destruction::Destroyed(record) | Destruction::AlreadyDestroyed(record)) =
             self.keys()?.destroy(tag, now_ns)?;
-        locked(&self.catalog).key_destroyed(&record.tag, record.destroyed_ns.unwrap_or(now_ns))?;
+        let destroyed_ns = record.destroyed_ns.unwrap_or(now_ns);
+        let mut catalog = locked(&self.catalog);
+        let labelled_ns = catalog.volume(&record.volser)?.and_then(|volume| volume.labelled_ns);
+        if labelled_ns.is_some_and(|labelled_ns| record.created_ns > labelled_ns && record.activated_ns.is_some()) {
+            // A further key of the volume's present life.
+            note_destroyed(&mut catalog, &record.volser, &record.tag, destroyed_ns)?;
+        } else {
+            catalog.key_destroyed(&record.tag, destroyed_ns)?;
+        }
         Ok(DestroyedKey { volser: record.volser, tag: record.tag })
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use capstan_catalog::{Catalog, ObjectStatus, StateEntry, Volume};
 use capstan_format::{EntryKind, ObjectId, ObjectKind, Volser};
-use capstan_keys::KeyError;
+use capstan_keys::{KeyError, KeyRecord};
 use capstan_mover::{ReadPlan, Wanted, plan_reads, take_apart};
 
 use crate::DirectorError;
@@ -131,7 +131,8 @@ impl Site {
             skipped: pass.blocks_skipped(),
         });
         let passes: Vec<_> = rows.collect();
-        let without_key = destroyed_keys(&locked(&self.catalog), &passes)?;
+        let keys = self.keys().and_then(|keys| Ok(keys.list()?)).unwrap_or_default();
+        let without_key = destroyed_keys(&locked(&self.catalog), &keys, &passes)?;
         // Catalog parts come from volumes, and a hostile one may claim anything.
         let read_bytes = total(reads.passes.iter().flat_map(|pass| &pass.runs).map(|run| run.plain_len));
         let is_file = |entry: &&StateEntry| entry.entry.kind == EntryKind::File;
@@ -178,15 +179,22 @@ pub(crate) fn older_versions(catalog: &Catalog, entries: &[StateEntry]) -> Resul
     Ok(older)
 }
 
-/// Volumes of a plan whose key was destroyed, in the words of the key store.
-fn destroyed_keys(catalog: &Catalog, passes: &[PassRow]) -> Result<Vec<(Volser, DirectorError)>, DirectorError> {
+/// Volumes of a plan of which a key was destroyed, in the words of the key store. The catalog knows that one was, and the first;
+/// `known`, all keys that the store lists if it is open, says which.
+fn destroyed_keys(
+    catalog: &Catalog,
+    known: &[KeyRecord],
+    passes: &[PassRow],
+) -> Result<Vec<(Volser, DirectorError)>, DirectorError> {
     let mut without_key: Vec<(Volser, DirectorError)> = Vec::new();
     for PassRow { volser, .. } in passes {
         let Some(Volume { key: Some(key), key_destroyed_ns: Some(destroyed_ns), .. }) = catalog.volume(volser)? else {
             continue;
         };
         if without_key.iter().all(|(known, _)| known != volser) {
-            let error = KeyError::KeyDestroyed { tag: key.tag, volser: volser.clone(), destroyed_ns };
+            let gone = known.iter().find(|key| key.volser == *volser && key.destroyed_ns == Some(destroyed_ns));
+            let tag = gone.map_or(key.tag, |gone| gone.tag);
+            let error = KeyError::KeyDestroyed { tag, volser: volser.clone(), destroyed_ns };
             without_key.push((volser.clone(), error.into()));
         }
     }

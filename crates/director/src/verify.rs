@@ -103,7 +103,7 @@ impl Site {
         report: &mut RestoreReport,
     ) -> Result<(), DirectorError> {
         let desk = Desk::new(self).stopped_by(&watch.stop);
-        let mut volume = desk.mount_known(volser, life)?;
+        let mut volume = desk.mount_to_read(volser, life)?;
         {
             let mut reader = VolumeReader::new(volume.drive.as_mut(), volser.clone(), life);
             let mut checkpoints = Vec::new();

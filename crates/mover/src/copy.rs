@@ -130,7 +130,11 @@ impl Copy {
             let end = match &outcome {
                 Ok(()) => VolumeEnd::Closed,
                 // Not even a checkpoint fits any more: the next run would come to the same place with the same blocks.
-                Err(MoverError::Drive { source: DriveError::EndOfMedium { .. }, .. }) => VolumeEnd::Full,
+                // The same of a volume that takes no further key.
+                Err(MoverError::Drive {
+                    source: DriveError::EndOfMedium { .. } | DriveError::KeyListFull { .. },
+                    ..
+                }) => VolumeEnd::Full,
                 Err(_) => VolumeEnd::Failed,
             };
             self.host.release(writer.into_drive(), &volser, end);

@@ -50,11 +50,12 @@ pub enum EncryptionState {
     Blank,
     /// Blocks are stored as they were given.
     Plain,
-    /// Every block is encrypted with the key of this tag.
+    /// Every block is encrypted, by one cipher: block 0 with the key of this tag, and so is the rest unless the volume was appended
+    /// to with further keys. Which key a block needs, a read without it tells ([`DriveError::NoKey`], [`DriveError::WrongKey`]).
     Encrypted {
         /// The cipher.
         algorithm: Algorithm,
-        /// The key's public name.
+        /// Public name of the first key.
         tag: KeyTag,
     },
 }
@@ -146,7 +147,8 @@ pub trait Drive: Send {
     /// Passes over filemarks: behind the nth for a positive count; before the nth backwards for a negative one.
     fn space_filemarks(&mut self, count: i64) -> Result<(), DriveError>;
 
-    /// Reads the next block into the front of `buffer`; a block longer than it is [`DriveError::BlockTooLong`] and passed.
+    /// Reads the next block into the front of `buffer`; a block longer than it is [`DriveError::BlockTooLong`] and passed. A block
+    /// whose key is not loaded is not passed: load the key that the error names, and read again.
     fn read_block(&mut self, buffer: &mut [u8]) -> Result<ReadOutcome, DriveError>;
 
     /// Writes one block at the position; what lay behind is gone. [`DriveError::EndOfMedium`]: not written, no room.
@@ -158,8 +160,8 @@ pub trait Drive: Send {
     /// Makes the medium blank from the beginning of tape: contents, and what its memory says of encryption.
     fn erase(&mut self) -> Result<(), DriveError>;
 
-    /// Loads a key into the key slot, or clears it. With a key, blocks written from the beginning of tape on are encrypted,
-    /// and encrypted blocks can be read; without, only plain ones.
+    /// Loads a key into the key slot, or clears it. With a key, blocks written from the beginning of tape on, or behind encrypted
+    /// ones, are encrypted with it, and encrypted blocks can be read that were; without, only plain ones.
     fn set_key(&mut self, key: Option<DriveKey>) -> Result<(), DriveError>;
 
     /// In which order to read these stretches, from first to last block each, by their places in the list; none if the drive has no

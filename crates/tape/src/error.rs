@@ -102,8 +102,8 @@ pub enum DriveError {
         /// The key it needs.
         tag: KeyTag,
     },
-    /// Keys: another key than the loaded one (7/74/03).
-    #[error("the volume is encrypted with key {needed}, but drive {drive} holds key {loaded}")]
+    /// Keys: the block is encrypted with another key than the loaded one (7/74/03); it was not passed over.
+    #[error("what is to be read is encrypted with key {needed}, but drive {drive} holds key {loaded}")]
     WrongKey {
         /// The drive.
         drive: String,
@@ -125,6 +125,25 @@ pub enum DriveError {
         drive: String,
         /// Which rule.
         reason: &'static str,
+    },
+    /// Medium: blocks on it have as many keys as its memory can name; nothing was written.
+    #[error("the cartridge in drive {drive} has {keys} keys and room for no other: go on with another volume")]
+    KeyListFull {
+        /// The drive.
+        drive: String,
+        /// How many it has.
+        keys: usize,
+    },
+    /// Keys: the block needs a key that whoever has the keys did not give; nothing was read or written, and nothing moved.
+    #[error("block {lbn} is encrypted with key {tag}, which cannot be had")]
+    KeyUnavailable {
+        /// The block.
+        lbn: u64,
+        /// The key.
+        tag: KeyTag,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Caller: a key for a drive that does not encrypt (5/20/00).
     #[error("drive {drive} has no key slot: use an encrypting drive, or a plain volume")]

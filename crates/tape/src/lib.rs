@@ -38,6 +38,7 @@ mod error;
 pub mod exercise;
 
 mod faulty;
+mod keyed;
 mod library;
 pub mod linux;
 mod lock;
@@ -54,6 +55,7 @@ pub use drive::{
 };
 pub use error::{DriveError, GenerationError};
 pub use faulty::{Draw, Fault, Faulty, Next};
+pub use keyed::Keyed;
 pub use library::VirtualLibrary;
 pub use null::{NullDrive, Written};
 pub use paced::{PaceClock, PaceMeter, Paced, WallClock};

@@ -1,10 +1,11 @@
 //! Every kind of drive passes the same suite.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use capstan_format::KeyTag;
 use capstan_tape::conformance::{self, Retention};
 use capstan_tape::model::built_in;
 use capstan_tape::{
-    CartridgeDrive, CartridgeSpec, Changer, KeySlotKind, Library, NullDrive, PaceClock, Paced, VirtualLibrary,
+    CartridgeDrive, CartridgeSpec, Changer, KeySlotKind, Keyed, Library, NullDrive, PaceClock, Paced, VirtualLibrary,
 };
 
 fn spec(volser: &str) -> CartridgeSpec {
@@ -51,6 +52,16 @@ fn paced_drive() {
     spec("A00001").create(&path).unwrap();
     let drive = CartridgeDrive::new("virtual-0", path, KeySlotKind::Fitted);
     conformance::run(&mut Paced::new(drive, built_in("LTO-6").unwrap(), Hurried(0.0)), Retention::Keeps);
+}
+
+/// It has none of the keys that the suite loads: then it must be like the drive inside.
+#[test]
+fn drive_that_fetches_keys() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("A00001.tape");
+    spec("A00001").create(&path).unwrap();
+    let drive = CartridgeDrive::new("virtual-0", path, KeySlotKind::Fitted);
+    conformance::run(&mut Keyed::new(drive, |_: &KeyTag| Err("nobody has it")), Retention::Keeps);
 }
 
 #[test]

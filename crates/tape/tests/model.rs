@@ -61,7 +61,7 @@ fn command() -> impl Strategy<Value = Command> {
         3 => Just(Command::EndOfData),
         6 => (-4..5i64).prop_map(|count| Command::SpaceFilemarks { count }),
         16 => prop_oneof![Just(4000usize), 0..100usize].prop_map(|buffer| Command::Read { buffer }),
-        3 => proptest::option::of(0..3u8).prop_map(Command::SetKey),
+        3 => proptest::option::of(0..4u8).prop_map(Command::SetKey),
         1 => Just(Command::Erase),
         2 => Just(Command::Reload),
         2 => proptest::option::of(any::<u8>()).prop_map(|torn| Command::Kill { torn }),
@@ -71,7 +71,7 @@ fn command() -> impl Strategy<Value = Command> {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Record {
-    Block(Vec<u8>),
+    Block { bytes: Vec<u8>, key: Option<u8> },
     Filemark,
 }
 
@@ -81,7 +81,7 @@ struct Model {
     records: Vec<Record>,
     at: usize,
     key: Option<u8>,
-    /// None while blank, else the key the volume is written with.
+    /// None while blank, else the key the volume began with.
     written: Option<Option<u8>>,
 }
 
@@ -105,7 +105,7 @@ impl Model {
         let envelope = if self.written.flatten().is_some() { ENVELOPE_LEN } else { 0 };
         HEADER_LEN
             + match record {
-                Record::Block(bytes) => bytes.len() as u64 + envelope,
+                Record::Block { bytes, .. } => bytes.len() as u64 + envelope,
                 Record::Filemark => 0,
             }
     }
@@ -115,11 +115,10 @@ impl Model {
     }
 
     fn write(&mut self, records: Vec<Record>) -> Answer {
-        if self.at > 0 && self.written != Some(self.key) {
-            return match (self.written.flatten(), self.key) {
-                (Some(_), Some(_)) => Answer::Refused("wrong key"),
-                _ => Answer::Refused("mixed"),
-            };
+        // Appended to with further keys, if they are for the same cipher.
+        let cipher = |key: Option<u8>| key.map(Self::algorithm);
+        if self.at > 0 && self.written.map(cipher) != Some(cipher(self.key)) {
+            return Answer::Refused("mixed");
         }
         let before = (self.written, self.at);
         if self.at == 0 {
@@ -139,11 +138,11 @@ impl Model {
 
     fn read(&mut self, buffer: usize) -> Answer {
         let Some(record) = self.records.get(self.at) else { return Answer::EndOfData };
-        let Record::Block(bytes) = record.clone() else {
+        let Record::Block { bytes, key } = record.clone() else {
             self.at += 1;
             return Answer::Filemark;
         };
-        match (self.written.flatten(), self.key) {
+        match (key, self.key) {
             (Some(_), None) => return Answer::Refused("no key"),
             (Some(needed), Some(loaded)) if needed != loaded => return Answer::Refused("wrong key"),
             _ => {}
@@ -243,7 +242,10 @@ fn step(real: &mut Real, model: &mut Model, life: u32, command: &Command) -> (An
     match command.clone() {
         Command::Write { len, fill } => {
             let block: Vec<u8> = (0..len).map(|at| fill ^ (at as u8).wrapping_mul(7)).collect();
-            (answer(real.drive.write_block(&block), written), model.write(vec![Record::Block(block)]))
+            (
+                answer(real.drive.write_block(&block), written),
+                model.write(vec![Record::Block { bytes: block, key: model.key }]),
+            )
         }
         Command::Filemarks { count, flush } => {
             let flush = if flush { Flush::Synchronous } else { Flush::Buffered };

@@ -66,6 +66,10 @@ impl KeyAgent for OneKey {
         Ok(())
     }
 
+    fn tag_to_append(&self, _: &Volser, first: &KeyTag) -> Result<KeyTag, KeyAgentError> {
+        Ok(*first)
+    }
+
     fn key(&self, _: &Volser, _: &KeyTag) -> Result<DriveKey, KeyAgentError> {
         Ok(Self::key(Algorithm::Aes256Gcm))
     }

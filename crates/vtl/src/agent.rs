@@ -12,6 +12,9 @@ pub trait KeyAgent: Send + Sync {
     /// The first block that is encrypted with a key is on the volume.
     fn began(&self, volser: &Volser, tag: &KeyTag) -> Result<(), KeyAgentError>;
 
+    /// Name of the key that a volume is appended to with: that of its first block, or a later one.
+    fn tag_to_append(&self, volser: &Volser, first: &KeyTag) -> Result<KeyTag, KeyAgentError>;
+
     /// The key that a volume names.
     fn key(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError>;
 }

@@ -65,6 +65,10 @@ impl KeyAgent for StoreAgent {
         self.store().activate(volser, tag, now_ns()).map(drop).map_err(of_key(volser, tag))
     }
 
+    fn tag_to_append(&self, volser: &Volser, first: &KeyTag) -> Result<KeyTag, KeyAgentError> {
+        Ok(*first)
+    }
+
     fn key(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError> {
         self.store()
             .key_for_reading(volser, tag, &Agent::anything(Name::default()), now_ns())

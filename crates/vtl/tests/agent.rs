@@ -16,6 +16,7 @@ const REWIND: [u8; 6] = [0x01, 0, 0, 0, 0, 0];
 const READ: [u8; 6] = [0x08, 0, 0, 0, BLOCK.len() as u8, 0];
 const WRITE: [u8; 6] = [0x0a, 0, 0, 0, BLOCK.len() as u8, 0];
 const FILEMARK: [u8; 6] = [0x10, 0, 0, 0, 1, 0];
+const OVER_FILEMARK: [u8; 6] = [0x11, 1, 0, 0, 1, 0];
 const TO_END_OF_DATA: [u8; 6] = [0x11, 3, 0, 0, 0, 0];
 /// EXTERNAL DATA ENCRYPTION KEY NOT FOUND.
 const KEY_NOT_FOUND: Result<(), (u8, u8, u8)> = Err((7, 0x74, 0x63));
@@ -84,6 +85,39 @@ impl Bench {
 
 fn unlock() -> Unlock {
     Unlock::passphrase(String::from("a passphrase").into())
+}
+
+/// The host knows nothing of it: it appends with the key that was put in force, and reads what either encrypted.
+#[test]
+fn a_volume_that_went_on_under_another_key_is_read_under_both() {
+    let mut bench = Bench::new();
+    bench.writes().unwrap();
+    bench.asks(&FILEMARK).unwrap();
+    let mut store = SealedStore::open(&bench.path(), &unlock()).unwrap();
+    let first = store.list().unwrap().remove(0);
+    let second = store.key_for_new_volume(&first.volser, first.algorithm, 1).unwrap().tag();
+    store.activate(&first.volser, &second, 1).unwrap();
+    bench.asks(&REWIND).unwrap();
+    bench.reads().unwrap();
+    bench.asks(&TO_END_OF_DATA).unwrap();
+    bench.writes().unwrap();
+    bench.asks(&FILEMARK).unwrap();
+    for _ in 0..2 {
+        bench.asks(&REWIND).unwrap();
+        bench.reads().unwrap();
+        bench.asks(&OVER_FILEMARK).unwrap();
+        bench.reads().unwrap();
+    }
+    // One of the two is destroyed: the other's block is read still.
+    store.destroy(&first.tag, 2).unwrap();
+    bench.asks(&REWIND).unwrap();
+    assert_eq!(bench.reads(), KEY_NOT_FOUND);
+    bench.asks(&OVER_FILEMARK).unwrap();
+    bench.reads().unwrap();
+    store.destroy(&second, 3).unwrap();
+    bench.asks(&REWIND).unwrap();
+    bench.asks(&OVER_FILEMARK).unwrap();
+    assert_eq!(bench.reads(), KEY_NOT_FOUND, "the second block had the second key");
 }
 
 #[test]

@@ -97,17 +97,23 @@ fn a_reset_takes_the_key_away_everywhere() {
     assert!(data.is_empty());
 }
 
-/// Two keys with the same sixteen bytes of key data were taken for one, and a volume was written with both.
+/// Two keys with the same sixteen bytes of key data were taken for one. A volume may be written with both; neither opens the
+/// other's block.
 #[test]
 fn key_data_are_no_keys() {
     let bench = Bench::new();
     bench.set_key(7);
     bench.write(b"with the first");
     bench.set_key(8);
-    let block = b"with the second";
-    let command = Command::Write { length: Length::Variable(block.len() as u32), at: None };
-    let (_, sense, _) = bench.run(1, &command, block);
-    assert_eq!(sense.map(|sense| sense.codes()), Some((7, 0x74, 3)));
+    bench.write(b"with the second");
+    bench.good(1, &Command::Rewind { immediate: false }, &[]);
+    for (right, wrong, block) in [(7, 8, &b"with the first"[..]), (8, 7, b"with the second")] {
+        bench.set_key(wrong);
+        let (_, sense, data) = bench.read();
+        assert_eq!((sense.map(|sense| sense.codes()), data.len()), (Some((7, 0x74, 3)), 0));
+        bench.set_key(right);
+        assert_eq!(bench.read().2, block);
+    }
 }
 
 /// Asking how the next block is written swallowed the news of lost blocks, and the flush behind it said that all was well.

@@ -112,7 +112,9 @@ fn export(cli: &Cli, file: &Path, volumes: &[String]) -> Result<ExitCode, Failur
         let stay = keys.iter().filter(|key| key.destroyed_ns.is_none() && realm.check_export(key).is_err()).count();
         if stay > 0 {
             let keys = if stay == 1 { "1 key is".to_owned() } else { format!("{stay} keys are") };
-            eprintln!("{keys} not in it: by policy they never leave this store, and only copies of the store bring them back.");
+            eprintln!(
+                "{keys} not in it: by policy they never leave this store, and only copies of the store bring them back."
+            );
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -54,7 +54,10 @@ fn a_backup_does_not_wait_for_a_volume_whose_keys_are_past_their_time() {
 fn what_cannot_be_meant_is_said() {
     let bench = bench();
     for (args, words) in [
-        (&["keys", "policies", "add", "p", "--encrypt-for", "2d", "--decrypt-for", "1d"][..], "must not be the shorter one"),
+        (
+            &["keys", "policies", "add", "p", "--encrypt-for", "2d", "--decrypt-for", "1d"][..],
+            "must not be the shorter one",
+        ),
         (&["keys", "policies", "add", "p", "--decrypt-for", "1d"], "there must be an encryption period"),
         (&["keys", "groups", "add", "g", "--policy", "nowhere"], "there is no key policy nowhere"),
         (&["keys", "groups", "add", "vault", "--policy", "default"], "a group keeps its policy"),

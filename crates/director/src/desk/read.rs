@@ -13,7 +13,7 @@ use crate::{DirectorError, Event};
 pub(crate) struct ReadDesk {
     desk: Desk,
     numbers: Vec<(Volser, u32)>,
-    /// Volumes that no key opens, each once, and why: what is read says so in words only.
+    /// Volumes of which a key is not there, each key once, and why: what is read says so in words only.
     pub(crate) without_key: Vec<(Volser, DirectorError)>,
     /// In which order volumes were read, where there was a choice.
     pub(crate) orders: Vec<ReadOrder>,
@@ -35,7 +35,7 @@ impl ReadDesk {
 
 impl ReadHost for ReadDesk {
     fn mount(&mut self, place: &VolumePlace) -> Result<Box<dyn Drive>, HostError> {
-        let volume = match self.desk.mount_known(&place.volser, place.volume) {
+        let volume = match self.desk.mount_to_read(&place.volser, place.volume) {
             Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked)) => {
                 let text = explain(&error);
                 if self.without_key.iter().all(|(volser, _)| *volser != place.volser) {
@@ -73,6 +73,11 @@ impl ReadHost for ReadDesk {
     }
 
     fn release(&mut self, drive: Box<dyn Drive>, place: &VolumePlace) {
+        for (volser, error) in self.desk.take_missed(&place.volser) {
+            if self.without_key.iter().all(|(other, known)| *other != volser || explain(known) != explain(&error)) {
+                self.without_key.push((volser, error));
+            }
+        }
         let Some(at) = self.numbers.iter().position(|(volser, _)| *volser == place.volser) else { return };
         let (volser, number) = self.numbers.swap_remove(at);
         if let Err(error) = self.desk.dismount(drive, number, &volser) {

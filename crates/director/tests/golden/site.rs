@@ -55,8 +55,11 @@ impl Rebuilt {
         let site = Site::open(&state, Some(&unlock), CLOCK, no_events()).unwrap();
         if keys == Keys::Imported {
             let export = fs::read(fixtures().join("keys.export")).unwrap();
-            let imported =
-                site.keys().unwrap().import(&export, &Zeroizing::new(PASSPHRASE.to_owned()), CLOCK()).unwrap();
+            let imported = site
+                .keys()
+                .unwrap()
+                .import(&export, &Zeroizing::new(PASSPHRASE.to_owned()), &Name::default(), CLOCK())
+                .unwrap();
             assert_eq!(imported.len(), 2, "a key for each encrypted volume");
         }
         let slot = site.library_dir().join("slots").join(format!("{volser}.tape"));

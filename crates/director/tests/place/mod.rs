@@ -13,6 +13,8 @@ use capstan_director::{
     BackupReport, BackupRequest, BackupWatch, Config, DirectorError, Event, ExtractOptions, InitOptions, Level, Object,
     ObjectFilter, Place, RestoreReport, RestoreWatch, Shortfall, Site, Target, TreeOptions, Unlock, create_key_file,
 };
+use capstan_format::Algorithm;
+use capstan_keys::SealedStore;
 use tempfile::TempDir;
 
 type Hook = Box<dyn FnMut(&Event) + Send>;
@@ -45,9 +47,14 @@ fn now_ns() -> i64 {
 
 impl Bench {
     pub(crate) fn new(config: Config) -> Self {
+        Self::encrypted(config, None)
+    }
+
+    /// With a default pool that is encrypted, or not.
+    pub(crate) fn encrypted(config: Config, encryption: Option<Algorithm>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let unlock = create_key_file(&dir.path().join("key")).unwrap();
-        let options = InitOptions { config, encryption: None };
+        let options = InitOptions { config, encryption };
         Site::init(&dir.path().join("state"), &options, &unlock).unwrap();
         fs::create_dir(dir.path().join("source")).unwrap();
         Self { dir, unlock, hook: Arc::default(), notices: Arc::default() }
@@ -171,6 +178,11 @@ impl Bench {
         let mut out = Vec::new();
         self.site().catalog().dump(&mut out).unwrap();
         String::from_utf8(out).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    /// The key store, as another program would open it.
+    pub(crate) fn keys(&self) -> SealedStore {
+        SealedStore::open(&self.path("state/keys.db"), &self.unlock).unwrap()
     }
 
     /// Changes the catalog behind its back.

@@ -104,24 +104,25 @@ impl SealedStore {
         })
     }
 
-    /// The key to append to a volume with, which carries the tag of the key it was last written with: that key while its
-    /// encryption period lasts, else a new one of the same group, which is `ready` and wants [`SealedStore::activate`] as soon as
-    /// a block under it stands on the volume. The older one then reads only.
+    /// The key to append to a volume with, whose first block names the key `first`: that one, or the one that was put in force
+    /// for it since, while its encryption period lasts; else a new one of the same group, which is `ready` and wants
+    /// [`SealedStore::activate`] as soon as a block under it stands on the volume. The older ones then read only.
     ///
-    /// A key that is still `ready` is activated by this: the volume proves that it was begun with it, and that only the
+    /// A first key that is still `ready` is activated by this: the volume proves that it was begun with it, and that only the
     /// report was lost. Errors: [`KeyError::Refused`], [`KeyError::KeyOfOtherVolume`], and those of
     /// [`SealedStore::key_for_reading`].
     pub fn key_for_append(
         &mut self,
         volser: &Volser,
-        tag: &KeyTag,
+        first: &KeyTag,
         agent: &Agent,
         now_ns: i64,
     ) -> Result<KeyToAppend, KeyError> {
         let path = self.database.path().to_owned();
         let (contents, _) = self.read()?;
+        check_owner(&contents.rows[find(&path, &contents, first, Some(volser))?].key.record, volser)?;
+        let tag = &in_force(&contents, volser, first);
         let record = contents.rows[find(&path, &contents, tag, Some(volser))?].key.record.clone();
-        check_owner(&record, volser)?;
         if let Some(destroyed_ns) = record.destroyed_ns {
             return Err(KeyError::KeyDestroyed { tag: *tag, volser: volser.clone(), destroyed_ns });
         }
@@ -184,6 +185,24 @@ impl SealedStore {
             self.unwrap_key(&contents.rows[place].key, &keys).map(drop)
         })
     }
+}
+
+/// The key that a volume is appended to with: `first`, or the one that was put in force since to append to it.
+///
+/// A volume that carries a key which the store takes for dropped is another of the same barcode, or was put back to what it was:
+/// then nothing that is in force was drawn for it. Neither was what came from another store.
+fn in_force(contents: &Contents, volser: &Volser, first: &KeyTag) -> KeyTag {
+    let Some(unit) = contents.unit(volser) else { return *first };
+    if unit.key(first).is_some_and(|first| first.dropped_ns.is_some()) {
+        return *first;
+    }
+    let drawn_to_append = |key: &&KeyRecord| {
+        key.volser == *volser
+            && key.state == KeyState::ProtectAndProcess
+            && key.imported_ns.is_none()
+            && unit.key(&key.tag).is_some_and(|key| key.issued_for == KeyUse::Append)
+    };
+    contents.rows.iter().map(|row| &row.key.record).rfind(drawn_to_append).map_or(*first, |key| key.tag)
 }
 
 fn check_owner(record: &KeyRecord, volser: &Volser) -> Result<(), KeyError> {

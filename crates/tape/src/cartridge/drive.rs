@@ -9,7 +9,7 @@ use super::index::EntryKind;
 use super::key_slot::KeySlot;
 use super::record::{BLOCK_LEN_MAX, RecordHeader, RecordKind};
 use super::records::{BEGINNING, Place};
-use super::volume::{Room, Volume};
+use super::volume::{KeyRoom, Room, Volume};
 use crate::lock::LockedFile;
 use crate::{
     BlockLimits, Drive, DriveError, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome,
@@ -87,12 +87,14 @@ impl CartridgeDrive {
         }
         match (volume.encryption(), wanted) {
             (found, wanted) if found == wanted => Ok(wanted),
-            (EncryptionState::Encrypted { tag: needed, .. }, EncryptionState::Encrypted { tag: loaded, .. }) => {
-                if needed == loaded {
-                    return mixed("the volume is written with the other cipher: load its key for that one");
-                }
-                Err(DriveError::WrongKey { drive, needed, loaded })
-            }
+            (
+                EncryptionState::Encrypted { algorithm: found, .. },
+                EncryptionState::Encrypted { algorithm: wanted_algorithm, .. },
+            ) => match found == wanted_algorithm {
+                // A further key, or one of those that are named.
+                true => Ok(wanted),
+                false => mixed("the volume is written with the other cipher: load a key for that one"),
+            },
             (EncryptionState::Encrypted { .. }, _) => {
                 mixed("the volume is encrypted and no key is loaded: load its key, or write from the beginning of tape")
             }
@@ -130,7 +132,10 @@ impl CartridgeDrive {
                 }
                 Ok(ReadOutcome::Block(stored_len))
             }
-            (RecordKind::EncryptedBlock, EncryptionState::Encrypted { algorithm, .. }) => {
+            (RecordKind::EncryptedBlock { key }, EncryptionState::Encrypted { .. }) if volume.key(key).is_none() => {
+                failed("it names a key that the cartridge's memory does not know")
+            }
+            (RecordKind::EncryptedBlock { .. }, EncryptionState::Encrypted { algorithm, .. }) => {
                 let len = stored_len - ENVELOPE_LEN;
                 if len > buffer.len() {
                     return too_long(len);
@@ -146,7 +151,9 @@ impl CartridgeDrive {
                     _ => Err(DriveError::Integrity { lbn }),
                 }
             }
-            (RecordKind::EncryptedBlock, _) => failed("it is encrypted, and the cartridge says the volume is not"),
+            (RecordKind::EncryptedBlock { .. }, _) => {
+                failed("it is encrypted, and the cartridge says the volume is not")
+            }
         }
     }
 
@@ -154,13 +161,12 @@ impl CartridgeDrive {
     fn check_key(&mut self, header: &RecordHeader) -> Result<(), DriveError> {
         let drive = self.name.clone();
         let loaded = self.key.as_ref().map(KeySlot::tag);
-        match (header.kind, self.loaded()?.volume.encryption()) {
-            (RecordKind::EncryptedBlock, EncryptionState::Encrypted { tag: needed, .. }) => match loaded {
-                None => Err(DriveError::NoKey { drive, lbn: header.lbn, tag: needed }),
-                Some(loaded) if loaded != needed => Err(DriveError::WrongKey { drive, needed, loaded }),
-                Some(_) => Ok(()),
-            },
-            _ => Ok(()),
+        let RecordKind::EncryptedBlock { key } = header.kind else { return Ok(()) };
+        let Some(needed) = self.loaded()?.volume.key(key) else { return Ok(()) };
+        match loaded {
+            None => Err(DriveError::NoKey { drive, lbn: header.lbn, tag: needed }),
+            Some(loaded) if loaded != needed => Err(DriveError::WrongKey { drive, needed, loaded }),
+            Some(_) => Ok(()),
         }
     }
 
@@ -300,11 +306,19 @@ impl Drive for CartridgeDrive {
         if lbn == 0 {
             volume.begin(state).map_err(Self::write_failed(lbn))?;
         }
+        let number = match state {
+            EncryptionState::Encrypted { tag, .. } => match volume.room_for_key(&tag) {
+                KeyRoom::Named(number) => number,
+                KeyRoom::Free => volume.add_key(tag).map_err(Self::write_failed(lbn))?,
+                KeyRoom::Full { keys } => return Err(DriveError::KeyListFull { drive, keys }),
+            },
+            EncryptionState::Plain | EncryptionState::Blank => 0,
+        };
         let (kind, stored) = match &mut self.key {
             Some(key) if encrypted => {
                 key.seal(lbn, block, &mut self.stored)
                     .map_err(|_| DriveError::Hardware { drive, reason: "its cipher refused the block".to_owned() })?;
-                (RecordKind::EncryptedBlock, self.stored.as_slice())
+                (RecordKind::EncryptedBlock { key: number }, self.stored.as_slice())
             }
             _ => (RecordKind::PlainBlock, block),
         };

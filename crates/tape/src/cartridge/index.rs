@@ -44,7 +44,7 @@ pub(super) enum EntryKind {
 impl From<RecordKind> for EntryKind {
     fn from(kind: RecordKind) -> Self {
         match kind {
-            RecordKind::PlainBlock | RecordKind::EncryptedBlock => Self::Block,
+            RecordKind::PlainBlock | RecordKind::EncryptedBlock { .. } => Self::Block,
             RecordKind::Filemark => Self::Filemark,
         }
     }

@@ -3,7 +3,7 @@
 //! Two copies, at offset 0 and at 2048, each 512 bytes:
 //! ```text
 //!   0  8  magic "CPSTNCRT"
-//!   8  4  version: 1
+//!   8  4  version: 2 if there are further keys, else 1
 //!  12  4  zero
 //!  16  8  sequence: the valid copy with the higher one counts
 //!  24  8  volser, space-padded
@@ -14,13 +14,20 @@
 //!  57  1  encryption: 0 blank, 1 plain, 2 encrypted
 //!  58  1  algorithm, if encrypted: 1 AES-256-GCM, 2 AES-256-CCM
 //!  59  1  length of the generation's name
-//!  60 16  key tag, if encrypted
+//!  60 16  key tag, if encrypted: key number 0, that of block 0
 //!  76 32  generation's name, UTF-8, zero-padded
-//! 108 400  zero
+//! 108  1  version 2: number of further keys, 1 to 23
+//! 109  3  zero
+//! 112 16  version 2: tag of each further key, in the order in which they came: key number 1, 2, ...
+//!     up to 508  zero
 //! 508  4  CRC32C of bytes 0 to 507
 //! ```
 //! A change is written to one copy, synchronised, then to the other: a crash leaves the old state or the new one, and once
 //! the change is done either copy may be damaged without loss.
+//!
+//! A volume that is written with one key is as version 1 had it, byte for byte, so that older programs read it; version 2
+//! begins with the second key. Keys are added and never taken away until the volume is begun anew: what names a key may
+//! outlive the blocks under it, and never the other way round.
 
 use std::fs::File;
 use std::io;
@@ -35,11 +42,17 @@ use crate::EncryptionState;
 pub(super) const RECORDS_AT: u64 = 4096;
 
 const MAGIC: [u8; 8] = *b"CPSTNCRT";
-const VERSION: u32 = 1;
+/// One key at most.
+const VERSION_ONE_KEY: u32 = 1;
+/// Further keys.
+const VERSION: u32 = 2;
 const COPY_LEN: usize = 512;
 const COPIES_AT: [u64; 2] = [0, 2048];
 const CRC_AT: usize = COPY_LEN - 4;
 const GENERATION_LEN_MAX: usize = 32;
+const FURTHER_KEYS_AT: usize = 112;
+/// Keys that a memory has room for: one for each encryption period of a volume that is appended to.
+pub(super) const KEYS_MAX: usize = 24;
 
 /// The slider on a cartridge that bars writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +72,10 @@ pub(super) struct Memory {
     pub(super) early_warning_bytes: u64,
     pub(super) life: u64,
     pub(super) tab: Tab,
+    /// How the volume is written, and its first key.
     pub(super) encryption: EncryptionState,
+    /// Keys that came later.
+    pub(super) further_keys: Vec<KeyTag>,
     pub(super) generation: String,
 }
 
@@ -67,7 +83,8 @@ impl Memory {
     fn encode(&self) -> [u8; COPY_LEN] {
         let mut bytes = [0; COPY_LEN];
         bytes[0..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let version = if self.further_keys.is_empty() { VERSION_ONE_KEY } else { VERSION };
+        bytes[8..12].copy_from_slice(&version.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[24..32].fill(b' ');
         bytes[24..24 + self.volser.as_str().len()].copy_from_slice(self.volser.as_str().as_bytes());
@@ -91,6 +108,12 @@ impl Memory {
         let generation = &self.generation.as_bytes()[..self.generation.len().min(GENERATION_LEN_MAX)];
         bytes[59] = generation.len() as u8;
         bytes[76..76 + generation.len()].copy_from_slice(generation);
+        // A list is never made longer than this.
+        let further_keys = &self.further_keys[..self.further_keys.len().min(KEYS_MAX - 1)];
+        bytes[108] = further_keys.len() as u8;
+        for (tag, place) in further_keys.iter().zip(bytes[FURTHER_KEYS_AT..].chunks_exact_mut(16)) {
+            place.copy_from_slice(&tag.0);
+        }
         let crc = crc32c(&bytes[..CRC_AT]);
         bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -104,7 +127,7 @@ impl Memory {
             return Err("both copies of its memory are damaged".to_owned());
         }
         let version = u32_at(bytes, 8);
-        if version != VERSION {
+        if !(VERSION_ONE_KEY..=VERSION).contains(&version) {
             return Err(format!("its format has version {version}, this program knows {VERSION}: use a newer Capstan"));
         }
         let field = |name: &str| format!("its memory holds an impossible {name}");
@@ -121,11 +144,14 @@ impl Memory {
             1 => EncryptionState::Plain,
             2 => {
                 let algorithm = Algorithm::from_code(bytes[58]).ok_or_else(|| field("algorithm"))?;
-                let mut tag = [0; 16];
-                tag.copy_from_slice(&bytes[60..76]);
-                EncryptionState::Encrypted { algorithm, tag: KeyTag(tag) }
+                EncryptionState::Encrypted { algorithm, tag: tag_at(bytes, 60) }
             }
             _ => return Err(field("encryption state")),
+        };
+        let further_keys = match (version, bytes[57], usize::from(bytes[108])) {
+            (VERSION_ONE_KEY, _, _) => Vec::new(),
+            (_, 2, count @ 1..KEYS_MAX) => (0..count).map(|at| tag_at(bytes, FURTHER_KEYS_AT + 16 * at)).collect(),
+            _ => return Err(field("list of keys")),
         };
         let generation_len = usize::from(bytes[59]);
         if generation_len > GENERATION_LEN_MAX {
@@ -140,6 +166,7 @@ impl Memory {
             life: u64_at(bytes, 48),
             tab,
             encryption,
+            further_keys,
             generation,
         })
     }
@@ -175,6 +202,28 @@ impl Memory {
     }
 }
 
+impl Memory {
+    /// The key of a number that a block names; none if there is no such key.
+    pub(super) fn key(&self, number: u8) -> Option<KeyTag> {
+        match (self.encryption, number) {
+            (EncryptionState::Encrypted { tag, .. }, 0) => Some(tag),
+            (_, 0) => None,
+            (_, further) => self.further_keys.get(usize::from(further) - 1).copied(),
+        }
+    }
+
+    /// The number of a key, if blocks may name it.
+    pub(super) fn number_of(&self, tag: &KeyTag) -> Option<u8> {
+        (0..KEYS_MAX as u8).find(|number| self.key(*number).as_ref() == Some(tag))
+    }
+}
+
+fn tag_at(bytes: &[u8; COPY_LEN], at: usize) -> KeyTag {
+    let mut tag = [0; 16];
+    tag.copy_from_slice(&bytes[at..at + 16]);
+    KeyTag(tag)
+}
+
 /// Whether a generation's name fits the memory.
 pub(super) fn generation_fits(name: &str) -> bool {
     name.len() <= GENERATION_LEN_MAX
@@ -194,6 +243,7 @@ mod tests {
             life: 42,
             tab: Tab::Writable,
             encryption: EncryptionState::Encrypted { algorithm: Algorithm::Aes256Ccm, tag: KeyTag([9; 16]) },
+            further_keys: Vec::new(),
             generation: "LTO-9".to_owned(),
         }
     }
@@ -225,12 +275,54 @@ mod tests {
 
     #[test]
     fn each_flipped_bit_is_refused() {
-        let bytes = memory().encode();
-        for bit in 0..COPY_LEN * 8 {
-            let mut flipped = bytes;
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(Memory::decode(&flipped).is_err(), "bit {bit}");
+        for memory in [memory(), several_keys()] {
+            let bytes = memory.encode();
+            for bit in 0..COPY_LEN * 8 {
+                let mut flipped = bytes;
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert!(Memory::decode(&flipped).is_err(), "bit {bit}");
+            }
         }
+    }
+
+    fn several_keys() -> Memory {
+        Memory { further_keys: vec![KeyTag([0xa1; 16]), KeyTag([0xa2; 16])], ..memory() }
+    }
+
+    #[test]
+    fn bytes_of_several_keys_stand_where_the_page_says() {
+        let memory = several_keys();
+        let bytes = memory.encode();
+        assert_eq!(&bytes[8..12], &[2, 0, 0, 0]);
+        assert_eq!(&bytes[57..59], &[2, 2]);
+        assert_eq!(&bytes[60..76], &[9; 16]);
+        assert_eq!(&bytes[108..112], &[2, 0, 0, 0]);
+        assert_eq!(&bytes[112..128], &[0xa1; 16]);
+        assert_eq!(&bytes[128..144], &[0xa2; 16]);
+        assert_eq!(&bytes[144..508], &[0; 364]);
+        assert_eq!(Memory::decode(&bytes).as_ref(), Ok(&memory));
+        assert_eq!(memory.key(2), Some(KeyTag([0xa2; 16])));
+        assert_eq!((memory.key(3), memory.number_of(&KeyTag([0xa1; 16]))), (None, Some(1)));
+        let one = Memory { further_keys: Vec::new(), ..memory };
+        assert_eq!(one.encode()[8..12], [1, 0, 0, 0], "one key is version 1");
+    }
+
+    #[test]
+    fn a_list_of_keys_that_cannot_be_is_refused() {
+        let sealed = |change: &dyn Fn(&mut [u8; COPY_LEN])| {
+            let mut bytes = several_keys().encode();
+            change(&mut bytes);
+            let crc = crc32c(&bytes[..CRC_AT]);
+            bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+            Memory::decode(&bytes)
+        };
+        for count in [0, KEYS_MAX as u8, 255] {
+            assert!(sealed(&|bytes| bytes[108] = count).is_err(), "{count} further keys");
+        }
+        assert!(sealed(&|bytes| bytes[57] = 1).is_err(), "keys of a plain volume");
+        assert!(sealed(&|bytes| bytes[8] = 3).is_err(), "a later version");
+        let full = Memory { further_keys: vec![KeyTag([1; 16]); KEYS_MAX - 1], ..memory() };
+        assert_eq!(Memory::decode(&full.encode()), Ok(full));
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //!  0  4  magic "CPR1"
 //!  4  8  life of the volume
 //! 12  1  kind: 1 plain block, 2 encrypted block, 3 filemark
-//! 13  3  zero
+//! 13  1  encrypted block: number of its key in the cartridge memory; else zero
+//! 14  2  zero
 //! 16  8  logical block number
 //! 24  4  stored length: 0 for a filemark
 //! 28  4  CRC32C of the stored bytes
@@ -33,7 +34,10 @@ pub(super) const NEEDLE_LEN: usize = 12;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RecordKind {
     PlainBlock,
-    EncryptedBlock,
+    EncryptedBlock {
+        /// Number of its key in the cartridge memory.
+        key: u8,
+    },
     Filemark,
 }
 
@@ -58,9 +62,12 @@ impl RecordHeader {
         bytes[..NEEDLE_LEN].copy_from_slice(&needle(self.life));
         bytes[12] = match self.kind {
             RecordKind::PlainBlock => 1,
-            RecordKind::EncryptedBlock => 2,
+            RecordKind::EncryptedBlock { .. } => 2,
             RecordKind::Filemark => 3,
         };
+        if let RecordKind::EncryptedBlock { key } = self.kind {
+            bytes[13] = key;
+        }
         bytes[16..24].copy_from_slice(&self.lbn.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.stored_len.to_le_bytes());
         bytes[28..32].copy_from_slice(&self.data_crc.to_le_bytes());
@@ -84,7 +91,9 @@ impl RecordHeader {
         let stored_len = u32_at(bytes, 24);
         let kind = match bytes[12] {
             1 if (1..=BLOCK_LEN_MAX).contains(&stored_len) => RecordKind::PlainBlock,
-            2 if (ENVELOPE_LEN as u32 + 1..=STORED_LEN_MAX).contains(&stored_len) => RecordKind::EncryptedBlock,
+            2 if (ENVELOPE_LEN as u32 + 1..=STORED_LEN_MAX).contains(&stored_len) => {
+                RecordKind::EncryptedBlock { key: bytes[13] }
+            }
             3 if stored_len == 0 => RecordKind::Filemark,
             _ => return Err("its record header has an impossible kind or length"),
         };
@@ -126,7 +135,7 @@ mod tests {
     use super::*;
 
     const HEADER: RecordHeader = RecordHeader {
-        kind: RecordKind::EncryptedBlock,
+        kind: RecordKind::EncryptedBlock { key: 3 },
         life: 0x0102_0304_0506_0708,
         lbn: 7,
         stored_len: 100,
@@ -138,7 +147,7 @@ mod tests {
         let bytes = HEADER.encode(4096);
         assert_eq!(&bytes[..4], b"CPR1");
         assert_eq!(&bytes[4..12], &[8, 7, 6, 5, 4, 3, 2, 1]);
-        assert_eq!(&bytes[12..16], &[2, 0, 0, 0]);
+        assert_eq!(&bytes[12..16], &[2, 3, 0, 0]);
         assert_eq!(&bytes[16..24], &[7, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(&bytes[24..28], &[100, 0, 0, 0]);
         assert_eq!(&bytes[28..32], &[0xef, 0xbe, 0xad, 0xde]);

@@ -49,6 +49,7 @@ impl CartridgeSpec {
             life: draw_life()?,
             tab: Tab::Writable,
             encryption: EncryptionState::Blank,
+            further_keys: Vec::new(),
             generation: self.generation.clone(),
         };
         file.set_len(RECORDS_AT)?;

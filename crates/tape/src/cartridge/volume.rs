@@ -4,7 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-use super::memory::{Memory, RECORDS_AT, Tab};
+use capstan_format::KeyTag;
+
+use super::memory::{KEYS_MAX, Memory, RECORDS_AT, Tab};
 use super::record::{RECORD_HEADER_LEN, RecordKind};
 use super::records::{Place, Records};
 use crate::lock::{Locked, LockedFile, try_lock};
@@ -78,6 +80,17 @@ pub(super) enum Room {
     None,
 }
 
+/// Whether the memory names a key, or has room to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeyRoom {
+    /// By this number.
+    Named(u8),
+    /// Not yet.
+    Free,
+    /// It names others, this many, and no more fit.
+    Full { keys: usize },
+}
+
 /// The cartridge in a drive.
 pub(super) struct Volume {
     memory: Memory,
@@ -99,6 +112,33 @@ impl Volume {
 
     pub(super) fn encryption(&self) -> EncryptionState {
         self.memory.encryption
+    }
+
+    /// The key of a number that a block names.
+    pub(super) fn key(&self, number: u8) -> Option<KeyTag> {
+        self.memory.key(number)
+    }
+
+    /// Whether blocks may be written with a key.
+    pub(super) fn room_for_key(&self, tag: &KeyTag) -> KeyRoom {
+        match self.memory.number_of(tag) {
+            Some(number) => KeyRoom::Named(number),
+            None if self.memory.further_keys.len() + 1 < KEYS_MAX => KeyRoom::Free,
+            None => KeyRoom::Full { keys: KEYS_MAX },
+        }
+    }
+
+    /// Names a further key, for good before this returns, and gives its number.
+    ///
+    /// Its first block comes later: a block under a key that the memory does not name would be lost with the memory of whoever
+    /// wrote it.
+    pub(super) fn add_key(&mut self, tag: KeyTag) -> io::Result<u8> {
+        let mut memory = self.memory.clone();
+        memory.further_keys.push(tag);
+        let number = u8::try_from(memory.further_keys.len()).map_err(io::Error::other)?;
+        memory.write(self.records.file())?;
+        self.memory = memory;
+        Ok(number)
     }
 
     pub(super) fn write_protected(&self) -> bool {
@@ -133,7 +173,7 @@ impl Volume {
 
     /// Cuts off everything and begins another life in the given state.
     pub(super) fn begin(&mut self, encryption: EncryptionState) -> io::Result<()> {
-        let mut memory = Memory { life: draw_life()?, encryption, ..self.memory.clone() };
+        let mut memory = Memory { life: draw_life()?, encryption, further_keys: Vec::new(), ..self.memory.clone() };
         memory.write(self.records.file())?;
         self.memory = memory;
         self.records.begin(self.memory.life)

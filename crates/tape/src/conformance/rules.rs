@@ -34,6 +34,7 @@ pub(super) const RULES: &[Rule] = &[
     once("a drive without key slot takes no key", Needs::NoKeySlot, keys::a_drive_without_key_slot_takes_no_key),
     keyed("encrypted blocks need their key", None, keys::encrypted_blocks_need_their_key),
     keyed("encrypted and plain are never mixed", Some(MIXING_IS_ALLOWED), keys::encrypted_and_plain_are_never_mixed),
+    keyed("each block names its own key", None, keys::each_block_names_its_own_key),
     keyed("writing from the beginning drops the key", None, keys::writing_from_the_beginning_drops_the_key),
     keyed("an unload clears the key slot", None, keys::an_unload_clears_the_key_slot),
 ];

@@ -220,12 +220,14 @@ impl<T: Transport> ScsiDrive<T> {
         let mixed = |reason| Err(DriveError::MixedEncryption { drive: drive.clone(), reason });
         match (medium.encryption, wanted) {
             (found, wanted) if found == wanted => Ok(wanted),
-            (EncryptionState::Encrypted { tag: needed, .. }, EncryptionState::Encrypted { tag: loaded, .. }) => {
-                if needed == loaded {
-                    return mixed("the volume is written with the other cipher: load its key for that one");
-                }
-                Err(DriveError::WrongKey { drive, needed, loaded })
-            }
+            (
+                EncryptionState::Encrypted { algorithm: found, .. },
+                EncryptionState::Encrypted { algorithm: wanted_algorithm, .. },
+            ) => match found == wanted_algorithm {
+                // Each block names its key: a volume may have several.
+                true => Ok(wanted),
+                false => mixed("the volume is written with the other cipher: load a key for that one"),
+            },
             (EncryptionState::Encrypted { .. }, _) => {
                 mixed("the volume is encrypted and no key is loaded: load its key, or write from the beginning of tape")
             }

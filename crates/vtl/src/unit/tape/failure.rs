@@ -27,7 +27,9 @@ pub(super) fn sense_of(error: &DriveError) -> SenseData {
             GenerationError::Foreign { .. } => sense(MediumError, 0x30, 0x02),
             GenerationError::ReadOnly { .. } => sense(DataProtect, 0x30, 0x05),
         },
-        DriveError::NoKey { .. } => sense(DataProtect, 0x74, 0x01),
+        // It cannot be written with another key; with those that it has, and read, it can.
+        DriveError::KeyListFull { .. } => sense(DataProtect, 0x30, 0x05),
+        DriveError::NoKey { .. } | DriveError::KeyUnavailable { .. } => sense(DataProtect, 0x74, 0x01),
         DriveError::WrongKey { .. } => sense(DataProtect, 0x74, 0x03),
         DriveError::Integrity { .. } => sense(DataProtect, 0x74, 0x04),
         DriveError::MixedEncryption { .. } => sense(DataProtect, 0x30, 0x05),

@@ -7,6 +7,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use capstan_format::KeyTag;
 use capstan_tape::Drive;
 use capstan_tape::scsi::SenseKey;
 use capstan_tape::scsi::attribute::{Attribute, Kind, decode, encode, id};
@@ -19,11 +20,16 @@ use crate::unit::answer::{Answer, check, invalid_command_field, invalid_paramete
 /// Bytes that hosts may write: as much as an LTO cartridge has room for.
 const HOST_BYTES_MAX: usize = 2048;
 
-/// Key data that stand with each block of the volume: in the part of the numbers that belongs to vendors.
+/// Key data that stand with each block of a volume with one key: in the part of the numbers that belongs to vendors. They were
+/// kept like this until volumes could have several keys, and are read still.
 const UNAUTHENTICATED_KEY_DATA: u16 = 0x1400;
 const AUTHENTICATED_KEY_DATA: u16 = 0x1401;
 /// How often writing began at the beginning of tape.
 const LIVES: u16 = 0x1402;
+/// Key data of each key that blocks were written with: two numbers a key, each the key's tag and the data.
+const KEY_DATA: std::ops::Range<u16> = 0x1410..0x1440;
+/// Bytes of a tag.
+const TAG_LEN: usize = 16;
 
 /// What hosts wrote into a cartridge's memory.
 pub(super) struct CartridgeMemory {
@@ -71,18 +77,41 @@ impl CartridgeMemory {
         let _ = self.save();
     }
 
-    /// Key data of the volume's life.
-    pub(super) fn key_data(&self) -> KeyData {
-        let of = |id: u16| self.get(id).map(|attribute| attribute.value.clone()).unwrap_or_default();
-        KeyData { unauthenticated: of(UNAUTHENTICATED_KEY_DATA), authenticated: of(AUTHENTICATED_KEY_DATA) }
+    /// Where the data of a key are kept.
+    fn key_data_at(&self, tag: &KeyTag) -> Option<u16> {
+        KEY_DATA.step_by(2).find(|id| self.get(*id).is_some_and(|kept| kept.value.starts_with(&tag.0)))
     }
 
-    pub(super) fn set_key_data(&mut self, data: &KeyData) {
-        for (id, value) in
-            [(UNAUTHENTICATED_KEY_DATA, &data.unauthenticated), (AUTHENTICATED_KEY_DATA, &data.authenticated)]
-        {
-            self.set(Attribute { id, read_only: true, kind: Kind::Binary, value: value.clone() });
+    /// What belongs to a key of the volume, if anything does.
+    pub(super) fn key_data(&self, tag: &KeyTag) -> Option<KeyData> {
+        let of = |id: u16, from| self.get(id).and_then(|kept| kept.value.get(from..)).unwrap_or_default().to_vec();
+        let data = match self.key_data_at(tag) {
+            Some(id) => KeyData { unauthenticated: of(id, TAG_LEN), authenticated: of(id + 1, TAG_LEN) },
+            None => KeyData {
+                unauthenticated: of(UNAUTHENTICATED_KEY_DATA, 0),
+                authenticated: of(AUTHENTICATED_KEY_DATA, 0),
+            },
+        };
+        (data != KeyData::default()).then_some(data)
+    }
+
+    /// Keeps what belongs to a key, once.
+    pub(super) fn note_key_data(&mut self, tag: &KeyTag, data: &KeyData) {
+        if self.key_data_at(tag).is_some() {
+            return;
         }
+        let Some(id) = KEY_DATA.step_by(2).find(|id| self.get(*id).is_none()) else { return };
+        for (id, data) in [(id, &data.unauthenticated), (id + 1, &data.authenticated)] {
+            let value = [&tag.0[..], data].concat();
+            self.set(Attribute { id, read_only: true, kind: Kind::Binary, value });
+        }
+        let _ = self.save();
+    }
+
+    /// The keys of the volume's life before are of no interest any more.
+    pub(super) fn forget_key_data(&mut self) {
+        let ours = |id: u16| KEY_DATA.contains(&id) || matches!(id, UNAUTHENTICATED_KEY_DATA | AUTHENTICATED_KEY_DATA);
+        self.attributes.retain(|attribute| !ours(attribute.id));
         let _ = self.save();
     }
 }

@@ -52,7 +52,6 @@ impl Work<'_> {
                         agent_key: AgentKey::Unasked,
                         access_order: None,
                     });
-                    self.fetch_key();
                     return Ok(());
                 }
             }

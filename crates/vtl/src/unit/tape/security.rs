@@ -1,7 +1,7 @@
 //! Encryption by the drive: keys that hosts set, and keys that the drive fetches itself.
 //!
 //! A host's key is for its own nexus or for all; what is in effect for a command is its own, else the one for all. A volume is
-//! plain or encrypted with one key from its first block on: what a host may do otherwise on LTO drives, mixing block by
+//! plain or encrypted from its first block on, with one key or with several, as each block names its own: what a host may do otherwise on LTO drives, mixing block by
 //! block, is refused here as an enterprise drive refuses it.
 
 use std::collections::HashMap;
@@ -17,6 +17,7 @@ use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState};
 use zeroize::Zeroizing;
 
 use super::Work;
+use super::agent::needed;
 use crate::device::DataIn;
 use crate::layout::Encryption;
 use crate::unit::answer::{Answer, Refusal, check, invalid_command_field, invalid_parameter_field, unknown_command};
@@ -147,15 +148,15 @@ impl Work<'_> {
             self.state.on_drive(|bay, _| bay.drive.set_key(key))?;
             self.state.keys.in_drive = instance;
         }
-        if only_encrypted && self.next_block()? == NextBlock::Plain {
+        if only_encrypted && self.next_block()?.0 == NextBlock::Plain {
             // UNENCRYPTED DATA ENCOUNTERED WHILE DECRYPTING
             return Err(check(SenseKey::DataProtect, 0x74, 0x02));
         }
         Ok(())
     }
 
-    /// How the next block is written.
-    fn next_block(&mut self) -> Result<NextBlock, Refusal> {
+    /// How the next block is written, and with which key.
+    fn next_block(&mut self) -> Result<(NextBlock, Option<KeyTag>), Refusal> {
         let tag = match self.unit.encryption {
             Encryption::Host => self.state.keys.in_effect(self.initiator).map(|setting| setting.tag),
             Encryption::None | Encryption::Agent => None,
@@ -167,34 +168,53 @@ impl Work<'_> {
             // Only of a volume that is plain need it be known whether a block follows at all: the next one has no envelope to tell.
             loaded.filemarks.look(drive, lbn + 1)?;
             if loaded.filemarks.at_or_behind(lbn) == Some(lbn) {
-                return Ok(NextBlock::NoBlock);
+                return Ok((NextBlock::NoBlock, None));
             }
             match drive.locate(lbn + 1) {
                 Ok(()) => drive.locate(lbn)?,
-                Err(DriveError::BlankCheck { .. }) => return Ok(NextBlock::NoBlock),
+                Err(DriveError::BlankCheck { .. }) => return Ok((NextBlock::NoBlock, None)),
                 Err(error) => return Err(error),
             }
-            Ok(match loaded.medium.encryption {
-                EncryptionState::Blank => NextBlock::NoBlock,
-                EncryptionState::Plain => NextBlock::Plain,
-                EncryptionState::Encrypted { algorithm: other, .. } if other != algorithm => NextBlock::OtherAlgorithm,
-                EncryptionState::Encrypted { tag: needed, .. } if Some(needed) == tag => NextBlock::Encrypted,
-                EncryptionState::Encrypted { .. } => NextBlock::KeyMissing,
-            })
+            let first = match loaded.medium.encryption {
+                EncryptionState::Blank => return Ok((NextBlock::NoBlock, None)),
+                EncryptionState::Plain => return Ok((NextBlock::Plain, None)),
+                EncryptionState::Encrypted { algorithm: other, .. } if other != algorithm => {
+                    return Ok((NextBlock::OtherAlgorithm, None));
+                }
+                EncryptionState::Encrypted { tag: first, .. } => first,
+            };
+            // A read without room for a byte comes to nothing, and says which key it would have needed: if none, the loaded one.
+            let read = drive.read_block(&mut []);
+            drive.locate(lbn)?;
+            let needed = needed(&read).or(tag).unwrap_or(first);
+            Ok((if Some(needed) == tag { NextBlock::Encrypted } else { NextBlock::KeyMissing }, Some(needed)))
         })
     }
 
-    /// Writing began with this key: what belongs to it is kept in the cartridge's memory.
+    /// Writing began at the beginning of tape: what belongs to keys of the volume's life before is forgotten.
+    pub(super) fn began_with_key(&mut self) {
+        if let Ok((bay, _)) = self.state.loaded() {
+            bay.memory.forget_key_data();
+        }
+        self.note_key_data();
+    }
+
+    /// A block was written with this key: what belongs to it is kept in the cartridge's memory, as it stands with each block on a
+    /// tape of metal.
     pub(super) fn note_key_data(&mut self) {
-        let data = match self.unit.encryption {
-            Encryption::Host => {
-                let setting = self.state.keys.in_effect(self.initiator);
-                setting.map(|setting| setting.page.key_data.clone()).unwrap_or_default()
-            }
-            Encryption::None | Encryption::Agent => KeyData::default(),
+        let keys = &self.state.keys;
+        let setting = match self.unit.encryption {
+            Encryption::Host => keys.in_effect(self.initiator),
+            Encryption::None | Encryption::Agent => None,
+        };
+        let Some((tag, data)) = setting
+            .filter(|setting| setting.page.encryption == EncryptionMode::Encrypt)
+            .map(|setting| (setting.tag, setting.page.key_data.clone()))
+        else {
+            return;
         };
         if let Ok((bay, _)) = self.state.loaded() {
-            bay.memory.set_key_data(&data);
+            bay.memory.note_key_data(&tag, &data);
         }
     }
 
@@ -261,19 +281,12 @@ impl Work<'_> {
                 status.to_bytes()
             }
             (PROTOCOL, page::NEXT_BLOCK) => {
-                let next = self.next_block()?;
-                let (lbn, stored) = self.state.on_drive(|bay, loaded| {
-                    let data = match loaded.medium.encryption {
-                        // Drives of ours keep the tag as key data, so that whoever knows tags finds the key.
-                        EncryptionState::Encrypted { tag, .. } => match bay.memory.key_data() {
-                            data if data == KeyData::default() => {
-                                KeyData { unauthenticated: tag.0.to_vec(), ..KeyData::default() }
-                            }
-                            data => data,
-                        },
-                        EncryptionState::Plain | EncryptionState::Blank => KeyData::default(),
-                    };
-                    Ok((bay.drive.position()?.lbn, data))
+                let (next, needed) = self.next_block()?;
+                let (lbn, stored) = self.state.on_drive(|bay, _| {
+                    // Drives of ours keep the tag as key data, so that whoever knows tags finds the key.
+                    let by_tag = |tag: KeyTag| KeyData { unauthenticated: tag.0.to_vec(), ..KeyData::default() };
+                    let data = needed.map(|tag| bay.memory.key_data(&tag).unwrap_or_else(|| by_tag(tag)));
+                    Ok((bay.drive.position()?.lbn, data.unwrap_or_default()))
                 })?;
                 let encrypted = matches!(next, NextBlock::Encrypted | NextBlock::KeyMissing);
                 let (algorithm_index, key_data) = if encrypted { (1, stored) } else { (0, KeyData::default()) };

@@ -126,7 +126,9 @@ impl Work<'_> {
         let longest = bay.drive.block_limits().max as usize;
         // Nobody gets a buffer for more than there can be.
         let room = len.saturating_sub(behind).min(longest);
-        let read = bay.drive.read_block(&mut data_in.room(at + room)[at..]);
+        let read = self.read_with_its_key(&mut data_in.room(at + room)[at..]);
+        let read = read.map_err(|refusal| with_residual(refusal, len as i64))?;
+        let (bay, _) = self.state.loaded()?;
         match read {
             Ok(ReadOutcome::Block(found)) => {
                 self.state.counters.read(found);
@@ -229,8 +231,9 @@ impl Work<'_> {
             Ok((lbn, outcome))
         })?;
         self.state.counters.wrote(block.len());
-        if lbn == 0 {
-            self.begun()?;
+        match lbn {
+            0 => self.begun()?,
+            _ => self.note_key_data(),
         }
         Ok(outcome)
     }
@@ -243,7 +246,7 @@ impl Work<'_> {
             bay.memory.began_anew();
             Ok(())
         })?;
-        self.note_key_data();
+        self.began_with_key();
         Ok(())
     }
 
