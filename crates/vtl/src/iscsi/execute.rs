@@ -96,7 +96,7 @@ impl Session {
         let completion = catch_unwind(AssertUnwindSafe(|| self.device().execute(&request, data_in)))
             // INTERNAL TARGET FAILURE
             .unwrap_or_else(|_| check_condition(SenseKey::HardwareError, 0x44));
-        if self.faults().pass(WirePoint::BeforeResponse) == Passage::Cut {
+        if self.pass(WirePoint::BeforeResponse) == Passage::Cut {
             return Err(WireError::Closed);
         }
         let aborted = self.order().lanes.answer(task.lun);
@@ -106,7 +106,7 @@ impl Session {
             Some(Aborted::ByAnother) => self.respond_aborted(task)?,
             Some(Aborted::Silently) => self.widen(task.immediate),
         }
-        match self.faults().pass(WirePoint::AfterResponse) {
+        match self.pass(WirePoint::AfterResponse) {
             Passage::Open => Ok(()),
             Passage::Cut => Err(WireError::Closed),
         }
@@ -141,7 +141,7 @@ impl Session {
                 sent += 1;
                 (header, data)
             });
-            if self.faults().pass(WirePoint::AmidDataIn) == Passage::Cut {
+            if self.pass(WirePoint::AmidDataIn) == Passage::Cut {
                 if let Some((header, data)) = pdus.next() {
                     sender.writer.write_half(header, data)?;
                 }
@@ -179,7 +179,7 @@ impl Session {
 
     /// Asks for data of a command.
     pub(crate) fn ask(&self, ask: ReadyToTransfer) -> Result<(), WireError> {
-        match self.faults().pass(WirePoint::BeforeReadyToTransfer) {
+        match self.pass(WirePoint::BeforeReadyToTransfer) {
             Passage::Open => self.tell(ask.encode(), &[]),
             Passage::Cut => Err(WireError::Closed),
         }

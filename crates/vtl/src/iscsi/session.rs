@@ -22,8 +22,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
 use crate::device::{DataIn, DeviceServer, Nexus};
+use crate::events::Event;
 
-use super::faults::WireFaults;
+use super::faults::{Passage, WirePoint};
 use super::lane::{Lanes, Next};
 use super::login::Identity;
 use super::negotiate::{Parameters, SessionKind};
@@ -171,8 +172,9 @@ impl Session {
         &*self.shared.device
     }
 
-    pub(crate) fn faults(&self) -> &WireFaults {
-        &self.shared.faults
+    /// Comes by a point at which a script may cut the wire.
+    pub(crate) fn pass(&self, point: WirePoint) -> Passage {
+        self.shared.pass(point)
     }
 
     /// Tells the initiator that it is in. From then on PDUs carry what checksums were agreed upon.
@@ -186,6 +188,10 @@ impl Session {
     /// Serves the session to its end; then nobody of its crew is left, and the device server has been told.
     pub(crate) fn serve(self: &Arc<Self>, receiver: Receiver) {
         self.order().receiver = Some(receiver);
+        if self.identity.kind == SessionKind::Normal {
+            let initiator = self.identity.initiator.clone();
+            (self.shared.events)(Event::LoggedIn { initiator, address: self.peer });
+        }
         self.work();
         loop {
             let Some(member) = self.crew.lock().unwrap_or_else(PoisonError::into_inner).pop() else { break };
@@ -194,6 +200,8 @@ impl Session {
         self.cut();
         if self.identity.kind == SessionKind::Normal {
             self.device().nexus_lost(&self.nexus);
+            let initiator = self.identity.initiator.clone();
+            (self.shared.events)(Event::LoggedOut { initiator, address: self.peer });
         }
     }
 

@@ -45,6 +45,7 @@ use super::primary::{Identity, report_operation_codes};
 use super::reservation::{Reservations, ReserveOut};
 use crate::agent::KeyAgent;
 use crate::device::{Completion, DataIn, Nexus, Request};
+use crate::events::{DriveVoice, Event};
 use crate::layout::{Encryption, Pace};
 
 /// How a drive is fitted.
@@ -106,6 +107,7 @@ struct State {
     preventing: HashSet<String>,
     unverified_writes: u64,
     faults: Faults,
+    voice: DriveVoice,
 }
 
 /// One command being carried out: the unit, its state, and who asks.
@@ -117,7 +119,7 @@ struct Work<'a> {
 }
 
 impl TapeUnit {
-    pub(crate) fn new(fitting: Fitting) -> Self {
+    pub(crate) fn new(fitting: Fitting, voice: DriveVoice) -> Self {
         let state = State {
             bay: None,
             loaded: None,
@@ -129,6 +131,7 @@ impl TapeUnit {
             preventing: HashSet::new(),
             unverified_writes: 0,
             faults: Faults::default(),
+            voice,
         };
         Self { fitting, state: Mutex::new(state), face: Mutex::default() }
     }
@@ -194,7 +197,12 @@ impl TapeUnit {
         let mut work = Work { unit: &self.fitting, state, initiator, data_out: request.data_out };
         match due {
             None => work.carry_out(&command, data_in),
-            Some(waiting) => work.suffer(&waiting, &command, data_in),
+            Some(waiting) => {
+                let voice = &work.state.voice;
+                let (unit, fault) = (format!("drive {}", voice.drive), waiting.fault.to_string());
+                voice.tell(Event::FaultHappened { unit, fault });
+                work.suffer(&waiting, &command, data_in)
+            }
         }
     }
 
@@ -246,9 +254,7 @@ impl TapeUnit {
             if work.state.bay.is_none() {
                 return Err(SenseData::new(SenseKey::IllegalRequest, 0x3b, 0x0e));
             }
-            if !work.state.preventing.is_empty() {
-                return Err(SenseData::new(SenseKey::IllegalRequest, 0x53, 0x02));
-            }
+            work.check_removable()?;
             if let Err(Refusal::Check(sense)) = work.unthread() {
                 return Err(sense);
             }
@@ -322,7 +328,11 @@ impl State {
     fn reset(&mut self) {
         if let (Some(bay), Some(loaded)) = (&mut self.bay, &mut self.loaded) {
             // What the drive had taken it still writes; a failure of that is a failure of blocks that nobody was promised.
-            let _ = bay.drive.write_filemarks(0, Flush::Synchronous);
+            if let Err(error @ (DriveError::Deferred { .. } | DriveError::WriteFailed { .. })) =
+                bay.drive.write_filemarks(0, Flush::Synchronous)
+            {
+                self.voice.write_failed(&bay.volser, &error);
+            }
             let _ = bay.drive.locate(0);
             // A key goes with the power. One that stayed below, unknown to the page that hosts ask, would encrypt what is to be plain.
             let _ = bay.drive.set_key(None);
@@ -355,8 +365,9 @@ impl State {
     /// An error of the drive, as sense data; what a failed write left is not known.
     fn failed(&mut self, error: &DriveError) -> Refusal {
         if matches!(error, DriveError::Deferred { .. } | DriveError::WriteFailed { .. })
-            && let Some(loaded) = &mut self.loaded
+            && let (Some(bay), Some(loaded)) = (&self.bay, &mut self.loaded)
         {
+            self.voice.write_failed(&bay.volser, error);
             loaded.filemarks.forget();
             self.counters.write_failed();
         }

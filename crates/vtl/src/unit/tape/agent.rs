@@ -11,9 +11,10 @@ use capstan_tape::{Drive, EncryptionState};
 
 use super::failure::{sense_of, sense_of_agent};
 use super::security::Purpose;
-use super::{Loaded, Work};
+use super::{Loaded, State, Work};
 use crate::agent::KeyAgentError;
-use crate::unit::answer::{Answer, check};
+use crate::events::{Event, VolumeKeyState, with_causes};
+use crate::unit::answer::{Answer, Refusal, check};
 
 /// What the drive knows of its volume's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,17 +40,46 @@ impl Loaded {
     }
 }
 
+impl State {
+    /// Tells that the drive has no key for what it is to do.
+    fn key_trouble(&self, reason: String) {
+        let Some(bay) = &self.bay else { return };
+        let (drive, barcode) = (self.voice.drive, bay.volser.to_string());
+        self.voice.tell(Event::KeyTrouble { drive, barcode, reason });
+    }
+
+    /// The same, and what the host is told.
+    fn no_key(&self, error: &KeyAgentError) -> Refusal {
+        self.key_trouble(with_causes(error));
+        Refusal::Check(sense_of_agent(error))
+    }
+}
+
 impl Work<'_> {
     /// Fetches the key of a volume that is encrypted. Where there is none the drive below has none either.
     pub(super) fn fetch_key(&mut self) {
         let (Some(agent), Ok((bay, loaded))) = (&self.unit.agent, self.state.loaded()) else { return };
         let EncryptionState::Encrypted { tag, .. } = loaded.medium.encryption else { return };
-        let (key, known) = match agent.key(&bay.volser, &tag) {
-            Ok(key) => (Some(key), AgentKey::Held),
-            Err(error) => (None, AgentKey::Missing(sense_of_agent(&error))),
-        };
-        let taken = bay.drive.set_key(key);
-        loaded.agent_key = taken.map_or_else(|error| AgentKey::Missing(sense_of(&error)), |()| known);
+        let fetched = agent.key(&bay.volser, &tag);
+        let trouble = fetched.as_ref().err().map(|error| (sense_of_agent(error), with_causes(error)));
+        let taken = bay.drive.set_key(fetched.ok());
+        let trouble = trouble.or_else(|| taken.err().map(|error| (sense_of(&error), with_causes(&error))));
+        loaded.agent_key = trouble.as_ref().map_or(AgentKey::Held, |(sense, _)| AgentKey::Missing(*sense));
+        if let Some((_, reason)) = trouble {
+            self.state.key_trouble(reason);
+        }
+    }
+
+    /// Says that a cartridge is threaded, and what the drive knows of its key.
+    pub(super) fn tell_mounted(&self) {
+        let State { bay: Some(bay), loaded: Some(loaded), voice, .. } = &*self.state else { return };
+        let key = self.unit.agent.is_some().then_some(match (loaded.medium.encryption, loaded.agent_key) {
+            (EncryptionState::Blank, _) => VolumeKeyState::Blank,
+            (EncryptionState::Plain, _) => VolumeKeyState::Plain,
+            (EncryptionState::Encrypted { .. }, AgentKey::Missing(_)) => VolumeKeyState::Missing,
+            (EncryptionState::Encrypted { .. }, _) => VolumeKeyState::Held,
+        });
+        voice.tell(Event::Mounted { drive: voice.drive, barcode: bay.volser.to_string(), key });
     }
 
     /// Sees that the drive below has the key that this command needs.
@@ -83,7 +113,7 @@ impl Work<'_> {
     /// Writing begins at the beginning of tape, with a key that was never used.
     fn take_new_key(&mut self) -> Answer {
         let (Some(agent), Ok((bay, _))) = (&self.unit.agent, self.state.loaded()) else { return Ok(()) };
-        let key = agent.new_key(&bay.volser, self.unit.algorithm()).map_err(|error| sense_of_agent(&error))?;
+        let key = agent.new_key(&bay.volser, self.unit.algorithm()).map_err(|error| self.state.no_key(&error))?;
         let tag = key.tag;
         self.state.on_drive(|bay, loaded| {
             bay.drive.set_key(Some(key))?;
@@ -104,7 +134,7 @@ impl Work<'_> {
                 }
                 Err(KeyAgentError::Gone { .. }) => self.fetch_key(),
                 // It is still to be put in force: the next flush tries again.
-                Err(error @ KeyAgentError::Unreachable { .. }) => return Err(sense_of_agent(&error).into()),
+                Err(error @ KeyAgentError::Unreachable { .. }) => return Err(self.state.no_key(&error)),
             },
             AgentKey::Used => self.fetch_key(),
             // Nothing was written since it asked.
