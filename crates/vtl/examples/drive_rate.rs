@@ -69,6 +69,10 @@ impl KeyAgent for OneKey {
     fn key(&self, _: &Volser, _: &KeyTag) -> Result<DriveKey, KeyAgentError> {
         Ok(Self::key(Algorithm::Aes256Gcm))
     }
+
+    fn key_to_append(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError> {
+        self.key(volser, tag)
+    }
 }
 
 /// Where bytes go behind a bare socket.

@@ -9,11 +9,16 @@ pub trait KeyAgent: Send + Sync {
     /// A key for a volume that is about to be written from the beginning of tape; never one that was used before.
     fn new_key(&self, volser: &Volser, algorithm: Algorithm) -> Result<DriveKey, KeyAgentError>;
 
-    /// The first block that is encrypted with a key is on the volume.
+    /// The first block that is encrypted with a new key is about to be written: from here on it is the volume's key, and older ones only
+    /// read. Without this no block goes to the volume: one that is written under a key of which no record says so may be destroyed as
+    /// never used.
     fn began(&self, volser: &Volser, tag: &KeyTag) -> Result<(), KeyAgentError>;
 
-    /// The key that a volume names.
+    /// The key that a volume names, to read it.
     fn key(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError>;
+
+    /// The same, to append to the volume: only a key that still encrypts.
+    fn key_to_append(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError>;
 }
 
 /// Why there is no key.
@@ -26,6 +31,15 @@ pub enum KeyAgentError {
         volser: Volser,
         /// The key's public name.
         tag: KeyTag,
+        /// What the store says.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Keys: it only reads any more, or is another volume's (7/74/64).
+    #[error("volume {volser} cannot be appended to with the key that it names")]
+    Refused {
+        /// The volume.
+        volser: Volser,
         /// What the store says.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,

@@ -47,6 +47,9 @@ fn of_key(volser: &Volser, tag: &KeyTag) -> impl FnOnce(KeyError) -> KeyAgentErr
         KeyError::KeyDestroyed { .. } | KeyError::KeyMissing { .. } => {
             KeyAgentError::Gone { volser, tag, source: error.into() }
         }
+        KeyError::KeyRetired { .. } | KeyError::KeyOfOtherVolume { .. } => {
+            KeyAgentError::Refused { volser, source: error.into() }
+        }
         error => unreachable(&volser)(error),
     }
 }
@@ -63,5 +66,10 @@ impl KeyAgent for StoreAgent {
 
     fn key(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError> {
         self.store().key_by_tag(volser, tag).map(|key| drive_key(&key)).map_err(of_key(volser, tag))
+    }
+
+    fn key_to_append(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError> {
+        let key = self.store().key_for_append(volser, tag, now_ns());
+        key.map(|key| drive_key(&key)).map_err(of_key(volser, tag))
     }
 }

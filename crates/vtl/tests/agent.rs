@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_keys::{Argon2Cost, SealedStore, Unlock};
+use capstan_format::{Algorithm, KeyTag, Volser};
+use capstan_keys::{Argon2Cost, KeyState, SealedStore, Unlock};
 use capstan_tape::scsi::{Data, Status, Transport};
-use capstan_vtl::{DeviceServer, KeyAgent, LAYOUT_FILE, Library, LocalTransport, StoreAgent};
+use capstan_vtl::{DeviceServer, KeyAgent, LAYOUT_FILE, Library, LocalTransport, Nexus, StoreAgent, TaskFunction};
 
 const LAYOUT: &str = "[[drive]]\nmodel = \"LTO-9\"\nencryption = \"agent\"\n\
                       [[cartridge]]\nbarcode = \"A00001L9\"\ncapacity_mib = 16\n";
@@ -22,6 +23,7 @@ const KEY_NOT_FOUND: Result<(), (u8, u8, u8)> = Err((7, 0x74, 0x63));
 
 /// A host at a drive with a cartridge, and the operator's way to its keys.
 struct Bench {
+    library: Arc<dyn DeviceServer>,
     drive: LocalTransport,
     folder: tempfile::TempDir,
 }
@@ -35,7 +37,8 @@ impl Bench {
         SealedStore::create(&path, &unlock(), cost).unwrap();
         let agent: Arc<dyn KeyAgent> = Arc::new(StoreAgent::open(&path, &unlock()).unwrap());
         let library: Arc<dyn DeviceServer> = Arc::new(Library::open(folder.path(), Some(&agent)).unwrap());
-        let mut bench = Self { drive: LocalTransport::new(Arc::clone(&library), "a host", 1), folder };
+        let drive = LocalTransport::new(Arc::clone(&library), "a host", 1);
+        let mut bench = Self { library: Arc::clone(&library), drive, folder };
         // From slot 1000 to drive 500.
         let mut robot = LocalTransport::new(library, "a host", 0);
         let load = [0xa5, 0, 0, 1, 3, 0xe8, 1, 0xf4, 0, 0, 0, 0];
@@ -71,6 +74,19 @@ impl Bench {
 
     fn path(&self) -> PathBuf {
         self.folder.path().join("keys.sealed")
+    }
+
+    /// Each key's tag and state, in the order of their issue.
+    fn keys(&self) -> Vec<(KeyTag, KeyState)> {
+        let store = SealedStore::open(&self.path(), &unlock()).unwrap();
+        store.list().unwrap().into_iter().map(|record| (record.tag, record.state)).collect()
+    }
+
+    /// As a bus reset, or a loss of the drive's power.
+    fn resets(&mut self) {
+        let nexus = Nexus { initiator: "another host".to_owned(), session: 2 };
+        self.library.manage(&nexus, 1, TaskFunction::LogicalUnitReset);
+        while self.asks(&[0; 6]).is_err() {}
     }
 
     /// As `capstan keys destroy` does, in another process.
@@ -160,4 +176,56 @@ fn a_volume_may_begin_with_a_filemark() {
     bench.asks(&REWIND).unwrap();
     assert_eq!(bench.reads(), Err((0, 0, 1)), "a filemark");
     bench.reads().unwrap();
+}
+
+/// The key stayed `ready`, as if it had never been used, until the first flush: whoever cleared such keys out lost the volume.
+#[test]
+fn that_a_key_is_used_is_on_record_before_its_first_block_and_a_reset_changes_nothing() {
+    let mut bench = Bench::new();
+    bench.writes().unwrap();
+    let [(tag, KeyState::ProtectAndProcess)] = bench.keys()[..] else { panic!("{:?}", bench.keys()) };
+    bench.resets();
+    bench.reads().unwrap();
+    bench.asks(&TO_END_OF_DATA).unwrap();
+    bench.writes().unwrap();
+    bench.asks(&FILEMARK).unwrap();
+    assert_eq!(bench.keys(), [(tag, KeyState::ProtectAndProcess)], "what is appended has the same key");
+}
+
+/// A store that cannot take the record gets no block on the cartridge, and what lies there stays.
+#[test]
+fn without_a_record_of_its_key_no_block_is_written() {
+    let mut bench = Bench::new();
+    bench.writes().unwrap();
+    bench.asks(&FILEMARK).unwrap();
+    bench.asks(&REWIND).unwrap();
+    let hidden = bench.folder.path().join("hidden");
+    std::fs::rename(bench.path(), &hidden).unwrap();
+    assert_eq!(bench.writes(), Err((7, 0x74, 0x61)));
+    std::fs::rename(&hidden, bench.path()).unwrap();
+    bench.asks(&REWIND).unwrap();
+    bench.reads().unwrap();
+}
+
+/// A key that reads and encrypts no more was used for appending all the same.
+#[test]
+fn a_volume_whose_key_is_retired_is_read_and_not_appended_to() {
+    let mut bench = Bench::new();
+    bench.writes().unwrap();
+    bench.asks(&FILEMARK).unwrap();
+    // The volume was begun anew elsewhere, with this store, and then came back from a copy.
+    let volser = Volser::new("A00001L9").unwrap();
+    let mut store = SealedStore::open(&bench.path(), &unlock()).unwrap();
+    let newer = store.key_for_new_volume(&volser, Algorithm::Aes256Gcm, 2).unwrap();
+    store.activate(&volser, &newer.tag(), 3).unwrap();
+    assert_eq!(bench.keys()[0].1, KeyState::ProcessOnly);
+    bench.asks(&REWIND).unwrap();
+    bench.reads().unwrap();
+    bench.asks(&TO_END_OF_DATA).unwrap();
+    assert_eq!(bench.writes(), Err((7, 0x74, 0x64)));
+    bench.asks(&REWIND).unwrap();
+    bench.reads().unwrap();
+    bench.asks(&REWIND).unwrap();
+    bench.writes().unwrap();
+    assert_eq!(bench.keys().len(), 3, "begun anew it gets a key of its own");
 }

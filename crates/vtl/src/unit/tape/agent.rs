@@ -4,8 +4,10 @@
 //! cartridge is threaded, but again with the first block behind each motion of the tape, and when what was written is flushed: no
 //! job starts under a key that is gone, and none is told that what it wrote under one is safe. With every block it would be too
 //! often: the store is read and checked as a whole.
+//!
+//! To read, any key serves that is there. To append, only one that still encrypts: the store refuses one whose volume was begun anew
+//! with another, and a volume has one key from its first block on, so that there is nothing to go on with but another volume.
 
-use capstan_format::KeyTag;
 use capstan_tape::scsi::{SenseData, SenseKey};
 use capstan_tape::{Drive, EncryptionState};
 
@@ -21,12 +23,12 @@ use crate::unit::answer::{Answer, Refusal, check};
 pub(super) enum AgentKey {
     /// It did not ask since the tape was moved, or a reset took the key away.
     Unasked,
-    /// The drive below has it.
+    /// The drive below has it, to read.
     Held,
+    /// The same, and it may encrypt.
+    Granted,
     /// The same, and blocks were written with it that nobody relies on yet.
     Used,
-    /// The drive below has a new one, of which no block is known to be on the volume yet.
-    New(KeyTag),
     /// There is none, for this reason.
     Missing(SenseData),
 }
@@ -34,9 +36,7 @@ pub(super) enum AgentKey {
 impl Loaded {
     /// The tape is moved: before the next block the key is asked for again.
     pub(super) fn moved(&mut self) {
-        if !matches!(self.agent_key, AgentKey::New(_)) {
-            self.agent_key = AgentKey::Unasked;
-        }
+        self.agent_key = AgentKey::Unasked;
     }
 }
 
@@ -57,14 +57,17 @@ impl State {
 
 impl Work<'_> {
     /// Fetches the key of a volume that is encrypted. Where there is none the drive below has none either.
-    pub(super) fn fetch_key(&mut self) {
+    pub(super) fn fetch_key(&mut self, purpose: Purpose) {
         let (Some(agent), Ok((bay, loaded))) = (&self.unit.agent, self.state.loaded()) else { return };
         let EncryptionState::Encrypted { tag, .. } = loaded.medium.encryption else { return };
-        let fetched = agent.key(&bay.volser, &tag);
+        let (fetched, known) = match purpose {
+            Purpose::Reading => (agent.key(&bay.volser, &tag), AgentKey::Held),
+            Purpose::Writing => (agent.key_to_append(&bay.volser, &tag), AgentKey::Used),
+        };
         let trouble = fetched.as_ref().err().map(|error| (sense_of_agent(error), with_causes(error)));
         let taken = bay.drive.set_key(fetched.ok());
         let trouble = trouble.or_else(|| taken.err().map(|error| (sense_of(&error), with_causes(&error))));
-        loaded.agent_key = trouble.as_ref().map_or(AgentKey::Held, |(sense, _)| AgentKey::Missing(*sense));
+        loaded.agent_key = trouble.as_ref().map_or(known, |(sense, _)| AgentKey::Missing(*sense));
         if let Some((_, reason)) = trouble {
             self.state.key_trouble(reason);
         }
@@ -98,51 +101,50 @@ impl Work<'_> {
             };
         }
         // A store that was out of reach may be back.
-        if matches!(loaded.agent_key, AgentKey::Unasked | AgentKey::Missing(_)) {
-            self.fetch_key();
-        }
-        let (_, loaded) = self.state.loaded()?;
         match (loaded.agent_key, purpose) {
-            (AgentKey::Missing(sense), _) => return Err(sense.into()),
-            (AgentKey::Held, Purpose::Writing) => loaded.agent_key = AgentKey::Used,
-            _ => {}
+            (AgentKey::Used, _) | (AgentKey::Held | AgentKey::Granted, Purpose::Reading) => return Ok(()),
+            (AgentKey::Granted, Purpose::Writing) => {
+                loaded.agent_key = AgentKey::Used;
+                return Ok(());
+            }
+            (AgentKey::Held, Purpose::Writing) | (AgentKey::Unasked | AgentKey::Missing(_), _) => {
+                self.fetch_key(purpose);
+            }
         }
-        Ok(())
+        match self.state.loaded()?.1.agent_key {
+            AgentKey::Missing(sense) => Err(sense.into()),
+            AgentKey::Unasked | AgentKey::Held | AgentKey::Granted | AgentKey::Used => Ok(()),
+        }
     }
 
-    /// Writing begins at the beginning of tape, with a key that was never used.
+    /// Writing begins at the beginning of tape, with a key that was never used. That it is used now is on record before the first
+    /// block is handed over: whatever happens then, a reset, a crash, no block lies under a key that seems to be unused.
     fn take_new_key(&mut self) -> Answer {
         let (Some(agent), Ok((bay, _))) = (&self.unit.agent, self.state.loaded()) else { return Ok(()) };
-        let key = agent.new_key(&bay.volser, self.unit.algorithm()).map_err(|error| self.state.no_key(&error))?;
-        let tag = key.tag;
+        let issued = agent.new_key(&bay.volser, self.unit.algorithm());
+        let begun = issued.and_then(|key| agent.began(&bay.volser, &key.tag).map(|()| key));
+        let key = begun.map_err(|error| self.state.no_key(&error))?;
         self.state.on_drive(|bay, loaded| {
             bay.drive.set_key(Some(key))?;
-            loaded.agent_key = AgentKey::New(tag);
+            loaded.agent_key = AgentKey::Used;
             Ok(())
         })
     }
 
-    /// All that was written is on the volume: a new key is in force from now on, and one that was destroyed meanwhile is told of
-    /// before anybody relies on what was written with it.
+    /// All that was written is on the volume: a key that was destroyed meanwhile is told of before anybody relies on what was
+    /// written with it.
     pub(super) fn confirm_key(&mut self) -> Answer {
-        let (Some(agent), Ok((bay, loaded))) = (&self.unit.agent, self.state.loaded()) else { return Ok(()) };
+        if self.unit.agent.is_none() || self.state.loaded()?.1.agent_key != AgentKey::Used {
+            return Ok(());
+        }
+        self.fetch_key(Purpose::Reading);
+        let (_, loaded) = self.state.loaded()?;
         match loaded.agent_key {
-            AgentKey::New(tag) => match agent.began(&bay.volser, &tag) {
-                Ok(()) => {
-                    loaded.agent_key = AgentKey::Held;
-                    return Ok(());
-                }
-                Err(KeyAgentError::Gone { .. }) => self.fetch_key(),
-                // It is still to be put in force: the next flush tries again.
-                Err(error @ KeyAgentError::Unreachable { .. }) => return Err(self.state.no_key(&error)),
-            },
-            AgentKey::Used => self.fetch_key(),
-            // Nothing was written since it asked.
-            AgentKey::Unasked | AgentKey::Held | AgentKey::Missing(_) => return Ok(()),
+            AgentKey::Missing(sense) => return Err(sense.into()),
+            // What stopped encrypting since it was granted stops at the next motion of the tape.
+            AgentKey::Held => loaded.agent_key = AgentKey::Granted,
+            AgentKey::Unasked | AgentKey::Granted | AgentKey::Used => {}
         }
-        match self.state.loaded()?.1.agent_key {
-            AgentKey::Missing(sense) => Err(sense.into()),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }

@@ -9,6 +9,7 @@ use capstan_tape::{Drive, DriveError, Flush};
 use super::agent::AgentKey;
 use super::failure::sense_of;
 use super::filemarks::Filemarks;
+use super::security::Purpose;
 use super::{Bay, Loaded, State, Work};
 use crate::device::DataIn;
 use crate::events::{Event, with_causes};
@@ -56,7 +57,7 @@ impl Work<'_> {
                         agent_key: AgentKey::Unasked,
                         access_order: None,
                     });
-                    self.fetch_key();
+                    self.fetch_key(Purpose::Reading);
                     self.tell_mounted();
                     return Ok(());
                 }
