@@ -28,7 +28,7 @@ mod unit;
 
 pub use agent::{KeyAgent, KeyAgentError};
 pub use control::{ControlError, ControlReply, ControlRequest, DriveRow, LibraryStatus, PlaceRow, ask};
-pub use device::{Completion, DataIn, DeviceServer, Nexus, Request, Status, TaskFunction};
+pub use device::{Cancel, Completion, DataIn, DeviceServer, Nexus, Request, Status, TaskFunction};
 pub use events::{Event, Events, Gravity, VolumeKeyState};
 pub use fault::{CommandClass, DeviceFault, FaultOrder, FaultyUnit, ROBOT_SENSE_ROWS, SENSE_ROWS, drawn_faults};
 pub use layout::{

@@ -132,8 +132,8 @@ impl Server {
         self.shared.sessions.status()
     }
 
-    /// Ends all connections and waits for all threads. Commands that run are ended and answered first, however long that
-    /// takes; those that wait are thrown away. Initiators see a closed connection, and log in again when they find someone.
+    /// Ends all connections and waits for all threads. Commands that run are ended and answered first, long ones
+    /// early where the device server heeds [`Cancel`](crate::Cancel); those that wait are thrown away. Initiators see a closed connection, and log in again when they find someone.
     pub fn stop(mut self) {
         self.close();
     }

@@ -24,6 +24,7 @@ use std::time::{Duration, SystemTime};
 use crate::device::{DataIn, DeviceServer, Nexus};
 use crate::events::Event;
 
+use super::buffer::Buffer;
 use super::faults::{Passage, WirePoint};
 use super::lane::{Lanes, Next};
 use super::login::Identity;
@@ -49,7 +50,7 @@ pub(crate) const MANAGING_MAX: usize = 4;
 pub(crate) struct Order {
     pub(crate) lanes: Lanes,
     /// Buffers that commands leave behind.
-    buffers: Vec<Vec<u8>>,
+    buffers: Vec<Buffer>,
     /// The receiver, while nobody has it.
     receiver: Option<Receiver>,
     /// How often the receiver was put back.
@@ -332,7 +333,7 @@ impl Session {
         receiver
     }
 
-    /// Nothing more is received, and what has not begun never will.
+    /// Nothing more is received; what has not begun never will, and what is long ends early.
     fn end(&self) {
         let mut order = self.order();
         order.ended = true;
@@ -411,12 +412,13 @@ impl Session {
 
 impl Order {
     /// A buffer for a command's data.
-    pub(crate) fn buffer(&mut self) -> Vec<u8> {
+    pub(crate) fn buffer(&mut self) -> Buffer {
         self.buffers.pop().unwrap_or_default()
     }
 
     /// Keeps a buffer for the next command; the last one that was used is the warmest.
-    pub(crate) fn keep(&mut self, buffer: Vec<u8>) {
+    pub(crate) fn keep(&mut self, mut buffer: Buffer) {
+        buffer.wipe();
         if self.buffers.len() < BUFFERS_MAX && !buffer.is_empty() {
             self.buffers.push(buffer);
         }

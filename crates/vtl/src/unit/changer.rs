@@ -10,7 +10,7 @@ use capstan_tape::scsi::element::{Assignments, ElementStatus, Kind, Told, encode
 use capstan_tape::scsi::inquiry::DeviceType;
 use capstan_tape::scsi::{SenseData, SenseKey};
 
-use super::answer::{Answer, Refusal, check, completion, invalid_command_field, unknown_command};
+use super::answer::{Answer, Refusal, check, completion, data_out_len, invalid_command_field, unknown_command};
 use super::faults::{Faults, Waiting};
 use super::nexuses::{Attention, Nexuses};
 use super::primary::{Identity, ModeHeader, ModeWanted, mode_data, report_operation_codes};
@@ -109,8 +109,10 @@ impl ChangerUnit {
 
     pub(crate) fn execute(&self, request: &Request<'_>, data_in: &mut DataIn) -> Completion {
         data_in.clear();
+        let command = Command::of_cdb(DeviceType::Changer, request.cdb);
+        let data_out_len = command.ok().map(|command| data_out_len(&command, 0));
         let mut state = self.state();
-        completion(self.answer(&mut state, request, data_in))
+        Completion { data_out_len, ..completion(self.answer(&mut state, request, data_in)) }
     }
 
     fn answer(&self, state: &mut State, request: &Request<'_>, data_in: &mut DataIn) -> Answer {

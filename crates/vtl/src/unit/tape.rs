@@ -12,6 +12,7 @@ mod agent;
 mod failure;
 pub(crate) mod faults;
 mod filemarks;
+mod interruptible;
 mod logs;
 mod memory;
 mod modes;
@@ -34,11 +35,12 @@ use capstan_tape::{CartridgeDrive, Drive, DriveError, Faulty, Flush, KeySlotKind
 use self::agent::AgentKey;
 use self::failure::sense_of;
 use self::filemarks::Filemarks;
+use self::interruptible::{Current, Interruptible};
 use self::logs::Counters;
 use self::memory::CartridgeMemory;
 use self::modes::Modes;
 use self::security::Keys;
-use super::answer::{Answer, Refusal, check, completion, invalid_command_field, unknown_command};
+use super::answer::{Answer, Refusal, check, completion, data_out_len, invalid_command_field, unknown_command};
 use super::faults::{Faults, Waiting};
 use super::nexuses::{Attention, Nexuses};
 use super::primary::{Identity, report_operation_codes};
@@ -61,6 +63,7 @@ pub(crate) struct Fitting {
 pub(crate) struct TapeUnit {
     fitting: Fitting,
     state: Mutex<State>,
+    current: Current,
     /// What the robot sees of it, and people: a command may keep the state for minutes, and the robot must not wait for that.
     face: Mutex<Face>,
 }
@@ -107,6 +110,7 @@ struct State {
     preventing: HashSet<String>,
     unverified_writes: u64,
     faults: Faults,
+    current: Current,
     voice: DriveVoice,
 }
 
@@ -120,6 +124,7 @@ struct Work<'a> {
 
 impl TapeUnit {
     pub(crate) fn new(fitting: Fitting, voice: DriveVoice) -> Self {
+        let current = Current::default();
         let state = State {
             bay: None,
             loaded: None,
@@ -131,9 +136,10 @@ impl TapeUnit {
             preventing: HashSet::new(),
             unverified_writes: 0,
             faults: Faults::default(),
+            current: current.clone(),
             voice,
         };
-        Self { fitting, state: Mutex::new(state), face: Mutex::default() }
+        Self { fitting, state: Mutex::new(state), current, face: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -171,9 +177,13 @@ impl TapeUnit {
             return completion(self.fitting.identity.tell(vital_product_data, allocation, data_in));
         }
         let mut state = self.state();
+        let command = Command::of_cdb(DeviceType::Tape, request.cdb);
+        let data_out_len = command.ok().map(|command| data_out_len(&command, state.modes.block_len));
+        self.current.begin(request.cancel);
         let answer = self.answer(&mut state, request, data_in);
+        self.current.end();
         self.show(&state);
-        completion(answer)
+        Completion { data_out_len, ..completion(answer) }
     }
 
     fn answer(&self, state: &mut State, request: &Request<'_>, data_in: &mut DataIn) -> Answer {
@@ -240,7 +250,7 @@ impl TapeUnit {
             if work.state.bay.is_some() {
                 return Err(SenseData::new(SenseKey::IllegalRequest, 0x3b, 0x0d));
             }
-            work.state.bay = Some(Bay::new(work.unit, path, volser));
+            work.state.bay = Some(Bay::new(work.unit, &work.state.current, path, volser));
             // What is wrong with the cartridge is told to whoever uses the drive: it is in it in any case.
             let _ = work.thread();
             work.state.nexuses.tell_all(None, Attention::MediumChanged);
@@ -277,8 +287,9 @@ impl TapeUnit {
         self.face().holds
     }
 
-    /// A reset: the tape stands at its beginning, keys and modes are forgotten.
+    /// A reset: what runs is given up, the tape stands at its beginning, keys and modes are forgotten.
     pub(crate) fn reset(&self) {
+        self.current.give_up();
         let mut state = self.state();
         state.reset();
         state.nexuses.tell_all(None, Attention::Reset);
@@ -304,8 +315,9 @@ impl TapeUnit {
 }
 
 impl Bay {
-    fn new(unit: &Fitting, path: &Path, volser: &Volser) -> Self {
-        let drive = Faulty::new(unit.drive_for(path), Vec::new());
+    fn new(unit: &Fitting, current: &Current, path: &Path, volser: &Volser) -> Self {
+        let drive = Interruptible::new(unit.drive_for(path), current.clone());
+        let drive = Faulty::new(Box::new(drive) as Box<dyn Drive>, Vec::new());
         Self { drive, volser: volser.clone(), memory: CartridgeMemory::open(path), trouble: None }
     }
 }
@@ -326,6 +338,8 @@ impl Fitting {
 
 impl State {
     fn reset(&mut self) {
+        // What follows is not the command's that met the reset.
+        self.current.end();
         if let (Some(bay), Some(loaded)) = (&mut self.bay, &mut self.loaded) {
             // What the drive had taken it still writes; a failure of that is a failure of blocks that nobody was promised.
             if let Err(error @ (DriveError::Deferred { .. } | DriveError::WriteFailed { .. })) =
