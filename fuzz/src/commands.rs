@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use capstan_tape::scsi::{Command, SenseData};
-use capstan_vtl::{DataIn, DeviceServer, LAYOUT_FILE, Library, Nexus, Request, Status};
+use capstan_vtl::{Cancel, DataIn, DeviceServer, LAYOUT_FILE, Library, Nexus, Request, Status};
 use tempfile::TempDir;
 
 use crate::input::Input;
@@ -40,9 +40,9 @@ pub fn commands(data: &[u8]) {
     let bench = BENCH.with(Cell::take);
     let (folder, library, inputs) = bench.filter(|(.., inputs)| *inputs < INPUTS_MAX).unwrap_or_else(opened);
     let nexuses = ["one", "two"].map(|initiator| Nexus { initiator: initiator.to_owned(), session: 1 });
-    let mut data_in = DataIn::default();
+    let (mut data_in, cancel) = (DataIn::default(), Cancel::default());
     let mut execute = |nexus: &Nexus, lun: u64, cdb: &[u8], data_out: &[u8]| {
-        let done = library.execute(&Request { nexus, lun, cdb, data_out }, &mut data_in);
+        let done = library.execute(&Request { nexus, lun, cdb, data_out, cancel: &cancel }, &mut data_in);
         assert!(data_in.bytes().len() <= DATA_MAX, "{} bytes for {cdb:02x?}", data_in.bytes().len());
         match done.status {
             Status::CheckCondition => assert!(SenseData::of_bytes(&done.sense).is_some(), "no sense for {cdb:02x?}"),

@@ -1,6 +1,6 @@
 //! `capstan vtl`: a virtual tape library that other programs use over iSCSI.
 
-use std::io::{Write, stdout};
+use std::io::{Write, stderr, stdout};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use std::time::Duration;
 use capstan_director::key_store_path;
 use capstan_vtl::iscsi::WirePoint;
 use capstan_vtl::{
-    CommandClass, ControlReply, ControlRequest, DeviceFault, Encryption, FaultOrder, FaultyUnit, KeyAgent, LAYOUT_FILE,
-    Layout, LibraryStatus, Service, StoreAgent, ask,
+    CommandClass, ControlReply, ControlRequest, DeviceFault, Encryption, Event, Events, FaultOrder, FaultyUnit,
+    Gravity, KeyAgent, LAYOUT_FILE, Layout, LibraryStatus, Service, StoreAgent, ask,
 };
 use clap::Subcommand;
 
@@ -32,7 +32,7 @@ pub(crate) enum Vtl {
         /// The library's folder
         folder: PathBuf,
     },
-    /// Serve a library over iSCSI until Ctrl-C
+    /// Serve a library over iSCSI until Ctrl-C, and say what happens
     #[command(
         after_help = "Examples:\n  capstan vtl serve /srv/vtl\n  capstan vtl serve /srv/vtl --listen 192.0.2.7:3260\n\nDrives that are encryption agents take their keys from the key store of the state directory."
     )]
@@ -188,16 +188,17 @@ fn serve(cli: &Cli, folder: &Path, listen: Option<SocketAddr>) -> Result<ExitCod
     };
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_interrupt(&stop);
-    let service = Service::start(folder, agent.as_ref(), listen).map_err(|error| Failure::because(&error))?;
-    if !cli.quiet {
+    let service =
+        Service::start(folder, agent.as_ref(), listen, events(cli)).map_err(|error| Failure::because(&error))?;
+    let address = service.local_address();
+    if cli.json {
+        let line = serde_json::json!({"event": "serving", "target": layout.target.name, "address": address});
+        writeln!(stdout(), "{line}").map_err(Failure::output)?;
+    } else if !cli.quiet {
         let drives = service.library().drives().len();
         let name = &layout.target.name;
-        writeln!(
-            stdout(),
-            "serving {name}: a changer and {drives} drives at {}; Ctrl-C ends it",
-            service.local_address()
-        )
-        .map_err(Failure::output)?;
+        writeln!(stdout(), "serving {name}: a changer and {drives} drives at {address}; Ctrl-C ends it")
+            .map_err(Failure::output)?;
     }
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(100));
@@ -207,6 +208,20 @@ fn serve(cli: &Cli, folder: &Path, listen: Option<SocketAddr>) -> Result<ExitCod
         return Ok(ExitCode::SUCCESS);
     }
     Err(Failure::Other(format!("not everything that was written is on the disk:\n  {}", lost.join("\n  "))))
+}
+
+/// Prints what happens: a line each, of JSON where that is wanted; of what is as it should be none when quiet.
+fn events(cli: &Cli) -> Events {
+    let (quiet, json) = (cli.quiet, cli.json);
+    Arc::new(move |event: Event| {
+        // Whoever read the lines and went away does not end the library.
+        let _gone = match (json, event.gravity()) {
+            (true, _) => serde_json::to_string(&event).map_or(Ok(()), |line| writeln!(stdout(), "{line}")),
+            (false, Gravity::Trouble) => writeln!(stderr(), "capstan: {event}"),
+            (false, Gravity::Notice) if quiet => Ok(()),
+            (false, Gravity::Notice) => writeln!(stdout(), "{event}"),
+        };
+    })
 }
 
 fn order(cli: &Cli, folder: &Path, request: &ControlRequest) -> Result<ExitCode, Failure> {

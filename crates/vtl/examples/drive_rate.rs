@@ -58,20 +58,20 @@ impl OneKey {
 }
 
 impl KeyAgent for OneKey {
-    fn new_key(&self, _: &Volser, algorithm: Algorithm) -> Result<DriveKey, KeyAgentError> {
+    fn new_key(&self, _: &str, _: &Volser, algorithm: Algorithm) -> Result<DriveKey, KeyAgentError> {
         Ok(Self::key(algorithm))
     }
 
-    fn began(&self, _: &Volser, _: &KeyTag) -> Result<(), KeyAgentError> {
+    fn began(&self, _: &str, _: &Volser, _: &KeyTag) -> Result<(), KeyAgentError> {
         Ok(())
     }
 
-    fn tag_to_append(&self, _: &Volser, first: &KeyTag) -> Result<KeyTag, KeyAgentError> {
-        Ok(*first)
+    fn key(&self, _: &str, _: &Volser, _: &KeyTag) -> Result<DriveKey, KeyAgentError> {
+        Ok(Self::key(Algorithm::Aes256Gcm))
     }
 
-    fn key(&self, _: &Volser, _: &KeyTag) -> Result<DriveKey, KeyAgentError> {
-        Ok(Self::key(Algorithm::Aes256Gcm))
+    fn key_to_append(&self, drive: &str, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError> {
+        self.key(drive, volser, tag)
     }
 }
 

@@ -4,19 +4,22 @@ use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_tape::DriveKey;
 use thiserror::Error;
 
-/// Gives drives the keys of their volumes.
+/// Gives drives the keys of their volumes. `drive` is the serial number of the one that asks: it may be held to some of the keys.
 pub trait KeyAgent: Send + Sync {
     /// A key for a volume that is about to be written from the beginning of tape; never one that was used before.
-    fn new_key(&self, volser: &Volser, algorithm: Algorithm) -> Result<DriveKey, KeyAgentError>;
+    fn new_key(&self, drive: &str, volser: &Volser, algorithm: Algorithm) -> Result<DriveKey, KeyAgentError>;
 
-    /// The first block that is encrypted with a key is on the volume.
-    fn began(&self, volser: &Volser, tag: &KeyTag) -> Result<(), KeyAgentError>;
+    /// The first block that is encrypted with a new key is about to be written: from here on it is the volume's key, and older ones only
+    /// read. Without this no block goes to the volume: one that is written under a key of which no record says so may be destroyed as
+    /// never used.
+    fn began(&self, drive: &str, volser: &Volser, tag: &KeyTag) -> Result<(), KeyAgentError>;
 
-    /// Name of the key that a volume is appended to with: that of its first block, or a later one.
-    fn tag_to_append(&self, volser: &Volser, first: &KeyTag) -> Result<KeyTag, KeyAgentError>;
+    /// The key that a volume names, to read it.
+    fn key(&self, drive: &str, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError>;
 
-    /// The key that a volume names.
-    fn key(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError>;
+    /// The key to append with to a volume whose first block names `first`: that one, one that followed it, or a new one, which is on
+    /// record as begun.
+    fn key_to_append(&self, drive: &str, volser: &Volser, first: &KeyTag) -> Result<DriveKey, KeyAgentError>;
 }
 
 /// Why there is no key.
@@ -29,6 +32,17 @@ pub enum KeyAgentError {
         volser: Volser,
         /// The key's public name.
         tag: KeyTag,
+        /// What the store says.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Keys: a policy forbids it, or the key is another volume's (7/74/64).
+    #[error("drive {drive} may not have the key of volume {volser}")]
+    Refused {
+        /// The drive.
+        drive: String,
+        /// The volume.
+        volser: Volser,
         /// What the store says.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,

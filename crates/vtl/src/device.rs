@@ -4,6 +4,9 @@
 //! server knows commands, and nothing of sessions but the nexus that a command came by. Both sides are called from many threads at
 //! once; a device server orders the commands of one logical unit itself.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 /// One path from an initiator port to this target (SAM-5, 4.8): what reservations belong to and unit attentions are kept for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Nexus {
@@ -24,6 +27,30 @@ pub struct Request<'a> {
     pub cdb: &'a [u8],
     /// What the initiator sent with it, whole.
     pub data_out: &'a [u8],
+    /// Ordered once nobody wants it any more.
+    pub cancel: &'a Cancel,
+}
+
+/// An order to end a command early: it was aborted, its unit is reset, or its connection is gone. A device server looks at it wherever a
+/// command may take long.
+#[derive(Debug, Clone, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Gives the order, to all that have a clone of this.
+    pub fn order(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Whether it was given.
+    pub fn is_ordered(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Takes it back, for the next command.
+    pub(crate) fn withdraw(&self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 /// Where a command puts what it returns: a buffer that is kept between commands, so that no block needs memory of its own.
@@ -91,11 +118,14 @@ pub struct Completion {
     pub status: Status,
     /// Sense data, in fixed or descriptor format; empty unless there are any.
     pub sense: Vec<u8>,
+    /// How many bytes of data from its initiator the command asks for by its descriptor block; none where that is not known. What was
+    /// sent beyond that, or is missing, the transport tells the initiator.
+    pub data_out_len: Option<u64>,
 }
 
 impl Completion {
     /// Ended well.
-    pub const GOOD: Self = Self { status: Status::Good, sense: Vec::new() };
+    pub const GOOD: Self = Self { status: Status::Good, sense: Vec::new(), data_out_len: None };
 }
 
 /// Task management (SAM-5, 7).

@@ -282,6 +282,36 @@ impl FromStr for DeviceFault {
     }
 }
 
+impl fmt::Display for DeviceFault {
+    /// As people name it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sense { key, asc, ascq, deferred, .. } => {
+                let name = if *deferred { "deferred" } else { "sense" };
+                write!(f, "{name}:{key:x}/{asc:02x}/{ascq:02x}")
+            }
+            Self::LoseWrites { told_after } => write!(f, "lose-writes:{told_after}"),
+            Self::LosePower { after } => write!(f, "lose-power:{after}"),
+            Self::Reset { told: true } => f.write_str("reset"),
+            Self::Reset { told: false } => f.write_str("reset-unseen"),
+            Self::Lose { carried_out: false } => f.write_str("lose-command"),
+            Self::Lose { carried_out: true } => f.write_str("lose-answer"),
+            Self::Unreadable => f.write_str("unreadable"),
+            Self::EarlyWarning => f.write_str("early-warning"),
+            Self::EndOfMedium => f.write_str("end-of-medium"),
+            Self::EndOfDataLost { .. } => f.write_str("end-of-data-lost"),
+            Self::SlideTab => f.write_str("slide-tab"),
+            Self::StealReservation => f.write_str("steal-reservation"),
+            Self::ChangeKey => f.write_str("change-key"),
+            Self::ChangeTape { volser, told: true } => write!(f, "change-tape:{volser}"),
+            Self::ChangeTape { volser, told: false } => write!(f, "change-tape-unseen:{volser}"),
+            Self::WrongTape { volser } => write!(f, "wrong-tape:{volser}"),
+            Self::Mislabelled { volser } => write!(f, "mislabelled:{volser}"),
+            Self::DoorOpen { commands } => write!(f, "door-open:{commands}"),
+        }
+    }
+}
+
 /// One fault, and when it happens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultOrder {
@@ -401,7 +431,7 @@ mod tests {
     fn every_fault_that_is_explained_can_be_named() {
         for (name, _) in NAMED {
             let text = name.replace("K/AA/QQ", "3/0c/00").replace(":N", ":3").replace("VOLSER", "A00001L9");
-            assert!(text.parse::<DeviceFault>().is_ok(), "{text}");
+            assert_eq!(text.parse::<DeviceFault>().unwrap().to_string(), text, "and is called so when it happens");
         }
         assert!("sense:3/0c".parse::<DeviceFault>().is_err());
         assert!("lightning".parse::<DeviceFault>().unwrap_err().contains("lose-power"));

@@ -52,6 +52,7 @@
 //! # }
 //! ```
 
+mod buffer;
 mod chap;
 mod config;
 mod execute;

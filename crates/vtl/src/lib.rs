@@ -15,6 +15,7 @@
 mod agent;
 mod control;
 mod device;
+mod events;
 mod fault;
 pub mod iscsi;
 mod layout;
@@ -27,7 +28,8 @@ mod unit;
 
 pub use agent::{KeyAgent, KeyAgentError};
 pub use control::{ControlError, ControlReply, ControlRequest, DriveRow, LibraryStatus, PlaceRow, ask};
-pub use device::{Completion, DataIn, DeviceServer, Nexus, Request, Status, TaskFunction};
+pub use device::{Cancel, Completion, DataIn, DeviceServer, Nexus, Request, Status, TaskFunction};
+pub use events::{Event, Events, Gravity, VolumeKeyState};
 pub use fault::{CommandClass, DeviceFault, FaultOrder, FaultyUnit, ROBOT_SENSE_ROWS, SENSE_ROWS, drawn_faults};
 pub use layout::{
     CartridgeLayout, DriveLayout, Encryption, LAYOUT_FILE, Layout, LayoutError, LibraryLayout, Pace, TargetLayout,

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::agent::KeyAgent;
 use crate::device::{Completion, DataIn, DeviceServer, Nexus, Request, TaskFunction};
+use crate::events::{DriveVoice, Event, Events, unheard};
 use crate::fault::{DeviceFault, FaultOrder, FaultyUnit};
 use crate::layout::{Encryption, Layout, LayoutError};
 use crate::shelf::{Place, Shelf, ShelfError};
@@ -29,6 +30,7 @@ pub struct Library {
     layout: Layout,
     robot: ChangerUnit,
     drives: Vec<Arc<TapeUnit>>,
+    events: Events,
 }
 
 /// Why a library cannot be opened.
@@ -80,6 +82,11 @@ pub struct ElementRow {
 impl Library {
     /// Opens the library in a folder, which has a layout.
     pub fn open(folder: &Path, agent: Option<&Arc<dyn KeyAgent>>) -> Result<Self, LibraryError> {
+        Self::open_heard(folder, agent, unheard())
+    }
+
+    /// As [`Library::open`]; what happens in it is told.
+    pub fn open_heard(folder: &Path, agent: Option<&Arc<dyn KeyAgent>>, events: Events) -> Result<Self, LibraryError> {
         let layout = Layout::read(folder)?;
         let shelf = Shelf::open(folder, &layout)?;
         let port = format!("{},t,0x0001", layout.target.name);
@@ -97,12 +104,13 @@ impl Library {
             };
             let agent = agent.filter(|_| drive.encryption == Encryption::Agent).cloned();
             let fitting = Fitting { identity, model, encryption: drive.encryption, pace: drive.pace, agent };
-            drives.push(Arc::new(TapeUnit::new(fitting)));
+            let voice = DriveVoice { drive: number, events: Arc::clone(&events) };
+            drives.push(Arc::new(TapeUnit::new(fitting, voice)));
         }
         let serial = layout.library.serial.clone();
         let identity = Identity { device: DeviceType::Changer, product: "VTL".to_owned(), serial, port };
-        let robot = ChangerUnit::new(identity, drives.clone(), shelf);
-        Ok(Self { layout, robot, drives })
+        let robot = ChangerUnit::new(identity, drives.clone(), shelf, Arc::clone(&events));
+        Ok(Self { layout, robot, drives, events })
     }
 
     /// How it is laid out.
@@ -139,17 +147,23 @@ impl Library {
         generation: Option<String>,
     ) -> Result<String, ShelfError> {
         let generation = generation.unwrap_or_else(|| self.layout.generation());
-        self.robot.by_hand(|shelf| shelf.create(volser, capacity_bytes, generation), true).map(named)
+        let place = named(self.robot.by_hand(|shelf| shelf.create(volser, capacity_bytes, generation), true)?);
+        (self.events)(Event::Created { barcode: volser.to_string(), place: place.clone() });
+        Ok(place)
     }
 
     /// Takes a cartridge out of the mail slot; where it lies then.
     pub fn export(&self, volser: &Volser) -> Result<std::path::PathBuf, ShelfError> {
-        self.robot.by_hand(|shelf| shelf.export(volser), true)
+        let outside = self.robot.by_hand(|shelf| shelf.export(volser), true)?;
+        (self.events)(Event::Exported { barcode: volser.to_string() });
+        Ok(outside)
     }
 
     /// Puts a cartridge that is outside into the mail slot, at the place it names.
     pub fn import(&self, volser: &Volser) -> Result<String, ShelfError> {
-        self.robot.by_hand(|shelf| shelf.import(volser), true).map(named)
+        let place = named(self.robot.by_hand(|shelf| shelf.import(volser), true)?);
+        (self.events)(Event::Imported { barcode: volser.to_string(), place: place.clone() });
+        Ok(place)
     }
 
     /// Resets a drive at once, as a bus reset or a loss of its power does.
@@ -214,7 +228,7 @@ impl Library {
     }
 }
 
-fn named(place: Place) -> String {
+pub(crate) fn named(place: Place) -> String {
     match place {
         Place::Slot(number) => format!("slot {number}"),
         Place::Mail(number) => format!("mail {number}"),

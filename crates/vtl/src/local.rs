@@ -10,7 +10,7 @@ use capstan_tape::scsi::{
 };
 use capstan_tape::{CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, Errand, PaceClock};
 
-use crate::device::{DataIn, DeviceServer, Nexus, Request};
+use crate::device::{Cancel, DataIn, DeviceServer, Nexus, Request};
 use crate::library::Library;
 
 /// A host's way to one unit.
@@ -19,6 +19,8 @@ pub struct LocalTransport {
     nexus: Nexus,
     lun: u64,
     data_in: DataIn,
+    /// Never ordered: a host gives no command up before it has ended.
+    cancel: Cancel,
     /// Held by who uses the unit exclusively.
     _in_use: Option<Arc<()>>,
 }
@@ -30,14 +32,14 @@ impl LocalTransport {
     /// The way of a host of this name to unit `lun`.
     pub fn new(device: Arc<dyn DeviceServer>, initiator: &str, lun: u64) -> Self {
         let nexus = Nexus { initiator: initiator.to_owned(), session: 0 };
-        Self { device, nexus, lun, data_in: DataIn::default(), _in_use: None }
+        Self { device, nexus, lun, data_in: DataIn::default(), cancel: Cancel::default(), _in_use: None }
     }
 }
 
 impl Transport for LocalTransport {
     fn execute(&mut self, cdb: &[u8], data: Data<'_>, timeout: Duration) -> Result<Reply, TransportError> {
         let data_out = if let Data::Out(bytes) = &data { *bytes } else { &[] };
-        let request = Request { nexus: &self.nexus, lun: self.lun, cdb, data_out };
+        let request = Request { nexus: &self.nexus, lun: self.lun, cdb, data_out, cancel: &self.cancel };
         let done = self.device.execute(&request, &mut self.data_in);
         if done.status == crate::device::Status::Lost {
             // A host waits for as long as it said; nobody needs to wait here.
@@ -45,7 +47,7 @@ impl Transport for LocalTransport {
         }
         let moved = match data {
             Data::None => 0,
-            Data::Out(bytes) => bytes.len(),
+            Data::Out(bytes) => done.data_out_len.map_or(bytes.len(), |taken| (taken as usize).min(bytes.len())),
             Data::In(buffer) => {
                 let moved = self.data_in.bytes().len().min(buffer.len());
                 buffer[..moved].copy_from_slice(&self.data_in.bytes()[..moved]);

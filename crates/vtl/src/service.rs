@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 use crate::agent::KeyAgent;
 use crate::control::{self, ControlReply, ControlRequest, DriveRow, LibraryStatus, PlaceRow};
 use crate::device::DeviceServer;
+use crate::events::{Events, Teller};
 use crate::iscsi::{ChapCredentials, ChapSecret, ConfigError, ServeError, Server, TargetConfig, WireFaults, WirePoint};
 use crate::layout::TargetLayout;
 use crate::library::{Library, LibraryError};
@@ -25,6 +26,8 @@ pub struct Service {
     folder: PathBuf,
     stopping: Arc<AtomicBool>,
     desk: Option<JoinHandle<()>>,
+    /// Stands last, and is dropped last: then all has been told.
+    _teller: Teller,
 }
 
 /// Why a library cannot be served.
@@ -75,20 +78,23 @@ pub enum ServiceError {
 }
 
 impl Service {
-    /// Opens the library in a folder and serves it, at another address than its layout says if one is given.
+    /// Opens the library in a folder and serves it, at another address than its layout says if one is given. What happens then, the
+    /// listener is told, on a thread of its own: it may take its time.
     pub fn start(
         folder: &Path,
         agent: Option<&Arc<dyn KeyAgent>>,
         listen: Option<SocketAddr>,
+        listener: Events,
     ) -> Result<Self, ServiceError> {
         let on_control = |source| ServiceError::Control { folder: folder.to_owned(), source };
         // First of all: two programs at one library would each move its cartridges.
         let socket = control::listen(folder).map_err(on_control)?;
-        let library = Arc::new(Library::open(folder, agent)?);
+        let (teller, events) = Teller::start(listener).map_err(on_control)?;
+        let library = Arc::new(Library::open_heard(folder, agent, Arc::clone(&events))?);
         let config = target_config(folder, &library.layout().target, listen)?;
         let wire = Arc::<WireFaults>::default();
         let device = Arc::clone(&library) as Arc<dyn DeviceServer>;
-        let server = Arc::new(Server::bind_with_faults(config, device, Arc::clone(&wire))?);
+        let server = Arc::new(Server::bind_heard(config, device, Arc::clone(&wire), events)?);
         let stopping = Arc::new(AtomicBool::new(false));
         let (at_desk, served, stop) = (Arc::clone(&library), Arc::clone(&server), Arc::clone(&stopping));
         let desk = std::thread::Builder::new().name("vtl-control".into()).spawn(move || {
@@ -101,7 +107,7 @@ impl Service {
             }
         });
         let desk = desk.map_err(on_control)?;
-        Ok(Self { library, server, folder: folder.to_owned(), stopping, desk: Some(desk) })
+        Ok(Self { library, server, folder: folder.to_owned(), stopping, desk: Some(desk), _teller: teller })
     }
 
     /// Where it listens.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use capstan_format::{Algorithm, KeyTag, Volser};
-use capstan_keys::{Agent, KeyError, Name, SealedStore, Unlock, VolumeKey};
+use capstan_keys::{Agent, KeyError, KeyToAppend, Name, SealedStore, Unlock, VolumeKey};
 use capstan_tape::DriveKey;
 
 use crate::agent::{KeyAgent, KeyAgentError};
@@ -40,39 +40,62 @@ fn unreachable(volser: &Volser) -> impl FnOnce(KeyError) -> KeyAgentError {
     move |source| KeyAgentError::Unreachable { volser, source: source.into() }
 }
 
-/// Blames a key that is not there, or else the store.
-fn of_key(volser: &Volser, tag: &KeyTag) -> impl FnOnce(KeyError) -> KeyAgentError {
-    let (volser, tag) = (volser.clone(), *tag);
+/// Blames a key that is not there or not to be had, or else the store.
+fn of_key(drive: &str, volser: &Volser, tag: &KeyTag) -> impl FnOnce(KeyError) -> KeyAgentError {
+    let (drive, volser, tag) = (drive.to_owned(), volser.clone(), *tag);
     move |error| match error {
         KeyError::KeyDestroyed { .. } | KeyError::KeyMissing { .. } => {
             KeyAgentError::Gone { volser, tag, source: error.into() }
+        }
+        KeyError::Refused(_) | KeyError::KeyOfOtherVolume { .. } => {
+            KeyAgentError::Refused { drive, volser, source: error.into() }
         }
         error => unreachable(&volser)(error),
     }
 }
 
+/// What is said of a drive; of one whose serial number is no name nothing can be.
+fn agent(store: &SealedStore, drive: &str) -> Result<Agent, KeyError> {
+    Ok(match drive.parse() {
+        Ok(name) => store.realm()?.agent(&name),
+        Err(_) => Agent::anything(Name::default()),
+    })
+}
+
 impl KeyAgent for StoreAgent {
-    fn new_key(&self, volser: &Volser, algorithm: Algorithm) -> Result<DriveKey, KeyAgentError> {
-        let agent = Agent::anything(Name::default());
-        let key = self
-            .store()
-            .key_for_new_volume(volser, &agent, &agent.default_group, algorithm, now_ns())
-            .map_err(unreachable(volser))?;
-        Ok(drive_key(&key))
+    fn new_key(&self, drive: &str, volser: &Volser, algorithm: Algorithm) -> Result<DriveKey, KeyAgentError> {
+        let mut store = self.store();
+        let issued = agent(&store, drive)
+            .and_then(|agent| store.key_for_new_volume(volser, &agent, &agent.default_group, algorithm, now_ns()));
+        issued.map(|key| drive_key(&key)).map_err(|error| match error {
+            KeyError::Refused(_) => {
+                KeyAgentError::Refused { drive: drive.to_owned(), volser: volser.clone(), source: error.into() }
+            }
+            error => unreachable(volser)(error),
+        })
     }
 
-    fn began(&self, volser: &Volser, tag: &KeyTag) -> Result<(), KeyAgentError> {
-        self.store().activate(volser, tag, now_ns()).map(drop).map_err(of_key(volser, tag))
+    fn began(&self, drive: &str, volser: &Volser, tag: &KeyTag) -> Result<(), KeyAgentError> {
+        self.store().activate(volser, tag, now_ns()).map(drop).map_err(of_key(drive, volser, tag))
     }
 
-    fn tag_to_append(&self, volser: &Volser, first: &KeyTag) -> Result<KeyTag, KeyAgentError> {
-        Ok(*first)
+    fn key(&self, drive: &str, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError> {
+        let store = self.store();
+        let found = agent(&store, drive).and_then(|agent| store.key_for_reading(volser, tag, &agent, now_ns()));
+        found.map(|key| drive_key(&key)).map_err(of_key(drive, volser, tag))
     }
 
-    fn key(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError> {
-        self.store()
-            .key_for_reading(volser, tag, &Agent::anything(Name::default()), now_ns())
-            .map(|key| drive_key(&key))
-            .map_err(of_key(volser, tag))
+    fn key_to_append(&self, drive: &str, volser: &Volser, first: &KeyTag) -> Result<DriveKey, KeyAgentError> {
+        let mut store = self.store();
+        let to_append = agent(&store, drive).and_then(|agent| {
+            Ok(match store.key_for_append(volser, first, &agent, now_ns())? {
+                KeyToAppend::Same(key) => key,
+                KeyToAppend::New(key) => {
+                    store.activate(volser, &key.tag(), now_ns())?;
+                    key
+                }
+            })
+        });
+        to_append.map(|key| drive_key(&key)).map_err(of_key(drive, volser, first))
     }
 }

@@ -7,8 +7,8 @@ use capstan_tape::scsi::command::{Length, SpaceOver};
 use capstan_tape::scsi::encryption::{DecryptionMode, EncryptionMode, PROTOCOL, Scope, SetEncryption, page};
 use capstan_tape::scsi::{Command, SenseData};
 use capstan_vtl::{
-    CommandClass, DataIn, DeviceFault, DeviceServer, FaultOrder, FaultyUnit, LAYOUT_FILE, Library, Nexus, Request,
-    ShelfError, Status,
+    Cancel, CommandClass, DataIn, DeviceFault, DeviceServer, FaultOrder, FaultyUnit, LAYOUT_FILE, Library, Nexus,
+    Request, ShelfError, Status,
 };
 
 struct Bench {
@@ -41,8 +41,10 @@ impl Bench {
     fn run(&self, lun: u64, command: &Command, data_out: &[u8]) -> (Status, Option<SenseData>, Vec<u8>) {
         let nexus = Nexus { initiator: "host".to_owned(), session: 1 };
         let mut data_in = DataIn::default();
-        let done =
-            self.library.execute(&Request { nexus: &nexus, lun, cdb: &command.to_cdb(), data_out }, &mut data_in);
+        let done = self.library.execute(
+            &Request { nexus: &nexus, lun, cdb: &command.to_cdb(), data_out, cancel: &Cancel::default() },
+            &mut data_in,
+        );
         (done.status, SenseData::of_bytes(&done.sense), data_in.bytes().to_vec())
     }
 

@@ -8,6 +8,7 @@ use capstan_director::{
     Clock, Config, Events, ExtractOptions, InitOptions, Object, ObjectFilter, Place, RebuildReport, RestoreReport,
     RestoreWatch, Site, Unlock, Zeroizing, create_key_file, rebuild,
 };
+use capstan_keys::Name;
 use tempfile::TempDir;
 
 /// Opens the export that lies beside the fixtures, as `testdata/format-v1/README.md` says.

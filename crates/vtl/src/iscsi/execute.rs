@@ -24,7 +24,7 @@ const TASK_ABORTED: u8 = 0x40;
 /// CHECK CONDITION with sense data in fixed format.
 fn check_condition(key: SenseKey, asc: u8) -> Completion {
     let sense = SenseData::new(key, asc, 0x00).to_bytes().to_vec();
-    Completion { status: Status::CheckCondition, sense }
+    Completion { status: Status::CheckCondition, sense, data_out_len: None }
 }
 
 /// Why a command does not even get to its logical unit: more data than a unit takes, or data both ways.
@@ -39,9 +39,19 @@ pub(crate) fn refusal(task: &Task, data_out_max: usize, luns: impl FnOnce() -> V
     refused.then(|| check_condition(SenseKey::IllegalRequest, 0x24))
 }
 
-/// What was returned compared with what was expected: flags of the response and the difference.
-fn residual(returned: usize, expected: u32) -> (u8, u32) {
-    let returned = u32::try_from(returned).unwrap_or(u32::MAX);
+/// What a command moves compared with what its initiator expected (RFC 7143, 11.4.5): of data it sends, how many the command takes,
+/// where its unit knows; otherwise of data it receives.
+fn residuals(task: &Task, data_out_len: Option<u64>, data_in_len: usize) -> (u8, u32) {
+    match data_out_len {
+        Some(taken) if taken > 0 || task.out_len() > 0 => residual(taken, task.out_len()),
+        None if task.out_len() > 0 => (0, 0),
+        _ => residual(data_in_len as u64, task.in_len()),
+    }
+}
+
+/// The difference of what is moved and what was expected, and the flags of the response.
+fn residual(moved: u64, expected: u32) -> (u8, u32) {
+    let returned = u32::try_from(moved).unwrap_or(u32::MAX);
     match returned.checked_sub(expected) {
         Some(0) => (0, 0),
         Some(more) => (OVERFLOW, more),
@@ -90,13 +100,14 @@ impl Session {
             nexus: &self.nexus,
             lun: task.lun,
             cdb: task.cdb.bytes(),
-            data_out: &task.data[..task.received as usize],
+            data_out: task.data.first(task.received as usize),
+            cancel: &task.cancel,
         };
         // A fault in one command must not take the others with it.
         let completion = catch_unwind(AssertUnwindSafe(|| self.device().execute(&request, data_in)))
             // INTERNAL TARGET FAILURE
             .unwrap_or_else(|_| check_condition(SenseKey::HardwareError, 0x44));
-        if self.faults().pass(WirePoint::BeforeResponse) == Passage::Cut {
+        if self.pass(WirePoint::BeforeResponse) == Passage::Cut {
             return Err(WireError::Closed);
         }
         let aborted = self.order().lanes.answer(task.lun);
@@ -106,7 +117,7 @@ impl Session {
             Some(Aborted::ByAnother) => self.respond_aborted(task)?,
             Some(Aborted::Silently) => self.widen(task.immediate),
         }
-        match self.faults().pass(WirePoint::AfterResponse) {
+        match self.pass(WirePoint::AfterResponse) {
             Passage::Open => Ok(()),
             Passage::Cut => Err(WireError::Closed),
         }
@@ -115,12 +126,7 @@ impl Session {
     /// Sends the data and the end of a command.
     pub(crate) fn respond(&self, task: &Task, completion: &Completion, data: &[u8]) -> Result<(), WireError> {
         self.widen(task.immediate);
-        let (residual_flags, residual) = if task.out_len() > 0 {
-            // What is left over of a write only its unit knows.
-            (0, 0)
-        } else {
-            residual(data.len(), task.in_len())
-        };
+        let (residual_flags, residual) = residuals(task, completion.data_out_len, data.len());
         let data = &data[..data.len().min(task.in_len() as usize)];
         let (segment_max, burst) = (self.parameters.send_segment as usize, self.parameters.burst as usize);
         let segment_max = segment_max.min(burst);
@@ -141,7 +147,7 @@ impl Session {
                 sent += 1;
                 (header, data)
             });
-            if self.faults().pass(WirePoint::AmidDataIn) == Passage::Cut {
+            if self.pass(WirePoint::AmidDataIn) == Passage::Cut {
                 if let Some((header, data)) = pdus.next() {
                     sender.writer.write_half(header, data)?;
                 }
@@ -179,7 +185,7 @@ impl Session {
 
     /// Asks for data of a command.
     pub(crate) fn ask(&self, ask: ReadyToTransfer) -> Result<(), WireError> {
-        match self.faults().pass(WirePoint::BeforeReadyToTransfer) {
+        match self.pass(WirePoint::BeforeReadyToTransfer) {
             Passage::Open => self.tell(ask.encode(), &[]),
             Passage::Cut => Err(WireError::Closed),
         }
@@ -203,6 +209,13 @@ mod tests {
         assert_eq!(residual(512, 512), (0, 0));
         assert_eq!(residual(100, 512), (UNDERFLOW, 412));
         assert_eq!(residual(600, 512), (OVERFLOW, 88));
+        assert_eq!(residuals(&task(WRITE, 512), Some(500), 0), (UNDERFLOW, 12), "the command takes less than was sent");
+        assert_eq!(residuals(&task(WRITE, 512), Some(600), 0), (OVERFLOW, 88), "and more");
+        assert_eq!(residuals(&task(WRITE, 512), Some(0), 0), (UNDERFLOW, 512), "and nothing");
+        assert_eq!(residuals(&task(0, 0), Some(600), 0), (OVERFLOW, 600), "and nothing was sent");
+        assert_eq!(residuals(&task(WRITE, 512), None, 0), (0, 0), "nobody knows");
+        assert_eq!(residuals(&task(READ, 512), Some(0), 100), (UNDERFLOW, 412));
+        assert_eq!(residuals(&task(0, 0), Some(0), 0), (0, 0));
     }
 
     /// Segments of 8, sequences of 20: each sequence is cut anew, its last PDU says so, and the very last has the status.

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use super::pdu::{FINAL, ReadyToTransfer};
 use super::task::{Asked, Task};
+use crate::device::Cancel;
 
 /// Lanes that are kept while they are empty: a host looks at some logical units again and again.
 const EMPTY_LANES_MAX: usize = 64;
@@ -64,6 +65,8 @@ pub(crate) struct Taken {
 #[derive(Debug)]
 struct Lane {
     lun: u64,
+    /// Ordered to have the command that runs end early; none of a lane's commands has one of its own, as they run one by one.
+    cancel: Cancel,
     running: Option<Running>,
     waiting: VecDeque<Task>,
 }
@@ -89,7 +92,12 @@ impl Lanes {
                 if self.lanes.len() >= EMPTY_LANES_MAX {
                     self.lanes.retain(|lane| lane.running.is_some() || !lane.waiting.is_empty());
                 }
-                self.lanes.push(Lane { lun: task.lun, running: None, waiting: VecDeque::from([task]) });
+                self.lanes.push(Lane {
+                    lun: task.lun,
+                    cancel: Cancel::default(),
+                    running: None,
+                    waiting: VecDeque::from([task]),
+                });
             }
         }
     }
@@ -104,7 +112,9 @@ impl Lanes {
         }
         let missing = first.out_len().saturating_sub(first.received);
         if missing == 0 {
-            let Some(task) = lane.waiting.pop_front() else { return Next::Wait };
+            let Some(mut task) = lane.waiting.pop_front() else { return Next::Wait };
+            lane.cancel.withdraw();
+            task.cancel = lane.cancel.clone();
             lane.running = Some(Running { tag: task.tag, serial, aborted: None, answered: false });
             self.serial = serial;
             return Next::Run(task);
@@ -163,9 +173,14 @@ impl Lanes {
         }
     }
 
-    /// Throws away what waits; what runs ends as it will.
+    /// Throws away what waits, and has what runs end as soon as it can.
     pub(crate) fn clear(&mut self) {
-        self.lanes.iter_mut().for_each(|lane| lane.waiting.clear());
+        for lane in &mut self.lanes {
+            lane.waiting.clear();
+            if lane.running.is_some() {
+                lane.cancel.order();
+            }
+        }
     }
 
     /// Takes commands away.
@@ -180,6 +195,7 @@ impl Lanes {
             if let Some(task) = lane.running.as_mut().filter(|task| concerned(task.tag)) {
                 if !task.answered {
                     task.aborted.get_or_insert(how);
+                    lane.cancel.order();
                     taken.marked += 1;
                 }
                 taken.running.push(task.serial);
@@ -268,6 +284,27 @@ mod tests {
         assert!(lanes.any_running(&taken.running));
         lanes.finish(0);
         assert!(!lanes.any_running(&taken.running) && lanes.has(4) && !lanes.has(3));
+    }
+
+    /// VERIFY of a whole tape went on for hours after its initiator had aborted it.
+    #[test]
+    fn a_running_command_that_is_aborted_is_told_to_end_and_the_next_is_not() {
+        let mut lanes = Lanes::default();
+        for (tag, lun) in [(1, 0), (2, 0), (3, 1)] {
+            lanes.admit(task(tag, lun, 0));
+        }
+        let next = |lanes: &mut Lanes, lun| match lanes.next(lun, 100) {
+            Next::Run(task) => task.cancel,
+            other => panic!("{other:?}"),
+        };
+        let (first, other) = (next(&mut lanes, 0), next(&mut lanes, 1));
+        lanes.abort(Which::Tag(1), Aborted::Silently);
+        assert_eq!((first.is_ordered(), other.is_ordered()), (true, false));
+        lanes.finish(0);
+        let second = next(&mut lanes, 0);
+        assert!(!second.is_ordered());
+        lanes.clear();
+        assert!(second.is_ordered() && other.is_ordered(), "the connection is gone");
     }
 
     /// libiscsi's suite found this: GOOD was on its way, and the abort of the same command was said to be complete.

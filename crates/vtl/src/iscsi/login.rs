@@ -57,6 +57,8 @@ pub(crate) struct Login<'a> {
     negotiation: Negotiation,
     /// The header of the first request, which the later ones agree with.
     first: Option<LoginRequest>,
+    /// The name that was given, whether or not it may come in.
+    claimed: Option<String>,
     identity: Option<Identity>,
     stage: u8,
     proof: Proof,
@@ -73,12 +75,18 @@ impl<'a> Login<'a> {
             config,
             negotiation: Negotiation::new(&config.limits),
             first: None,
+            claimed: None,
             identity: None,
             stage: SECURITY,
             proof: Proof::Open,
             text: Vec::new(),
             negotiated: Vec::new(),
         }
+    }
+
+    /// The name that the initiator gave.
+    pub(crate) fn claimed(&self) -> Option<&str> {
+        self.claimed.as_deref()
     }
 
     /// Takes a request. Whatever it refuses ends the login.
@@ -145,6 +153,7 @@ impl<'a> Login<'a> {
         if !is_name(initiator) {
             return Err(LoginStatus::InitiatorError);
         }
+        self.claimed = Some(initiator.to_ascii_lowercase());
         let kind = match value("SessionType") {
             None | Some("Normal") => SessionKind::Normal,
             Some("Discovery") => SessionKind::Discovery,

@@ -1,7 +1,7 @@
 //! Task management (RFC 7143, 11.5 and 11.6): commands taken away, units reset.
 //!
-//! What had not begun is thrown away at once. A command that runs cannot be stopped by the transport: the function is answered
-//! when it has ended, because only then nothing of it can happen any more. Commands of other sessions that a function takes
+//! What had not begun is thrown away at once. A command that runs is told to end ([`Cancel`](crate::device::Cancel)), which long ones
+//! do at their next step; the function is answered when it has, because only then nothing of it can happen any more. Commands of other sessions that a function takes
 //! away are ended with TASK ABORTED, so that no initiator waits for them until its patience ends.
 
 use std::sync::Arc;

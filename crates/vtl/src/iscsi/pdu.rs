@@ -314,6 +314,30 @@ pub(crate) enum LoginStatus {
     OutOfResources = 0x0302,
 }
 
+impl LoginStatus {
+    /// For who runs the target: why a login was refused, and what to do if it should not be.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::Success => "it was not",
+            Self::InitiatorError => "it does not keep to the protocol of logins",
+            Self::AuthenticationFailure => {
+                "its CHAP name or secret is wrong, or it offered none: compare them with target.chap_user and the secret's file"
+            }
+            Self::AuthorizationFailure => "it is not among target.initiators in vtl.toml",
+            Self::NotFound => "it asks for another target than this: let it discover, or give it the name in vtl.toml",
+            Self::UnsupportedVersion => "it speaks another version of iSCSI",
+            Self::TooManyConnections => "it wants more than one connection in its session: set it to one",
+            Self::MissingParameter => "it left out its name, the target's, or a part of its proof",
+            Self::CannotInclude => "it wants to take a connection over, which was not agreed upon: let it log in anew",
+            Self::SessionType => "it wants a kind of session that there is not",
+            Self::NoSuchSession => "it wants to go on with a session that is gone: let it log in anew",
+            Self::TargetError => "this host has no random numbers for a challenge",
+            Self::ServiceUnavailable => "its former session is still busy with a command: it will come again",
+            Self::OutOfResources => "as many initiators are logged in as may be: log one out",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::buffer::{Buffer, Content};
 use super::execute::refusal;
 use super::faults::{Passage, WirePoint};
 use super::lane::{Aborted, Which};
@@ -18,6 +19,7 @@ use super::session::Session;
 use super::task::{Cdb, Task};
 use super::text::{TEXT_LEN_MAX, parse, put};
 use super::wire::{PduReader, Socket, WireError};
+use crate::device::Cancel;
 
 /// Immediate commands that may wait at once: they are not counted in the command window.
 const IMMEDIATE_MAX: usize = 8;
@@ -183,7 +185,8 @@ impl Receiver {
         } else {
             None
         };
-        let data = if len > 0 { order.buffer() } else { Vec::new() };
+        let content = Content::of(cdb.bytes());
+        let data = if len > 0 { order.buffer() } else { Buffer::default() };
         drop(order);
         if let Some(reason) = rejected {
             session.widen(header.is_immediate());
@@ -197,12 +200,13 @@ impl Receiver {
             flags: command.flags,
             expected_len: command.expected_len,
             cdb,
-            data,
+            data: data.hold(content),
             received: 0,
             unsolicited: !last,
             asked: None,
             request_number: 0,
             data_number: 0,
+            cancel: Cancel::default(),
         };
         if let Some(completion) = refusal(&task, session.device().data_out_max(), || session.device().luns()) {
             self.reader.discard_data(header)?;
@@ -210,10 +214,10 @@ impl Receiver {
             return Ok(None);
         }
         if len > 0 {
-            self.read_data(session, header, Task::room(&mut task.data, 0, len))?;
+            self.read_data(session, header, task.data.room(0, len))?;
             task.received = len as u32;
         }
-        if session.faults().pass(WirePoint::AfterCommand) == Passage::Cut {
+        if session.pass(WirePoint::AfterCommand) == Passage::Cut {
             return cut();
         }
         session.commands.fetch_add(1, Ordering::Relaxed);
@@ -224,7 +228,7 @@ impl Receiver {
 
     /// Data of a command, to where they belong.
     fn read_data(&mut self, session: &Session, header: &Header, room: &mut [u8]) -> Result<(), End> {
-        if session.faults().pass(WirePoint::AmidDataOut) == Passage::Cut {
+        if session.pass(WirePoint::AmidDataOut) == Passage::Cut {
             let half = room.len() / 2;
             // What follows never comes to anything, so that a wrong digest does not matter.
             let _cut_anyway = self.reader.data(&mut room[..half]);
@@ -254,12 +258,12 @@ impl Receiver {
             drop(order);
             return refuse(session, header, RejectReason::Protocol);
         }
-        let (received, mut data) = (task.received, std::mem::take(&mut task.data));
+        let (received, mut data, cdb) = (task.received, std::mem::take(&mut task.data), task.cdb.clone());
         if data.is_empty() {
-            data = order.buffer();
+            data = order.buffer().hold(Content::of(cdb.bytes()));
         }
         drop(order);
-        self.read_data(session, header, Task::room(&mut data, received, len))?;
+        self.read_data(session, header, data.room(received as usize, len))?;
         let mut order = session.order();
         let Some(task) = order.lanes.waiting(pdu.task_tag) else {
             // Another session has aborted it meanwhile.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use crate::device::DeviceServer;
+use crate::events::{Event, Events, unheard};
 
 use super::config::{ConfigError, TargetConfig};
 use super::faults::{Passage, WireFaults, WirePoint};
@@ -59,10 +60,22 @@ pub enum ServeError {
 pub(crate) struct Shared {
     pub(crate) config: TargetConfig,
     pub(crate) device: Arc<dyn DeviceServer>,
-    pub(crate) faults: Arc<WireFaults>,
+    faults: Arc<WireFaults>,
+    pub(crate) events: Events,
     pub(crate) sessions: Registry,
     doorway: Doorway,
     stopping: AtomicBool,
+}
+
+impl Shared {
+    /// A connection comes by a point at which a script may cut it.
+    pub(crate) fn pass(&self, point: WirePoint) -> Passage {
+        let passage = self.faults.pass(point);
+        if passage == Passage::Cut {
+            (self.events)(Event::FaultHappened { unit: "wire".to_owned(), fault: point.to_string() });
+        }
+        passage
+    }
 }
 
 /// A target that is being served.
@@ -85,6 +98,16 @@ impl Server {
         device: Arc<dyn DeviceServer>,
         faults: Arc<WireFaults>,
     ) -> Result<Self, ServeError> {
+        Self::bind_heard(config, device, faults, unheard())
+    }
+
+    /// As [`Server::bind_with_faults`]; who comes and goes is told.
+    pub fn bind_heard(
+        config: TargetConfig,
+        device: Arc<dyn DeviceServer>,
+        faults: Arc<WireFaults>,
+        events: Events,
+    ) -> Result<Self, ServeError> {
         config.check()?;
         let portal = config.portal;
         let listen = |source| ServeError::Listen { portal, source };
@@ -92,7 +115,7 @@ impl Server {
         let local = listener.local_addr().map_err(listen)?;
         let sessions = Registry::new(config.limits.sessions);
         let (doorway, stopping) = (Doorway::default(), AtomicBool::new(false));
-        let shared = Arc::new(Shared { config, device, faults, sessions, doorway, stopping });
+        let shared = Arc::new(Shared { config, device, faults, events, sessions, doorway, stopping });
         let (at_door, listening) = (Arc::clone(&shared), Arc::clone(&listener));
         let door = thread::Builder::new().name("iscsi-door".into());
         let door = door.spawn(move || answer_door(&at_door, &listening)).map_err(ServeError::Thread)?;
@@ -109,8 +132,8 @@ impl Server {
         self.shared.sessions.status()
     }
 
-    /// Ends all connections and waits for all threads. Commands that run are ended and answered first, however long that
-    /// takes; those that wait are thrown away. Initiators see a closed connection, and log in again when they find someone.
+    /// Ends all connections and waits for all threads. Commands that run are ended and answered first, long ones
+    /// early where the device server heeds [`Cancel`](crate::Cancel); those that wait are thrown away. Initiators see a closed connection, and log in again when they find someone.
     pub fn stop(mut self) {
         self.close();
     }
@@ -158,7 +181,7 @@ fn answer_door(shared: &Arc<Shared>, listener: &TcpListener) {
 
 /// Serves one connection to its end.
 fn serve(shared: &Arc<Shared>, stream: &Arc<TcpStream>, peer: SocketAddr, seat: Seat) {
-    let Ok(entrance) = Entrance::new(shared, Arc::clone(stream)) else { return };
+    let Ok(entrance) = Entrance::new(shared, Arc::clone(stream), peer) else { return };
     let Ok(Some(entered)) = entrance.log_in() else { return };
     drop(seat);
     let Entered { identity, parameters, sender, expected_command, registration, response, text } = entered;
@@ -196,19 +219,20 @@ struct Entered<'a> {
 struct Entrance<'a> {
     shared: &'a Shared,
     stream: Arc<TcpStream>,
+    peer: SocketAddr,
     reader: PduReader<Socket>,
     writer: PduWriter<SharedStream>,
     status_number: u32,
 }
 
 impl<'a> Entrance<'a> {
-    fn new(shared: &'a Shared, stream: Arc<TcpStream>) -> io::Result<Self> {
+    fn new(shared: &'a Shared, stream: Arc<TcpStream>, peer: SocketAddr) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(shared.config.limits.send))?;
         let patience = Patience::Until(Instant::now() + shared.config.limits.login);
         let reader = PduReader::new(Socket::new(Arc::clone(&stream), patience)?);
         let writer = PduWriter::new(SharedStream(Arc::clone(&stream)));
-        Ok(Self { shared, stream, reader, writer, status_number: 1 })
+        Ok(Self { shared, stream, peer, reader, writer, status_number: 1 })
     }
 
     /// `None` when the login was refused.
@@ -224,14 +248,14 @@ impl<'a> Entrance<'a> {
             let request = LoginRequest::decode(&header);
             let mut text = Vec::new();
             self.reader.append_data(&header, &mut text, LOGIN_SEGMENT_MAX)?;
-            if shared.faults.pass(WirePoint::LoginRequest) == Passage::Cut {
+            if shared.pass(WirePoint::LoginRequest) == Passage::Cut {
                 let _gone_already = self.stream.shutdown(Shutdown::Both);
                 return Ok(None);
             }
             let answer = match login.request(&request, &text) {
                 Ok(answer) => answer,
                 Err(status) => {
-                    self.refuse(&request, status)?;
+                    self.refuse(&request, status, login.claimed().map(str::to_owned))?;
                     return Ok(None);
                 }
             };
@@ -243,7 +267,7 @@ impl<'a> Entrance<'a> {
             let registration = match shared.sessions.admit(&identity, &self.stream) {
                 Ok(registration) => registration,
                 Err(status) => {
-                    self.refuse(&request, status)?;
+                    self.refuse(&request, status, Some(identity.initiator))?;
                     return Ok(None);
                 }
             };
@@ -254,7 +278,14 @@ impl<'a> Entrance<'a> {
         }
     }
 
-    fn refuse(&mut self, request: &LoginRequest, status: LoginStatus) -> Result<(), WireError> {
+    fn refuse(
+        &mut self,
+        request: &LoginRequest,
+        status: LoginStatus,
+        initiator: Option<String>,
+    ) -> Result<(), WireError> {
+        let reason = status.reason().to_owned();
+        (self.shared.events)(Event::LoginRefused { initiator, address: self.peer, reason });
         self.answer(request, 0, request.tsih, status, &[])
     }
 

@@ -22,8 +22,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
 use crate::device::{DataIn, DeviceServer, Nexus};
+use crate::events::Event;
 
-use super::faults::WireFaults;
+use super::buffer::Buffer;
+use super::faults::{Passage, WirePoint};
 use super::lane::{Lanes, Next};
 use super::login::Identity;
 use super::negotiate::{Parameters, SessionKind};
@@ -48,7 +50,7 @@ pub(crate) const MANAGING_MAX: usize = 4;
 pub(crate) struct Order {
     pub(crate) lanes: Lanes,
     /// Buffers that commands leave behind.
-    buffers: Vec<Vec<u8>>,
+    buffers: Vec<Buffer>,
     /// The receiver, while nobody has it.
     receiver: Option<Receiver>,
     /// How often the receiver was put back.
@@ -171,8 +173,9 @@ impl Session {
         &*self.shared.device
     }
 
-    pub(crate) fn faults(&self) -> &WireFaults {
-        &self.shared.faults
+    /// Comes by a point at which a script may cut the wire.
+    pub(crate) fn pass(&self, point: WirePoint) -> Passage {
+        self.shared.pass(point)
     }
 
     /// Tells the initiator that it is in. From then on PDUs carry what checksums were agreed upon.
@@ -186,6 +189,10 @@ impl Session {
     /// Serves the session to its end; then nobody of its crew is left, and the device server has been told.
     pub(crate) fn serve(self: &Arc<Self>, receiver: Receiver) {
         self.order().receiver = Some(receiver);
+        if self.identity.kind == SessionKind::Normal {
+            let initiator = self.identity.initiator.clone();
+            (self.shared.events)(Event::LoggedIn { initiator, address: self.peer });
+        }
         self.work();
         loop {
             let Some(member) = self.crew.lock().unwrap_or_else(PoisonError::into_inner).pop() else { break };
@@ -194,6 +201,8 @@ impl Session {
         self.cut();
         if self.identity.kind == SessionKind::Normal {
             self.device().nexus_lost(&self.nexus);
+            let initiator = self.identity.initiator.clone();
+            (self.shared.events)(Event::LoggedOut { initiator, address: self.peer });
         }
     }
 
@@ -324,7 +333,7 @@ impl Session {
         receiver
     }
 
-    /// Nothing more is received, and what has not begun never will.
+    /// Nothing more is received; what has not begun never will, and what is long ends early.
     fn end(&self) {
         let mut order = self.order();
         order.ended = true;
@@ -403,12 +412,13 @@ impl Session {
 
 impl Order {
     /// A buffer for a command's data.
-    pub(crate) fn buffer(&mut self) -> Vec<u8> {
+    pub(crate) fn buffer(&mut self) -> Buffer {
         self.buffers.pop().unwrap_or_default()
     }
 
     /// Keeps a buffer for the next command; the last one that was used is the warmest.
-    pub(crate) fn keep(&mut self, buffer: Vec<u8>) {
+    pub(crate) fn keep(&mut self, mut buffer: Buffer) {
+        buffer.wipe();
         if self.buffers.len() < BUFFERS_MAX && !buffer.is_empty() {
             self.buffers.push(buffer);
         }

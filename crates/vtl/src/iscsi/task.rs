@@ -1,6 +1,8 @@
 //! A command: its descriptor block, and the data that come for it.
 
+use super::buffer::Buffer;
 use super::pdu::{NO_TAG, READ, WRITE};
+use crate::device::Cancel;
 
 /// A command descriptor block as a header has it.
 const CDB_LEN: usize = 16;
@@ -66,7 +68,7 @@ pub(crate) struct Task {
     pub(crate) expected_len: u32,
     pub(crate) cdb: Cdb,
     /// Room for data; the first `received` bytes have come.
-    pub(crate) data: Vec<u8>,
+    pub(crate) data: Buffer,
     pub(crate) received: u32,
     /// More data come without being asked for.
     pub(crate) unsolicited: bool,
@@ -75,6 +77,8 @@ pub(crate) struct Task {
     pub(crate) request_number: u32,
     /// Number of the next Data-Out of this sequence.
     pub(crate) data_number: u32,
+    /// Ordered when it is taken away while it runs.
+    pub(crate) cancel: Cancel,
 }
 
 /// What a Data-Out PDU does that it must not.
@@ -90,15 +94,6 @@ impl Task {
     /// Bytes that the initiator takes from the command.
     pub(crate) fn in_len(&self) -> u32 {
         if self.flags & READ != 0 { self.expected_len } else { 0 }
-    }
-
-    /// Room for `len` bytes from `received` on.
-    pub(crate) fn room(data: &mut Vec<u8>, received: u32, len: usize) -> &mut [u8] {
-        let (begin, end) = (received as usize, received as usize + len);
-        if data.len() < end {
-            data.resize(end, 0);
-        }
-        &mut data[begin..end]
     }
 
     /// Whether the next data may be these: `len` bytes for `offset`, the `number`th PDU of what `target_tag` asked for.
@@ -152,12 +147,13 @@ pub(super) mod tests {
             flags: if out_len > 0 { WRITE } else { READ },
             expected_len: out_len,
             cdb: Cdb::new([0; 16], &[]).unwrap(),
-            data: Vec::new(),
+            data: Buffer::default(),
             received: 0,
             unsolicited: false,
             asked: None,
             request_number: 0,
             data_number: 0,
+            cancel: Cancel::default(),
         }
     }
 

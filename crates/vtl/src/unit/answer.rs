@@ -1,6 +1,7 @@
 //! How a unit answers: good, or with sense data.
 
-use capstan_tape::scsi::command::CommandError;
+use capstan_tape::scsi::Command;
+use capstan_tape::scsi::command::{CommandError, Length};
 use capstan_tape::scsi::{SenseData, SenseKey};
 
 use crate::device::{Completion, Status};
@@ -58,12 +59,30 @@ impl From<CommandError> for Refusal {
     }
 }
 
+/// How many bytes from its initiator a command takes, where blocks of fixed length are `block_len` long.
+pub(crate) fn data_out_len(command: &Command, block_len: u32) -> u64 {
+    match *command {
+        Command::Write { length: Length::Variable(len), .. }
+        | Command::SecurityProtocolOut { len, .. }
+        | Command::WriteAttribute { len, .. }
+        | Command::PersistentReserveOut { len, .. }
+        | Command::GenerateRecommendedAccessOrder { len, .. } => u64::from(len),
+        Command::Write { length: Length::Fixed(count), .. } => u64::from(count) * u64::from(block_len),
+        Command::ModeSelect { len, .. } | Command::LogSelect { len, .. } | Command::SendDiagnostic { len, .. } => {
+            u64::from(len)
+        }
+        _ => 0,
+    }
+}
+
 /// The end of a command as the transport tells it.
 pub(crate) fn completion(answer: Answer) -> Completion {
     match answer {
         Ok(()) => Completion::GOOD,
-        Err(Refusal::Conflict) => Completion { status: Status::ReservationConflict, sense: Vec::new() },
-        Err(Refusal::Lost) => Completion { status: Status::Lost, sense: Vec::new() },
-        Err(Refusal::Check(sense)) => Completion { status: Status::CheckCondition, sense: sense.to_bytes().to_vec() },
+        Err(Refusal::Conflict) => Completion { status: Status::ReservationConflict, ..Completion::GOOD },
+        Err(Refusal::Lost) => Completion { status: Status::Lost, ..Completion::GOOD },
+        Err(Refusal::Check(sense)) => {
+            Completion { status: Status::CheckCondition, sense: sense.to_bytes().to_vec(), data_out_len: None }
+        }
     }
 }

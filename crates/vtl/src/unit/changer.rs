@@ -10,7 +10,7 @@ use capstan_tape::scsi::element::{Assignments, ElementStatus, Kind, Told, encode
 use capstan_tape::scsi::inquiry::DeviceType;
 use capstan_tape::scsi::{SenseData, SenseKey};
 
-use super::answer::{Answer, Refusal, check, completion, invalid_command_field, unknown_command};
+use super::answer::{Answer, Refusal, check, completion, data_out_len, invalid_command_field, unknown_command};
 use super::faults::{Faults, Waiting};
 use super::nexuses::{Attention, Nexuses};
 use super::primary::{Identity, ModeHeader, ModeWanted, mode_data, report_operation_codes};
@@ -18,13 +18,16 @@ use super::reservation::{Reservations, ReserveOut};
 use super::tape::TapeUnit;
 use super::tape::faults::ordered_sense;
 use crate::device::{Completion, DataIn, Nexus, Request};
+use crate::events::{Event, Events};
 use crate::fault::DeviceFault;
+use crate::library::named;
 use crate::shelf::{FIRST_DRIVE, FIRST_MAIL, FIRST_SLOT, Place, Shelf, ShelfError, TRANSPORT};
 
 /// The robot.
 pub(crate) struct ChangerUnit {
     identity: Identity,
     drives: Vec<Arc<TapeUnit>>,
+    events: Events,
     state: Mutex<State>,
 }
 
@@ -44,7 +47,7 @@ struct State {
 
 impl ChangerUnit {
     /// The robot of a library; cartridges that stood in drives are put into them again.
-    pub(crate) fn new(identity: Identity, drives: Vec<Arc<TapeUnit>>, shelf: Shelf) -> Self {
+    pub(crate) fn new(identity: Identity, drives: Vec<Arc<TapeUnit>>, shelf: Shelf, events: Events) -> Self {
         for (number, drive) in (0u16..).zip(&drives) {
             if let Some((volser, _)) = shelf.at(Place::Drive(number)) {
                 // The drive is empty: the program has just begun.
@@ -61,7 +64,7 @@ impl ChangerUnit {
             mislabelled: None,
             wrong_tape: None,
         };
-        Self { identity, drives, state: Mutex::new(state) }
+        Self { identity, drives, events, state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -106,8 +109,10 @@ impl ChangerUnit {
 
     pub(crate) fn execute(&self, request: &Request<'_>, data_in: &mut DataIn) -> Completion {
         data_in.clear();
+        let command = Command::of_cdb(DeviceType::Changer, request.cdb);
+        let data_out_len = command.ok().map(|command| data_out_len(&command, 0));
         let mut state = self.state();
-        completion(self.answer(&mut state, request, data_in))
+        Completion { data_out_len, ..completion(self.answer(&mut state, request, data_in)) }
     }
 
     fn answer(&self, state: &mut State, request: &Request<'_>, data_in: &mut DataIn) -> Answer {
@@ -133,6 +138,7 @@ impl ChangerUnit {
             return Err(Refusal::Conflict);
         }
         if let Some(waiting) = state.faults.due(&command) {
+            (self.events)(Event::FaultHappened { unit: "robot".to_owned(), fault: waiting.fault.to_string() });
             let carried_out = matches!(
                 waiting.fault,
                 DeviceFault::Lose { carried_out: true } | DeviceFault::Sense { carried_out: true, .. }
@@ -146,6 +152,7 @@ impl ChangerUnit {
             state.door_open_for -= 1;
             if state.door_open_for == 0 {
                 state.nexuses.tell_all(None, Attention::ImportExport);
+                (self.events)(Event::DoorClosed);
             }
             // LOGICAL UNIT NOT READY, MANUAL INTERVENTION REQUIRED
             return Err(check(SenseKey::NotReady, 0x04, 0x03));
@@ -175,7 +182,10 @@ impl ChangerUnit {
                 reservations.steal(nexuses);
                 return Err(Refusal::Conflict);
             }
-            DeviceFault::DoorOpen { commands } => state.door_open_for = *commands,
+            DeviceFault::DoorOpen { commands } => {
+                state.door_open_for = *commands;
+                (self.events)(Event::DoorOpened { commands: *commands });
+            }
             DeviceFault::Mislabelled { volser } => state.mislabelled = Some(volser.clone()),
             DeviceFault::WrongTape { .. } => state.wrong_tape = waiting.cartridge.clone(),
             // A drive's.
@@ -325,6 +335,9 @@ impl ChangerUnit {
         if let Place::Mail(_) = to
             && !state.preventing.is_empty()
         {
+            let mut by: Vec<String> = state.preventing.iter().cloned().collect();
+            by.sort();
+            (self.events)(Event::RemovalPrevented { unit: named(to), barcode: volser.to_string(), by });
             // A host that prevents removal has the mail slot locked.
             return Err(check(SenseKey::IllegalRequest, 0x53, 0x02));
         }
@@ -338,6 +351,9 @@ impl ChangerUnit {
             }
             // MECHANICAL POSITIONING OR CHANGER ERROR
             return Err(check(SenseKey::HardwareError, 0x15, 0x01));
+        }
+        if let Place::Mail(_) = to {
+            (self.events)(Event::InMailSlot { barcode: volser.to_string(), place: named(to) });
         }
         if let Some(drive) = self.drive(to) {
             let asked = || (volser.clone(), state.shelf.path(volser));

@@ -12,6 +12,7 @@ mod agent;
 mod failure;
 pub(crate) mod faults;
 mod filemarks;
+mod interruptible;
 mod logs;
 mod memory;
 mod modes;
@@ -34,17 +35,19 @@ use capstan_tape::{CartridgeDrive, Drive, DriveError, Faulty, Flush, KeySlotKind
 use self::agent::AgentKey;
 use self::failure::sense_of;
 use self::filemarks::Filemarks;
+use self::interruptible::{Current, Interruptible};
 use self::logs::Counters;
 use self::memory::CartridgeMemory;
 use self::modes::Modes;
 use self::security::Keys;
-use super::answer::{Answer, Refusal, check, completion, invalid_command_field, unknown_command};
+use super::answer::{Answer, Refusal, check, completion, data_out_len, invalid_command_field, unknown_command};
 use super::faults::{Faults, Waiting};
 use super::nexuses::{Attention, Nexuses};
 use super::primary::{Identity, report_operation_codes};
 use super::reservation::{Reservations, ReserveOut};
 use crate::agent::KeyAgent;
 use crate::device::{Completion, DataIn, Nexus, Request};
+use crate::events::{DriveVoice, Event};
 use crate::layout::{Encryption, Pace};
 
 /// How a drive is fitted.
@@ -56,10 +59,18 @@ pub(crate) struct Fitting {
     pub(crate) agent: Option<Arc<dyn KeyAgent>>,
 }
 
+impl Fitting {
+    /// Who fetches its keys, and by which name it asks for them.
+    fn agent(&self) -> Option<(&dyn KeyAgent, &str)> {
+        self.agent.as_deref().map(|agent| (agent, self.identity.serial.as_str()))
+    }
+}
+
 /// A drive.
 pub(crate) struct TapeUnit {
     fitting: Fitting,
     state: Mutex<State>,
+    current: Current,
     /// What the robot sees of it, and people: a command may keep the state for minutes, and the robot must not wait for that.
     face: Mutex<Face>,
 }
@@ -106,6 +117,8 @@ struct State {
     preventing: HashSet<String>,
     unverified_writes: u64,
     faults: Faults,
+    current: Current,
+    voice: DriveVoice,
 }
 
 /// One command being carried out: the unit, its state, and who asks.
@@ -117,7 +130,8 @@ struct Work<'a> {
 }
 
 impl TapeUnit {
-    pub(crate) fn new(fitting: Fitting) -> Self {
+    pub(crate) fn new(fitting: Fitting, voice: DriveVoice) -> Self {
+        let current = Current::default();
         let state = State {
             bay: None,
             loaded: None,
@@ -129,8 +143,10 @@ impl TapeUnit {
             preventing: HashSet::new(),
             unverified_writes: 0,
             faults: Faults::default(),
+            current: current.clone(),
+            voice,
         };
-        Self { fitting, state: Mutex::new(state), face: Mutex::default() }
+        Self { fitting, state: Mutex::new(state), current, face: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -168,9 +184,13 @@ impl TapeUnit {
             return completion(self.fitting.identity.tell(vital_product_data, allocation, data_in));
         }
         let mut state = self.state();
+        let command = Command::of_cdb(DeviceType::Tape, request.cdb);
+        let data_out_len = command.ok().map(|command| data_out_len(&command, state.modes.block_len));
+        self.current.begin(request.cancel);
         let answer = self.answer(&mut state, request, data_in);
+        self.current.end();
         self.show(&state);
-        completion(answer)
+        Completion { data_out_len, ..completion(answer) }
     }
 
     fn answer(&self, state: &mut State, request: &Request<'_>, data_in: &mut DataIn) -> Answer {
@@ -194,7 +214,12 @@ impl TapeUnit {
         let mut work = Work { unit: &self.fitting, state, initiator, data_out: request.data_out };
         match due {
             None => work.carry_out(&command, data_in),
-            Some(waiting) => work.suffer(&waiting, &command, data_in),
+            Some(waiting) => {
+                let voice = &work.state.voice;
+                let (unit, fault) = (format!("drive {}", voice.drive), waiting.fault.to_string());
+                voice.tell(Event::FaultHappened { unit, fault });
+                work.suffer(&waiting, &command, data_in)
+            }
         }
     }
 
@@ -232,7 +257,7 @@ impl TapeUnit {
             if work.state.bay.is_some() {
                 return Err(SenseData::new(SenseKey::IllegalRequest, 0x3b, 0x0d));
             }
-            work.state.bay = Some(Bay::new(work.unit, path, volser));
+            work.state.bay = Some(Bay::new(work.unit, &work.state.current, path, volser));
             // What is wrong with the cartridge is told to whoever uses the drive: it is in it in any case.
             let _ = work.thread();
             work.state.nexuses.tell_all(None, Attention::MediumChanged);
@@ -246,9 +271,7 @@ impl TapeUnit {
             if work.state.bay.is_none() {
                 return Err(SenseData::new(SenseKey::IllegalRequest, 0x3b, 0x0e));
             }
-            if !work.state.preventing.is_empty() {
-                return Err(SenseData::new(SenseKey::IllegalRequest, 0x53, 0x02));
-            }
+            work.check_removable()?;
             if let Err(Refusal::Check(sense)) = work.unthread() {
                 return Err(sense);
             }
@@ -271,8 +294,9 @@ impl TapeUnit {
         self.face().holds
     }
 
-    /// A reset: the tape stands at its beginning, keys and modes are forgotten.
+    /// A reset: what runs is given up, the tape stands at its beginning, keys and modes are forgotten.
     pub(crate) fn reset(&self) {
+        self.current.give_up();
         let mut state = self.state();
         state.reset();
         state.nexuses.tell_all(None, Attention::Reset);
@@ -298,8 +322,9 @@ impl TapeUnit {
 }
 
 impl Bay {
-    fn new(unit: &Fitting, path: &Path, volser: &Volser) -> Self {
-        let drive = Faulty::new(unit.drive_for(path), Vec::new());
+    fn new(unit: &Fitting, current: &Current, path: &Path, volser: &Volser) -> Self {
+        let drive = Interruptible::new(unit.drive_for(path), current.clone());
+        let drive = Faulty::new(Box::new(drive) as Box<dyn Drive>, Vec::new());
         Self { drive, volser: volser.clone(), memory: CartridgeMemory::open(path), trouble: None }
     }
 }
@@ -320,9 +345,15 @@ impl Fitting {
 
 impl State {
     fn reset(&mut self) {
+        // What follows is not the command's that met the reset.
+        self.current.end();
         if let (Some(bay), Some(loaded)) = (&mut self.bay, &mut self.loaded) {
             // What the drive had taken it still writes; a failure of that is a failure of blocks that nobody was promised.
-            let _ = bay.drive.write_filemarks(0, Flush::Synchronous);
+            if let Err(error @ (DriveError::Deferred { .. } | DriveError::WriteFailed { .. })) =
+                bay.drive.write_filemarks(0, Flush::Synchronous)
+            {
+                self.voice.write_failed(&bay.volser, &error);
+            }
             let _ = bay.drive.locate(0);
             // A key goes with the power. One that stayed below, unknown to the page that hosts ask, would encrypt what is to be plain.
             let _ = bay.drive.set_key(None);
@@ -355,8 +386,9 @@ impl State {
     /// An error of the drive, as sense data; what a failed write left is not known.
     fn failed(&mut self, error: &DriveError) -> Refusal {
         if matches!(error, DriveError::Deferred { .. } | DriveError::WriteFailed { .. })
-            && let Some(loaded) = &mut self.loaded
+            && let (Some(bay), Some(loaded)) = (&self.bay, &mut self.loaded)
         {
+            self.voice.write_failed(&bay.volser, error);
             loaded.filemarks.forget();
             self.counters.write_failed();
         }

@@ -1,6 +1,9 @@
 //! Data of every length, by every way that a session can agree upon.
 
-use capstan_vtl::iscsi::{Digest, Initiator, InitiatorConfig, Limits, Residual, TargetConfig, Unsolicited};
+use std::sync::Arc;
+
+use capstan_vtl::iscsi::{Digest, Initiator, InitiatorConfig, Limits, Residual, Server, TargetConfig, Unsolicited};
+use capstan_vtl::{LAYOUT_FILE, Library};
 
 use super::device::{Bench, DATA_OUT_MAX, ECHO, PANIC, READ_BLOCK, READ_SHORT, TEST_UNIT_READY, WRITE_BLOCK, config};
 
@@ -118,4 +121,41 @@ fn units_that_are_not_there_and_faults_in_commands_are_told_as_sense() {
     assert_eq!((fault.status, fault.sense[2], fault.sense[12]), (2, 4, 0x44));
     assert!(initiator.execute(0, &TEST_UNIT_READY, &[], &mut []).unwrap().is_good());
     initiator.ping(b"still there").unwrap();
+}
+
+/// A drive's WRITE of 10 bytes for which 16 were sent took 10 and said nothing of the other 6 (RFC 7143, 11.4.5).
+#[test]
+fn differences_of_length_are_told_of_writes_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = "[[drive]]\nmodel = \"LTO-9\"\n[[cartridge]]\nbarcode = \"A00001L9\"\ncapacity_mib = 16\n";
+    std::fs::write(folder.path().join(LAYOUT_FILE), layout).unwrap();
+    let library = Arc::new(Library::open(folder.path(), None).unwrap());
+    let config =
+        TargetConfig { portal: "127.0.0.1:0".parse().unwrap(), ..TargetConfig::new("iqn.2026-01.example:tape") };
+    let name = config.name.clone();
+    let server = Server::bind(config, library).unwrap();
+    let mut initiator = Initiator::connect(&InitiatorConfig::new(server.local_address(), name)).unwrap();
+    let mut send = |lun: u64, cdb: &[u8], len: usize| {
+        loop {
+            let done = initiator.execute(lun, cdb, &pattern(len), &mut []).unwrap();
+            if done.sense.get(2).is_none_or(|key| key & 0xf != 6) {
+                return (done.status, done.residual);
+            }
+        }
+    };
+    // From slot 1000 to drive 500.
+    assert_eq!(send(0, &[0xa5, 0, 0, 1, 3, 0xe8, 1, 0xf4, 0, 0, 0, 0], 0), (0, Residual::None));
+    let write = |len: u8| [0x0a, 0, 0, 0, len, 0];
+    assert_eq!(send(1, &write(16), 16), (0, Residual::None));
+    assert_eq!(send(1, &write(10), 16), (0, Residual::Underflow(6)));
+    assert_eq!(send(1, &write(16), 10), (2, Residual::Overflow(6)), "nothing of it is written");
+    assert_eq!(send(1, &write(16), 0), (2, Residual::Overflow(16)));
+    assert_eq!(send(1, &[0; 6], 16), (0, Residual::Underflow(16)), "a command that takes no data");
+    // Blocks of fixed length: 4, by MODE SELECT, of which the list is 12 long.
+    let mut list = [0; 12];
+    (list[2], list[3], list[11]) = (0x10, 8, 4);
+    let set = initiator.execute(1, &[0x15, 0x10, 0, 0, 12, 0], &list, &mut []).unwrap();
+    assert_eq!((set.status, set.residual), (0, Residual::None));
+    let fixed = initiator.execute(1, &[0x0a, 1, 0, 0, 3, 0], &pattern(16), &mut []).unwrap();
+    assert_eq!((fixed.status, fixed.residual), (0, Residual::Underflow(4)));
 }

@@ -61,7 +61,7 @@ impl Blocks {
 fn check_condition(key: u8, code: u8) -> Completion {
     let mut sense = vec![0; 18];
     (sense[0], sense[2], sense[7], sense[12]) = (0x70, key, 10, code);
-    Completion { status: Status::CheckCondition, sense }
+    Completion { status: Status::CheckCondition, sense, data_out_len: None }
 }
 
 impl DeviceServer for Blocks {

@@ -22,7 +22,7 @@ fn number(bytes: &[u8]) -> usize {
 fn illegal_request(code: u8) -> Completion {
     let mut sense = vec![0; 18];
     (sense[0], sense[2], sense[7], sense[12]) = (0x70, 5, 10, code);
-    Completion { status: Status::CheckCondition, sense }
+    Completion { status: Status::CheckCondition, sense, data_out_len: None }
 }
 
 impl DeviceServer for Disk {
@@ -66,7 +66,8 @@ impl DeviceServer for Disk {
             },
             _ => return illegal_request(0x20),
         }
-        Completion::GOOD
+        let data_out_len = matches!(cdb[0], 0x2a | 0xaa | 0x8a).then_some(len as u64);
+        Completion { data_out_len, ..Completion::GOOD }
     }
 
     fn data_out_max(&self) -> usize {

@@ -54,8 +54,7 @@ fn libiscsi_proves_itself() {
     assert!(bench.server.sessions().is_empty());
 }
 
-/// The part of libiscsi's conformance suite that is about the protocol. Left out: residuals of writes, which only a logical
-/// unit knows, and wrong DataSNs (`tests/protocol.rs` has them), where the suite loses its own settings with the connection.
+/// The part of libiscsi's conformance suite that is about the protocol. Left out: wrong DataSNs (`tests/protocol.rs` has them), where the suite loses its own settings with the connection.
 #[test]
 fn libiscsi_sees_the_protocol_kept() {
     let server = Server::bind(config(), Arc::new(Disk::new())).unwrap();
@@ -67,6 +66,9 @@ fn libiscsi_sees_the_protocol_kept() {
         ("iSCSI.iSCSIResiduals.Read10Residuals", 1),
         ("iSCSI.iSCSIResiduals.Read12Residuals", 1),
         ("iSCSI.iSCSIResiduals.Read16Residuals", 1),
+        ("iSCSI.iSCSIResiduals.Write10Residuals", 1),
+        ("iSCSI.iSCSIResiduals.Write12Residuals", 1),
+        ("iSCSI.iSCSIResiduals.Write16Residuals", 1),
     ] {
         let Some(output) = run("iscsi-test-cu", &["--dataloss", "--test", test, &unit]) else { return };
         let told = text(&output);

@@ -1,7 +1,7 @@
 //! Task management: what is taken away, who is told, and when the answer comes.
 
 use super::super::pdu::{FINAL, READ};
-use super::raw::{Raw, WAIT, serve};
+use super::raw::{LONG, Raw, WAIT, serve};
 use crate::device::TaskFunction;
 
 const ABORT_TASK: u8 = 1;
@@ -47,6 +47,34 @@ fn a_command_that_runs_is_aborted_when_it_has_ended() {
     let after = raw.command(0, 0);
     assert_eq!(raw.response(), (after, 0), "and nothing was said of the command");
     assert!(device.managed().is_empty());
+}
+
+/// VERIFY of a whole tape kept its drive for hours after nobody wanted it any more.
+#[test]
+fn a_long_command_ends_when_it_is_aborted_or_its_unit_reset_or_its_connection_gone() {
+    let (device, server) = serve();
+    let (mut one, mut two) = (Raw::log_in(&server, 1, &[]), Raw::log_in(&server, 2, &[]));
+    let long = one.command(0, LONG);
+    device.await_executed(1);
+    one.manage(ABORT_TASK, 0, long);
+    assert_eq!(one.managed(), COMPLETE);
+    let after = one.command(0, 0);
+    assert_eq!(one.response(), (after, 0), "the next one is not meant");
+    let long = one.command(0, LONG);
+    device.await_executed(3);
+    two.manage(LOGICAL_UNIT_RESET, 0, 0);
+    assert_eq!((one.response(), two.managed()), ((long, TASK_ABORTED), COMPLETE));
+    one.command(0, LONG);
+    device.await_executed(4);
+    drop(one);
+    let begun = std::time::Instant::now();
+    while server.sessions().len() > 1 {
+        assert!(begun.elapsed().as_secs() < 20, "its session does not end");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let _running = two.command(1, LONG);
+    device.await_executed(5);
+    server.stop();
 }
 
 #[test]

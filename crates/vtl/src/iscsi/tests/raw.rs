@@ -17,6 +17,8 @@ use crate::device::{Completion, DataIn, DeviceServer, Nexus, Request, TaskFuncti
 pub(super) const TARGET: &str = "iqn.2026-01.org.capstan:raw";
 /// Ends when the gate of its logical unit is opened.
 pub(super) const WAIT: u8 = 0xc1;
+/// Takes long, and ends as soon as nobody wants it any more.
+pub(super) const LONG: u8 = 0xc2;
 
 #[derive(Default)]
 struct State {
@@ -65,6 +67,13 @@ impl DeviceServer for Gates {
             let lun = request.lun as usize;
             let waited = self.changed.wait_timeout_while(state, patience, |state| !state.open[lun]).unwrap();
             assert!(!waited.1.timed_out(), "nobody opened the gate");
+        } else if request.cdb[0] == LONG {
+            drop(state);
+            let begun = Instant::now();
+            while !request.cancel.is_ordered() {
+                assert!(begun.elapsed() < Duration::from_secs(30), "nobody gave the command up");
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
         data_in.put(request.data_out, usize::MAX);
         Completion::GOOD

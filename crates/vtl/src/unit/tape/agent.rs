@@ -5,18 +5,19 @@
 //! job starts under a key that is gone, and none is told that what it wrote under one is safe. With every block it would be too
 //! often: the store is read and checked as a whole.
 //!
-//! A volume may have several keys, and each block names its own: so for reading the drive below has none behind a motion, and is
-//! given whichever the next block asks for. What is appended has the key in force, which is fetched anew after any read: never is
-//! anything written with a key that came for reading.
+//! A volume may have several keys, and each block names its own: so for reading the drive below is given whichever the next block
+//! asks for. What is appended has the key in force, or a new one when that one's time is over, which is fetched anew after any read:
+//! never is anything written with a key that came for reading.
 
 use capstan_format::KeyTag;
 use capstan_tape::scsi::{SenseData, SenseKey};
-use capstan_tape::{Drive, DriveError, EncryptionState, ReadOutcome};
+use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState, ReadOutcome};
 
 use super::failure::{sense_of, sense_of_agent};
 use super::security::Purpose;
-use super::{Loaded, Work};
+use super::{Loaded, State, Work};
 use crate::agent::KeyAgentError;
+use crate::events::{Event, VolumeKeyState, with_causes};
 use crate::layout::Encryption;
 use crate::unit::answer::{Answer, Refusal, check};
 
@@ -28,11 +29,9 @@ pub(super) enum AgentKey {
     /// The drive below has none, or the one that the last block needed; what the next one needs it will name. Nothing is written.
     AsNamed,
     /// The drive below has the one to append with.
-    Held(KeyTag),
+    Granted(KeyTag),
     /// The same, and blocks were written with it that nobody relies on yet.
     Used(KeyTag),
-    /// The drive below has a new one, of which no block is known to be on the volume yet.
-    New(KeyTag),
     /// There is none, for this reason.
     Missing(SenseData),
 }
@@ -40,32 +39,72 @@ pub(super) enum AgentKey {
 impl Loaded {
     /// The tape is moved: before the next block the key is asked for again.
     pub(super) fn moved(&mut self) {
-        if !matches!(self.agent_key, AgentKey::New(_)) {
-            self.agent_key = AgentKey::Unasked;
-        }
+        self.agent_key = AgentKey::Unasked;
+    }
+}
+
+impl State {
+    /// Tells that the drive has no key for what it is to do.
+    fn key_trouble(&self, reason: String) {
+        let Some(bay) = &self.bay else { return };
+        let (drive, barcode) = (self.voice.drive, bay.volser.to_string());
+        self.voice.tell(Event::KeyTrouble { drive, barcode, reason });
+    }
+
+    /// The same, and what the host is told.
+    fn no_key(&self, error: &KeyAgentError) -> Refusal {
+        self.key_trouble(with_causes(error));
+        Refusal::Check(sense_of_agent(error))
     }
 }
 
 impl Work<'_> {
-    /// Fetches the key to append with to a volume that is encrypted.
-    fn fetch_key_in_force(&mut self) {
-        let (Some(agent), Ok((bay, loaded))) = (&self.unit.agent, self.state.loaded()) else { return };
+    /// Fetches the key that the first block of an encrypted volume names, to read: that it is not there is told at the mount.
+    pub(super) fn fetch_first_key(&mut self) {
+        let (Some((agent, drive)), Ok((bay, loaded))) = (self.unit.agent(), self.state.loaded()) else { return };
+        let EncryptionState::Encrypted { tag, .. } = loaded.medium.encryption else { return };
+        let fetched = agent.key(drive, &bay.volser, &tag);
+        self.give(fetched, |_| AgentKey::AsNamed);
+    }
+
+    /// Fetches the key to append with.
+    fn fetch_key_to_append(&mut self) {
+        let (Some((agent, drive)), Ok((bay, loaded))) = (self.unit.agent(), self.state.loaded()) else { return };
         let EncryptionState::Encrypted { tag: first, .. } = loaded.medium.encryption else { return };
-        match agent.tag_to_append(&bay.volser, &first) {
-            Ok(tag) => self.fetch_key(tag),
-            Err(error) => loaded.agent_key = AgentKey::Missing(sense_of_agent(&error)),
+        let fetched = agent.key_to_append(drive, &bay.volser, &first);
+        self.give(fetched, AgentKey::Used);
+    }
+
+    /// Gives a key to the drive below, or takes away what it has where there is none.
+    fn give(&mut self, fetched: Result<DriveKey, KeyAgentError>, known: impl FnOnce(KeyTag) -> AgentKey) {
+        let Ok((bay, loaded)) = self.state.loaded() else { return };
+        let (key, outcome) = match fetched {
+            Ok(key) => {
+                let tag = key.tag;
+                (Some(key), Ok(tag))
+            }
+            Err(error) => (None, Err((sense_of_agent(&error), with_causes(&error)))),
+        };
+        let taken = bay.drive.set_key(key).map_err(|error| (sense_of(&error), with_causes(&error)));
+        match outcome.and_then(|tag| taken.map(|()| tag)) {
+            Ok(tag) => loaded.agent_key = known(tag),
+            Err((sense, reason)) => {
+                loaded.agent_key = AgentKey::Missing(sense);
+                self.state.key_trouble(reason);
+            }
         }
     }
 
-    /// Fetches the key of a tag to write with. Where there is none the drive below has none either.
-    fn fetch_key(&mut self, tag: KeyTag) {
-        let (Some(agent), Ok((bay, loaded))) = (&self.unit.agent, self.state.loaded()) else { return };
-        let (key, known) = match agent.key(&bay.volser, &tag) {
-            Ok(key) => (Some(key), AgentKey::Held(tag)),
-            Err(error) => (None, AgentKey::Missing(sense_of_agent(&error))),
-        };
-        let taken = bay.drive.set_key(key);
-        loaded.agent_key = taken.map_or_else(|error| AgentKey::Missing(sense_of(&error)), |()| known);
+    /// Says that a cartridge is threaded, and what the drive knows of its key.
+    pub(super) fn tell_mounted(&self) {
+        let State { bay: Some(bay), loaded: Some(loaded), voice, .. } = &*self.state else { return };
+        let key = self.unit.agent.is_some().then_some(match (loaded.medium.encryption, loaded.agent_key) {
+            (EncryptionState::Blank, _) => VolumeKeyState::Blank,
+            (EncryptionState::Plain, _) => VolumeKeyState::Plain,
+            (EncryptionState::Encrypted { .. }, AgentKey::Missing(_)) => VolumeKeyState::Missing,
+            (EncryptionState::Encrypted { .. }, _) => VolumeKeyState::Held,
+        });
+        voice.tell(Event::Mounted { drive: voice.drive, barcode: bay.volser.to_string(), key });
     }
 
     /// Sees that the drive below has the key that this command needs.
@@ -84,73 +123,73 @@ impl Work<'_> {
             };
         }
         match (loaded.agent_key, purpose) {
+            (AgentKey::AsNamed | AgentKey::Granted(_) | AgentKey::Used(_), Purpose::Reading) => Ok(()),
             (AgentKey::Unasked | AgentKey::Missing(_), Purpose::Reading) => {
                 loaded.agent_key = AgentKey::AsNamed;
-                return self.state.on_drive(|bay, _| bay.drive.set_key(None));
+                self.state.on_drive(|bay, _| bay.drive.set_key(None))
+            }
+            (AgentKey::Used(_), Purpose::Writing) => Ok(()),
+            (AgentKey::Granted(tag), Purpose::Writing) => {
+                loaded.agent_key = AgentKey::Used(tag);
+                Ok(())
             }
             // A store that was out of reach may be back.
             (AgentKey::Unasked | AgentKey::Missing(_) | AgentKey::AsNamed, Purpose::Writing) => {
-                self.fetch_key_in_force();
+                self.fetch_key_to_append();
+                match self.state.loaded()?.1.agent_key {
+                    AgentKey::Missing(sense) => Err(sense.into()),
+                    AgentKey::Unasked | AgentKey::AsNamed | AgentKey::Granted(_) | AgentKey::Used(_) => Ok(()),
+                }
             }
-            _ => {}
         }
-        let (_, loaded) = self.state.loaded()?;
-        match (loaded.agent_key, purpose) {
-            (AgentKey::Missing(sense), _) => return Err(sense.into()),
-            (AgentKey::Held(tag), Purpose::Writing) => loaded.agent_key = AgentKey::Used(tag),
-            _ => {}
-        }
-        Ok(())
     }
 
     /// Reads a block; as agent, with the key that it names.
     pub(super) fn read_with_its_key(&mut self, buffer: &mut [u8]) -> Result<Result<ReadOutcome, DriveError>, Refusal> {
-        let agent = self.unit.agent.as_ref().filter(|_| self.unit.encryption == Encryption::Agent);
+        let agent = self.unit.agent().filter(|_| self.unit.encryption == Encryption::Agent);
         let (bay, loaded) = self.state.loaded()?;
         let read = bay.drive.read_block(buffer);
-        let (Some(agent), Some(needed)) = (agent, needed(&read)) else { return Ok(read) };
+        let (Some((agent, drive)), Some(needed)) = (agent, needed(&read)) else { return Ok(read) };
         // The drive below stands in front of the block still.
-        let key = agent.key(&bay.volser, &needed).map_err(|error| sense_of_agent(&error))?;
+        let fetched = agent.key(drive, &bay.volser, &needed);
         loaded.agent_key = AgentKey::AsNamed;
+        let key = fetched.map_err(|error| self.state.no_key(&error))?;
         self.state.on_drive(|bay, _| bay.drive.set_key(Some(key)))?;
         let (bay, _) = self.state.loaded()?;
         Ok(bay.drive.read_block(buffer))
     }
 
-    /// Writing begins at the beginning of tape, with a key that was never used.
+    /// Writing begins at the beginning of tape, with a key that was never used. That it is used now is on record before the first
+    /// block is handed over: whatever happens then, a reset, a crash, no block lies under a key that seems to be unused.
     fn take_new_key(&mut self) -> Answer {
-        let (Some(agent), Ok((bay, _))) = (&self.unit.agent, self.state.loaded()) else { return Ok(()) };
-        let key = agent.new_key(&bay.volser, self.unit.algorithm()).map_err(|error| sense_of_agent(&error))?;
+        let (Some((agent, drive)), Ok((bay, _))) = (self.unit.agent(), self.state.loaded()) else { return Ok(()) };
+        let issued = agent.new_key(drive, &bay.volser, self.unit.algorithm());
+        let begun = issued.and_then(|key| agent.began(drive, &bay.volser, &key.tag).map(|()| key));
+        let key = begun.map_err(|error| self.state.no_key(&error))?;
         let tag = key.tag;
         self.state.on_drive(|bay, loaded| {
             bay.drive.set_key(Some(key))?;
-            loaded.agent_key = AgentKey::New(tag);
+            loaded.agent_key = AgentKey::Used(tag);
             Ok(())
         })
     }
 
-    /// All that was written is on the volume: a new key is in force from now on, and one that was destroyed meanwhile is told of
-    /// before anybody relies on what was written with it.
+    /// All that was written is on the volume: a key that was destroyed meanwhile is told of before anybody relies on what was
+    /// written with it.
     pub(super) fn confirm_key(&mut self) -> Answer {
-        let (Some(agent), Ok((bay, loaded))) = (&self.unit.agent, self.state.loaded()) else { return Ok(()) };
-        match loaded.agent_key {
-            AgentKey::New(tag) => match agent.began(&bay.volser, &tag) {
-                Ok(()) => {
-                    loaded.agent_key = AgentKey::Held(tag);
-                    return Ok(());
-                }
-                Err(KeyAgentError::Gone { .. }) => self.fetch_key(tag),
-                // It is still to be put in force: the next flush tries again.
-                Err(error @ KeyAgentError::Unreachable { .. }) => return Err(sense_of_agent(&error).into()),
-            },
-            AgentKey::Used(tag) => self.fetch_key(tag),
-            // Nothing was written since it asked.
-            AgentKey::Unasked | AgentKey::AsNamed | AgentKey::Held(_) | AgentKey::Missing(_) => return Ok(()),
+        let (Some((agent, drive)), Ok((bay, loaded))) = (self.unit.agent(), self.state.loaded()) else { return Ok(()) };
+        // What was not used since it was asked for is no matter.
+        let AgentKey::Used(tag) = loaded.agent_key else { return Ok(()) };
+        match agent.key(drive, &bay.volser, &tag) {
+            // Whether it still encrypts is asked at the next motion of the tape.
+            Ok(_) => loaded.agent_key = AgentKey::Granted(tag),
+            Err(error) => {
+                let sense = sense_of_agent(&error);
+                self.give(Err(error), AgentKey::Granted);
+                return Err(sense.into());
+            }
         }
-        match self.state.loaded()?.1.agent_key {
-            AgentKey::Missing(sense) => Err(sense.into()),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 

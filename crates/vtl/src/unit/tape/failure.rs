@@ -59,6 +59,8 @@ pub(super) fn sense_of_agent(error: &KeyAgentError) -> SenseData {
     let ascq = match error {
         // EXTERNAL DATA ENCRYPTION KEY NOT FOUND
         KeyAgentError::Gone { .. } => 0x63,
+        // EXTERNAL DATA ENCRYPTION REQUEST NOT AUTHORIZED
+        KeyAgentError::Refused { .. } => 0x64,
         // EXTERNAL DATA ENCRYPTION KEY MANAGER ACCESS ERROR
         KeyAgentError::Unreachable { .. } => 0x61,
     };

@@ -149,7 +149,7 @@ impl Work<'_> {
     /// Somebody takes the cartridge out by hand and puts another one in.
     fn change_tape(&mut self, volser: &Volser, path: &Path) {
         let _ = self.unthread();
-        self.state.bay = Some(super::Bay::new(self.unit, path, volser));
+        self.state.bay = Some(super::Bay::new(self.unit, &self.state.current, path, volser));
         let _ = self.thread();
     }
 }

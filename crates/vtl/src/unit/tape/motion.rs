@@ -9,8 +9,9 @@ use capstan_tape::{Drive, DriveError, Flush};
 use super::agent::AgentKey;
 use super::failure::sense_of;
 use super::filemarks::Filemarks;
-use super::{Bay, Loaded, Work};
+use super::{Bay, Loaded, State, Work};
 use crate::device::DataIn;
+use crate::events::{Event, with_causes};
 use crate::unit::answer::{Answer, Refusal, check, invalid_command_field};
 
 /// Where a SPACE ends, and why, if it is not where it was to.
@@ -29,6 +30,7 @@ impl Work<'_> {
     /// Makes the cartridge in the drive ready, at its beginning.
     pub(super) fn thread(&mut self) -> Answer {
         let Some(bay) = &mut self.state.bay else { return Err(check(SenseKey::NotReady, 0x3a, 0x00)) };
+        let (drive, barcode) = (self.state.voice.drive, bay.volser.to_string());
         let threaded = bay.drive.load();
         self.state.counters.loaded();
         let trouble = match threaded {
@@ -40,6 +42,8 @@ impl Work<'_> {
                 if access == Access::None {
                     // CANNOT READ MEDIUM - INCOMPATIBLE FORMAT
                     let _ = bay.drive.unload();
+                    let reason = format!("a {} drive cannot read its generation", self.unit.model.name);
+                    self.state.voice.tell(Event::NotMounted { drive, barcode, reason });
                     SenseData::new(SenseKey::MediumError, 0x30, 0x02)
                 } else {
                     bay.trouble = None;
@@ -52,13 +56,35 @@ impl Work<'_> {
                         agent_key: AgentKey::Unasked,
                         access_order: None,
                     });
+                    self.fetch_first_key();
+                    self.tell_mounted();
                     return Ok(());
                 }
             }
-            Err(error) => sense_of(&error),
+            Err(error) => {
+                let reason = with_causes(&error);
+                self.state.voice.tell(Event::NotMounted { drive, barcode, reason });
+                sense_of(&error)
+            }
         };
         bay.trouble = Some(trouble);
         Err(trouble.into())
+    }
+
+    /// Whether no host prevents that the cartridge is let go.
+    pub(super) fn check_removable(&self) -> Result<(), SenseData> {
+        let State { preventing, voice, bay, .. } = &*self.state;
+        if preventing.is_empty() {
+            return Ok(());
+        }
+        if let Some(bay) = bay {
+            let mut by: Vec<String> = preventing.iter().cloned().collect();
+            by.sort();
+            let unit = format!("drive {}", voice.drive);
+            voice.tell(Event::RemovalPrevented { unit, barcode: bay.volser.to_string(), by });
+        }
+        // MEDIUM REMOVAL PREVENTED
+        Err(SenseData::new(SenseKey::IllegalRequest, 0x53, 0x02))
     }
 
     /// Flushes and lets the cartridge go; its key goes with it.
@@ -71,6 +97,8 @@ impl Work<'_> {
         let flushed = self.flush();
         let Some(bay) = &mut self.state.bay else { return Ok(()) };
         let let_go = bay.drive.unload();
+        let (drive, barcode) = (self.state.voice.drive, bay.volser.to_string());
+        self.state.voice.tell(Event::Dismounted { drive, barcode });
         self.state.loaded = None;
         self.state.keys.demounted();
         let_go.map_err(|error| Refusal::Check(sense_of(&error)))?;
@@ -92,10 +120,7 @@ impl Work<'_> {
             // Held in the drive, not threaded: it is there already, or it is unthreaded.
             (true, true) => Ok(()),
             (false, _) => {
-                if !self.state.preventing.is_empty() {
-                    // MEDIUM REMOVAL PREVENTED
-                    return Err(check(SenseKey::IllegalRequest, 0x53, 0x02));
-                }
+                self.check_removable()?;
                 self.unthread()
             }
         }
