@@ -91,6 +91,33 @@ chown -L 65534 /dev/vtl/drive1-sg /dev/vtl/drive1
 tape_user() { setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all "$CAPSTAN_BIN" drives exercise "$1" --yes --overwrite --bytes 4M; }
 check 'sg: no more than the right to the node is needed' tape_user /dev/vtl/drive1-sg
 check 'st: no more than the right to the node is needed' tape_user /dev/vtl/drive1
+# Another program at the same drive, by the other driver: who was first has it.
+tape_node=$(number_of /dev/vtl/drive1)
+within() { # within SECONDS COMMAND...
+    tries=$(($1 * 10))
+    shift
+    until "$@"; do
+        tries=$((tries - 1))
+        [ $tries -gt 0 ] || return
+        sleep 0.1
+    done
+}
+has_node() { ls -l "/proc/$1/fd" 2>/dev/null | grep -q "$tape_node\$"; }
+# The driver waits at the open for a cartridge that is let go.
+mt -f "$tape_node" load
+sleep 60 <"$tape_node" &
+other=$!
+check 'another program opens the node of the tape driver' within 20 has_node $other
+check 'sg: a program that came by the tape driver is named' \
+    refused "in use by sleep (process $other): wait until it is done, or end it" capstan drives exercise /dev/vtl/drive1-sg --yes --overwrite --bytes 1M
+kill $other
+wait $other 2>/dev/null
+"$CAPSTAN_BIN" drives exercise /dev/vtl/drive1-sg --yes --overwrite --bytes 32M >$scratch/meanwhile 2>&1 &
+exercise=$!
+check 'sg: a drive in use has the node of the tape driver, too' within 20 has_node $exercise
+check 'so that nobody comes that way' refused 'busy' mt -f "$tape_node" rewind
+check 'and the drive is tried to its end' eval "wait $exercise && grep -q 'keeps all rules' $scratch/meanwhile"
+check 'st: afterwards it is free' mt -f "$tape_node" load
 protect() {
     capstan library unload 1
     capstan library load A00004L9 1 && capstan vtl inject $vtl 1 slide-tab && mt -f /dev/vtl/drive1 load
@@ -103,15 +130,6 @@ check 'nothing is no drive' refused 'capstan drives scan' capstan drives exercis
 capstan library unload 1 >/dev/null
 slot_of() { mtx -f /dev/vtl/changer status | sed -n "s/^ *Storage Element \([0-9]*\).*VolumeTag=$1 *$/\1/p"; }
 put_in() { from=$(slot_of "$1") && mtx -f /dev/vtl/changer load "$from" 0; }
-within() { # within SECONDS COMMAND...
-    tries=$(($1 * 10))
-    shift
-    until "$@"; do
-        tries=$((tries - 1))
-        [ $tries -gt 0 ] || return
-        sleep 0.1
-    done
-}
 export CAPSTAN_STATE=/root/by-hand
 check 'a state directory by hand' capstan init --by-hand --drive /dev/vtl/drive0-sg --encrypt none
 capstan label A00001L9 >$scratch/asked 2>&1 &

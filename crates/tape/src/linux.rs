@@ -10,6 +10,7 @@ mod by_hand;
 mod library;
 pub mod scan;
 pub mod sg;
+mod sibling;
 pub mod st;
 mod survey;
 
@@ -44,7 +45,9 @@ pub fn open_drive(path: &Path, fed_by: FedBy, on_wait: &OnDeviceWait) -> Result<
     let major = metadata.file_type().is_char_device().then(|| libc::major(metadata.rdev()));
     match major {
         Some(GENERIC_MAJOR) => {
-            let device = sg::SgDevice::open(path, sg::Sharing::Exclusive).map_err(|source| in_use(&name, source))?;
+            let device = sg::SgDevice::open(path, sg::Sharing::Exclusive)
+                .map_err(|source| sibling::in_use(path, source))?
+                .alone()?;
             let on_wait = on_wait.clone();
             let drive = ScsiDrive::open(device, name, Compression::Off)?;
             // Without block protection: a session that is killed would leave the drive refusing what other programs write.
@@ -63,12 +66,4 @@ pub fn open_drive(path: &Path, fed_by: FedBy, on_wait: &OnDeviceWait) -> Result<
             Err(host(std::io::Error::new(std::io::ErrorKind::InvalidInput, odd)))
         }
     }
-}
-
-/// A node that somebody else has open is a drive in use.
-fn in_use(name: &str, source: std::io::Error) -> ChangerError {
-    if source.kind() == std::io::ErrorKind::ResourceBusy {
-        return ChangerError::InUse { what: format!("drive {name}"), holder: "another program".to_owned() };
-    }
-    ChangerError::Host { what: name.to_owned(), source }
 }

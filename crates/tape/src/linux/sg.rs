@@ -1,7 +1,8 @@
 //! SCSI commands through the kernel's generic driver: SG_IO on `/dev/sg*`.
 //!
-//! The device is opened exclusively, so that no other program sends it commands through the same driver; the tape driver (st) cannot
-//! be kept out this way, which is why the drive above compares counts of commands.
+//! The device is opened exclusively, so that no other program sends it commands through the same driver; those that come by the tape
+//! driver (st) are kept out by having its node open, too ([`SgDevice::alone`]). The drive above compares counts of commands all the
+//! same: the kernel itself, or who opened its node before, may send some.
 //!
 //! Signals are blocked in the calling thread while a command is under way: SG_IO waits interruptibly, and an ioctl that the kernel
 //! restarts after a signal would send the same block to the tape twice.
@@ -13,6 +14,8 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::sibling::Sibling;
+use crate::ChangerError;
 use crate::scsi::{Data, Reply, SenseData, Status, Transport, TransportError};
 
 mod kernel;
@@ -41,6 +44,8 @@ pub struct SgDevice {
     data_max: usize,
     /// The kernel's count of commands to this device; none where sysfs has it not.
     request_count: Option<File>,
+    /// Keeps programs away that come by the tape driver.
+    _sibling: Option<Sibling>,
 }
 
 impl SgDevice {
@@ -68,7 +73,13 @@ impl SgDevice {
         };
         let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
         let count = format!("/sys/dev/char/{major}:{minor}/device/iorequest_cnt");
-        Ok(Self { file, path: path.to_owned(), data_max, request_count: File::open(count).ok() })
+        Ok(Self { file, path: path.to_owned(), data_max, request_count: File::open(count).ok(), _sibling: None })
+    }
+
+    /// Keeps other programs from the drive by the tape driver, too, as long as this is open. [`ChangerError::InUse`] if one has it.
+    pub fn alone(self) -> Result<Self, ChangerError> {
+        let _sibling = Some(Sibling::of(&self.path)?);
+        Ok(Self { _sibling, ..self })
     }
 
     /// The path that it was opened by.

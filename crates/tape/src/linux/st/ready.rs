@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use super::super::sibling::holder;
 use super::StDrive;
 use super::kernel::{Node, Operation, Status};
 use super::place::says_end_of_data;
@@ -76,9 +77,7 @@ impl StDrive {
         // Only one may have it open.
         self.node = None;
         let node = Node::open(&self.path).map_err(|source| match source.raw_os_error() {
-            Some(libc::EBUSY) => {
-                DriveError::InUse { what: format!("drive {}", self.name), holder: "another program".to_owned() }
-            }
+            Some(libc::EBUSY) => DriveError::InUse { what: format!("drive {}", self.name), holder: holder(&self.path) },
             Some(libc::ENXIO | libc::ENODEV) => self.failed("open", Errno::NXIO),
             _ => DriveError::Host { what: format!("open drive {}", self.name), source },
         })?;
