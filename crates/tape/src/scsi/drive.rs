@@ -36,8 +36,8 @@ use super::line::{Done, Failure, Line};
 use super::sense::Action;
 use super::{Command, Data, Transport};
 use crate::{
-    BlockLimits, Drive, DriveError, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, PaceClock, Position,
-    ReadOutcome, WriteOutcome,
+    BlockLimits, Drive, DriveCare, DriveError, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, PaceClock,
+    Position, ReadOutcome, WriteOutcome,
 };
 
 mod access_order;
@@ -313,6 +313,10 @@ impl<T: Transport> Drive for ScsiDrive<T> {
 
     fn set_key(&mut self, key: Option<DriveKey>) -> Result<(), DriveError> {
         self.change_key(key)
+    }
+
+    fn care(&mut self) -> Option<&mut dyn DriveCare> {
+        Some(self)
     }
 }
 
