@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use capstan_catalog::{CheckpointSeen, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
+use capstan_catalog::{CheckpointSeen, Moment, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
 use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeId};
 use capstan_keys::KeyError;
 use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, MoverError, VolumeEnd, VolumeReader};
 use capstan_tape::{Drive, DriveError, EncryptionState};
 
 use crate::backup::explain;
+use crate::care::ASK_EVERY_NS;
 use crate::catch_up::{catch_up, set_aside};
 use crate::config::Config;
 use crate::desk::{Desk, InDrive};
@@ -44,6 +45,8 @@ pub(crate) struct AppendHost {
     /// Ends the wait for a volume.
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) mounted: Option<(u32, Volser)>,
+    /// When the drive was asked last how it fares, nanoseconds since 1970.
+    pub(crate) asked_ns: i64,
 }
 
 /// The catalog's volumes as the choice sees them.
@@ -137,6 +140,8 @@ impl AppendHost {
             };
             match prepared {
                 Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(&self.desk, volser, reason)?,
+                // It was set aside when it left its drive, and somebody was told.
+                Err(DirectorError::VolumeWorn { volser, .. }) => protected.push(volser),
                 Err(error @ DirectorError::Volume { source: DriveError::WriteProtected { .. }, .. }) => {
                     if !told.contains(&volser) {
                         (self.desk.events)(Event::Notice { message: explain(&error) });
@@ -234,6 +239,7 @@ impl AppendHost {
             return Err(differs("it is not encrypted with the key that the catalog knows".to_owned()));
         }
         volume.check_writable()?;
+        volume.check_sound()?;
         catch_up(&self.desk, volume, known, life).map_err(|error| match error {
             DirectorError::VolumeDiffers { .. } => error,
             other if other.blames_volume() => differs(other.to_string()),
@@ -254,6 +260,7 @@ impl CopyHost for AppendHost {
         let InDrive { drive, number, volser, .. } = volume;
         locked(&self.desk.catalog).update_volume(&volser, |known| known.mounts += 1)?;
         self.mounted = Some((number, volser.clone()));
+        self.asked_ns = self.desk.now_ns();
         Ok(Mounted { drive, volser, volume: life, append_lbn, session: SessionId(random_u64()) })
     }
 
@@ -275,6 +282,16 @@ impl CopyHost for AppendHost {
             bytes: commit.session_bytes,
         });
         Ok(())
+    }
+
+    fn look_after(&mut self, drive: &mut dyn Drive, volser: &Volser) {
+        let now_ns = self.desk.now_ns();
+        // A clock that was set back is no reason not to ask for hours.
+        if (self.asked_ns..self.asked_ns.saturating_add(ASK_EVERY_NS)).contains(&now_ns) {
+            return;
+        }
+        self.asked_ns = now_ns;
+        self.desk.ask_drive(drive, volser, Moment::Checkpoint);
     }
 
     fn release(&mut self, drive: Box<dyn Drive>, volser: &Volser, end: VolumeEnd) {

@@ -56,7 +56,7 @@ mod reserve;
 mod write;
 
 pub use guard::BlockProtection;
-pub use health::{DriveStatistics, TapeAlert, VolumeStatistics};
+pub use health::{DriveStatistics, VolumeStatistics};
 pub(crate) use medium::generation_of_density;
 pub(crate) use open::model_of;
 
