@@ -54,10 +54,23 @@ case $DRIVER in sg)
         'cat $HOME/vtl/cartridges/*.tape >$scratch/medium && ! LC_ALL=C grep -q "POSIX TAR\|GNU Bash" $scratch/medium'
     ;;
 esac
+case $DRIVER in
+sg)
+    told() { "$CAPSTAN_BIN" drives report >$scratch/told 2>&1; }
+    shows 'what the drives have said is kept, and asks for nobody' told
+    shows 'for each volume' eval '[ "$(grep -c "^A0000" $scratch/told)" -ge 4 ]'
+    shows 'an alert is ordered' capstan vtl inject $HOME/vtl 0 alert:20
+    echo again >>$scratch/source/small/new
+    shows 'a backup meets it, and goes on' capstan backup $scratch/source --incremental
+    shows 'it is shown with what to do' prints 'TapeAlert 20: the drive must be cleaned now' refused capstan drives report
+    objects_there=3
+    ;;
+st) objects_there=2 ;;
+esac
 keep() { mv $CAPSTAN_STATE/catalog $CAPSTAN_STATE/catalog.lost; }
 shows 'the catalog is lost' keep
 shows 'and made again from the tapes' capstan rebuild
-shows 'with all objects' eval '[ "$(objects | wc -l)" -eq 2 ]'
+shows 'with all objects' eval '[ "$(objects | wc -l)" -eq $objects_there ]'
 shows 'from which all comes back' capstan restore "$(objects | head -n 1)" --to $scratch/restored
 shows 'the same as it is now' eval 'same "$(found)"'
 shows 'no write went to a position that was not verified' eval \

@@ -14,10 +14,12 @@ pub enum Moment {
     Mounted,
     /// Before the volume leaves.
     Leaving,
+    /// At a checkpoint, in the middle of a session.
+    Checkpoint,
 }
 
 impl Moment {
-    const ALL: [Self; 2] = [Self::Mounted, Self::Leaving];
+    const ALL: [Self; 3] = [Self::Mounted, Self::Leaving, Self::Checkpoint];
 }
 
 /// A drive's word. Counts are those of the volume's whole life where the drive has them so; what it does not count is none.
@@ -53,7 +55,15 @@ pub struct DriveReport {
     pub read_mb: Option<u64>,
     /// Compression of what was written, in hundredths.
     pub compression_percent: Option<u64>,
+    /// Cartridges that the drive has loaded in its life.
+    pub drive_loads: Option<u64>,
+    /// Metres of tape that have passed its heads in its life.
+    pub drive_metres: Option<u64>,
 }
+
+/// How long it is kept what drives said in the middle of sessions, unless they raised an alert: what they said at the beginning and the
+/// end of each is kept for good. 90 days, in nanoseconds.
+const CHECKPOINTS_KEPT_NS: i64 = 90 * 86_400 * 1_000_000_000;
 
 /// A count as the database keeps it; one beyond its reach is kept as its largest.
 fn kept(count: Option<u64>) -> Option<i64> {
@@ -66,8 +76,8 @@ impl Catalog {
         let alerts: Vec<String> = report.alerts.iter().map(u16::to_string).collect();
         self.db.execute(
             "INSERT INTO drive_reports (at_ns, volser, drive, moment, alerts, cleaning, recovered, mounts, write_retries,
-                 write_errors, read_retries, read_errors, written_mb, read_mb, compression_percent)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+                 write_errors, read_retries, read_errors, written_mb, read_mb, compression_percent, drive_loads, drive_metres)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
             params![
                 report.at_ns,
                 report.volser.as_str(),
@@ -84,17 +94,23 @@ impl Catalog {
                 kept(report.written_mb),
                 kept(report.read_mb),
                 kept(report.compression_percent),
+                kept(report.drive_loads),
+                kept(report.drive_metres),
             ],
         )?;
+        if report.moment == Moment::Mounted {
+            self.db.execute(
+                "DELETE FROM drive_reports WHERE moment = ?1 AND alerts = '' AND at_ns < ?2",
+                params![Moment::Checkpoint as u8, report.at_ns.saturating_sub(CHECKPOINTS_KEPT_NS)],
+            )?;
+        }
         Ok(())
     }
 
-    /// The last reports, of one volume or of all, the latest first.
-    pub fn drive_reports(&self, volser: Option<&Volser>, limit: u32) -> Result<Vec<DriveReport>, CatalogError> {
-        let mut statement = self.db.prepare_cached(
-            "SELECT * FROM drive_reports WHERE ?1 IS NULL OR volser = ?1 ORDER BY report DESC LIMIT ?2",
-        )?;
-        let rows = statement.query_map(params![volser.map(Volser::as_str), limit], report)?;
+    /// The last reports, the latest first.
+    pub fn drive_reports(&self, limit: u32) -> Result<Vec<DriveReport>, CatalogError> {
+        let mut statement = self.db.prepare_cached("SELECT * FROM drive_reports ORDER BY report DESC LIMIT ?1")?;
+        let rows = statement.query_map(params![limit], report)?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
 }
@@ -123,6 +139,8 @@ fn report(row: &Row<'_>) -> rusqlite::Result<DriveReport> {
         written_mb: count(13)?,
         read_mb: count(14)?,
         compression_percent: count(15)?,
+        drive_loads: count(16)?,
+        drive_metres: count(17)?,
     })
 }
 
@@ -151,12 +169,47 @@ mod tests {
             written_mb: Some(1),
             read_mb: Some(2),
             compression_percent: Some(100),
+            drive_loads: Some(900),
+            drive_metres: None,
         };
         let second = DriveReport { volser: "A00002L9".parse().unwrap(), moment: Moment::Leaving, ..first.clone() };
         catalog.add_drive_report(&first).unwrap();
         catalog.add_drive_report(&second).unwrap();
-        let kept = DriveReport { write_errors: Some(i64::MAX as u64), ..first.clone() };
-        assert_eq!(catalog.drive_reports(Some(&first.volser), 10).unwrap(), [kept]);
-        assert_eq!(catalog.drive_reports(None, 1).unwrap()[0].moment, Moment::Leaving);
+        let kept = |report: &DriveReport| DriveReport { write_errors: Some(i64::MAX as u64), ..report.clone() };
+        assert_eq!(catalog.drive_reports(10).unwrap(), [kept(&second), kept(&first)]);
+        assert_eq!(catalog.drive_reports(1).unwrap(), [kept(&second)]);
+    }
+
+    #[test]
+    fn what_was_said_in_the_middle_of_old_sessions_goes_unless_it_is_an_alert() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut catalog = Catalog::open(dir.path()).unwrap();
+        let quiet = DriveReport {
+            at_ns: 0,
+            volser: "A00001L9".parse().unwrap(),
+            drive: "/dev/sg1".to_owned(),
+            moment: Moment::Checkpoint,
+            alerts: Vec::new(),
+            cleaning: None,
+            recovered: 0,
+            mounts: None,
+            write_retries: None,
+            write_errors: None,
+            read_retries: None,
+            read_errors: None,
+            written_mb: None,
+            read_mb: None,
+            compression_percent: None,
+            drive_loads: None,
+            drive_metres: None,
+        };
+        let loud = DriveReport { alerts: vec![20], ..quiet.clone() };
+        let leaving = DriveReport { moment: Moment::Leaving, ..quiet.clone() };
+        let recent = DriveReport { at_ns: 2, ..quiet.clone() };
+        let mounted = DriveReport { at_ns: CHECKPOINTS_KEPT_NS + 1, moment: Moment::Mounted, ..quiet.clone() };
+        for report in [&quiet, &loud, &leaving, &recent, &mounted] {
+            catalog.add_drive_report(report).unwrap();
+        }
+        assert_eq!(catalog.drive_reports(10).unwrap(), [mounted, recent, leaving, loud]);
     }
 }

@@ -5,7 +5,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next; `user_version` counts the steps taken. Steps are only added.
-const STEPS: [&str; 3] = [
+const STEPS: [&str; 4] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the same
     // bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording idempotent.
     "
@@ -87,6 +87,11 @@ const STEPS: [&str; 3] = [
         written_mb INTEGER, read_mb INTEGER, compression_percent INTEGER
     ) STRICT;
     CREATE INDEX drive_reports_of_volume ON drive_reports (volser, at_ns);
+    ",
+    // What a drive says of its own life. Drives are asked at checkpoints, too: more rows of the same.
+    "
+    ALTER TABLE drive_reports ADD COLUMN drive_loads INTEGER;
+    ALTER TABLE drive_reports ADD COLUMN drive_metres INTEGER;
     ",
 ];
 

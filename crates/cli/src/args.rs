@@ -105,9 +105,9 @@ pub(crate) enum Command {
     /// List volumes
     #[command(after_help = "Example:\n  capstan volumes --pool daily")]
     Volumes(Volumes),
-    /// List the library's drives; find what this host has; try a drive
+    /// List the library's drives; find what this host has; show how they fare; try a drive
     #[command(
-        after_help = "Examples:\n  capstan drives\n  capstan drives scan\n  capstan drives exercise /dev/sg1 --report drive.md"
+        after_help = "Examples:\n  capstan drives\n  capstan drives scan\n  capstan drives report\n  capstan drives exercise /dev/sg1 --report drive.md"
     )]
     Drives(crate::drives::Drives),
     /// Look into the library and move cartridges

@@ -1,4 +1,6 @@
-//! `capstan drives`: the library's drives, what this host has, and a try of one drive.
+//! `capstan drives`: the library's drives, what this host has, what they have told, and a try of one drive.
+
+mod report;
 
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
@@ -32,6 +34,11 @@ enum Action {
         after_help = "Example:\n  capstan drives scan\n\nThe paths listed are those to give to `capstan init --changer` and `--drive`."
     )]
     Scan,
+    /// Show what drives have told over time: volumes, errors, alerts and what to do about them; name what trends badly
+    #[command(
+        after_help = "Examples:\n  capstan drives report\n  capstan drives report 0\n  capstan drives report --volume A00001L9 --json\n\nEnds with 3 if a person has to look after a drive or a volume."
+    )]
+    Report(report::Report),
     /// Try a drive with a scratch tape, which is overwritten: rules, facts, rates; write a report worth sending in
     #[command(
         after_help = "Examples:\n  capstan drives exercise /dev/sg1 --report drive.md\n  capstan drives exercise /dev/tape/by-id/scsi-3500110a0-nst --overwrite --bytes 20G\n\nNeeds no state directory. The node names the driver: /dev/sg1 (SCSI, with encryption) or /dev/nst0 (the kernel's tape driver).\nThe report has no serial numbers and barcodes, unless --serials is said. Ends with 1 if the drive breaks a rule."
@@ -64,6 +71,7 @@ pub(crate) fn drives(cli: &Cli, args: &Drives) -> Result<ExitCode, Failure> {
     match &args.action {
         None => list(cli),
         Some(Action::Scan) => scan(cli),
+        Some(Action::Report(args)) => report::report(cli, args),
         Some(Action::Exercise(args)) => exercise(cli, args),
     }
 }

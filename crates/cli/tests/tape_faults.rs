@@ -8,14 +8,18 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use capstan_director::{
     BackupRequest, BackupWatch, Config, DirectorError, Event, ExtractOptions, InitOptions, Level, Loss, Object,
-    ObjectFilter, ObjectStatus, Place, RestoreWatch, Shortfall, Site, Target, TreeOptions, Unlock, Volser,
+    ObjectFilter, ObjectStatus, Place, RestoreWatch, Shortfall, Site, Target, TreeOptions, Unlock, Volser, VolumeState,
     create_key_file,
 };
-use capstan_vtl::{FaultOrder, LAYOUT_FILE, Library, LocalLibrary, drawn_faults};
+use capstan_vtl::{
+    CommandClass, DeviceFault, FaultOrder, FaultyUnit, LAYOUT_FILE, Library, LocalLibrary, drawn_faults,
+};
 use tempfile::TempDir;
 
 const ROUNDS: u64 = 500;
@@ -31,11 +35,18 @@ struct Bench {
     said: Arc<Mutex<Vec<String>>>,
     /// What the source held when each backup began.
     states: Vec<Tree>,
+    clock: fn() -> i64,
 }
 
 fn now_ns() -> i64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     i64::try_from(now.as_nanos()).unwrap()
+}
+
+/// A clock by which a minute goes by whenever somebody looks at it.
+fn hurried_ns() -> i64 {
+    static LOOKS: AtomicI64 = AtomicI64::new(0);
+    now_ns() + LOOKS.fetch_add(1, Ordering::Relaxed) * 61_000_000_000
 }
 
 /// Where synchronising costs nothing, if there is such a place.
@@ -76,7 +87,7 @@ impl Bench {
         let options = InitOptions { config, encryption: Some(capstan_director::Algorithm::Aes256Gcm) };
         Site::init(&folder.path().join("state"), &options, &unlock).unwrap();
         fs::create_dir(folder.path().join("source")).unwrap();
-        let bench = Self { folder, library, unlock, said: Arc::default(), states: Vec::new() };
+        let bench = Self { folder, library, unlock, said: Arc::default(), states: Vec::new(), clock: now_ns };
         for volser in VOLSERS {
             bench.site().label(&Volser::new(volser).unwrap(), None, None, Loss::Refuse).unwrap();
         }
@@ -97,7 +108,7 @@ impl Bench {
                 said.lock().unwrap().push(reason.clone());
             }
         });
-        let site = Site::open(&self.folder.path().join("state"), Some(&self.unlock), now_ns, events).unwrap();
+        let site = Site::open(&self.folder.path().join("state"), Some(&self.unlock), self.clock, events).unwrap();
         site.with_library(LocalLibrary::new(Arc::clone(&self.library), "mover"))
     }
 
@@ -248,4 +259,101 @@ fn nothing_that_is_protected_is_lost_whatever_drives_and_robot_do() {
         happened > rounds / 2,
         "{happened} faults in {rounds} rounds: they are drawn for commands that nobody sends"
     );
+}
+
+impl Bench {
+    /// Lets a fault happen in the drive that is used first.
+    fn inject(&self, at: CommandClass, passing: u32, fault: DeviceFault) {
+        self.library.inject(&FaultOrder { unit: FaultyUnit::Drive(0), at, passing, fault }).unwrap();
+    }
+
+    /// Volumes that were set aside.
+    fn aside(&self) -> Vec<Volser> {
+        let volumes = self.site().catalog().volumes().unwrap();
+        volumes.into_iter().filter(|volume| volume.state == VolumeState::Suspect).map(|volume| volume.volser).collect()
+    }
+
+    fn was_said(&self, text: &str) -> bool {
+        self.said.lock().unwrap().iter().any(|said| said.contains(text))
+    }
+
+    /// What `capstan drives report` prints, and whether it asks for a person.
+    fn report(&self, options: &[&str]) -> (String, Option<i32>) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_capstan"));
+        command.arg("--state").arg(self.folder.path().join("state")).args(["drives", "report"]).args(options);
+        let output = command.output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (String::from_utf8(text).unwrap(), output.status.code())
+    }
+}
+
+#[test]
+fn what_drives_say_in_the_middle_of_a_session_is_told_kept_and_shown() {
+    let mut bench = Bench::new();
+    // The labels of five volumes; nothing was asked at checkpoints, as there were none.
+    let (empty, code) = bench.report(&["--volume", "A00009L9"]);
+    assert!(empty.contains("nothing was told yet of volume A00009L9") && code == Some(0), "{empty}");
+    let checkpoints = |bench: &Bench| {
+        let reports = bench.site().catalog().drive_reports(1000).unwrap();
+        reports.into_iter().filter(|report| format!("{:?}", report.moment) == "Checkpoint").collect::<Vec<_>>()
+    };
+    bench.change(1);
+    bench.backup(1).unwrap();
+    assert_eq!(checkpoints(&bench), [], "not a minute has gone by");
+    let (quiet, code) = bench.report(&[]);
+    assert!(code == Some(0) && !quiet.contains("look:"), "{quiet}");
+
+    bench.clock = hurried_ns;
+    bench.change(2);
+    bench.inject(CommandClass::Write, 20, DeviceFault::Alert { flag: 20 });
+    bench.inject(CommandClass::Write, 30, DeviceFault::SoftErrors { count: 40 });
+    bench.backup(1).unwrap();
+    assert!(bench.was_said("TapeAlert 20: the drive must be cleaned now"));
+    assert!(checkpoints(&bench).iter().any(|report| report.alerts == [20]), "{:?}", checkpoints(&bench));
+    let history = bench.site().drive_history(Some("drive-0"), None).unwrap();
+    let stay = &history.stays[0];
+    assert_eq!((stay.corrected, stay.uncorrected, stay.alerts.len()), (Some(40), Some(0), 1), "{stay:?}");
+    assert!(stay.written_mb.is_some_and(|mb| (2..8).contains(&mb)), "{stay:?}");
+    assert_eq!(bench.aside(), [], "a drive that wants to be cleaned is no fault of the volume");
+    let (text, code) = bench.report(&["--last", "1"]);
+    assert!(
+        text.contains("look: drive drive-0 with volume A00001L9: TapeAlert 20: the drive must be cleaned now"),
+        "{text}"
+    );
+    assert!(text.contains("earlier ones are not listed"), "{text}");
+    assert_eq!(code, Some(3));
+    let (text, _) = bench.report(&["drive-0", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(told["stays"][0]["alerts"][0]["flag"], 20, "{text}");
+    assert_eq!(told["stays"][0]["corrected"], 40, "{text}");
+}
+
+#[test]
+fn a_volume_that_its_drive_calls_worn_is_written_to_the_end_of_the_session_and_no_more() {
+    let mut bench = Bench::new();
+    bench.clock = hurried_ns;
+    let volser = |number: usize| Volser::new(VOLSERS[number]).unwrap();
+    bench.change(1);
+    bench.inject(CommandClass::Write, 30, DeviceFault::Alert { flag: 7 });
+    bench.backup(1).unwrap();
+    assert_eq!(bench.aside(), [volser(0)]);
+    assert!(bench.was_said("volume A00001L9 is set aside, and nothing more is written on it: drive drive-0 says that the medium has reached"));
+    // What is said at the mount keeps a volume from being written at all.
+    bench.change(2);
+    bench.inject(CommandClass::Move, 0, DeviceFault::Alert { flag: 4 });
+    bench.backup(1).unwrap();
+    assert_eq!(bench.aside(), [volser(0), volser(1)]);
+    let second = bench.site().catalog().volume(&volser(1)).unwrap().unwrap();
+    assert_eq!(second.written, 0, "{second:?}");
+    // Nothing is lost with it.
+    for (object, state) in bench.protected().iter().zip(&bench.states) {
+        assert_eq!(bench.restore(object, "back").unwrap(), (state.clone(), true));
+    }
+    // What is good all through is written again, but for what its drive says meanwhile.
+    bench.inject(CommandClass::Move, 0, DeviceFault::Alert { flag: 7 });
+    bench.site().verify_volume(&volser(0), &RestoreWatch::default()).unwrap();
+    assert!(bench.was_said("volume A00001L9 stays set aside"), "{:?}", bench.said.lock().unwrap());
+    assert_eq!(bench.aside(), [volser(0), volser(1)]);
+    bench.site().verify_volume(&volser(0), &RestoreWatch::default()).unwrap();
+    assert_eq!(bench.aside(), [volser(1)]);
 }

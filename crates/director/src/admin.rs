@@ -190,7 +190,7 @@ impl Site {
     }
 
     /// Barcodes of the cartridges in the library.
-    pub fn present(&self) -> Result<Vec<Volser>, DirectorError> {
+    pub(crate) fn present(&self) -> Result<Vec<Volser>, DirectorError> {
         Desk::new(self).present()
     }
 

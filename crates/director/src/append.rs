@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use capstan_catalog::{CheckpointSeen, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
+use capstan_catalog::{CheckpointSeen, Moment, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
 use capstan_format::{BLOCK_HEADER_LEN, KeyTag, SessionId, Volser, VolumeId};
 use capstan_keys::{KeyError, Refusal};
 use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, MoverError, VolumeEnd, VolumeReader};
 use capstan_tape::{Drive, DriveError, EncryptionState};
 
 use crate::backup::explain;
+use crate::care::ASK_EVERY_NS;
 use crate::catch_up::{catch_up, set_aside};
 use crate::config::Config;
 use crate::desk::{Desk, InDrive};
@@ -44,6 +45,8 @@ pub(crate) struct AppendHost {
     /// Ends the wait for a volume.
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) mounted: Option<InUse>,
+    /// When the drive was asked last how it fares, nanoseconds since 1970.
+    pub(crate) asked_ns: i64,
 }
 
 /// The volume that is written.
@@ -145,6 +148,8 @@ impl AppendHost {
             };
             match prepared {
                 Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(&self.desk, volser, reason)?,
+                // It was set aside when it left its drive, and somebody was told.
+                Err(DirectorError::VolumeWorn { volser, .. }) => protected.push(volser),
                 // Nor do policies: volumes whose keys are past their time are left as they are.
                 Err(
                     error @ (DirectorError::Volume { source: DriveError::WriteProtected { .. }, .. }
@@ -252,6 +257,7 @@ impl AppendHost {
             return Err(differs("it is not encrypted with the key that the catalog knows".to_owned()));
         }
         volume.check_writable()?;
+        volume.check_sound()?;
         catch_up(&self.desk, volume, known, life).map_err(|error| match error {
             DirectorError::VolumeDiffers { .. } => error,
             other if other.blames_volume() => differs(other.to_string()),
@@ -273,6 +279,7 @@ impl CopyHost for AppendHost {
         let InDrive { drive, number, volser, .. } = volume;
         locked(&self.desk.catalog).update_volume(&volser, |known| known.mounts += 1)?;
         self.mounted = Some(InUse { number, new_key });
+        self.asked_ns = self.desk.now_ns();
         Ok(Mounted { drive, volser, volume: life, append_lbn, session: SessionId(random_u64()) })
     }
 
@@ -297,6 +304,16 @@ impl CopyHost for AppendHost {
             bytes: commit.session_bytes,
         });
         Ok(())
+    }
+
+    fn look_after(&mut self, drive: &mut dyn Drive, volser: &Volser) {
+        let now_ns = self.desk.now_ns();
+        // A clock that was set back is no reason not to ask for hours.
+        if (self.asked_ns..self.asked_ns.saturating_add(ASK_EVERY_NS)).contains(&now_ns) {
+            return;
+        }
+        self.asked_ns = now_ns;
+        self.desk.ask_drive(drive, volser, Moment::Checkpoint);
     }
 
     fn release(&mut self, drive: Box<dyn Drive>, volser: &Volser, end: VolumeEnd) {

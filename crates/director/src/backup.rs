@@ -275,6 +275,7 @@ impl Site {
             shortfall: request.shortfall,
             stop: Arc::clone(&watch.stop),
             mounted: None,
+            asked_ns: 0,
         })
     }
 

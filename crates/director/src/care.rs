@@ -1,16 +1,21 @@
 //! Looking after real drives: whose they are, how they fare, what a cartridge's memory says.
 //!
 //! None of it may keep a backup from running: what cannot be asked or noted is said and passed over. Only a drive that another host has
-//! reserved is not used.
+//! reserved is not used. A volume that its drive calls worn or damaged is written to the end of the session that has begun, as what is
+//! flushed is good, and is set aside then; one of which that is said when it is mounted is not written at all.
 
-use capstan_catalog::{DriveReport, Moment};
+use capstan_catalog::{DriveReport, Moment, VolumeState};
 use capstan_format::{FORMAT_VERSION, Volser, crc32c};
-use capstan_tape::scsi::Cleaning;
+use capstan_tape::scsi::{AlertDemand, Cleaning};
 use capstan_tape::{ChangerError, Drive, DriveError, VolumeDescription};
 
 use crate::Event;
 use crate::desk::Desk;
 use crate::site::locked;
+
+/// How seldom a drive is asked in the middle of a session: a minute, in nanoseconds. It takes five commands of a millisecond each, for
+/// which the tape waits behind a flush that has stopped it anyway.
+pub(crate) const ASK_EVERY_NS: i64 = 60 * 1_000_000_000;
 
 /// The first half of a mover's reservation key: "CPST".
 const KEY_PREFIX: u64 = 0x4350_5354;
@@ -49,6 +54,12 @@ impl Desk {
             let meaning = alert.meaning.unwrap_or("a flag of its maker: see the drive's manual");
             let message = format!("drive {name} with volume {volser}: TapeAlert {}: {meaning}", alert.flag);
             (self.events)(Event::Notice { message });
+            if alert.demand == AlertDemand::OtherMedium {
+                let mut worn = locked(&self.worn);
+                if worn.iter().all(|(other, _)| other != volser) {
+                    worn.push((volser.clone(), format!("drive {name} says that {meaning} (TapeAlert {})", alert.flag)));
+                }
+            }
         }
         let cleaning = statistics.cleaning.map(|cleaning| cleaning == Cleaning::Asked);
         if cleaning == Some(true) {
@@ -72,11 +83,42 @@ impl Desk {
             written_mb: volume.written_mb,
             read_mb: volume.read_mb,
             compression_percent: statistics.write_compression_percent,
+            drive_loads: statistics.loads,
+            drive_metres: statistics.metres,
         };
         if let Err(error) = locked(&self.catalog).add_drive_report(&report) {
             let message = format!("what drive {} says of volume {volser} could not be noted: {error}", report.drive);
             (self.events)(Event::Notice { message });
         }
+    }
+
+    /// What a drive has said against writing on the volume that is in it.
+    pub(crate) fn worn(&self, volser: &Volser) -> Option<String> {
+        locked(&self.worn).iter().find(|(other, _)| other == volser).map(|(_, reason)| reason.clone())
+    }
+
+    /// Sets a volume aside that its drive has called worn or damaged, now that it leaves.
+    pub(crate) fn set_worn_aside(&self, volser: &Volser) {
+        let Some(reason) = self.worn(volser) else { return };
+        locked(&self.worn).retain(|(other, _)| other != volser);
+        let aside = {
+            let mut catalog = locked(&self.catalog);
+            let state = catalog.volume(volser).map(|known| known.map(|known| known.state));
+            match state {
+                // One that the catalog does not know is only being read; one that is set aside needs no more words.
+                Ok(None | Some(VolumeState::Suspect | VolumeState::Retired)) => return,
+                Ok(Some(_)) => catalog.update_volume(volser, |known| known.state = VolumeState::Suspect).map(drop),
+                Err(error) => Err(error),
+            }
+        };
+        let message = match aside {
+            Ok(()) => format!(
+                "volume {volser} is set aside, and nothing more is written on it: {reason}. Copy what it holds to another \
+                 (`capstan show {volser}` lists it) while it can be read"
+            ),
+            Err(error) => format!("volume {volser} should be set aside ({reason}), and could not be: {error}"),
+        };
+        (self.events)(Event::Notice { message });
     }
 
     /// Writes into the memory of a cartridge, where it has one, what the catalog knows of the volume.

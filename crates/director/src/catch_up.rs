@@ -115,7 +115,8 @@ fn is_torn_tail(reader: &mut VolumeReader<'_>, known: &Volume) -> Result<bool, D
 pub(crate) fn clear_suspicion(desk: &Desk, known: &Volume, life: VolumeId) -> Result<(), DirectorError> {
     let volser = &known.volser;
     let mut volume = desk.mount_known(volser, life)?;
-    let looked = catch_up(desk, &mut volume, known, life).and_then(|_| {
+    let sound = volume.check_sound();
+    let looked = sound.and_then(|()| catch_up(desk, &mut volume, known, life)).and_then(|_| {
         volume.drive.space_to_end_of_data()?;
         Ok(volume.drive.position()?.early_warning)
     });
@@ -246,7 +247,7 @@ mod tests {
             locked(&desk.library).load(&known.volser, 0).unwrap();
             let mut drive = Faulty::new(drive, vec![Fault::FlushRefused { flush: 0 }]);
             let (medium, volser) = (drive.load().unwrap(), known.volser.clone());
-            let mut volume = InDrive { drive: Box::new(drive), number: 0, volser, medium };
+            let mut volume = InDrive { drive: Box::new(drive), number: 0, volser, medium, worn: None };
             let caught_up = catch_up(&desk, &mut volume, &Volume { checkpoint_lbn, ..known.clone() }, life);
             match caught_up {
                 Err(DirectorError::Volume { source: DriveError::Deferred { .. }, .. }) => assert!(is_flushed),

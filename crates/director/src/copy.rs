@@ -67,6 +67,7 @@ impl Site {
             shortfall: Shortfall::Fail,
             stop: Arc::clone(&watch.stop),
             mounted: None,
+            asked_ns: 0,
         });
         let record = SessionRecord {
             started_ns: self.now_ns(),

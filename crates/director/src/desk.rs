@@ -33,6 +33,8 @@ pub(crate) struct InDrive {
     pub(crate) number: u32,
     pub(crate) volser: Volser,
     pub(crate) medium: Medium,
+    /// What the drive says against writing on it.
+    pub(crate) worn: Option<String>,
 }
 
 impl InDrive {
@@ -43,6 +45,12 @@ impl InDrive {
         }
         let source = DriveError::WriteProtected { drive: self.drive.identity().name };
         Err(DirectorError::Volume { volser: self.volser.clone(), source })
+    }
+
+    /// Refuses a volume that its drive calls worn or damaged.
+    pub(crate) fn check_sound(&self) -> Result<(), DirectorError> {
+        let Some(reason) = self.worn.clone() else { return Ok(()) };
+        Err(DirectorError::VolumeWorn { volser: self.volser.clone(), reason })
     }
 }
 
@@ -59,6 +67,8 @@ pub(crate) struct Desk {
     pub(crate) choosing: Arc<Mutex<()>>,
     /// Volumes that are in a drive of this process.
     pub(crate) in_use: Arc<Mutex<Vec<Volser>>>,
+    /// Volumes that their drives call worn or damaged, and the words for it.
+    pub(crate) worn: Arc<Mutex<Vec<(Volser, String)>>>,
     /// Who brings cartridges.
     carrier: Carrier,
     /// Set when whoever waits for a person is to stop.
@@ -82,6 +92,7 @@ impl Desk {
             volumes_lock: site.dir().join("volumes.lock"),
             choosing: Arc::default(),
             in_use: Arc::default(),
+            worn: Arc::default(),
             carrier: site.config.library.carrier(),
             stop: Arc::default(),
             // A setting that names no model was refused when it was read.
@@ -180,7 +191,8 @@ impl Desk {
             self.ask_drive(drive.as_mut(), volser, Moment::Mounted);
             locked(&self.in_use).push(volser.clone());
             (self.events)(Event::Mounted { volser: volser.clone(), drive: drive.identity().name });
-            return Ok(InDrive { drive, number, volser: volser.clone(), medium });
+            let worn = self.worn(volser);
+            return Ok(InDrive { drive, number, volser: volser.clone(), medium, worn });
         }
         Err(DirectorError::Changer(busy))
     }
@@ -219,6 +231,7 @@ impl Desk {
         volser: &Volser,
     ) -> Result<(), DirectorError> {
         self.ask_drive(drive.as_mut(), volser, Moment::Leaving);
+        self.set_worn_aside(volser);
         let unloaded = drive.unload();
         release(drive.as_mut());
         self.tell_pace(number, volser);

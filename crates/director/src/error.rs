@@ -119,6 +119,16 @@ pub enum DirectorError {
         /// The volume.
         volser: Volser,
     },
+    /// Medium: its drive says that it is worn or damaged.
+    #[error(
+        "volume {volser} is not written on: {reason}. Take another one, and copy what it holds while it can be read"
+    )]
+    VolumeWorn {
+        /// The volume.
+        volser: Volser,
+        /// What the drive says.
+        reason: String,
+    },
     /// Medium: the volume is not what the catalog knows.
     #[error(
         "volume {volser} is not as the catalog knows it: {reason}. It is set aside as suspect; nothing was written to it"

@@ -48,6 +48,7 @@ pub(crate) fn label_volume(
     block_len_max: u32,
 ) -> Result<(VolumeId, Vec<LostCopy>), DirectorError> {
     volume.check_writable()?;
+    volume.check_sound()?;
     let (volser, now_ns) = (volume.volser.clone(), desk.now_ns());
     let known = locked(&desk.catalog).volume(&volser)?.unwrap_or_else(|| Volume::blank(volser.clone()));
     let recycled = if known.id.is_some() { known.recycled + 1 } else { known.recycled };

@@ -9,6 +9,7 @@ use capstan_tape::scsi::Finding;
 use capstan_tape::{ChangerError, DriveDescription, Element, ElementAddress, Errand};
 
 use crate::DirectorError;
+use crate::config::Carrier;
 use crate::site::{Site, locked};
 
 /// What is where, and what the catalog knows of it.
@@ -42,7 +43,32 @@ pub struct DriveRow {
     pub volser: Option<Volser>,
 }
 
+/// Where a volume is, as far as the library tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// In this place of the library.
+    At(ElementAddress),
+    /// The library has it not.
+    Outside,
+    /// Where a person keeps it: there is no robot to tell.
+    Shelf,
+}
+
 impl Site {
+    /// Where volumes are, in their order.
+    pub fn whereabouts(&self, volumes: &[Volume]) -> Result<Vec<Whereabouts>, DirectorError> {
+        let elements = locked(&self.library).inventory().map_err(DirectorError::Changer)?;
+        let elsewhere = match self.config.library.carrier() {
+            Carrier::Robot => Whereabouts::Outside,
+            Carrier::Person => Whereabouts::Shelf,
+        };
+        let place = |volume: &Volume| {
+            let element = elements.iter().find(|element| element.volser.as_ref() == Some(&volume.volser));
+            element.map_or(elsewhere, |element| Whereabouts::At(element.address))
+        };
+        Ok(volumes.iter().map(place).collect())
+    }
+
     /// The library's drives.
     pub fn drives(&self) -> Result<Vec<DriveRow>, DirectorError> {
         let mut library = locked(&self.library);

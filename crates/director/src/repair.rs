@@ -228,6 +228,7 @@ impl Site {
             shortfall,
             stop: watch.stop.clone(),
             mounted: None,
+            asked_ns: 0,
         });
         let record = SessionRecord {
             started_ns: self.now_ns(),

@@ -16,6 +16,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
 use crate::backup::explain;
 use crate::catch_up::clear_suspicion;
 use crate::desk::Desk;
+use crate::drive_history::Stay;
 use crate::restore::{FailedFile, RestoreReport};
 use crate::select::index_path;
 use crate::site::{Site, locked};
@@ -27,7 +28,7 @@ impl Site {
     /// checksum. Files that go on on another volume are read from there, too. A volume that was set aside and is found good may
     /// be written again.
     pub fn verify_volume(&self, volser: &Volser, watch: &RestoreWatch) -> Result<RestoreReport, DirectorError> {
-        let began = Instant::now();
+        let (began, since_ns) = (Instant::now(), self.now_ns());
         let known = Desk::new(self).volume(volser)?;
         let extents = locked(&self.catalog).extents_on(volser)?;
         let mut report = RestoreReport::default();
@@ -74,16 +75,32 @@ impl Site {
         if let (VolumeState::Suspect, Some(life), true) = (known.state, known.id, all_good)
             && !watch.stop.load(Ordering::Relaxed)
         {
-            self.clear(&known, life)?;
+            self.clear(&known, life, since_ns)?;
         }
         Ok(report)
     }
 
-    /// A volume that was set aside and is good is written again. Why it is not, if so, is no fault of what was read.
-    fn clear(&self, known: &Volume, life: VolumeId) -> Result<(), DirectorError> {
-        let cleared = self.writer_lock().and_then(|_lock| clear_suspicion(&Desk::new(self), known, life));
+    /// A volume that was set aside and is good is written again, unless a drive has said since that it is worn. Why it is not, if so, is no fault of what was read.
+    fn clear(&self, known: &Volume, life: VolumeId, since_ns: i64) -> Result<(), DirectorError> {
+        let history = self.drive_history(None, Some(&known.volser))?;
+        // Its drives were asked while it was read.
+        let mut meanwhile = history.stays.iter().take_while(|stay| stay.since_ns >= since_ns);
+        let sound = match meanwhile.find_map(Stay::against_medium) {
+            Some(alert) => {
+                let meaning = alert.meaning.unwrap_or_default();
+                let reason = format!("its drive says that {meaning} (TapeAlert {})", alert.flag);
+                Err(DirectorError::VolumeWorn { volser: known.volser.clone(), reason })
+            }
+            None => Ok(()),
+        };
+        let locked = sound.and_then(|()| self.writer_lock());
+        let cleared = locked.and_then(|_lock| clear_suspicion(&Desk::new(self), known, life));
         match cleared {
-            Err(error @ (DirectorError::Busy { .. } | DirectorError::VolumeDiffers { .. })) => {
+            Err(
+                error @ (DirectorError::Busy { .. }
+                | DirectorError::VolumeDiffers { .. }
+                | DirectorError::VolumeWorn { .. }),
+            ) => {
                 let message = format!("volume {} stays set aside: {}", known.volser, explain(&error));
                 (self.events)(Event::Notice { message });
                 Ok(())

@@ -52,6 +52,10 @@ pub trait CopyHost: Send {
     /// Records what a flush has made safe. Only after this returns may anything of it be reported as protected.
     fn committed(&mut self, commit: &Commit) -> Result<(), HostError>;
 
+    /// Looks after a drive in the middle of a session. All that was written is on the medium, and the tape stands still while this
+    /// takes: keep it short, and leave the tape where it is.
+    fn look_after(&mut self, _drive: &mut dyn Drive, _volser: &Volser) {}
+
     /// Takes the drive back.
     fn release(&mut self, drive: Box<dyn Drive>, volser: &Volser, end: VolumeEnd);
 
@@ -256,6 +260,10 @@ impl Copy {
         let Some(writer) = &mut self.writer else { return Ok(()) };
         let commit = writer.checkpoint(&self.objects, closed, now_ns)?;
         self.host.committed(&commit).map_err(MoverError::Host)?;
+        if !closed {
+            let volser = writer.volser().clone();
+            writer.look_after(|drive| self.host.look_after(drive, &volser))?;
+        }
         if self.task.first {
             let stored = self.task.meters.stored_bytes.load(Ordering::Relaxed);
             self.task.meters.flushed_bytes.store(stored, Ordering::Relaxed);

@@ -25,8 +25,9 @@ mod transport;
 
 pub use changer::{Finding, ScsiChanger};
 pub use command::Command;
-pub use drive::{BlockProtection, Cleaning, Compression, DriveStatistics, ScsiDrive, TapeAlert, VolumeStatistics};
+pub use drive::{BlockProtection, Cleaning, Compression, DriveStatistics, ScsiDrive, VolumeStatistics};
 pub(crate) use drive::{generation_of_density, model_of};
 pub use line::{OnWait, Waiting};
+pub use log::{AlertDemand, TapeAlert};
 pub use sense_data::{SenseData, SenseKey};
 pub use transport::{Data, Reply, Status, Transport, TransportError};

@@ -155,6 +155,16 @@ pub enum DeviceFault {
     },
     /// A person slid the tab of the cartridge before it was put in.
     SlideTab,
+    /// The drive raises a TapeAlert flag.
+    Alert {
+        /// Which, from 1 to 64.
+        flag: u16,
+    },
+    /// The drive recovers from so many errors of the medium, and only counts them.
+    SoftErrors {
+        /// How many.
+        count: u32,
+    },
     /// Another host takes the unit over.
     StealReservation,
     /// Another host sets a key of its own.
@@ -198,6 +208,8 @@ const NAMED: &[(&str, &str)] = &[
     ("end-of-medium", "the tape ends here"),
     ("end-of-data-lost", "the end of data is not found once"),
     ("slide-tab", "the next cartridge is write-protected"),
+    ("alert:N", "the drive raises TapeAlert flag N, from 1 to 64"),
+    ("soft-errors:N", "the drive recovers from N errors by itself, and counts them"),
     ("steal-reservation", "another host takes the unit over"),
     ("change-key", "another host sets a key"),
     ("change-tape:VOLSER", "another cartridge is put into the drive by hand"),
@@ -221,6 +233,8 @@ impl DeviceFault {
             | Self::LosePower { .. }
             | Self::EarlyWarning
             | Self::EndOfMedium
+            | Self::Alert { .. }
+            | Self::SoftErrors { .. }
             | Self::StealReservation
             | Self::ChangeKey => CommandClass::Write,
             Self::ChangeTape { .. } | Self::Reset { told: false } => CommandClass::Position,
@@ -270,6 +284,11 @@ impl FromStr for DeviceFault {
             "end-of-medium" => Self::EndOfMedium,
             "end-of-data-lost" => Self::EndOfDataLost { searches: 1 },
             "slide-tab" => Self::SlideTab,
+            "alert" => match number()? {
+                flag @ 1..=64 => Self::Alert { flag: flag as u16 },
+                other => return Err(format!("TapeAlert has flags 1 to 64, not {other}")),
+            },
+            "soft-errors" => Self::SoftErrors { count: number()? },
             "steal-reservation" => Self::StealReservation,
             "change-key" => Self::ChangeKey,
             "change-tape" => Self::ChangeTape { volser: volser()?, told: true },

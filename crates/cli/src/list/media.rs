@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use capstan_director::{Algorithm, Pool, VolumeState};
+use capstan_director::{Algorithm, Pool, VolumeState, Whereabouts};
 use serde_json::json;
 
 use super::{cipher, director, print, print_json, site};
@@ -22,13 +22,21 @@ pub(crate) fn state_name(state: VolumeState) -> &'static str {
     }
 }
 
+fn place_name(place: Whereabouts) -> String {
+    match place {
+        Whereabouts::At(address) => address.to_string(),
+        Whereabouts::Outside => "outside".to_owned(),
+        Whereabouts::Shelf => "shelf".to_owned(),
+    }
+}
+
 pub(crate) fn volumes(cli: &Cli, args: &args::Volumes) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
     let mut volumes = site.catalog().volumes().map_err(director)?;
     volumes.retain(|volume| args.pool.is_none() || volume.pool == args.pool);
-    let present = site.present()?;
+    let places = site.whereabouts(&volumes)?;
     if cli.json {
-        let rows = volumes.iter().map(|volume| {
+        let rows = volumes.iter().zip(&places).map(|(volume, place)| {
             json!({
                 "volume": volume.volser.as_str(),
                 "pool": volume.pool,
@@ -43,7 +51,8 @@ pub(crate) fn volumes(cli: &Cli, args: &args::Volumes) -> Result<ExitCode, Failu
                 "mounts": volume.mounts,
                 "errors": volume.errors,
                 "recycled": volume.recycled,
-                "in_library": present.contains(&volume.volser),
+                "in_library": matches!(place, Whereabouts::At(_)),
+                "place": place_name(*place),
             })
         });
         return print_json(&rows.collect());
@@ -60,7 +69,7 @@ pub(crate) fn volumes(cli: &Cli, args: &args::Volumes) -> Result<ExitCode, Failu
         ">errors",
         "place",
     ]);
-    for volume in &volumes {
+    for (volume, place) in volumes.iter().zip(&places) {
         table.row(vec![
             volume.volser.to_string(),
             volume.pool.clone().unwrap_or_else(|| "scratch".to_owned()),
@@ -71,7 +80,7 @@ pub(crate) fn volumes(cli: &Cli, args: &args::Volumes) -> Result<ExitCode, Failu
             units::time(volume.written_ns.unwrap_or_default()),
             volume.mounts.to_string(),
             volume.errors.to_string(),
-            if present.contains(&volume.volser) { "library" } else { "outside" }.to_owned(),
+            place_name(*place),
         ]);
     }
     print(&table)

@@ -36,8 +36,8 @@ use super::line::{Done, Failure, Line};
 use super::sense::Action;
 use super::{Command, Data, Transport};
 use crate::{
-    BlockLimits, Drive, DriveError, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, PaceClock, Position,
-    ReadOutcome, WriteOutcome,
+    BlockLimits, Drive, DriveCare, DriveError, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, PaceClock,
+    Position, ReadOutcome, WriteOutcome,
 };
 
 mod access_order;
@@ -56,7 +56,7 @@ mod reserve;
 mod write;
 
 pub use guard::BlockProtection;
-pub use health::{DriveStatistics, TapeAlert, VolumeStatistics};
+pub use health::{DriveStatistics, VolumeStatistics};
 pub(crate) use medium::generation_of_density;
 pub(crate) use open::model_of;
 
@@ -317,6 +317,10 @@ impl<T: Transport> Drive for ScsiDrive<T> {
 
     fn recommended_order(&mut self, stretches: &[(u64, u64)]) -> Result<Option<Vec<usize>>, DriveError> {
         self.ask_order(stretches)
+    }
+
+    fn care(&mut self) -> Option<&mut dyn DriveCare> {
+        Some(self)
     }
 }
 

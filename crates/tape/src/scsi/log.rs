@@ -23,6 +23,8 @@ pub mod page {
     pub const DEVICE_STATUS: u8 = 0x11;
     /// TapeAlert flags, as bits.
     pub const TAPE_ALERT_RESPONSE: u8 = 0x12;
+    /// Lifetime of the drive: loads, hours, metres of tape.
+    pub const DEVICE_STATISTICS: u8 = 0x14;
     /// The loaded volume.
     pub const VOLUME_STATISTICS: u8 = 0x17;
     /// Compression.
@@ -84,39 +86,73 @@ pub fn decode(page: u8, bytes: &[u8]) -> Option<Vec<Parameter>> {
     Some(found)
 }
 
+/// What an operator is to do about an alert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AlertDemand {
+    /// To know of it: drive or medium may be to blame, or nobody.
+    Attention,
+    /// To write on another medium: this one is worn, damaged, or not what it should be.
+    OtherMedium,
+    /// To clean the drive.
+    Cleaning,
+    /// To have the drive repaired.
+    Repair,
+}
+
+/// A flag that a drive has raised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TapeAlert {
+    /// Its number (SSC-5, annex A).
+    pub flag: u16,
+    /// What it means and what to do; none for flags of the vendor.
+    pub meaning: Option<&'static str>,
+    /// What is to be done.
+    pub demand: AlertDemand,
+}
+
+impl TapeAlert {
+    /// The flag of a number, as it is kept.
+    pub fn of_flag(flag: u16) -> Self {
+        match TAPE_ALERTS.iter().find(|(number, ..)| *number == flag) {
+            Some((_, demand, text)) => Self { flag, meaning: Some(text), demand: *demand },
+            None => Self { flag, meaning: None, demand: AlertDemand::Attention },
+        }
+    }
+}
+
 /// TapeAlert flags that matter here (SSC-5, annex A), by number.
-pub const TAPE_ALERTS: &[(u16, &str)] = &[
-    (1, "read warning: the drive has trouble reading"),
-    (2, "write warning: the drive has trouble writing"),
-    (3, "hard error: data could not be read or written"),
-    (4, "the medium can no longer be written or read: copy what is on it to another one"),
-    (5, "the tape is damaged, or the drive is: the read failed"),
-    (6, "the tape is damaged, or the drive is: the write failed"),
-    (7, "the medium has reached the end of its life: copy it to a new one"),
-    (8, "not of data grade: use another medium"),
-    (9, "the medium is write-protected"),
-    (10, "removal of the medium is prevented"),
-    (11, "a cleaning cartridge is in the drive"),
-    (15, "the cartridge's memory has failed"),
-    (16, "the medium was ejected by force in mid-operation"),
-    (17, "the medium is of a format that the drive only reads"),
-    (18, "the tape directory is damaged: searching is slow until it is read to its end"),
-    (19, "the medium is nearly worn out"),
-    (20, "the drive must be cleaned now"),
-    (21, "the drive is due for its periodic cleaning"),
-    (22, "the cleaning cartridge is used up"),
-    (23, "not a cleaning cartridge that this drive takes"),
-    (30, "the drive's hardware failed: it must be reset"),
-    (31, "the drive's hardware failed: it must be repaired"),
-    (32, "the host interface has trouble"),
-    (36, "the drive is too hot"),
-    (50, "statistics of the medium were lost"),
-    (51, "the tape directory is wrong: it is made anew while the tape is read"),
-    (52, "the tape could not write its system area"),
-    (53, "the tape could not read its system area"),
-    (54, "the start of data was not found"),
-    (55, "the tape could not be loaded"),
-    (59, "the medium is not a genuine WORM cartridge"),
+const TAPE_ALERTS: &[(u16, AlertDemand, &str)] = &[
+    (1, AlertDemand::Attention, "read warning: the drive has trouble reading"),
+    (2, AlertDemand::Attention, "write warning: the drive has trouble writing"),
+    (3, AlertDemand::Attention, "hard error: data could not be read or written"),
+    (4, AlertDemand::OtherMedium, "the medium can no longer be written or read: copy what is on it to another one"),
+    (5, AlertDemand::Attention, "the tape is damaged, or the drive is: the read failed"),
+    (6, AlertDemand::Attention, "the tape is damaged, or the drive is: the write failed"),
+    (7, AlertDemand::OtherMedium, "the medium has reached the end of its life: copy it to a new one"),
+    (8, AlertDemand::OtherMedium, "not of data grade: use another medium"),
+    (9, AlertDemand::Attention, "the medium is write-protected"),
+    (10, AlertDemand::Attention, "removal of the medium is prevented"),
+    (11, AlertDemand::Attention, "a cleaning cartridge is in the drive"),
+    (15, AlertDemand::OtherMedium, "the cartridge's memory has failed"),
+    (16, AlertDemand::Attention, "the medium was ejected by force in mid-operation"),
+    (17, AlertDemand::Attention, "the medium is of a format that the drive only reads"),
+    (18, AlertDemand::Attention, "the tape directory is damaged: searching is slow until it is read to its end"),
+    (19, AlertDemand::OtherMedium, "the medium is nearly worn out"),
+    (20, AlertDemand::Cleaning, "the drive must be cleaned now"),
+    (21, AlertDemand::Cleaning, "the drive is due for its periodic cleaning"),
+    (22, AlertDemand::Attention, "the cleaning cartridge is used up"),
+    (23, AlertDemand::Attention, "not a cleaning cartridge that this drive takes"),
+    (30, AlertDemand::Repair, "the drive's hardware failed: it must be reset"),
+    (31, AlertDemand::Repair, "the drive's hardware failed: it must be repaired"),
+    (32, AlertDemand::Attention, "the host interface has trouble"),
+    (36, AlertDemand::Attention, "the drive is too hot"),
+    (50, AlertDemand::Attention, "statistics of the medium were lost"),
+    (51, AlertDemand::Attention, "the tape directory is wrong: it is made anew while the tape is read"),
+    (52, AlertDemand::OtherMedium, "the tape could not write its system area"),
+    (53, AlertDemand::OtherMedium, "the tape could not read its system area"),
+    (54, AlertDemand::OtherMedium, "the start of data was not found"),
+    (55, AlertDemand::Attention, "the tape could not be loaded"),
+    (59, AlertDemand::OtherMedium, "the medium is not a genuine WORM cartridge"),
 ];
 
 #[cfg(test)]
@@ -134,5 +170,15 @@ mod tests {
         for len in 0..bytes.len() {
             let _ = decode(page::SEQUENTIAL, &bytes[..len]);
         }
+    }
+
+    #[test]
+    fn an_alert_says_what_is_to_be_done() {
+        assert_eq!(TapeAlert::of_flag(7).demand, AlertDemand::OtherMedium);
+        assert_eq!(TapeAlert::of_flag(20).demand, AlertDemand::Cleaning);
+        assert_eq!(TapeAlert::of_flag(31).demand, AlertDemand::Repair);
+        let unknown = TapeAlert { flag: 60, meaning: None, demand: AlertDemand::Attention };
+        assert_eq!(TapeAlert::of_flag(60), unknown);
+        assert!(TAPE_ALERTS.is_sorted_by_key(|(number, ..)| *number));
     }
 }

@@ -42,8 +42,8 @@ fn parameters(page: u8, bytes: &[u8], section: &mut Section) {
     if page == log::page::TAPE_ALERT {
         let up = |parameter: &&log::Parameter| parameter.value.last().is_some_and(|value| value & 1 == 1);
         for flag in parameters.iter().filter(up) {
-            let meaning = log::TAPE_ALERTS.iter().find(|(number, _)| *number == flag.number);
-            section.tell(format!("flag {} is up", flag.number), meaning.map_or("of the maker", |(_, text)| text));
+            let meaning = log::TapeAlert::of_flag(flag.number).meaning;
+            section.tell(format!("flag {} is up", flag.number), meaning.unwrap_or("of the maker"));
         }
         section.tell("flags it has", parameters.len().to_string());
         return;
@@ -66,6 +66,7 @@ fn page_name(page: u8) -> &'static str {
         log::page::READ_ERRORS => ": errors of reading",
         log::page::SEQUENTIAL => ": sequential access",
         log::page::DEVICE_STATUS => ": device status",
+        log::page::DEVICE_STATISTICS => ": device statistics",
         log::page::VOLUME_STATISTICS => ": volume statistics",
         log::page::COMPRESSION => ": compression",
         log::page::TAPE_ALERT => ": TapeAlert",

@@ -2,21 +2,12 @@
 
 use super::{Cleaning, ScsiDrive};
 use crate::scsi::attribute::{Attribute, Kind, encode, id};
-use crate::scsi::log::{Parameter, TAPE_ALERTS, page};
-use crate::scsi::{Command, Data, Transport};
+use crate::scsi::log::{Parameter, page};
+use crate::scsi::{Command, Data, TapeAlert, Transport};
 use crate::{DriveCare, DriveError, VolumeDescription};
 
 /// Tape usage, of LTO drives that have no volume statistics page; its parameters have the same numbers as far as they are read here.
 const USAGE: u8 = 0x30;
-
-/// A flag that the drive has raised.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TapeAlert {
-    /// Its number (SSC-5, annex A).
-    pub flag: u16,
-    /// What it means and what to do; none for flags of the vendor.
-    pub meaning: Option<&'static str>,
-}
 
 /// Counts of the drive since it was powered on or since the medium was loaded, as the drive has it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,6 +28,10 @@ pub struct DriveStatistics {
     pub recovered_errors: u64,
     /// Whether it wants to be cleaned, by log page or by sense data.
     pub cleaning: Option<Cleaning>,
+    /// Cartridges that it has loaded in its life.
+    pub loads: Option<u64>,
+    /// Metres of tape that have passed its heads in its life.
+    pub metres: Option<u64>,
     /// The loaded volume.
     pub volume: VolumeStatistics,
 }
@@ -74,10 +69,7 @@ impl<T: Transport> ScsiDrive<T> {
         flags
             .iter()
             .filter(|flag| flag.value.last().is_some_and(|value| value & 1 == 1))
-            .map(|flag| {
-                let meaning = TAPE_ALERTS.iter().find(|(number, _)| *number == flag.number).map(|(_, text)| *text);
-                TapeAlert { flag: flag.number, meaning }
-            })
+            .map(|flag| TapeAlert::of_flag(flag.number))
             .collect()
     }
 
@@ -85,6 +77,7 @@ impl<T: Transport> ScsiDrive<T> {
     pub fn statistics(&mut self) -> DriveStatistics {
         let access = self.log_page(page::SEQUENTIAL);
         let compression = self.log_page(page::COMPRESSION);
+        let device = self.log_page(page::DEVICE_STATISTICS);
         let volume = match self.log_page(page::VOLUME_STATISTICS) {
             Some(parameters) => Some(parameters),
             None => self.log_page(USAGE),
@@ -107,6 +100,8 @@ impl<T: Transport> ScsiDrive<T> {
             write_compression_percent: number(&compression, 0x0001),
             recovered_errors: self.recovered_errors,
             cleaning,
+            loads: number(&device, 0x0000),
+            metres: number(&device, 0x0004),
             volume: VolumeStatistics {
                 mounts: number(&volume, 0x0001),
                 data_sets_written: number(&volume, 0x0002),

@@ -92,6 +92,17 @@ impl Work<'_> {
                 }
                 done
             }
+            DeviceFault::Alert { flag } => {
+                self.state.counters.raise(*flag);
+                self.carry_out(command, data_in)
+            }
+            DeviceFault::SoftErrors { count } => {
+                match command {
+                    Command::Read { .. } => self.state.counters.read_recovered(*count),
+                    _ => self.state.counters.write_recovered(*count),
+                }
+                self.carry_out(command, data_in)
+            }
             DeviceFault::StealReservation => {
                 let State { reservations, nexuses, .. } = &mut *self.state;
                 let held = reservations.holder().map(str::to_owned);

@@ -17,6 +17,9 @@ pub(super) struct Counters {
     read_blocks: u64,
     write_errors: u64,
     read_errors: u64,
+    /// Errors that the drive recovered from by itself.
+    write_retries: u64,
+    read_retries: u64,
     loads: u64,
     /// TapeAlert flags that are raised.
     alerts: BTreeSet<u16>,
@@ -45,6 +48,21 @@ impl Counters {
         self.alerts.extend([3, 5]);
     }
 
+    pub(super) fn write_recovered(&mut self, count: u32) {
+        self.write_retries += u64::from(count);
+    }
+
+    pub(super) fn read_recovered(&mut self, count: u32) {
+        self.read_retries += u64::from(count);
+    }
+
+    /// Raises a flag; a number that no flag has is passed over.
+    pub(super) fn raise(&mut self, flag: u16) {
+        if (1..=ALERTS).contains(&flag) {
+            self.alerts.insert(flag);
+        }
+    }
+
     pub(super) fn loaded(&mut self) {
         self.loads += 1;
     }
@@ -53,13 +71,14 @@ impl Counters {
 /// TapeAlert has this many flags.
 const ALERTS: u16 = 64;
 
-const PAGES: [u8; 10] = [
+const PAGES: [u8; 11] = [
     page::SUPPORTED,
     page::WRITE_ERRORS,
     page::READ_ERRORS,
     page::SEQUENTIAL,
     page::DEVICE_STATUS,
     page::TAPE_ALERT_RESPONSE,
+    page::DEVICE_STATISTICS,
     page::VOLUME_STATISTICS,
     page::COMPRESSION,
     page::TAPE_ALERT,
@@ -92,9 +111,13 @@ impl Work<'_> {
                 return Ok(());
             }
             page::WRITE_ERRORS => {
-                vec![long(3, 0), long(5, counters.written_bytes), short(6, counters.write_errors)]
+                let corrected = long(3, counters.write_retries);
+                vec![corrected, long(5, counters.written_bytes), short(6, counters.write_errors)]
             }
-            page::READ_ERRORS => vec![long(3, 0), long(5, counters.read_bytes), short(6, counters.read_errors)],
+            page::READ_ERRORS => {
+                let corrected = long(3, counters.read_retries);
+                vec![corrected, long(5, counters.read_bytes), short(6, counters.read_errors)]
+            }
             // From hosts, to the medium, from the medium, to hosts; then whether it must be cleaned.
             page::SEQUENTIAL => vec![
                 long(0, counters.written_bytes),
@@ -117,6 +140,8 @@ impl Work<'_> {
                 }
                 flags
             }
+            // Loads alone: nobody has measured the tape that passed.
+            page::DEVICE_STATISTICS => vec![long(0x0000, counters.loads)],
             page::VOLUME_STATISTICS => {
                 let Some(medium) = medium else { return Err(invalid_command_field(2)) };
                 let used = medium.capacity_bytes - medium.remaining_bytes.min(medium.capacity_bytes);
@@ -124,8 +149,10 @@ impl Work<'_> {
                     short(0x0000, 1),
                     short(0x0001, counters.loads),
                     long(0x0002, counters.written_blocks),
+                    long(0x0003, counters.write_retries),
                     short(0x0004, counters.write_errors),
                     long(0x0007, counters.read_blocks),
+                    long(0x0008, counters.read_retries),
                     short(0x0009, counters.read_errors),
                     // In MB: of this mount written and read, altogether, and what the volume holds.
                     short(0x0010, counters.written_bytes / 1_000_000),

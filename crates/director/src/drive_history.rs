@@ -1,0 +1,519 @@
+//! What drives have told over time: each stay of a volume in a drive, how drives and volumes fare, and what asks for a person.
+//!
+//! Drives count over the life of the drive or of the volume; what happened during a stay is the difference between what was told at
+//! the mount and what was told last. A single count says little, as drives correct errors all the time; that it rises from stay to
+//! stay says that a volume wears out, or that a drive wants cleaning.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use capstan_catalog::{DriveReport, Moment};
+use capstan_format::Volser;
+use capstan_tape::scsi::{AlertDemand, TapeAlert};
+
+use crate::DirectorError;
+use crate::site::{Site, locked};
+
+/// Most reports that are looked at: of twenty drives that work day and night, those of the last days; of most sites, those of years.
+const REPORTS_MAX: u32 = 100_000;
+
+/// Fewer corrected errors than this, in the later half of the stays, are never called a rise.
+const RISE_ERRORS_MIN: u64 = 10;
+/// So many times more errors per GB in the later half of the stays than in the earlier one are a rise.
+const RISE_FACTOR: f64 = 3.0;
+
+/// A volume's stay in a drive. What the drive does not count is none.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stay {
+    /// When the volume was mounted, or when the drive was first asked; nanoseconds since 1970.
+    pub since_ns: i64,
+    /// When it left; none while it is there, or where nobody noted it.
+    pub left_ns: Option<i64>,
+    /// The drive's name.
+    pub drive: String,
+    /// The volume.
+    pub volser: Volser,
+    /// MB written, of 10^6 bytes.
+    pub written_mb: Option<u64>,
+    /// MB read.
+    pub read_mb: Option<u64>,
+    /// Errors that the drive corrected.
+    pub corrected: Option<u64>,
+    /// Reads and writes that failed.
+    pub uncorrected: Option<u64>,
+    /// Compression by the drive of what was written, in hundredths.
+    pub compression_percent: Option<u64>,
+    /// Whether the drive asked to be cleaned.
+    pub cleaning: bool,
+    /// TapeAlert flags that were raised.
+    pub alerts: Vec<TapeAlert>,
+}
+
+/// Corrected errors per GB, before and now.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rise {
+    /// In the earlier half of the stays.
+    pub before_per_gb: f64,
+    /// In the later half.
+    pub now_per_gb: f64,
+}
+
+/// How a drive or a volume has fared over its stays.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fare {
+    /// The drive's name, or the volume's.
+    pub name: String,
+    /// How many stays are known.
+    pub stays: usize,
+    /// MB written in them.
+    pub written_mb: u64,
+    /// MB read in them.
+    pub read_mb: u64,
+    /// Errors corrected in them.
+    pub corrected: u64,
+    /// Reads and writes that failed in them.
+    pub uncorrected: u64,
+    /// Loads in the life of the drive or the volume, as the drive says.
+    pub loads: Option<u64>,
+    /// Metres of tape in the life of the drive, as it says.
+    pub metres: Option<u64>,
+    /// Whether errors per GB rise.
+    pub rise: Option<Rise>,
+}
+
+/// Something a person has to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Concern {
+    /// A drive raised a flag during the last stay of drive or volume.
+    Alert {
+        /// The drive.
+        drive: String,
+        /// The volume in it.
+        volser: Volser,
+        /// The flag.
+        alert: TapeAlert,
+    },
+    /// A drive asked to be cleaned, and has not been asked since.
+    Cleaning {
+        /// The drive.
+        drive: String,
+    },
+    /// Reads or writes failed during the last stay.
+    Failed {
+        /// The drive.
+        drive: String,
+        /// The volume in it.
+        volser: Volser,
+        /// How many.
+        count: u64,
+    },
+    /// Errors per GB rise on a volume.
+    VolumeWears {
+        /// The volume.
+        volser: Volser,
+        /// How.
+        rise: Rise,
+    },
+    /// Errors per GB rise in a drive, on more than one volume.
+    DriveWears {
+        /// The drive.
+        drive: String,
+        /// How.
+        rise: Rise,
+    },
+}
+
+/// What drives have told.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DriveHistory {
+    /// Stays, the latest first.
+    pub stays: Vec<Stay>,
+    /// Drives, by name.
+    pub drives: Vec<Fare>,
+    /// Volumes, by name.
+    pub volumes: Vec<Fare>,
+    /// What a person has to do.
+    pub concerns: Vec<Concern>,
+}
+
+impl fmt::Display for Rise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "corrected errors rose from {:.2} to {:.2} per GB", self.before_per_gb, self.now_per_gb)
+    }
+}
+
+impl fmt::Display for Concern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alert { drive, volser, alert } => {
+                let meaning = alert.meaning.unwrap_or("a flag of its maker: see the drive's manual");
+                let then = match alert.demand {
+                    AlertDemand::OtherMedium => format!(" (`capstan show {volser}` lists what it holds)"),
+                    AlertDemand::Repair => "; use other drives until then".to_owned(),
+                    AlertDemand::Attention | AlertDemand::Cleaning => String::new(),
+                };
+                write!(f, "drive {drive} with volume {volser}: TapeAlert {}: {meaning}{then}", alert.flag)
+            }
+            Self::Cleaning { drive } => {
+                write!(f, "drive {drive} wants to be cleaned: load a cleaning cartridge when no job uses it")
+            }
+            Self::Failed { drive, volser, count } => write!(
+                f,
+                "drive {drive} with volume {volser}: {count} reads or writes failed: run `capstan verify {volser}`; if other volumes fail \
+                 in this drive too, clean it"
+            ),
+            Self::VolumeWears { volser, rise } => write!(
+                f,
+                "volume {volser}: {rise}: copy what it holds to another (`capstan show {volser}` lists it) before it cannot be read"
+            ),
+            Self::DriveWears { drive, rise } => write!(
+                f,
+                "drive {drive}: {rise}, and not on one volume alone: clean it, and have it looked at if that does not help"
+            ),
+        }
+    }
+}
+
+impl Stay {
+    fn begun_by(report: &DriveReport) -> Self {
+        Self {
+            since_ns: report.at_ns,
+            left_ns: None,
+            drive: report.drive.clone(),
+            volser: report.volser.clone(),
+            written_mb: None,
+            read_mb: None,
+            corrected: None,
+            uncorrected: None,
+            compression_percent: None,
+            cleaning: false,
+            alerts: Vec::new(),
+        }
+    }
+
+    /// What the drive said against writing on the volume.
+    pub(crate) fn against_medium(&self) -> Option<&TapeAlert> {
+        self.alerts.iter().find(|alert| alert.demand == AlertDemand::OtherMedium)
+    }
+
+    fn moved_gb(&self) -> f64 {
+        (self.written_mb.unwrap_or(0) + self.read_mb.unwrap_or(0)) as f64 / 1000.0
+    }
+}
+
+/// What was counted since; a counter that begins anew in between has counted that alone.
+fn since(before: Option<u64>, now: Option<u64>) -> Option<u64> {
+    let (before, now) = (before?, now?);
+    Some(now.checked_sub(before).unwrap_or(now))
+}
+
+fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (None, None) => None,
+        (one, other) => Some(one.unwrap_or(0).saturating_add(other.unwrap_or(0))),
+    }
+}
+
+/// A stay that is being put together, and what was told at its mount.
+struct Open {
+    stay: Stay,
+    mounted: Option<DriveReport>,
+}
+
+impl Open {
+    fn take(&mut self, report: &DriveReport) {
+        let stay = &mut self.stay;
+        for flag in &report.alerts {
+            if stay.alerts.iter().all(|alert| alert.flag != *flag) {
+                stay.alerts.push(TapeAlert::of_flag(*flag));
+            }
+        }
+        stay.cleaning |= report.cleaning == Some(true);
+        let Some(mounted) = &self.mounted else { return };
+        stay.written_mb = since(mounted.written_mb, report.written_mb);
+        stay.read_mb = since(mounted.read_mb, report.read_mb);
+        if stay.written_mb.is_some_and(|mb| mb > 0) {
+            stay.compression_percent = report.compression_percent;
+        }
+        let retries = |report: &DriveReport| sum(report.write_retries, report.read_retries);
+        // Not every drive counts them; what it told of as recovered, command by command, was counted here.
+        stay.corrected =
+            since(retries(mounted), retries(report)).or(since(Some(mounted.recovered), Some(report.recovered)));
+        let errors = |report: &DriveReport| sum(report.write_errors, report.read_errors);
+        stay.uncorrected = since(errors(mounted), errors(report));
+    }
+}
+
+/// Stays from reports, the earliest first.
+fn stays(reports: &[DriveReport]) -> Vec<Stay> {
+    // In the order of their beginnings; those that go on, by their place.
+    let mut all: Vec<Open> = Vec::new();
+    let mut going_on: Vec<usize> = Vec::new();
+    for report in reports {
+        let at = going_on.iter().position(|stay| all[*stay].stay.drive == report.drive);
+        let same = at.filter(|at| all[going_on[*at]].stay.volser == report.volser && report.moment != Moment::Mounted);
+        let stay = match same {
+            Some(at) => going_on[at],
+            None => {
+                // Whatever was in the drive before is not there any more.
+                if let Some(at) = at {
+                    going_on.swap_remove(at);
+                }
+                let mounted = (report.moment == Moment::Mounted).then(|| report.clone());
+                all.push(Open { stay: Stay::begun_by(report), mounted });
+                going_on.push(all.len() - 1);
+                all.len() - 1
+            }
+        };
+        all[stay].take(report);
+        if report.moment == Moment::Leaving {
+            all[stay].stay.left_ns = Some(report.at_ns);
+            going_on.retain(|other| *other != stay);
+        }
+    }
+    all.into_iter().map(|open| open.stay).collect()
+}
+
+/// Whether corrected errors per GB rise from the earlier half of some stays to the later one.
+fn rise(stays: &[&Stay]) -> Option<Rise> {
+    let counted: Vec<&&Stay> = stays.iter().filter(|stay| stay.corrected.is_some() && stay.moved_gb() > 0.0).collect();
+    let (earlier, later) = counted.split_at(counted.len() / 2);
+    let errors = |stays: &[&&Stay]| stays.iter().filter_map(|stay| stay.corrected).sum::<u64>();
+    let gb = |stays: &[&&Stay]| stays.iter().map(|stay| stay.moved_gb()).sum::<f64>();
+    if earlier.is_empty() || errors(later) < RISE_ERRORS_MIN {
+        return None;
+    }
+    let before_per_gb = errors(earlier) as f64 / gb(earlier);
+    let now_per_gb = errors(later) as f64 / gb(later);
+    // None at all before is taken for one, that a first handful of errors is no rise without bounds.
+    let floor = (errors(earlier).max(1)) as f64 / gb(earlier);
+    (now_per_gb > RISE_FACTOR * floor).then_some(Rise { before_per_gb, now_per_gb })
+}
+
+fn fare(name: &str, stays: &[&Stay], (loads, metres): (Option<u64>, Option<u64>)) -> Fare {
+    let total = |of: fn(&Stay) -> Option<u64>| stays.iter().filter_map(|stay| of(stay)).sum();
+    Fare {
+        name: name.to_owned(),
+        stays: stays.len(),
+        written_mb: total(|stay| stay.written_mb),
+        read_mb: total(|stay| stay.read_mb),
+        corrected: total(|stay| stay.corrected),
+        uncorrected: total(|stay| stay.uncorrected),
+        loads,
+        metres,
+        rise: rise(stays),
+    }
+}
+
+/// The history that reports tell, which come the latest first.
+fn history(mut reports: Vec<DriveReport>) -> DriveHistory {
+    reports.reverse();
+    let stays = stays(&reports);
+    let mut drives: Vec<&str> = stays.iter().map(|stay| stay.drive.as_str()).collect();
+    let mut volumes: Vec<&Volser> = stays.iter().map(|stay| &stay.volser).collect();
+    drives.sort_unstable();
+    drives.dedup();
+    volumes.sort_unstable();
+    volumes.dedup();
+    let mut found = DriveHistory::default();
+    // The last stay of each drive and volume: what was said before has been said.
+    let mut last = BTreeSet::new();
+    for volume in volumes {
+        let its: Vec<&Stay> = stays.iter().filter(|stay| stay.volser == *volume).collect();
+        last.extend(stays.iter().rposition(|stay| stay.volser == *volume));
+        let loads = reports.iter().rev().find(|report| report.volser == *volume).and_then(|report| report.mounts);
+        let fare = fare(volume.as_str(), &its, (loads, None));
+        if let Some(rise) = fare.rise {
+            found.concerns.push(Concern::VolumeWears { volser: volume.clone(), rise });
+        }
+        found.volumes.push(fare);
+    }
+    for drive in drives {
+        let its: Vec<&Stay> = stays.iter().filter(|stay| stay.drive == drive).collect();
+        last.extend(stays.iter().rposition(|stay| stay.drive == drive));
+        let told = reports.iter().rev().find(|report| report.drive == drive);
+        let of_life = told.map_or((None, None), |report| (report.drive_loads, report.drive_metres));
+        let fare = fare(drive, &its, of_life);
+        if let (Some(rise), true) = (fare.rise, its.iter().any(|stay| stay.volser != its[0].volser)) {
+            found.concerns.push(Concern::DriveWears { drive: drive.to_owned(), rise });
+        }
+        if its.last().is_some_and(|stay| stay.cleaning) {
+            found.concerns.push(Concern::Cleaning { drive: drive.to_owned() });
+        }
+        found.drives.push(fare);
+    }
+    for Stay { drive, volser, uncorrected, alerts, .. } in last.into_iter().map(|at| &stays[at]) {
+        let alert = |alert: &TapeAlert| Concern::Alert { drive: drive.clone(), volser: volser.clone(), alert: *alert };
+        found.concerns.extend(alerts.iter().map(alert));
+        if let Some(count) = uncorrected.filter(|count| *count > 0) {
+            found.concerns.push(Concern::Failed { drive: drive.clone(), volser: volser.clone(), count });
+        }
+    }
+    found.stays = stays;
+    found.stays.reverse();
+    found
+}
+
+impl Concern {
+    fn is_about(&self, wanted_drive: Option<&str>, wanted_volume: Option<&Volser>) -> bool {
+        let (drive, volume) = match self {
+            Self::Alert { drive, volser, .. } | Self::Failed { drive, volser, .. } => (Some(drive), Some(volser)),
+            Self::Cleaning { drive } | Self::DriveWears { drive, .. } => (Some(drive), None),
+            Self::VolumeWears { volser, .. } => (None, Some(volser)),
+        };
+        let other_drive = wanted_drive.zip(drive).is_some_and(|(wanted, drive)| wanted != drive);
+        let other_volume = wanted_volume.zip(volume).is_some_and(|(wanted, volume)| wanted != volume);
+        !other_drive && !other_volume
+    }
+}
+
+impl Site {
+    /// What drives have told: all of it, or of one drive (by its name in messages, or its number in `capstan drives`), or one volume.
+    pub fn drive_history(&self, drive: Option<&str>, volser: Option<&Volser>) -> Result<DriveHistory, DirectorError> {
+        let mut found = history(locked(&self.catalog).drive_reports(REPORTS_MAX)?);
+        let by_number = match drive.and_then(|text| text.parse::<u32>().ok()) {
+            Some(number) => {
+                self.drives()?.into_iter().find(|row| row.number == number).and_then(|row| row.description.path)
+            }
+            None => None,
+        };
+        let by_number = by_number.map(|path| path.display().to_string());
+        let drive = by_number.as_deref().or(drive);
+        found.stays.retain(|stay| {
+            drive.is_none_or(|drive| stay.drive == drive) && volser.is_none_or(|volser| stay.volser == *volser)
+        });
+        found.drives.retain(|fare| found.stays.iter().any(|stay| stay.drive == fare.name));
+        found.volumes.retain(|fare| found.stays.iter().any(|stay| stay.volser.as_str() == fare.name));
+        found.concerns.retain(|concern| concern.is_about(drive, volser));
+        let has = |concern: &Concern| match concern {
+            Concern::VolumeWears { volser, .. } => found.stays.iter().any(|stay| stay.volser == *volser),
+            Concern::DriveWears { drive, .. } | Concern::Cleaning { drive } => {
+                found.stays.iter().any(|stay| stay.drive == *drive)
+            }
+            Concern::Alert { .. } | Concern::Failed { .. } => true,
+        };
+        found.concerns.retain(has);
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+
+    fn report(drive: &str, volser: &str, at_ns: i64, moment: Moment, (written_mb, retries): (u64, u64)) -> DriveReport {
+        DriveReport {
+            at_ns,
+            volser: volser.parse().unwrap(),
+            drive: drive.to_owned(),
+            moment,
+            alerts: Vec::new(),
+            cleaning: Some(false),
+            recovered: 0,
+            mounts: Some(5),
+            write_retries: Some(retries),
+            write_errors: Some(0),
+            read_retries: None,
+            read_errors: Some(0),
+            written_mb: Some(written_mb),
+            read_mb: Some(0),
+            compression_percent: Some(150),
+            drive_loads: Some(77),
+            drive_metres: None,
+        }
+    }
+
+    /// Stays one after another, each with so many GB and so many corrected errors; the latest report first.
+    fn told(stays: &[(&str, &str, u64, u64)]) -> Vec<DriveReport> {
+        let (mut mb, mut retries, mut at_ns) = (100, 7, 0);
+        let mut reports = Vec::new();
+        for (drive, volser, gb, errors) in stays {
+            reports.push(report(drive, volser, at_ns, Moment::Mounted, (mb, retries)));
+            reports.push(report(drive, volser, at_ns + 1, Moment::Checkpoint, (mb + gb * 500, retries + errors / 2)));
+            (mb, retries) = (mb + gb * 1000, retries + errors);
+            reports.push(report(drive, volser, at_ns + 2, Moment::Leaving, (mb, retries)));
+            at_ns += 10;
+        }
+        reports.reverse();
+        reports
+    }
+
+    #[test]
+    fn a_stay_has_what_was_counted_since_its_mount() {
+        let found = history(told(&[("a", "A00001", 3, 4), ("a", "A00002", 5, 0)]));
+        let [second, first] = &found.stays[..] else { panic!("{found:?}") };
+        assert_eq!((first.written_mb, first.corrected, first.uncorrected), (Some(3000), Some(4), Some(0)));
+        assert_eq!((first.since_ns, first.left_ns, first.compression_percent), (0, Some(2), Some(150)));
+        assert_eq!((second.volser.as_str(), second.written_mb), ("A00002", Some(5000)));
+        assert_eq!((found.drives[0].written_mb, found.drives[0].corrected, found.drives[0].loads), (8000, 4, Some(77)));
+        assert_eq!((found.volumes[1].name.as_str(), found.volumes[1].loads), ("A00002", Some(5)));
+        assert_eq!(found.concerns, []);
+    }
+
+    #[test]
+    fn a_stay_without_its_beginning_or_end_is_told_as_far_as_it_is_known() {
+        let mut reports = told(&[("a", "A00001", 3, 4), ("a", "A00002", 5, 0), ("a", "A00003", 1, 0)]);
+        // The first mount was not noted, the second volume left when nobody looked, and the third is there still.
+        reports.retain(|report| {
+            !matches!((report.moment, report.at_ns), (Moment::Mounted, 0) | (Moment::Leaving, 12 | 22))
+        });
+        let found = history(reports);
+        let known: Vec<_> = found.stays.iter().map(|stay| (stay.left_ns, stay.written_mb)).collect();
+        assert_eq!(known, [(None, Some(500)), (None, Some(2500)), (Some(2), None)]);
+    }
+
+    #[test]
+    fn a_counter_that_began_anew_counts_from_there() {
+        assert_eq!(since(Some(10), Some(3)), Some(3));
+        assert_eq!(since(Some(10), None), None);
+    }
+
+    #[test]
+    fn who_wears_is_named() {
+        let one = history(told(&[
+            ("a", "A00001", 9, 9),
+            ("b", "A00001", 9, 9),
+            ("a", "A00001", 9, 80),
+            ("b", "A00001", 9, 90),
+        ]));
+        let said: Vec<String> = one.concerns.iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].starts_with("volume A00001: corrected errors rose from 1.00 to 9.44 per GB: copy"), "{said:?}");
+        let drive = history(told(&[
+            ("a", "A00001", 9, 0),
+            ("b", "A00002", 9, 0),
+            ("a", "A00003", 9, 40),
+            ("b", "A00002", 9, 1),
+        ]));
+        let said: Vec<String> = drive.concerns.iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].starts_with("drive a: corrected errors rose from 0.00 to 4.44 per GB"), "{said:?}");
+        // As many errors as ever, or too few to speak of, are no news.
+        for steady in [[50, 50, 50, 50], [0, 0, 0, 9]] {
+            let stays = steady.map(|errors| ("a", "A00001", 9, errors));
+            assert_eq!(history(told(&stays)).concerns, []);
+        }
+    }
+
+    #[test]
+    fn only_what_was_said_last_asks_for_a_person() {
+        let mut reports = told(&[("a", "A00001", 3, 0), ("a", "A00002", 5, 0), ("a", "A00002", 5, 0)]);
+        for report in &mut reports {
+            match (report.moment, report.at_ns) {
+                (Moment::Checkpoint, 1) => report.alerts = vec![7],
+                (Moment::Checkpoint, 11) => (report.alerts, report.cleaning) = (vec![20], Some(true)),
+                (Moment::Leaving, 22) => (report.alerts, report.write_errors) = (vec![60], Some(2)),
+                _ => {}
+            }
+        }
+        let found = history(reports);
+        assert_eq!(found.stays[1].alerts, [TapeAlert::of_flag(20)]);
+        let said: Vec<String> = found.concerns.iter().map(ToString::to_string).collect();
+        // The volume of the first stay was not seen since; the drive has been cleaned since the second.
+        assert!(said[0].contains("volume A00001: TapeAlert 7: the medium has reached the end of its life"), "{said:?}");
+        assert!(said[1].contains("TapeAlert 60: a flag of its maker"), "{said:?}");
+        assert!(said[2].contains("2 reads or writes failed: run `capstan verify A00002`"), "{said:?}");
+        assert_eq!(said.len(), 3, "{said:?}");
+    }
+}
