@@ -12,8 +12,8 @@ use capstan_director::{
     BackupRequest, BackupWatch, Config, ExtractOptions, InitOptions, Level, Loss, ObjectFilter, OrderedBy, Place,
     RestoreReport, RestoreWatch, Shortfall, Site, Target, TreeOptions, Unlock, Volser, create_key_file, index_path,
 };
-use capstan_tape::scsi::{Compression, Data, Reply, ScsiDrive, Transport, TransportError};
-use capstan_tape::{CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, Errand};
+use capstan_vtl::tape::scsi::{Compression, Data, Reply, ScsiDrive, Transport, TransportError};
+use capstan_vtl::tape::{CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, Errand};
 use capstan_vtl::{LAYOUT_FILE, Library, LocalLibrary, LocalTransport};
 use tempfile::TempDir;
 
@@ -100,7 +100,7 @@ impl Changer for WatchedLibrary {
     }
 }
 
-impl capstan_tape::Library for WatchedLibrary {
+impl capstan_vtl::tape::Library for WatchedLibrary {
     fn drives(&mut self) -> Result<u32, ChangerError> {
         self.robot.drives()
     }
