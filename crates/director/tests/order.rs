@@ -185,6 +185,9 @@ impl Drive for MagnifiedDrive {
     }
 }
 
+/// Path to mode, time and content.
+type Tree = BTreeMap<PathBuf, (u32, i64, usize, u32)>;
+
 struct Parts {
     bench: Bench,
     ordered: Arc<Mutex<Vec<OrderedBy>>>,
@@ -238,7 +241,7 @@ impl Parts {
     }
 
     /// What was given back, and which names are of one file.
-    fn given(&self, to: &str) -> (BTreeMap<PathBuf, (u32, i64, usize, u32)>, Vec<Vec<PathBuf>>) {
+    fn given(&self, to: &str) -> (Tree, Vec<Vec<PathBuf>>) {
         let root = self.bench.path(to).join(self.bench.source().strip_prefix("/").unwrap());
         let found = tree(&root);
         let mut names: BTreeMap<u64, Vec<PathBuf>> = BTreeMap::new();

@@ -1,8 +1,9 @@
 //! Reading back: which blocks, in which order, and the streams that come of them.
 //!
 //! A [`ReadPlan`] lists passes, one a volume, each a list of runs in tape order; it is made by a pure function of what is
-//! wanted and where it stands, and is shown before it is executed. Executing it reads each volume once, front to back, and
-//! feeds every stream's blocks to a thread of that stream, whatever the order they were interleaved in.
+//! wanted and where it stands, and is shown before it is executed. Executing it reads each volume once and feeds every stream's blocks
+//! to a thread of that stream, whatever the order they were interleaved in: front to back, but for stretches that do not depend on each
+//! other, which are read in the order that whoever mounts the volume says ([`crate::take_apart`]).
 //!
 //! A block that cannot be read from the copy that was planned is read from another copy at once; if there is none, the
 //! members that it holds fail, and every other member goes on.
@@ -102,7 +103,7 @@ pub struct Run {
 pub struct Pass {
     /// Index of the volume.
     pub volume: usize,
-    /// What is read from it, in tape order.
+    /// What is read from it, in tape order; executed in the order of its stretches.
     pub runs: Vec<Run>,
 }
 

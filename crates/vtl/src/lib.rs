@@ -40,4 +40,7 @@ pub use service::{Service, ServiceError};
 pub use shelf::ShelfError;
 pub use store_agent::StoreAgent;
 
+// The words in which a host in the same process speaks to units: drives, changers and transports.
+pub use capstan_tape as tape;
+
 use library::DATA_IN_MAX;

@@ -21,8 +21,9 @@ pub(super) fn restore_order(page: &mut Page) {
     page.say(
         "So many files of 10 MB, anywhere on a full tape, from load to unload. Blocks far apart by number may lie side by side on other wraps; a\n\
          plan is never slower than front to back, and of up to ten places none is quicker. Of more it is the quickest of several that were found,\n\
-         and how far the best of all is from it is not known. What is left of many locates is the 2 s that each takes to stop, step across and start: an\n\
-         estimate, and the figure to measure first on a real drive.",
+         and how far the best of all is from it is not known. `restore` reads by it where the drive has no order of its own to recommend. What\n\
+         is left of many locates is the 2 s that each takes to stop, step across and start: an estimate, and the figure to measure first on a\n\
+         real drive.",
     );
     page.text.push_str(
         "| drive | files | front to back, minutes | planned, minutes | locates | times as fast |\n|---|--:|--:|--:|--:|--:|\n",
