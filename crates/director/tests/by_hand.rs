@@ -18,8 +18,9 @@ use capstan_director::{
     VolumeState,
 };
 use capstan_tape::{
-    BlockLimits, CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, DriveError, DriveIdentity, DriveKey,
-    Element, ElementAddress, Errand, Flush, Library, Medium, Position, ReadOutcome, VirtualLibrary, WriteOutcome,
+    BlockLimits, CartridgeSpec, Changer, ChangerError, Drive, DriveCare, DriveDescription, DriveError, DriveIdentity,
+    DriveKey, Element, ElementAddress, Errand, Flush, Library, Medium, Position, ReadOutcome, VirtualLibrary,
+    WriteOutcome,
 };
 use place::{Bench, small};
 
@@ -133,6 +134,14 @@ impl Drive for Forgetful {
 
     fn set_key(&mut self, key: Option<DriveKey>) -> Result<(), DriveError> {
         self.0.set_key(key)
+    }
+
+    fn recommended_order(&mut self, stretches: &[(u64, u64)]) -> Result<Option<Vec<usize>>, DriveError> {
+        self.0.recommended_order(stretches)
+    }
+
+    fn care(&mut self) -> Option<&mut dyn DriveCare> {
+        self.0.care()
     }
 }
 

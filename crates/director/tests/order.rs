@@ -14,8 +14,8 @@ use capstan_director::{
 };
 use capstan_tape::model::{Place as OnTape, built_in};
 use capstan_tape::{
-    BlockLimits, CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, DriveError, DriveIdentity, DriveKey,
-    Element, Errand, Flush, Library, Medium, Position, ReadOutcome, VirtualLibrary, WriteOutcome,
+    BlockLimits, CartridgeSpec, Changer, ChangerError, Drive, DriveCare, DriveDescription, DriveError, DriveIdentity,
+    DriveKey, Element, Errand, Flush, Library, Medium, Position, ReadOutcome, VirtualLibrary, WriteOutcome,
 };
 use place::{Bench, small, tree};
 use std::os::unix::ffi::OsStrExt;
@@ -171,6 +171,10 @@ impl Drive for MagnifiedDrive {
 
     fn set_key(&mut self, key: Option<DriveKey>) -> Result<(), DriveError> {
         self.inner.set_key(key)
+    }
+
+    fn care(&mut self) -> Option<&mut dyn DriveCare> {
+        self.inner.care()
     }
 
     fn recommended_order(&mut self, stretches: &[(u64, u64)]) -> Result<Option<Vec<usize>>, DriveError> {

@@ -167,15 +167,12 @@ pub trait Drive: Send {
     /// In which order to read these stretches, from first to last block each, by their places in the list; none if the drive has no
     /// opinion, or takes no list as long: then the geometry of its model tells ([`crate::model::plan_restore`]). The tape does not
     /// move.
-    fn recommended_order(&mut self, stretches: &[(u64, u64)]) -> Result<Option<Vec<usize>>, DriveError> {
-        let _ = stretches;
-        Ok(None)
-    }
+    fn recommended_order(&mut self, stretches: &[(u64, u64)]) -> Result<Option<Vec<usize>>, DriveError>;
 
     /// What it offers to those who look after it; none of a drive that needs no looking after.
-    fn care(&mut self) -> Option<&mut dyn DriveCare> {
-        None
-    }
+    ///
+    /// Neither this nor the order has a default: a drive that had both once kept them to itself, since no compiler missed this.
+    fn care(&mut self) -> Option<&mut dyn DriveCare>;
 }
 
 /// What a volume's own memory is to say of it, for people and programs that meet it without a catalog.

@@ -168,6 +168,10 @@ where
         Ok(())
     }
 
+    fn recommended_order(&mut self, stretches: &[(u64, u64)]) -> Result<Option<Vec<usize>>, DriveError> {
+        self.drive.recommended_order(stretches)
+    }
+
     fn care(&mut self) -> Option<&mut dyn DriveCare> {
         self.drive.care()
     }

@@ -1,8 +1,8 @@
 //! The drive that keeps nothing: for measuring what feeds it.
 
 use crate::{
-    BlockLimits, Drive, DriveError, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome,
-    WriteOutcome,
+    BlockLimits, Drive, DriveCare, DriveError, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position,
+    ReadOutcome, WriteOutcome,
 };
 
 /// Longest block, as the virtual drive has it.
@@ -169,5 +169,13 @@ impl Drive for NullDrive {
             None => Ok(()),
             Some(_) => Err(DriveError::NoKeySlot { drive: NAME.to_owned() }),
         }
+    }
+
+    fn recommended_order(&mut self, _: &[(u64, u64)]) -> Result<Option<Vec<usize>>, DriveError> {
+        Ok(None)
+    }
+
+    fn care(&mut self) -> Option<&mut dyn DriveCare> {
+        None
     }
 }

@@ -320,6 +320,8 @@ impl fmt::Display for DeviceFault {
             Self::EndOfMedium => f.write_str("end-of-medium"),
             Self::EndOfDataLost { .. } => f.write_str("end-of-data-lost"),
             Self::SlideTab => f.write_str("slide-tab"),
+            Self::Alert { flag } => write!(f, "alert:{flag}"),
+            Self::SoftErrors { count } => write!(f, "soft-errors:{count}"),
             Self::StealReservation => f.write_str("steal-reservation"),
             Self::ChangeKey => f.write_str("change-key"),
             Self::ChangeTape { volser, told: true } => write!(f, "change-tape:{volser}"),

@@ -12,8 +12,8 @@ use super::records::{BEGINNING, Place};
 use super::volume::{KeyRoom, Room, Volume};
 use crate::lock::LockedFile;
 use crate::{
-    BlockLimits, Drive, DriveError, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome,
-    WriteOutcome,
+    BlockLimits, Drive, DriveCare, DriveError, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position,
+    ReadOutcome, WriteOutcome,
 };
 
 /// Whether a virtual drive is an encrypting one.
@@ -381,6 +381,14 @@ impl Drive for CartridgeDrive {
             Some(key) => Some(KeySlot::new(key)),
         };
         Ok(())
+    }
+
+    fn recommended_order(&mut self, _: &[(u64, u64)]) -> Result<Option<Vec<usize>>, DriveError> {
+        Ok(None)
+    }
+
+    fn care(&mut self) -> Option<&mut dyn DriveCare> {
+        None
     }
 }
 

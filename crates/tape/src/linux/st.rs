@@ -39,7 +39,8 @@ use rustix::io::Errno;
 
 use crate::scsi::Compression;
 use crate::{
-    BlockLimits, Drive, DriveError, DriveIdentity, DriveKey, Flush, Medium, Position, ReadOutcome, WriteOutcome,
+    BlockLimits, Drive, DriveCare, DriveError, DriveIdentity, DriveKey, Flush, Medium, Position, ReadOutcome,
+    WriteOutcome,
 };
 
 mod kernel;
@@ -251,5 +252,13 @@ impl Drive for StDrive {
             None => Ok(()),
             Some(_) => Err(DriveError::NoKeySlot { drive: self.name.clone() }),
         }
+    }
+
+    fn recommended_order(&mut self, _: &[(u64, u64)]) -> Result<Option<Vec<usize>>, DriveError> {
+        Ok(None)
+    }
+
+    fn care(&mut self) -> Option<&mut dyn DriveCare> {
+        None
     }
 }

@@ -122,6 +122,10 @@ impl<D: Drive> Drive for Interruptible<D> {
         self.drive.set_key(key)
     }
 
+    fn recommended_order(&mut self, stretches: &[(u64, u64)]) -> Result<Option<Vec<usize>>, DriveError> {
+        self.drive.recommended_order(stretches)
+    }
+
     fn care(&mut self) -> Option<&mut dyn DriveCare> {
         self.drive.care()
     }
