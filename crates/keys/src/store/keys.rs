@@ -119,21 +119,23 @@ impl SealedStore {
         now_ns: i64,
     ) -> Result<KeyToAppend, KeyError> {
         let path = self.database.path().to_owned();
-        let (contents, _) = self.read()?;
-        check_owner(&contents.rows[find(&path, &contents, first, Some(volser))?].key.record, volser)?;
-        let tag = &in_force(&contents, volser, first);
-        let record = contents.rows[find(&path, &contents, tag, Some(volser))?].key.record.clone();
-        if let Some(destroyed_ns) = record.destroyed_ns {
-            return Err(KeyError::KeyDestroyed { tag: *tag, volser: volser.clone(), destroyed_ns });
-        }
-        if let AppendKey::New(new) = contents.realm().key_to_append(agent, &record, now_ns)? {
+        let (stored, append) = self.change(|contents, _| {
+            let place = find(&path, contents, first, Some(volser))?;
+            check_owner(&contents.rows[place].key.record, volser)?;
+            if contents.rows[place].key.record.state == KeyState::Ready {
+                activate(contents, place, now_ns)?;
+            }
+            let tag = in_force(contents, volser, first);
+            let stored = contents.rows[find(&path, contents, &tag, Some(volser))?].key.clone();
+            if let Some(destroyed_ns) = stored.record.destroyed_ns {
+                return Err(KeyError::KeyDestroyed { tag, volser: volser.clone(), destroyed_ns });
+            }
+            let append = contents.realm().key_to_append(agent, &stored.record, now_ns)?;
+            Ok((stored, append))
+        })?;
+        if let AppendKey::New(new) = append {
             return self.issue(volser, KeyUse::Append, &new, now_ns).map(KeyToAppend::New);
         }
-        let stored = self.change(|contents, _| {
-            let place = find(&path, contents, tag, Some(volser))?;
-            activate(contents, place, now_ns)?;
-            Ok(contents.rows[place].key.clone())
-        })?;
         let keys = self.root.store_keys(&self.store_id)?;
         self.unwrap_key(&stored, &keys).map(KeyToAppend::Same)
     }
@@ -187,22 +189,22 @@ impl SealedStore {
     }
 }
 
-/// The key that a volume is appended to with: `first`, or the one that was put in force since to append to it.
+/// The key that a volume is appended to with: `first`, or the last one that was drawn for it since, to append to it, and is in force.
 ///
 /// A volume that carries a key which the store takes for dropped is another of the same barcode, or was put back to what it was:
 /// then nothing that is in force was drawn for it. Neither was what came from another store.
 fn in_force(contents: &Contents, volser: &Volser, first: &KeyTag) -> KeyTag {
     let Some(unit) = contents.unit(volser) else { return *first };
-    if unit.key(first).is_some_and(|first| first.dropped_ns.is_some()) {
+    if unit.key(first).is_none_or(|first| first.dropped_ns.is_some()) {
         return *first;
     }
-    let drawn_to_append = |key: &&KeyRecord| {
-        key.volser == *volser
-            && key.state == KeyState::ProtectAndProcess
-            && key.imported_ns.is_none()
-            && unit.key(&key.tag).is_some_and(|key| key.issued_for == KeyUse::Append)
+    let since = unit.keys.iter().skip_while(|key| key.tag != *first).skip(1);
+    let is_in_force = |tag: &KeyTag| {
+        let mut records = contents.rows.iter().map(|row| &row.key.record);
+        records.any(|key| key.tag == *tag && key.state == KeyState::ProtectAndProcess && key.imported_ns.is_none())
     };
-    contents.rows.iter().map(|row| &row.key.record).rfind(drawn_to_append).map_or(*first, |key| key.tag)
+    let drawn_to_append = since.filter(|key| key.issued_for == KeyUse::Append && is_in_force(&key.tag));
+    drawn_to_append.last().map_or(*first, |key| key.tag)
 }
 
 fn check_owner(record: &KeyRecord, volser: &Volser) -> Result<(), KeyError> {

@@ -194,18 +194,19 @@ fn whatever_drives_do_no_key_is_on_two_volumes_and_none_encrypts_past_its_period
                 }
             }
             2..=4 => {
-                let Some(newest) = carried[at].last().copied() else { continue };
-                let appended = store.key_for_append(&volume, &newest, &drive(), now_ns);
-                if destroyed.contains(&newest) {
-                    assert!(matches!(refused(appended), KeyError::KeyDestroyed { .. }), "step {step}");
-                    continue;
-                }
-                match appended.unwrap() {
-                    KeyToAppend::Same(key) => {
-                        assert_eq!(key.tag(), newest);
-                        assert!(now_ns < issued[&newest].1 + 7 * DAY_NS, "step {step}: its encryption period is over");
+                let Some(first) = carried[at].first().copied() else { continue };
+                match store.key_for_append(&volume, &first, &drive(), now_ns) {
+                    Err(error) => {
+                        assert!(matches!(error, KeyError::KeyDestroyed { .. }), "step {step}: {error}");
+                        assert!(destroyed.contains(&first), "step {step}");
                     }
-                    KeyToAppend::New(key) => {
+                    Ok(KeyToAppend::Same(key)) => {
+                        assert!(carried[at].contains(&key.tag()), "step {step}: a key of another life");
+                        assert!(!destroyed.contains(&key.tag()), "step {step}");
+                        let issued_ns = issued[&key.tag()].1;
+                        assert!(now_ns < issued_ns + 7 * DAY_NS, "step {step}: its encryption period is over");
+                    }
+                    Ok(KeyToAppend::New(key)) => {
                         assert!(issued.insert(key.tag(), (at, now_ns)).is_none(), "step {step}: a key came twice");
                         carried[at].push(key.tag());
                         if reported {
