@@ -117,6 +117,7 @@ impl Site {
         let erased = volume.drive.erase().map_err(DirectorError::from);
         desk.dismount(volume.drive, volume.number, volser)?;
         erased?;
+        desk.keys_ended(volser)?;
         Ok(Overwritten { copies, last })
     }
 

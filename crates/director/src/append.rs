@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use capstan_catalog::{CheckpointSeen, Moment, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
-use capstan_format::{BLOCK_HEADER_LEN, KeyTag, SessionId, Volser, VolumeId};
+use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeId};
 use capstan_keys::{KeyError, Refusal};
 use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, MoverError, VolumeEnd, VolumeReader};
 use capstan_tape::{Drive, DriveError, EncryptionState};
@@ -44,17 +44,10 @@ pub(crate) struct AppendHost {
     pub(crate) shortfall: Shortfall,
     /// Ends the wait for a volume.
     pub(crate) stop: Arc<AtomicBool>,
-    pub(crate) mounted: Option<InUse>,
+    /// The drive that is written with.
+    pub(crate) mounted: Option<u32>,
     /// When the drive was asked last how it fares, nanoseconds since 1970.
     pub(crate) asked_ns: i64,
-}
-
-/// The volume that is written.
-pub(crate) struct InUse {
-    /// Its drive.
-    number: u32,
-    /// The name of a key that was drawn to append to it, until a block under it is known to stand there.
-    new_key: Option<KeyTag>,
 }
 
 /// The catalog's volumes as the choice sees them.
@@ -65,6 +58,8 @@ pub(crate) fn candidates(volumes: &[Volume], present: &[Volser]) -> Vec<Candidat
         fill: match volume.state {
             VolumeState::Blank | VolumeState::Scratch => Fill::Empty,
             VolumeState::Filling if volume.checkpoint_lbn == 0 => Fill::Empty,
+            // It protects nothing any more, and nothing is added to it.
+            VolumeState::Filling if volume.key_destroyed_ns.is_some() => Fill::Full,
             VolumeState::Filling => Fill::Filling,
             VolumeState::Full => Fill::Full,
             VolumeState::Suspect | VolumeState::Retired => Fill::Barred,
@@ -104,6 +99,8 @@ impl AppendHost {
         let mut said = None;
         // The tab says nothing of what is on a volume: another is taken, and it is good again once its tab is back.
         let (mut protected, mut told) = (Vec::new(), Vec::new());
+        let mut past = Vec::new();
+        self.desk.check_policy(&self.pool)?;
         loop {
             let choosing = locked(&self.desk.choosing);
             let volumes_lock = self.desk.volumes_lock()?;
@@ -111,6 +108,7 @@ impl AppendHost {
             let volumes = locked(&self.desk.catalog).volumes()?;
             let mut in_use = locked(&self.desk.in_use).clone();
             in_use.extend_from_slice(&protected);
+            in_use.extend_from_slice(&past);
             let refill = Refill {
                 scratch: self.pool.feed == ScratchFeed::Allowed,
                 create: self.config.library.is_virtual()
@@ -150,11 +148,16 @@ impl AppendHost {
                 Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(&self.desk, volser, reason)?,
                 // It was set aside when it left its drive, and somebody was told.
                 Err(DirectorError::VolumeWorn { volser, .. }) => protected.push(volser),
-                // Nor do policies: volumes whose keys are past their time are left as they are.
+                // Its keys are past their time, or too many: it is left as it is, for good.
                 Err(
-                    error @ (DirectorError::Volume { source: DriveError::WriteProtected { .. }, .. }
-                    | DirectorError::Keys(KeyError::Refused(_))),
+                    error @ DirectorError::Keys(KeyError::Refused(
+                        Refusal::CryptoperiodOver { .. } | Refusal::KeysUsedUp { .. },
+                    )),
                 ) => {
+                    (self.desk.events)(Event::Notice { message: explain(&error) });
+                    past.push(volser);
+                }
+                Err(error @ DirectorError::Volume { source: DriveError::WriteProtected { .. }, .. }) => {
                     if !told.contains(&volser) {
                         (self.desk.events)(Event::Notice { message: explain(&error) });
                         told.push(volser.clone());
@@ -175,14 +178,17 @@ impl AppendHost {
             return Err(DirectorError::VolumeDiffers { volser: volser.clone(), reason });
         }
         let prepared = self.only_known(&mut volume, &known).and_then(|append_lbn| match (append_lbn, known.id) {
-            (Some(append_lbn), Some(life)) => Ok((life, append_lbn, self.desk.load_key_to_append(&mut volume)?)),
+            (Some(append_lbn), Some(life)) => {
+                self.desk.load_key_to_append(&mut volume)?;
+                Ok((life, append_lbn))
+            }
             _ => {
                 let (life, _) = label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max())?;
-                Ok((life, FIRST_SESSION_LBN, None))
+                Ok((life, FIRST_SESSION_LBN))
             }
         });
         match prepared {
-            Ok((life, append_lbn, new_key)) => Ok(InDriveForAppend { volume, life, append_lbn, new_key }),
+            Ok((life, append_lbn)) => Ok(InDriveForAppend { volume, life, append_lbn }),
             Err(error) => {
                 let _ = self.desk.dismount(volume.drive, volume.number, volser);
                 Err(error)
@@ -202,12 +208,17 @@ impl AppendHost {
             // be gone in a moment, and the label is there then.
             Err(
                 DirectorError::Mover(MoverError::NotLabelled { .. } | MoverError::Format { .. })
-                | DirectorError::Keys(
-                    KeyError::KeyDestroyed { .. }
-                    | KeyError::KeyMissing { .. }
-                    | KeyError::Refused(Refusal::CryptoperiodOver { .. }),
-                ),
+                | DirectorError::Keys(KeyError::KeyDestroyed { .. } | KeyError::KeyMissing { .. }),
             ) => return Ok(None),
+            // What is past its time can be had back. It is the life that the catalog knows to be of no use, or another one.
+            Err(DirectorError::Keys(KeyError::Refused(Refusal::CryptoperiodOver { tag, .. }))) => {
+                return match known.key {
+                    Some(key) if key.tag == tag => Ok(None),
+                    _ => Err(differs(
+                        "it is encrypted with another key than the catalog knows, which is past its time".to_owned(),
+                    )),
+                };
+            }
             Err(error) => return Err(error),
         };
         if header.recycled > known.recycled {
@@ -237,9 +248,9 @@ impl AppendHost {
         };
         let checked = self
             .may_append(&mut volume, &known, life)
-            .and_then(|append_lbn| Ok((append_lbn, self.desk.load_key_to_append(&mut volume)?)));
+            .and_then(|append_lbn| self.desk.load_key_to_append(&mut volume).map(|()| append_lbn));
         match checked {
-            Ok((append_lbn, new_key)) => Ok(InDriveForAppend { volume, life, append_lbn, new_key }),
+            Ok(append_lbn) => Ok(InDriveForAppend { volume, life, append_lbn }),
             Err(error) => {
                 let _ = self.desk.dismount(volume.drive, volume.number, volser);
                 Err(error)
@@ -270,23 +281,19 @@ struct InDriveForAppend {
     volume: InDrive,
     life: VolumeId,
     append_lbn: u64,
-    new_key: Option<KeyTag>,
 }
 
 impl CopyHost for AppendHost {
     fn mount(&mut self) -> Result<Mounted, HostError> {
-        let InDriveForAppend { volume, life, append_lbn, new_key } = self.mount_next()?;
+        let InDriveForAppend { volume, life, append_lbn } = self.mount_next()?;
         let InDrive { drive, number, volser, .. } = volume;
         locked(&self.desk.catalog).update_volume(&volser, |known| known.mounts += 1)?;
-        self.mounted = Some(InUse { number, new_key });
+        self.mounted = Some(number);
         self.asked_ns = self.desk.now_ns();
         Ok(Mounted { drive, volser, volume: life, append_lbn, session: SessionId(random_u64()) })
     }
 
     fn committed(&mut self, commit: &Commit) -> Result<(), HostError> {
-        if let Some(tag) = self.mounted.as_mut().and_then(|mounted| mounted.new_key.take()) {
-            self.desk.key_begun(&commit.volser, &tag)?;
-        }
         let seen = CheckpointSeen {
             volser: &commit.volser,
             volume: commit.volume,
@@ -317,7 +324,7 @@ impl CopyHost for AppendHost {
     }
 
     fn release(&mut self, drive: Box<dyn Drive>, volser: &Volser, end: VolumeEnd) {
-        let Some(InUse { number, .. }) = self.mounted.take() else { return };
+        let Some(number) = self.mounted.take() else { return };
         let notice = |message: String| (self.desk.events)(Event::Notice { message });
         if end == VolumeEnd::Full {
             (self.desk.events)(Event::Full { volser: volser.clone() });

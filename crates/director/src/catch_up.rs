@@ -5,6 +5,7 @@
 
 use capstan_catalog::{CheckpointSeen, Volume, VolumeState};
 use capstan_format::{Volser, VolumeId};
+use capstan_keys::KeyError;
 use capstan_mover::{FIRST_SESSION_LBN, FoundCheckpoint, VolumeReader};
 use capstan_tape::Flush;
 
@@ -152,6 +153,12 @@ pub(crate) fn catch_up_pool(desk: &Desk, pool: &str) -> Result<Known, DirectorEr
             }
             // A run was killed before the label was written: nothing can be on it, and it will be labelled again.
             Err(error) if known.checkpoint_lbn == 0 && error.blames_volume() => continue,
+            // Without its key nothing of it can be learned, and other volumes can be written all the same.
+            Err(error @ DirectorError::Keys(KeyError::KeyDestroyed { .. } | KeyError::Refused(_))) => {
+                (desk.events)(Event::Notice { message: explain(&error) });
+                all = Known::NotAll;
+                continue;
+            }
             Err(error) => Err(error),
         };
         match caught_up {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use capstan_catalog::{Catalog, Moment, Volume, VolumeState};
 use capstan_format::{KeyTag, Volser, VolumeHeader, VolumeId};
-use capstan_keys::{Agent, KeyError, Name, SealedStore};
+use capstan_keys::{Agent, KeyError, Name, Refusal, SealedStore};
 use capstan_mover::read_label;
 use capstan_tape::model::DriveModel;
 use capstan_tape::{
@@ -262,12 +262,16 @@ impl Desk {
     /// while later blocks have others. Which life a block belongs to each block says itself.
     pub(crate) fn mount_to_read(&self, volser: &Volser, life: VolumeId) -> Result<InDrive, DirectorError> {
         self.mount_checked(volser, |volume| match self.check_life(volume, life) {
-            Err(error @ DirectorError::Keys(KeyError::KeyDestroyed { .. } | KeyError::KeyMissing { .. })) => {
-                match volume.medium.encryption {
-                    EncryptionState::Encrypted { tag, .. } if self.went_on(volser, &tag)? => Ok(()),
-                    _ => Err(error),
-                }
-            }
+            Err(
+                error @ DirectorError::Keys(
+                    KeyError::KeyDestroyed { .. }
+                    | KeyError::KeyMissing { .. }
+                    | KeyError::Refused(Refusal::CryptoperiodOver { .. }),
+                ),
+            ) => match volume.medium.encryption {
+                EncryptionState::Encrypted { tag, .. } if self.went_on(volser, &tag)? => Ok(()),
+                _ => Err(error),
+            },
             checked => checked,
         })
     }

@@ -47,13 +47,19 @@ impl Site {
     /// Destroys a key. What it encrypted is gone for good.
     pub fn destroy_key(&self, tag: &KeyTag) -> Result<DestroyedKey, DirectorError> {
         let now_ns = self.now_ns();
-        let (Destruction::Destroyed(record) | Destruction::AlreadyDestroyed(record)) =
-            self.keys()?.destroy(tag, now_ns)?;
+        let (destruction, realm) = {
+            let mut keys = self.keys()?;
+            (keys.destroy(tag, now_ns)?, keys.realm()?)
+        };
+        let (Destruction::Destroyed(record) | Destruction::AlreadyDestroyed(record)) = destruction;
         let destroyed_ns = record.destroyed_ns.unwrap_or(now_ns);
         let mut catalog = locked(&self.catalog);
-        let labelled_ns = catalog.volume(&record.volser)?.and_then(|volume| volume.labelled_ns);
-        if labelled_ns.is_some_and(|labelled_ns| record.created_ns > labelled_ns && record.activated_ns.is_some()) {
-            // A further key of the volume's present life.
+        let first = catalog.volume(&record.volser)?.and_then(|volume| volume.key).map(|key| key.tag);
+        let unit = realm.unit(&record.volser);
+        let is_further = first
+            .filter(|first| first != tag)
+            .is_some_and(|first| unit.and_then(|unit| unit.key(tag)).is_some_and(|issued| issued.is_of_life(&first)));
+        if is_further && record.activated_ns.is_some() {
             note_destroyed(&mut catalog, &record.volser, &record.tag, destroyed_ns)?;
         } else {
             catalog.key_destroyed(&record.tag, destroyed_ns)?;

@@ -92,8 +92,9 @@ pub(crate) fn label_volume(
     };
     let lost = locked(&desk.catalog).relabelled(&row)?;
     write_label(volume.drive.as_mut(), &header)?;
-    if let (Some(key), Some(keys)) = (key, desk.keys.as_deref()) {
-        locked(keys).activate(&volser, &key.tag, now_ns)?;
+    match (key, desk.keys.as_deref()) {
+        (Some(key), Some(keys)) => drop(locked(keys).activate(&volser, &key.tag, now_ns)?),
+        _ => desk.keys_ended(&volser)?,
     }
     volume.medium = volume.drive.medium()?;
     desk.describe(volume.drive.as_mut(), &volser);

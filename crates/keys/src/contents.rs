@@ -13,9 +13,8 @@
 //! read whole in every operation: nothing in it is believed that was not just checked.
 
 use aws_lc_rs::{constant_time, digest, hmac};
-use capstan_format::Volser;
 
-use crate::realm::{DataUnit, Realm, RealmRecord};
+use crate::realm::{Realm, RealmRecord};
 use crate::record::StoredKey;
 use crate::root::StoreKeys;
 
@@ -120,18 +119,9 @@ impl Contents {
         realm
     }
 
-    /// The record of a data unit.
-    pub(crate) fn unit(&self, volser: &Volser) -> Option<DataUnit> {
-        self.realm.iter().find_map(|row| match &row.record {
-            RealmRecord::Unit(unit) if unit.volser == *volser => Some(unit.clone()),
-            _ => None,
-        })
-    }
-
     /// Takes a record into the realm, in the place of the one that has its name; to be sealed.
     pub(crate) fn put(&mut self, record: RealmRecord) {
-        let is_same = |row: &&mut RealmRow| row.record.kind() == record.kind() && row.record.name() == record.name();
-        match self.realm.iter_mut().find(is_same) {
+        match self.realm.iter_mut().find(|row| row.record.is_same(&record)) {
             Some(row) => row.record = record,
             None => self.realm.push(RealmRow { serial: self.realm.len() as i64 + 1, record, mac: [0; 32] }),
         }

@@ -101,7 +101,18 @@ impl Realm {
             RealmRecord::Policy(policy) => drop(self.policies.insert(policy.name.clone(), policy)),
             RealmRecord::Group(group) => drop(self.groups.insert(group.name.clone(), group)),
             RealmRecord::Agent(agent) => drop(self.agents.insert(agent.name.clone(), agent)),
-            RealmRecord::Unit(unit) => drop(self.units.insert(unit.volser.clone(), unit)),
+            RealmRecord::Unit(unit) => {
+                let keys = self.units.remove(&unit.volser).map(|unit| unit.keys).unwrap_or_default();
+                self.units.insert(unit.volser.clone(), DataUnit { keys, ..unit });
+            }
+            RealmRecord::Issue { volser, key } => {
+                let unit =
+                    self.units.entry(volser.clone()).or_insert_with(|| DataUnit::first_seen(volser, key.issued_ns));
+                match unit.keys.iter_mut().find(|known| known.tag == key.tag) {
+                    Some(known) => *known = key,
+                    None => unit.keys.push(key),
+                }
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 //! A volume has one key from its label on, and a further one each time that it goes on after the encryption period of the last.
 //! Reading takes whichever key a block names ([`Keyed`]); writing takes the newest alone.
 
-use capstan_catalog::{Catalog, Volume};
+use capstan_catalog::{Catalog, Pool, Volume};
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::{KeyError, KeyToAppend};
 use capstan_tape::{Drive, DriveKey, EncryptionState, Keyed};
@@ -39,6 +39,21 @@ impl Desk {
         Ok(DriveKey { tag: *tag, algorithm: key.algorithm(), key: *key.expose() })
     }
 
+    /// Whether volumes of a pool can get keys at all: asked before a cartridge is made or mounted for it.
+    pub(crate) fn check_policy(&self, pool: &Pool) -> Result<(), DirectorError> {
+        let (Some(algorithm), Some(keys)) = (pool.encryption, self.keys.as_deref()) else { return Ok(()) };
+        let realm = locked(keys).realm()?;
+        realm.key_to_begin(&self.agent(), &realm.group_of_pool(&pool.name), algorithm).map_err(KeyError::from)?;
+        Ok(())
+    }
+
+    /// Nothing on a volume is encrypted any more. Where the store is locked its history says so later, when the volume has a key again.
+    pub(crate) fn keys_ended(&self, volser: &Volser) -> Result<(), DirectorError> {
+        let Some(keys) = self.keys.as_deref() else { return Ok(()) };
+        locked(keys).ended(volser, self.now_ns())?;
+        Ok(())
+    }
+
     /// The keys of a volume that could not be had since this was asked last, and why not.
     pub(super) fn take_missed(&self, volser: &Volser) -> Vec<(Volser, DirectorError)> {
         let missed: Vec<_> = locked(&self.missed).extract_if(.., |(other, _)| other == volser).collect();
@@ -57,24 +72,22 @@ impl Desk {
         Ok(later.any(|key| key.activated_ns.is_some() && key.destroyed_ns.is_none()))
     }
 
-    /// Loads the key that a volume goes on with: the one in force, or a new one where that one's encryption period is over. Gives
-    /// the name of a new one, to be put in force ([`Desk::key_begun`]) once a block under it stands on the volume.
-    pub(crate) fn load_key_to_append(&self, volume: &mut InDrive) -> Result<Option<KeyTag>, DirectorError> {
-        let EncryptionState::Encrypted { tag: first, .. } = volume.medium.encryption else { return Ok(None) };
+    /// Loads the key that a volume goes on with: the one in force, or a new one where that one's encryption period is over. That a
+    /// new one is in force is on record before its first block: no block lies under a key that seems to be unused.
+    pub(crate) fn load_key_to_append(&self, volume: &mut InDrive) -> Result<(), DirectorError> {
+        let EncryptionState::Encrypted { tag: first, .. } = volume.medium.encryption else { return Ok(()) };
         let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let to_append = locked(keys).key_for_append(&volume.volser, &first, &self.agent(), self.now_ns())?;
-        let (key, new) = match &to_append {
-            KeyToAppend::Same(key) => (key, None),
-            KeyToAppend::New(key) => (key, Some(key.tag())),
+        let now_ns = self.now_ns();
+        let mut keys = locked(keys);
+        let key = match keys.key_for_append(&volume.volser, &first, &self.agent(), now_ns)? {
+            KeyToAppend::Same(key) => key,
+            KeyToAppend::New(key) => {
+                keys.activate(&volume.volser, &key.tag(), now_ns)?;
+                key
+            }
         };
+        drop(keys);
         volume.drive.set_key(Some(DriveKey { tag: key.tag(), algorithm: key.algorithm(), key: *key.expose() }))?;
-        Ok(new)
-    }
-
-    /// A block under a new key stands on its volume, flushed: the volume's older keys only read from now on.
-    pub(crate) fn key_begun(&self, volser: &Volser, tag: &KeyTag) -> Result<(), DirectorError> {
-        let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        locked(keys).activate(volser, tag, self.now_ns())?;
         Ok(())
     }
 }

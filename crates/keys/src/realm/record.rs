@@ -7,9 +7,11 @@
 //!          seconds; 0 unlimited) | export, import (1 each): 1 allowed, 2 forbidden
 //! group    version 1 (1) | name | name of its policy
 //! agent    version 1 (1) | name | name of its default group | number of groups (2) | their names
-//! unit     version 1 (1) | barcode (a name) | first seen, last seen (8 each) | read until (optional 8) | number of keys (2) |
-//!          each: tag (16) | name of the group | issued for (1): 1 begin, 2 append | issued (8) | dropped (optional 8)
+//! unit     version 1 (1) | barcode (a name) | first seen, last seen (8 each) | read until (optional 8)
+//! issue    version 1 (1) | barcode (a name) | tag (16) | name of the group | issued for (1): 1 begin, 2 append and the tag of the
+//!          volume's first key (16), 3 elsewhere | issued (8) | dropped (optional 8)
 //! ```
+//! A record is called by its name or barcode, an issue by the key's tag.
 
 use capstan_format::{Algorithm, Cursor, FormatError, KeyTag, Volser};
 
@@ -17,9 +19,6 @@ use super::{Agent, DataUnit, IssuedKey, KeyGroup, KeyUse, Name, Period, Permissi
 use crate::fields::{optional_i64, put_optional_i64};
 
 const VERSION: u8 = 1;
-/// Most keys that a unit's record lists. Of a volume with more the oldest ones that it holds nothing of any more are left out; the
-/// records of the keys themselves stay and name the volume.
-const KEYS_MAX: usize = 256;
 
 /// What a record is about; the numbers stand in stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,10 +27,11 @@ pub(crate) enum RecordKind {
     Group = 2,
     Agent = 3,
     Unit = 4,
+    Issue = 5,
 }
 
 impl RecordKind {
-    const ALL: [Self; 4] = [Self::Policy, Self::Group, Self::Agent, Self::Unit];
+    const ALL: [Self; 5] = [Self::Policy, Self::Group, Self::Agent, Self::Unit, Self::Issue];
 
     pub(crate) fn code(self) -> u8 {
         self as u8
@@ -48,6 +48,7 @@ impl RecordKind {
             Self::Group => "key group",
             Self::Agent => "agent",
             Self::Unit => "data unit",
+            Self::Issue => "issue of key",
         }
     }
 }
@@ -58,25 +59,49 @@ pub(crate) enum RealmRecord {
     Policy(Policy),
     Group(KeyGroup),
     Agent(Agent),
+    /// Without the keys, whose issues are records of their own.
     Unit(DataUnit),
+    Issue {
+        volser: Volser,
+        key: IssuedKey,
+    },
 }
 
 impl RealmRecord {
+    /// The record of a data unit.
+    pub(crate) fn unit(unit: DataUnit) -> Self {
+        Self::Unit(DataUnit { keys: Vec::new(), ..unit })
+    }
+
     pub(crate) fn kind(&self) -> RecordKind {
         match self {
             Self::Policy(_) => RecordKind::Policy,
             Self::Group(_) => RecordKind::Group,
             Self::Agent(_) => RecordKind::Agent,
             Self::Unit(_) => RecordKind::Unit,
+            Self::Issue { .. } => RecordKind::Issue,
         }
     }
 
-    pub(crate) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> String {
         match self {
-            Self::Policy(policy) => policy.name.as_str(),
-            Self::Group(group) => group.name.as_str(),
-            Self::Agent(agent) => agent.name.as_str(),
-            Self::Unit(unit) => unit.volser.as_str(),
+            Self::Policy(policy) => policy.name.to_string(),
+            Self::Group(group) => group.name.to_string(),
+            Self::Agent(agent) => agent.name.to_string(),
+            Self::Unit(unit) => unit.volser.to_string(),
+            Self::Issue { key, .. } => key.tag.to_string(),
+        }
+    }
+
+    /// Whether another record would stand in this one's place.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Policy(one), Self::Policy(other)) => one.name == other.name,
+            (Self::Group(one), Self::Group(other)) => one.name == other.name,
+            (Self::Agent(one), Self::Agent(other)) => one.name == other.name,
+            (Self::Unit(one), Self::Unit(other)) => one.volser == other.volser,
+            (Self::Issue { key: one, .. }, Self::Issue { key: other, .. }) => one.tag == other.tag,
+            _ => false,
         }
     }
 
@@ -113,18 +138,21 @@ impl RealmRecord {
                 bytes.extend_from_slice(&unit.first_seen_ns.to_le_bytes());
                 bytes.extend_from_slice(&unit.last_seen_ns.to_le_bytes());
                 put_optional_i64(&mut bytes, unit.read_until_ns);
-                let keys = listed(&unit.keys);
-                bytes.extend_from_slice(&(keys.len() as u16).to_le_bytes());
-                for key in keys {
-                    bytes.extend_from_slice(&key.tag.0);
-                    put_name(&mut bytes, key.group.as_str());
-                    bytes.push(match key.issued_for {
-                        KeyUse::Begin => 1,
-                        KeyUse::Append => 2,
-                    });
-                    bytes.extend_from_slice(&key.issued_ns.to_le_bytes());
-                    put_optional_i64(&mut bytes, key.dropped_ns);
+            }
+            Self::Issue { volser, key } => {
+                put_name(&mut bytes, volser.as_str());
+                bytes.extend_from_slice(&key.tag.0);
+                put_name(&mut bytes, key.group.as_str());
+                match key.issued_for {
+                    KeyUse::Begin => bytes.push(1),
+                    KeyUse::Append { first } => {
+                        bytes.push(2);
+                        bytes.extend_from_slice(&first.0);
+                    }
+                    KeyUse::Elsewhere => bytes.push(3),
                 }
+                bytes.extend_from_slice(&key.issued_ns.to_le_bytes());
+                put_optional_i64(&mut bytes, key.dropped_ns);
             }
         }
         bytes
@@ -146,24 +174,20 @@ impl RealmRecord {
                     (0..u16::from_le_bytes(fields.array()?)).map(|_| name(&mut fields)).collect::<Result<_, _>>()?;
                 Self::Agent(Agent { name: name_of_agent, groups, default_group })
             }
-            RecordKind::Unit => Self::Unit(decode_unit(&mut fields)?),
+            RecordKind::Unit => Self::Unit(DataUnit {
+                volser: Volser::new(text(&mut fields)?)?,
+                first_seen_ns: fields.i64()?,
+                last_seen_ns: fields.i64()?,
+                read_until_ns: optional_i64(&mut fields, "end of an extension")?,
+                keys: Vec::new(),
+            }),
+            RecordKind::Issue => {
+                Self::Issue { volser: Volser::new(text(&mut fields)?)?, key: decode_issue(&mut fields)? }
+            }
         };
         fields.end()?;
         Ok(record)
     }
-}
-
-/// The keys of a unit that its record lists.
-fn listed(keys: &[IssuedKey]) -> Vec<&IssuedKey> {
-    let mut surplus = keys.len().saturating_sub(KEYS_MAX);
-    let is_listed = |key: &&IssuedKey| {
-        let left_out = surplus > 0 && key.dropped_ns.is_some();
-        surplus -= usize::from(left_out);
-        !left_out
-    };
-    let listed: Vec<&IssuedKey> = keys.iter().filter(is_listed).collect();
-    // Only labels that failed hundreds of times in a row come to this.
-    listed[surplus..].to_vec()
 }
 
 fn put_name(bytes: &mut Vec<u8>, name: &str) {
@@ -204,22 +228,16 @@ fn decode_policy(fields: &mut Cursor<'_>) -> Result<Policy, FormatError> {
     Ok(Policy { name, algorithm, encryption_period, cryptoperiod, export, import })
 }
 
-fn decode_unit(fields: &mut Cursor<'_>) -> Result<DataUnit, FormatError> {
-    let volser = Volser::new(text(fields)?)?;
-    let (first_seen_ns, last_seen_ns) = (fields.i64()?, fields.i64()?);
-    let read_until_ns = optional_i64(fields, "end of an extension")?;
-    let mut keys = Vec::new();
-    for _ in 0..u16::from_le_bytes(fields.array()?) {
-        let (tag, group) = (KeyTag(fields.array()?), name(fields)?);
-        let issued_for = match fields.u8()? {
-            1 => KeyUse::Begin,
-            2 => KeyUse::Append,
-            other => return Err(fields.field("use of a key", &other)),
-        };
-        let (issued_ns, dropped_ns) = (fields.i64()?, optional_i64(fields, "time of the next beginning")?);
-        keys.push(IssuedKey { tag, group, issued_for, issued_ns, dropped_ns });
-    }
-    Ok(DataUnit { volser, first_seen_ns, last_seen_ns, read_until_ns, keys })
+fn decode_issue(fields: &mut Cursor<'_>) -> Result<IssuedKey, FormatError> {
+    let (tag, group) = (KeyTag(fields.array()?), name(fields)?);
+    let issued_for = match fields.u8()? {
+        1 => KeyUse::Begin,
+        2 => KeyUse::Append { first: KeyTag(fields.array()?) },
+        3 => KeyUse::Elsewhere,
+        other => return Err(fields.field("use of a key", &other)),
+    };
+    let (issued_ns, dropped_ns) = (fields.i64()?, optional_i64(fields, "time of the next beginning")?);
+    Ok(IssuedKey { tag, group, issued_for, issued_ns, dropped_ns })
 }
 
 #[cfg(test)]
@@ -230,12 +248,10 @@ mod tests {
 
     fn records() -> Vec<RealmRecord> {
         let name = |text: &str| text.parse::<Name>().unwrap();
-        let key = |byte, issued_for, dropped_ns| IssuedKey {
-            tag: KeyTag([byte; 16]),
-            group: name("g"),
-            issued_for,
-            issued_ns: 5,
-            dropped_ns,
+        let volser = Volser::new("A00001").unwrap();
+        let issue = |byte, issued_for, dropped_ns| RealmRecord::Issue {
+            volser: volser.clone(),
+            key: IssuedKey { tag: KeyTag([byte; 16]), group: name("g"), issued_for, issued_ns: 5, dropped_ns },
         };
         vec![
             RealmRecord::Policy(Policy {
@@ -253,12 +269,15 @@ mod tests {
                 default_group: name("h"),
             }),
             RealmRecord::Unit(DataUnit {
-                volser: Volser::new("A00001").unwrap(),
+                volser: volser.clone(),
                 first_seen_ns: 1,
                 last_seen_ns: 2,
                 read_until_ns: Some(3),
-                keys: vec![key(1, KeyUse::Begin, Some(9)), key(2, KeyUse::Append, None)],
+                keys: Vec::new(),
             }),
+            issue(1, KeyUse::Begin, Some(9)),
+            issue(2, KeyUse::Append { first: KeyTag([1; 16]) }, None),
+            issue(3, KeyUse::Elsewhere, None),
         ]
     }
 
@@ -270,12 +289,11 @@ mod tests {
             b"\x01\x01g\x06yearly".to_vec(),
             b"\x01\x0aCPT0000001\x01h\x02\0\x01g\x01h".to_vec(),
         ];
-        let mut unit = b"\x01\x06A00001\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\x03\0\0\0\0\0\0\0\x02\0".to_vec();
-        unit.extend_from_slice(&[1; 16]);
-        unit.extend_from_slice(b"\x01g\x01\x05\0\0\0\0\0\0\0\x01\x09\0\0\0\0\0\0\0");
-        unit.extend_from_slice(&[2; 16]);
-        unit.extend_from_slice(b"\x01g\x02\x05\0\0\0\0\0\0\0\0");
-        expected.push(unit);
+        expected.push(b"\x01\x06A00001\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\x03\0\0\0\0\0\0\0".to_vec());
+        let issue = |tag: u8, rest: &[&[u8]]| [&b"\x01\x06A00001"[..], &[tag; 16], b"\x01g", &rest.concat()].concat();
+        expected.push(issue(1, &[b"\x01\x05\0\0\0\0\0\0\0\x01\x09\0\0\0\0\0\0\0"]));
+        expected.push(issue(2, &[b"\x02", &[1; 16], b"\x05\0\0\0\0\0\0\0\0"]));
+        expected.push(issue(3, &[b"\x03\x05\0\0\0\0\0\0\0\0"]));
         assert_eq!(records().iter().map(RealmRecord::encode).collect::<Vec<_>>(), expected);
     }
 
@@ -301,21 +319,5 @@ mod tests {
                 assert_ne!(RealmRecord::decode(record.kind(), &altered).ok().as_ref(), Some(&record));
             }
         }
-    }
-
-    #[test]
-    fn a_unit_of_many_lives_lists_the_newest_keys_and_all_that_still_read() {
-        let key = |number: u16| IssuedKey {
-            tag: KeyTag([number as u8; 16]),
-            group: Name::default(),
-            issued_for: KeyUse::Begin,
-            issued_ns: i64::from(number),
-            dropped_ns: number.is_multiple_of(2).then_some(0),
-        };
-        let keys: Vec<IssuedKey> = (0..400).map(key).collect();
-        let left: Vec<i64> = listed(&keys).into_iter().map(|key| key.issued_ns).collect();
-        assert_eq!(left.len(), KEYS_MAX);
-        assert_eq!(left.iter().filter(|number| **number % 2 == 1).count(), 200);
-        assert!(left.contains(&398) && !left.contains(&0));
     }
 }

@@ -7,6 +7,9 @@ use super::{Agent, IssuedKey, KeyGroup, KeyUse, Name, Permission, Policy, Realm}
 use crate::error::date;
 use crate::{KeyRecord, KeyState};
 
+/// Most keys of one life of a volume: a cartridge's memory has room for so many names.
+const KEYS_OF_LIFE_MAX: usize = 24;
+
 /// A key that is to be drawn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewKey {
@@ -86,6 +89,14 @@ pub enum Refusal {
         /// When that ended.
         ended_ns: i64,
     },
+    /// Medium: the volume goes on under no further key.
+    #[error(
+        "volume {volser} has {KEYS_OF_LIFE_MAX} keys, and takes no further one: it is read, and written only from the beginning of tape"
+    )]
+    KeysUsedUp {
+        /// The volume.
+        volser: Volser,
+    },
     /// Operator: the policy keeps its keys here.
     #[error("the keys of volume {volser} may not leave the store (policy {policy}): leave the volume out")]
     ExportForbidden {
@@ -163,8 +174,26 @@ impl Realm {
             | KeyState::ProcessOnly
             | KeyState::Deactivated
             | KeyState::Compromised
+            | KeyState::Destroyed
+                if self.keys_of_life(carried) >= KEYS_OF_LIFE_MAX =>
+            {
+                return Err(Refusal::KeysUsedUp { volser: carried.volser.clone() });
+            }
+            KeyState::Generated
+            | KeyState::ProcessOnly
+            | KeyState::Deactivated
+            | KeyState::Compromised
             | KeyState::Destroyed => AppendKey::New(NewKey { group: issued.group, algorithm: carried.algorithm }),
         })
+    }
+
+    /// How many keys there are for the life of its volume that a key belongs to.
+    fn keys_of_life(&self, of: &KeyRecord) -> usize {
+        let first = match self.issued(of).issued_for {
+            KeyUse::Append { first } => first,
+            KeyUse::Begin | KeyUse::Elsewhere => of.tag,
+        };
+        self.unit(&of.volser).map_or(1, |unit| unit.keys.iter().filter(|key| key.is_of_life(&first)).count())
     }
 
     /// Whether a key may be given out to read with. A compromised one may: its data is to be moved under another.

@@ -9,8 +9,13 @@ use super::Name;
 pub enum KeyUse {
     /// To write the volume from the beginning of tape: what was there before is gone with the keys it had.
     Begin,
-    /// To append: the volume's older keys still read what stands before.
-    Append,
+    /// To append to the volume as long as its first block names this key; the older keys still read what stands before.
+    Append {
+        /// The key of the first block.
+        first: KeyTag,
+    },
+    /// Another store issued it, and does not say what for.
+    Elsewhere,
 }
 
 /// A key of a data unit.
@@ -24,8 +29,15 @@ pub struct IssuedKey {
     pub issued_for: KeyUse,
     /// When it was issued first: its policy's periods run from here.
     pub issued_ns: i64,
-    /// When the volume was begun anew with another, if it was: the volume holds nothing of this one any more.
+    /// When the volume was begun anew without it, if it was: the volume holds nothing of this one any more.
     pub dropped_ns: Option<i64>,
+}
+
+impl IssuedKey {
+    /// Whether the blocks of a volume whose first one names `first` may name it.
+    pub fn is_of_life(&self, first: &KeyTag) -> bool {
+        self.tag == *first || matches!(self.issued_for, KeyUse::Append { first: of } if of == *first)
+    }
 }
 
 /// A cartridge: which keys were used on it, and what was said of it.
@@ -33,7 +45,7 @@ pub struct IssuedKey {
 pub struct DataUnit {
     /// Its barcode.
     pub volser: Volser,
-    /// When a key was first asked for it.
+    /// When a key was first issued for it.
     pub first_seen_ns: i64,
     /// When one was issued for it last.
     pub last_seen_ns: i64,
@@ -51,15 +63,5 @@ impl DataUnit {
     /// What is known of one of its keys.
     pub fn key(&self, tag: &KeyTag) -> Option<&IssuedKey> {
         self.keys.iter().find(|key| key.tag == *tag)
-    }
-
-    /// A key is in force: if the volume was begun with it, the others have nothing on the volume any more.
-    pub(crate) fn activated(&mut self, tag: &KeyTag, now_ns: i64) {
-        if self.key(tag).is_none_or(|key| key.issued_for == KeyUse::Append) {
-            return;
-        }
-        for key in self.keys.iter_mut().take_while(|key| key.tag != *tag) {
-            key.dropped_ns.get_or_insert(now_ns);
-        }
     }
 }

@@ -8,6 +8,7 @@ use crate::envelope::wrap;
 use crate::lifecycle::KeyEvent;
 use crate::realm::RealmRecord;
 use crate::record::StoredKey;
+use crate::root::StoreKeys;
 use crate::secret::VolumeKey;
 use crate::{Agent, AppendKey, DataUnit, IssuedKey, KeyError, KeyRecord, KeyState, KeyUse, Name, NewKey};
 
@@ -50,44 +51,19 @@ impl SealedStore {
         algorithm: Algorithm,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
-        let new = self.realm()?.key_to_begin(agent, group, algorithm)?;
-        self.issue(volser, KeyUse::Begin, &new, now_ns)
+        let key = self.change(|contents, keys| {
+            let new = contents.realm().key_to_begin(agent, group, algorithm)?;
+            draw(contents, keys, volser, KeyUse::Begin, &new, now_ns)
+        })?;
+        self.prove_drawn(key, volser, now_ns)
     }
 
-    /// Draws a key, stores it, proves that it is stored, and only then gives it out.
-    fn issue(&mut self, volser: &Volser, issued_for: KeyUse, new: &NewKey, now_ns: i64) -> Result<VolumeKey, KeyError> {
-        let key = VolumeKey::random(new.algorithm)?;
-        let tag = key.tag();
-        let record = KeyRecord {
-            tag,
-            volser: volser.clone(),
-            algorithm: new.algorithm,
-            state: KeyState::Generated,
-            created_ns: now_ns,
-            activated_ns: None,
-            retired_ns: None,
-            destroyed_ns: None,
-            imported_ns: None,
-        };
-        self.change(|contents, keys| {
-            let wrapped = Some(wrap(&keys.wrapping, key.expose())?);
-            contents.push(StoredKey { record, wrapped });
-            let mut unit = contents.unit(volser).unwrap_or_else(|| DataUnit::first_seen(volser.clone(), now_ns));
-            unit.last_seen_ns = now_ns;
-            unit.keys.push(IssuedKey {
-                tag,
-                group: new.group.clone(),
-                issued_for,
-                issued_ns: now_ns,
-                dropped_ns: None,
-            });
-            contents.put(RealmRecord::Unit(unit));
-            Ok(())
-        })?;
-        self.prove_stored(&[tag])?;
+    /// Proves that a key that was drawn is stored, and only then lets it be used.
+    fn prove_drawn(&mut self, key: VolumeKey, volser: &Volser, now_ns: i64) -> Result<VolumeKey, KeyError> {
+        self.prove_stored(&[key.tag()])?;
         let path = self.database.path().to_owned();
         self.change(|contents, _| {
-            let place = find(&path, contents, &tag, Some(volser))?;
+            let place = find(&path, contents, &key.tag(), Some(volser))?;
             advance(&mut contents.rows[place].key, KeyEvent::Stored, now_ns)
         })?;
         Ok(key)
@@ -101,6 +77,15 @@ impl SealedStore {
             let place = find(&path, contents, tag, Some(volser))?;
             check_owner(&contents.rows[place].key.record, volser)?;
             activate(contents, place, now_ns)
+        })
+    }
+
+    /// Reports that a volume was erased, or begun anew without encryption: its keys encrypt no more, and it holds nothing of them.
+    pub fn ended(&mut self, volser: &Volser, now_ns: i64) -> Result<(), KeyError> {
+        self.change(|contents, _| {
+            change_issues(contents, volser, |key| key.dropped_ns = key.dropped_ns.or(Some(now_ns)));
+            let of_volume = contents.rows.iter_mut().filter(|row| row.key.record.volser == *volser);
+            of_volume.map(|row| &mut row.key).try_for_each(|key| advance(key, KeyEvent::Superseded, now_ns))
         })
     }
 
@@ -119,9 +104,10 @@ impl SealedStore {
         now_ns: i64,
     ) -> Result<KeyToAppend, KeyError> {
         let path = self.database.path().to_owned();
-        let (stored, append) = self.change(|contents, _| {
+        let found = self.change(|contents, keys| {
             let place = find(&path, contents, first, Some(volser))?;
             check_owner(&contents.rows[place].key.record, volser)?;
+            still_carried(contents, volser, first);
             if contents.rows[place].key.record.state == KeyState::Ready {
                 activate(contents, place, now_ns)?;
             }
@@ -130,14 +116,21 @@ impl SealedStore {
             if let Some(destroyed_ns) = stored.record.destroyed_ns {
                 return Err(KeyError::KeyDestroyed { tag, volser: volser.clone(), destroyed_ns });
             }
-            let append = contents.realm().key_to_append(agent, &stored.record, now_ns)?;
-            Ok((stored, append))
+            match contents.realm().key_to_append(agent, &stored.record, now_ns)? {
+                AppendKey::Same => Ok(Found::Stored(stored)),
+                AppendKey::New(new) => {
+                    let issued_for = KeyUse::Append { first: *first };
+                    draw(contents, keys, volser, issued_for, &new, now_ns).map(Found::Drawn)
+                }
+            }
         })?;
-        if let AppendKey::New(new) = append {
-            return self.issue(volser, KeyUse::Append, &new, now_ns).map(KeyToAppend::New);
+        match found {
+            Found::Stored(stored) => {
+                let keys = self.root.store_keys(&self.store_id)?;
+                self.unwrap_key(&stored, &keys).map(KeyToAppend::Same)
+            }
+            Found::Drawn(key) => self.prove_drawn(key, volser, now_ns).map(KeyToAppend::New),
         }
-        let keys = self.root.store_keys(&self.store_id)?;
-        self.unwrap_key(&stored, &keys).map(KeyToAppend::Same)
     }
 
     /// The key to read a volume with, whose tag the volume carries. `volser` is that volume, for the error.
@@ -189,22 +182,79 @@ impl SealedStore {
     }
 }
 
-/// The key that a volume is appended to with: `first`, or the last one that was drawn for it since, to append to it, and is in force.
-///
-/// A volume that carries a key which the store takes for dropped is another of the same barcode, or was put back to what it was:
-/// then nothing that is in force was drawn for it. Neither was what came from another store.
+/// What an append gets.
+enum Found {
+    Stored(StoredKey),
+    Drawn(VolumeKey),
+}
+
+/// Draws a key and notes what for, to be stored.
+fn draw(
+    contents: &mut Contents,
+    keys: &StoreKeys,
+    volser: &Volser,
+    issued_for: KeyUse,
+    new: &NewKey,
+    now_ns: i64,
+) -> Result<VolumeKey, KeyError> {
+    let key = VolumeKey::random(new.algorithm)?;
+    let record = KeyRecord {
+        tag: key.tag(),
+        volser: volser.clone(),
+        algorithm: new.algorithm,
+        state: KeyState::Generated,
+        created_ns: now_ns,
+        activated_ns: None,
+        retired_ns: None,
+        destroyed_ns: None,
+        imported_ns: None,
+    };
+    let wrapped = Some(wrap(&keys.wrapping, key.expose())?);
+    contents.push(StoredKey { record, wrapped });
+    let unit = contents.realm().unit(volser).cloned();
+    let unit = unit.unwrap_or_else(|| DataUnit::first_seen(volser.clone(), now_ns));
+    contents.put(RealmRecord::unit(DataUnit { last_seen_ns: now_ns, ..unit }));
+    let issued =
+        IssuedKey { tag: key.tag(), group: new.group.clone(), issued_for, issued_ns: now_ns, dropped_ns: None };
+    contents.put(RealmRecord::Issue { volser: volser.clone(), key: issued });
+    Ok(key)
+}
+
+/// The key that a volume is appended to with: `first`, or the last one that was drawn for this life of it and is in force.
 fn in_force(contents: &Contents, volser: &Volser, first: &KeyTag) -> KeyTag {
-    let Some(unit) = contents.unit(volser) else { return *first };
-    if unit.key(first).is_none_or(|first| first.dropped_ns.is_some()) {
-        return *first;
-    }
-    let since = unit.keys.iter().skip_while(|key| key.tag != *first).skip(1);
+    let realm = contents.realm();
     let is_in_force = |tag: &KeyTag| {
         let mut records = contents.rows.iter().map(|row| &row.key.record);
-        records.any(|key| key.tag == *tag && key.state == KeyState::ProtectAndProcess && key.imported_ns.is_none())
+        records.any(|key| key.tag == *tag && key.state == KeyState::ProtectAndProcess)
     };
-    let drawn_to_append = since.filter(|key| key.issued_for == KeyUse::Append && is_in_force(&key.tag));
-    drawn_to_append.last().map_or(*first, |key| key.tag)
+    let of_life = realm.unit(volser).into_iter().flat_map(|unit| &unit.keys).filter(|key| key.is_of_life(first));
+    of_life.rev().find(|key| is_in_force(&key.tag)).map_or(*first, |key| key.tag)
+}
+
+/// A volume carries a key as its first: then it was not begun anew, whatever was reported.
+fn still_carried(contents: &mut Contents, volser: &Volser, first: &KeyTag) {
+    change_issues(contents, volser, |key| {
+        if key.is_of_life(first) {
+            key.dropped_ns = None;
+        }
+    });
+}
+
+/// A volume was begun with a key: it holds nothing of the others any more.
+fn begun(contents: &mut Contents, volser: &Volser, first: &KeyTag, now_ns: i64) {
+    change_issues(contents, volser, |key| {
+        if !key.is_of_life(first) {
+            key.dropped_ns = key.dropped_ns.or(Some(now_ns));
+        }
+    });
+}
+
+fn change_issues(contents: &mut Contents, volser: &Volser, change: impl Fn(&mut IssuedKey)) {
+    let keys = contents.realm().unit(volser).map(|unit| unit.keys.clone()).unwrap_or_default();
+    for mut key in keys {
+        change(&mut key);
+        contents.put(RealmRecord::Issue { volser: volser.clone(), key });
+    }
 }
 
 fn check_owner(record: &KeyRecord, volser: &Volser) -> Result<(), KeyError> {
@@ -218,9 +268,8 @@ fn check_owner(record: &KeyRecord, volser: &Volser) -> Result<(), KeyError> {
 fn activate(contents: &mut Contents, place: usize, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
     advance(&mut contents.rows[place].key, KeyEvent::Activated, now_ns)?;
     let KeyRecord { tag, volser, .. } = contents.rows[place].key.record.clone();
-    if let Some(mut unit) = contents.unit(&volser) {
-        unit.activated(&tag, now_ns);
-        contents.put(RealmRecord::Unit(unit));
+    if contents.realm().issued(&contents.rows[place].key.record).issued_for == KeyUse::Begin {
+        begun(contents, &volser, &tag, now_ns);
     }
     let mut retired = Vec::new();
     for row in &mut contents.rows {

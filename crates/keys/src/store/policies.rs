@@ -31,7 +31,7 @@ impl SealedStore {
     pub fn extend_reading(&mut self, volser: &Volser, until_ns: i64) -> Result<(), KeyError> {
         self.put(|realm| {
             let unit = realm.unit(volser).ok_or_else(|| Refusal::UnknownUnit { volser: volser.clone() })?;
-            Ok(RealmRecord::Unit(DataUnit { read_until_ns: Some(until_ns), ..unit.clone() }))
+            Ok(RealmRecord::unit(DataUnit { read_until_ns: Some(until_ns), ..unit.clone() }))
         })
     }
 

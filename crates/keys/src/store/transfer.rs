@@ -10,7 +10,7 @@ use crate::export::{ExportedKey, KeyExport, encode_export};
 use crate::lifecycle::KeyEvent;
 use crate::realm::RealmRecord;
 use crate::record::StoredKey;
-use crate::{Argon2Cost, DataUnit, IssuedKey, KeyError, KeyRecord, KeyState, KeyUse, Name};
+use crate::{Argon2Cost, IssuedKey, KeyError, KeyRecord, KeyState, KeyUse, Name};
 
 /// Which keys to export.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,7 +123,7 @@ impl SealedStore {
                             advance(&mut stored, KeyEvent::Superseded, now_ns)?;
                         }
                         let state = stored.record.state;
-                        contents.put(RealmRecord::Unit(joined(contents.unit(&volser), &stored.record, group)));
+                        contents.put(joined(&stored.record, group));
                         contents.push(stored);
                         ImportOutcome::Added(state)
                     }
@@ -138,16 +138,9 @@ impl SealedStore {
     }
 }
 
-/// A data unit with one more key, from elsewhere.
-fn joined(unit: Option<DataUnit>, record: &KeyRecord, group: &Name) -> DataUnit {
-    let mut unit = unit.unwrap_or_else(|| DataUnit::first_seen(record.volser.clone(), record.created_ns));
-    unit.keys.push(IssuedKey {
-        tag: record.tag,
-        group: group.clone(),
-        // Which of the two it was is not in an export; as an appended one it takes no other key's place.
-        issued_for: KeyUse::Append,
-        issued_ns: record.created_ns,
-        dropped_ns: None,
-    });
-    unit
+/// The issue of a key by another store.
+fn joined(record: &KeyRecord, group: &Name) -> RealmRecord {
+    let (tag, group, issued_ns) = (record.tag, group.clone(), record.created_ns);
+    let key = IssuedKey { tag, group, issued_for: KeyUse::Elsewhere, issued_ns, dropped_ns: None };
+    RealmRecord::Issue { volser: record.volser.clone(), key }
 }

@@ -53,7 +53,7 @@ fn a_volume_goes_on_with_a_new_key_when_the_encryption_period_is_over() {
     let realm = store.realm().unwrap();
     let unit = realm.unit(&volser("A00001")).unwrap();
     let keys: Vec<_> = unit.keys.iter().map(|key| (key.tag, key.issued_for, key.issued_ns, key.dropped_ns)).collect();
-    assert_eq!(keys, [(first, KeyUse::Begin, NOW_NS, None), (next.tag(), KeyUse::Append, later, None)]);
+    assert_eq!(keys, [(first, KeyUse::Begin, NOW_NS, None), (next.tag(), KeyUse::Append { first }, later, None)]);
     assert_eq!((unit.first_seen_ns, unit.last_seen_ns), (NOW_NS, later));
     for tag in [first, next.tag()] {
         assert_eq!(store.key_for_reading(&volser("A00001"), &tag, &drive(), later).unwrap().tag(), tag);
@@ -148,6 +148,82 @@ fn a_drive_may_be_held_to_its_groups() {
     assert!(matches!(error, KeyError::Refused(Refusal::GroupNotAllowed { .. })), "{error}");
     assert!(store.list().unwrap().is_empty(), "no key was drawn for it");
     store.key_for_new_volume(&volser("A00001"), &held, &held.default_group, GCM, NOW_NS).unwrap();
+}
+
+#[test]
+fn an_erased_volume_holds_nothing_of_its_keys() {
+    let (_directory, _path, mut store) = store();
+    let tag = begin(&mut store, "A00001", NOW_NS);
+    store.ended(&volser("A00001"), NOW_NS + 9).unwrap();
+    let realm = store.realm().unwrap();
+    assert_eq!(realm.unit(&volser("A00001")).unwrap().key(&tag).unwrap().dropped_ns, Some(NOW_NS + 9));
+    assert_eq!(store.list().unwrap()[0].state, KeyState::ProcessOnly);
+}
+
+/// The label of a new life stood, and its report was lost. The key that had been drawn to append to the life before was in force
+/// still, and encrypted what was appended; whoever destroyed it with the old life's other keys lost new data.
+#[test]
+fn a_new_life_is_never_written_under_a_key_of_the_one_before() {
+    let (_directory, _path, mut store) = store();
+    let first = begin(&mut store, "A00001", NOW_NS);
+    let append = |store: &mut SealedStore, first, now_ns| match store
+        .key_for_append(&volser("A00001"), first, &drive(), now_ns)
+        .unwrap()
+    {
+        KeyToAppend::Same(key) => key.tag(),
+        KeyToAppend::New(key) => {
+            store.activate(&volser("A00001"), &key.tag(), now_ns).unwrap();
+            key.tag()
+        }
+    };
+    let week = 7 * DAY_NS;
+    let appended = append(&mut store, &first, NOW_NS + week);
+    let second =
+        store.key_for_new_volume(&volser("A00001"), &drive(), &name("offsite"), GCM, NOW_NS + week).unwrap().tag();
+    assert_eq!(append(&mut store, &second, NOW_NS + week + 1), second);
+    let realm = store.realm().unwrap();
+    let of_volume = &realm.unit(&volser("A00001")).unwrap().keys;
+    let dropped: Vec<_> = of_volume.iter().map(|key| (key.tag, key.dropped_ns.is_some())).collect();
+    assert_eq!(dropped, [(first, true), (appended, true), (second, false)]);
+}
+
+/// A drive puts a new key on record, and its first write fails: the volume is what it was. Each append drew a key of its own then.
+#[test]
+fn a_volume_that_was_not_begun_after_all_goes_on_under_one_key() {
+    let (_directory, _path, mut store) = store();
+    let first = begin(&mut store, "A00001", NOW_NS);
+    begin(&mut store, "A00001", NOW_NS + 1);
+    let mut append = || match store.key_for_append(&volser("A00001"), &first, &drive(), NOW_NS + 2).unwrap() {
+        KeyToAppend::Same(key) => (key.tag(), false),
+        KeyToAppend::New(key) => {
+            store.activate(&volser("A00001"), &key.tag(), NOW_NS + 2).unwrap();
+            (key.tag(), true)
+        }
+    };
+    let (tag, new) = append();
+    assert!(new && tag != first);
+    assert_eq!((append(), append()), ((tag, false), (tag, false)));
+    let realm = store.realm().unwrap();
+    assert_eq!(realm.unit(&volser("A00001")).unwrap().key(&first).unwrap().dropped_ns, None, "it reads what is there");
+}
+
+#[test]
+fn a_volume_has_as_many_keys_as_a_cartridge_can_name_and_any_number_of_lives() {
+    let (_directory, _path, mut store) = store();
+    let first = begin(&mut store, "A00001", NOW_NS);
+    for week in 1..24 {
+        let now_ns = NOW_NS + week * 7 * DAY_NS;
+        let appended = store.key_for_append(&volser("A00001"), &first, &drive(), now_ns).unwrap();
+        let KeyToAppend::New(key) = appended else { panic!("its period is over") };
+        store.activate(&volser("A00001"), &key.tag(), now_ns).unwrap();
+    }
+    let now_ns = NOW_NS + 24 * 7 * DAY_NS;
+    let error = refused(store.key_for_append(&volser("A00001"), &first, &drive(), now_ns));
+    assert!(matches!(error, KeyError::Refused(Refusal::KeysUsedUp { .. })), "{error}");
+    for life in 0..300 {
+        begin(&mut store, "A00001", now_ns + life);
+    }
+    assert_eq!(store.realm().unwrap().unit(&volser("A00001")).unwrap().keys.len(), 324);
 }
 
 /// Small random numbers from a seed (SplitMix64).

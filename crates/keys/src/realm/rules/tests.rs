@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use super::*;
-use crate::realm::{DataUnit, Period, RealmRecord};
+use crate::realm::{Period, RealmRecord};
 
 const DAY: u32 = 86_400;
 const DAY_NS: i64 = 86_400_000_000_000;
@@ -36,7 +36,7 @@ fn realm() -> Realm {
         issued_ns: 0,
         dropped_ns: None,
     };
-    realm.put(RealmRecord::Unit(DataUnit { keys: vec![issued], ..DataUnit::first_seen(volser(), 0) }));
+    realm.put(RealmRecord::Issue { volser: volser(), key: issued });
     realm
 }
 
