@@ -18,7 +18,7 @@ use crate::desk::{Desk, InDrive};
 use crate::label::{create_cartridge, label_volume, random_u64};
 use crate::pools::{Candidate, Choice, Fill, Refill, choose_volume};
 use crate::site::locked;
-use crate::{DirectorError, Event};
+use crate::{DirectorError, Event, WriteOnceBar};
 
 /// How often an operator's new volume is looked for.
 const WAIT_EVERY: Duration = Duration::from_secs(2);
@@ -148,6 +148,7 @@ impl AppendHost {
             };
             match prepared {
                 Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(&self.desk, volser, reason)?,
+                Err(DirectorError::WriteOnce { volser, because }) => self.desk.close_write_once(volser, because)?,
                 // It was set aside when it left its drive, and somebody was told.
                 Err(DirectorError::VolumeWorn { volser, .. }) => protected.push(volser),
                 // Nor do policies: volumes whose keys are past their time are left as they are.
@@ -177,7 +178,14 @@ impl AppendHost {
         let prepared = self.only_known(&mut volume, &known).and_then(|append_lbn| match (append_lbn, known.id) {
             (Some(append_lbn), Some(life)) => Ok((life, append_lbn, self.desk.load_key_to_append(&mut volume)?)),
             _ => {
-                let (life, _) = label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max())?;
+                let labelled = label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max());
+                let (life, _) = labelled.map_err(|error| match error {
+                    // Else there would have been an end to append to.
+                    DirectorError::WriteOnce { volser, because: WriteOnceBar::HoldsData } => {
+                        DirectorError::WriteOnce { volser, because: WriteOnceBar::NoLabel }
+                    }
+                    other => other,
+                })?;
                 Ok((life, FIRST_SESSION_LBN, None))
             }
         });
@@ -216,6 +224,11 @@ impl AppendHost {
         // Another life is what a labelling that was killed leaves: the catalog had given it up.
         let Some(life) = known.id.filter(|life| *life == header.volume) else { return Ok(None) };
         if known.state == VolumeState::Filling && known.pool.as_ref() == Some(&self.pool.name) {
+            volume.drive.space_to_end_of_data()?;
+            if volume.drive.position()?.lbn < FIRST_SESSION_LBN {
+                // A label without its filemark: a labelling was killed, and nothing can stand behind it.
+                return Ok(None);
+            }
             return self.may_append(volume, known, life).map(Some);
         }
         let last = VolumeReader::new(volume.drive.as_mut(), known.volser.clone(), life).last_checkpoint_lbn()?;
@@ -258,11 +271,13 @@ impl AppendHost {
         }
         volume.check_writable()?;
         volume.check_sound()?;
-        catch_up(&self.desk, volume, known, life).map_err(|error| match error {
+        let append_lbn = catch_up(&self.desk, volume, known, life).map_err(|error| match error {
             DirectorError::VolumeDiffers { .. } => error,
             other if other.blames_volume() => differs(other.to_string()),
             other => other,
-        })
+        })?;
+        volume.check_ends_at(append_lbn)?;
+        Ok(append_lbn)
     }
 }
 
