@@ -96,5 +96,5 @@ pub use job::{Job, JobEnd, JobOutcome};
 pub use object::{Extent, Object, ObjectCopy, ObjectFilter, ObjectStatus};
 pub use pool::{Pool, ScratchFeed};
 pub use state::{State, StateEntries, StateEntry};
-pub use volume::{LostCopy, Volume, VolumeKey, VolumeState};
+pub use volume::{LostCopy, MediumKind, Volume, VolumeKey, VolumeState};
 pub use wanted::{CopyState, WantedCopy};

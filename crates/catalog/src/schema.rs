@@ -5,7 +5,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next; `user_version` counts the steps taken. Steps are only added.
-const STEPS: [&str; 4] = [
+const STEPS: [&str; 5] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the same
     // bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording idempotent.
     "
@@ -92,6 +92,10 @@ const STEPS: [&str; 4] = [
     "
     ALTER TABLE drive_reports ADD COLUMN drive_loads INTEGER;
     ALTER TABLE drive_reports ADD COLUMN drive_metres INTEGER;
+    ",
+    // Which volumes are write-once, so that nobody plans to write them anew. Until now none could be used.
+    "
+    ALTER TABLE volumes ADD COLUMN medium INTEGER NOT NULL DEFAULT 0;
     ",
 ];
 

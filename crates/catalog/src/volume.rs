@@ -33,6 +33,23 @@ impl VolumeState {
     }
 }
 
+/// Whether a volume can ever be written anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MediumKind {
+    /// It can.
+    Rewritable,
+    /// It cannot (WORM): it is labelled once, appended to until it is full, and keeps what is on it.
+    WriteOnce,
+}
+
+impl MediumKind {
+    const ALL: [Self; 2] = [Self::Rewritable, Self::WriteOnce];
+
+    fn code(self) -> u8 {
+        Self::ALL.iter().position(|&kind| kind == self).map_or(0, |at| at as u8)
+    }
+}
+
 /// The key that a volume is encrypted with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VolumeKey {
@@ -77,6 +94,8 @@ pub struct Volume {
     pub recycled: u32,
     /// When the key of this life was destroyed, as far as is known here: the sealed key store knows.
     pub key_destroyed_ns: Option<i64>,
+    /// Whether it can ever be written anew, as its drive said when it was mounted last; rewritable until then.
+    pub medium: MediumKind,
 }
 
 impl Volume {
@@ -99,6 +118,7 @@ impl Volume {
             errors: 0,
             recycled: 0,
             key_destroyed_ns: None,
+            medium: MediumKind::Rewritable,
         }
     }
 }
@@ -228,7 +248,7 @@ pub(crate) fn upsert(db: &Connection, volume: &Volume) -> Result<(), CatalogErro
     }
     db.prepare_cached("DELETE FROM volumes WHERE volser = ?1")?.execute([volume.volser.as_str()])?;
     db.prepare_cached(
-        "INSERT INTO volumes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+        "INSERT INTO volumes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
     )?
     .execute(params![
         volume.volser.as_str(),
@@ -248,12 +268,13 @@ pub(crate) fn upsert(db: &Connection, volume: &Volume) -> Result<(), CatalogErro
         number("the error count", volume.errors)?,
         volume.recycled,
         volume.key_destroyed_ns,
+        volume.medium.code(),
     ])?;
     Ok(())
 }
 
 fn volume(row: &Row<'_>) -> rusqlite::Result<Volume> {
-    let code: u8 = row.get(3)?;
+    let (code, medium): (u8, u8) = (row.get(3)?, row.get(17)?);
     let key = match (row.get(4)?, row.get::<_, Option<u8>>(5)?) {
         (Some(tag), Some(code)) => Some(VolumeKey { tag: KeyTag(tag), algorithm: algorithm(5, code)? }),
         _ => None,
@@ -275,6 +296,7 @@ fn volume(row: &Row<'_>) -> rusqlite::Result<Volume> {
         errors: row.get(14)?,
         recycled: row.get(15)?,
         key_destroyed_ns: row.get(16)?,
+        medium: *MediumKind::ALL.get(usize::from(medium)).ok_or_else(|| impossible(17, "a kind of medium", medium))?,
     })
 }
 

@@ -4,7 +4,8 @@
 mod tape;
 
 use capstan_catalog::{
-    Catalog, CatalogError, CopyState, JobEnd, JobOutcome, LostCopy, Pool, ScratchFeed, Volume, VolumeKey, VolumeState,
+    Catalog, CatalogError, CopyState, JobEnd, JobOutcome, LostCopy, MediumKind, Pool, ScratchFeed, Volume, VolumeKey,
+    VolumeState,
 };
 use capstan_format::{
     Algorithm, CatalogPart, ExtentRecord, FileEntry, KeyTag, ObjectRecord, ObjectState, PartRecord, Volser, VolumeId,
@@ -31,6 +32,7 @@ fn pools_and_volumes_are_kept_as_they_were_put() {
         mounts: 3,
         errors: 1,
         recycled: 2,
+        medium: MediumKind::WriteOnce,
         ..Volume::blank(Volser::new("A00001L9").unwrap())
     };
     assert!(matches!(catalog.put_volume(&volume), Err(CatalogError::UnknownPool(name)) if name == "vault"));

@@ -62,6 +62,9 @@ pub(crate) enum Vtl {
         /// Its generation, as drives' models have it: LTO-8
         #[arg(long, value_name = "NAME")]
         generation: Option<String>,
+        /// Make it write-once: what is written on it stays
+        #[arg(long)]
+        worm: bool,
     },
     /// Take a cartridge out of the mail slot, where a host has moved it
     #[command(after_help = "Example:\n  capstan vtl export /srv/vtl A00005L9")]
@@ -143,9 +146,9 @@ pub(crate) fn vtl(cli: &Cli, command: &Vtl) -> Result<ExitCode, Failure> {
         Vtl::Init { folder } => init(cli, folder),
         Vtl::Serve { folder, listen } => serve(cli, folder, *listen),
         Vtl::Status { folder } => status(cli, folder),
-        Vtl::Create { folder, barcode, capacity, generation } => {
+        Vtl::Create { folder, barcode, capacity, generation, worm } => {
             let (barcode, generation) = (barcode.clone(), generation.clone());
-            order(cli, folder, &ControlRequest::Create { barcode, capacity_bytes: *capacity, generation })
+            order(cli, folder, &ControlRequest::Create { barcode, capacity_bytes: *capacity, generation, worm: *worm })
         }
         Vtl::Export { folder, barcode } => order(cli, folder, &ControlRequest::Export { barcode: barcode.clone() }),
         Vtl::Import { folder, barcode } => order(cli, folder, &ControlRequest::Import { barcode: barcode.clone() }),

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use capstan_catalog::{
-    Catalog, Extent, LostCopy, Object, ObjectFilter, ObjectStatus, Pool, ScratchFeed, Volume, VolumeState,
+    Catalog, Extent, LostCopy, MediumKind, Object, ObjectFilter, ObjectStatus, Pool, ScratchFeed, Volume, VolumeState,
 };
 use capstan_format::{Algorithm, BLOCK_HEADER_LEN, ObjectId, Volser};
 use capstan_tape::{ChangerError, EncryptionState};
@@ -14,7 +14,7 @@ use crate::desk::Desk;
 use crate::label::{create_cartridge, label_volume};
 use crate::repair::{missing_ranges, stream_lengths};
 use crate::site::{Site, locked};
-use crate::{DirectorError, Event};
+use crate::{DirectorError, Event, WriteOnceBar};
 
 /// What becomes of objects on a volume that is written over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,12 +67,15 @@ impl Site {
             }
             create_cartridge(&desk, volser, capacity_bytes.unwrap_or(self.config.library.volume_mib << 20))?;
         }
+        self.check_rewritable(volser)?;
         let last = self.would_lose(volser, loss)?;
         let mut volume = desk.mount(volser)?;
         let known = locked(&self.catalog).volume(volser)?.is_some();
         let foreign = !known && volume.medium.encryption != EncryptionState::Blank;
         let block_len_max = (BLOCK_HEADER_LEN + self.config.chunk_len()) as u32;
-        let labelled = if foreign && loss == Loss::Refuse {
+        let labelled = if let Err(error) = volume.check_rewritable() {
+            Err(error)
+        } else if foreign && loss == Loss::Refuse {
             Err(DirectorError::VolumeHoldsData { volser: volser.clone(), objects: 0 })
         } else {
             label_volume(&desk, &mut volume, pool.as_ref(), block_len_max)
@@ -88,14 +91,24 @@ impl Site {
         Ok(known.is_none_or(|volume| matches!(volume.state, VolumeState::Blank | VolumeState::Scratch)))
     }
 
+    /// Refuses a volume of which the catalog knows that it keeps what is on it: no use of force changes that, so none is suggested.
+    fn check_rewritable(&self, volser: &Volser) -> Result<(), DirectorError> {
+        let known = locked(&self.catalog).volume(volser)?;
+        if known.is_some_and(|volume| volume.medium == MediumKind::WriteOnce && volume.id.is_some()) {
+            return Err(DirectorError::WriteOnce { volser: volser.clone(), because: WriteOnceBar::HoldsData });
+        }
+        Ok(())
+    }
+
     /// Makes a volume blank.
     pub fn erase(&self, volser: &Volser, loss: Loss) -> Result<Overwritten, DirectorError> {
         let _lock = self.writer_lock()?;
         let desk = Desk::new(self);
         let known = desk.volume(volser)?;
+        self.check_rewritable(volser)?;
         let last = self.would_lose(volser, loss)?;
         let mut volume = desk.mount(volser)?;
-        if let Err(error) = volume.check_writable() {
+        if let Err(error) = volume.check_writable().and_then(|()| volume.check_rewritable()) {
             desk.dismount(volume.drive, volume.number, volser)?;
             return Err(error);
         }
@@ -210,12 +223,14 @@ impl Site {
         Ok(expirable)
     }
 
-    /// Forgets objects, in the order given. Volumes that hold nothing any more go back to scratch.
+    /// Forgets objects, in the order given. Volumes that hold nothing any more go back to scratch, but for those that are write-once.
     pub fn expire(&self, objects: &[ObjectId]) -> Result<Vec<Volser>, DirectorError> {
         let _lock = self.writer_lock()?;
         let mut catalog = locked(&self.catalog);
         let now_ns = self.now_ns();
+        let mut held = HashSet::new();
         for object in objects {
+            held.extend(catalog.copies(*object)?.into_iter().flat_map(|copy| copy.volumes));
             catalog.expire(*object, now_ns)?;
         }
         let mut freed = Vec::new();
@@ -223,7 +238,16 @@ impl Site {
             let used = matches!(volume.state, VolumeState::Filling | VolumeState::Full) && volume.checkpoint_lbn > 0;
             let living =
                 catalog.objects_on(&volume.volser)?.iter().any(|object| object.status != ObjectStatus::Expired);
-            if used && !living {
+            if used && !living && volume.medium == MediumKind::WriteOnce {
+                if held.contains(&volume.volser) {
+                    let message = format!(
+                        "volume {} holds nothing that is kept any more, and it is WORM: it is not written anew. Take it out, or leave it until \
+                         it is full",
+                        volume.volser
+                    );
+                    (self.events)(Event::Notice { message });
+                }
+            } else if used && !living {
                 catalog.update_volume(&volume.volser, |volume| {
                     volume.state = VolumeState::Scratch;
                     volume.pool = None;

@@ -18,7 +18,7 @@ use crate::desk::{Desk, InDrive};
 use crate::label::{create_cartridge, label_volume, random_u64};
 use crate::pools::{Candidate, Choice, Fill, Refill, choose_volume};
 use crate::site::locked;
-use crate::{DirectorError, Event};
+use crate::{DirectorError, Event, WriteOnceBar};
 
 /// How often an operator's new volume is looked for.
 const WAIT_EVERY: Duration = Duration::from_secs(2);
@@ -146,6 +146,7 @@ impl AppendHost {
             };
             match prepared {
                 Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(&self.desk, volser, reason)?,
+                Err(DirectorError::WriteOnce { volser, because }) => self.desk.close_write_once(volser, because)?,
                 // It was set aside when it left its drive, and somebody was told.
                 Err(DirectorError::VolumeWorn { volser, .. }) => protected.push(volser),
                 // Its keys are past their time, or too many: it is left as it is, for good.
@@ -183,7 +184,14 @@ impl AppendHost {
                 Ok((life, append_lbn))
             }
             _ => {
-                let (life, _) = label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max())?;
+                let labelled = label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max());
+                let (life, _) = labelled.map_err(|error| match error {
+                    // Else there would have been an end to append to.
+                    DirectorError::WriteOnce { volser, because: WriteOnceBar::HoldsData } => {
+                        DirectorError::WriteOnce { volser, because: WriteOnceBar::NoLabel }
+                    }
+                    other => other,
+                })?;
                 Ok((life, FIRST_SESSION_LBN))
             }
         });
@@ -227,6 +235,11 @@ impl AppendHost {
         // Another life is what a labelling that was killed leaves: the catalog had given it up.
         let Some(life) = known.id.filter(|life| *life == header.volume) else { return Ok(None) };
         if known.state == VolumeState::Filling && known.pool.as_ref() == Some(&self.pool.name) {
+            volume.drive.space_to_end_of_data()?;
+            if volume.drive.position()?.lbn < FIRST_SESSION_LBN {
+                // A label without its filemark: a labelling was killed, and nothing can stand behind it.
+                return Ok(None);
+            }
             return self.may_append(volume, known, life).map(Some);
         }
         let last = VolumeReader::new(volume.drive.as_mut(), known.volser.clone(), life).last_checkpoint_lbn()?;
@@ -269,11 +282,13 @@ impl AppendHost {
         }
         volume.check_writable()?;
         volume.check_sound()?;
-        catch_up(&self.desk, volume, known, life).map_err(|error| match error {
+        let append_lbn = catch_up(&self.desk, volume, known, life).map_err(|error| match error {
             DirectorError::VolumeDiffers { .. } => error,
             other if other.blames_volume() => differs(other.to_string()),
             other => other,
-        })
+        })?;
+        volume.check_ends_at(append_lbn)?;
+        Ok(append_lbn)
     }
 }
 

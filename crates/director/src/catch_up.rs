@@ -3,7 +3,7 @@
 //! A run may be killed between a flush and the commit that follows it. What was flushed counts; so the volume is read back from
 //! its last checkpoint to the one that the catalog knows, and flushed before that is recorded.
 
-use capstan_catalog::{CheckpointSeen, Volume, VolumeState};
+use capstan_catalog::{CheckpointSeen, MediumKind, Volume, VolumeState};
 use capstan_format::{Volser, VolumeId};
 use capstan_keys::KeyError;
 use capstan_mover::{FIRST_SESSION_LBN, FoundCheckpoint, VolumeReader};
@@ -32,13 +32,17 @@ pub(crate) fn catch_up(
     known: &Volume,
     life: VolumeId,
 ) -> Result<u64, DirectorError> {
-    let volser = volume.volser.clone();
+    let (volser, kind) = (volume.volser.clone(), volume.kind(known.medium));
     let mut reader = VolumeReader::new(volume.drive.as_mut(), volser.clone(), life);
     let last = match reader.last_checkpoint().map_err(DirectorError::from) {
         Err(error) if error.blames_volume() && is_torn_tail(&mut reader, known)? => {
+            // Of one that keeps what is on it more is said when it is not appended to.
+            let next = match kind {
+                MediumKind::Rewritable => "; what is written next takes its place",
+                MediumKind::WriteOnce => "",
+            };
             let message = format!(
-                "volume {volser} ends in a checkpoint that never came to be: {}. Nothing of it was reported as protected; \
-                 what is written next takes its place",
+                "volume {volser} ends in a checkpoint that never came to be: {}. Nothing of it was reported as protected{next}",
                 explain(&error)
             );
             (desk.events)(Event::Notice { message });

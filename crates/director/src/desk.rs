@@ -5,20 +5,21 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use capstan_catalog::{Catalog, Moment, Volume, VolumeState};
+use capstan_catalog::{Catalog, MediumKind, Moment, Volume, VolumeState};
 use capstan_format::{KeyTag, Volser, VolumeHeader, VolumeId};
 use capstan_keys::{Agent, KeyError, Name, Refusal, SealedStore};
 use capstan_mover::read_label;
 use capstan_tape::model::DriveModel;
 use capstan_tape::{
-    ChangerError, Drive, DriveError, Element, ElementAddress, EncryptionState, Medium, PaceMeter, Paced, WallClock,
+    ChangerError, Drive, DriveError, Element, ElementAddress, EncryptionState, Medium, PaceMeter, Paced, Rewritability,
+    WallClock,
 };
 use rustix::fs::{FlockOperation, flock};
 
 use crate::care::{release, reserve};
 use crate::config::Carrier;
 use crate::site::{Clock, SharedLibrary, Site, locked};
-use crate::{DirectorError, Event, Events};
+use crate::{DirectorError, Event, Events, WriteOnceBar};
 
 mod by_hand;
 mod keys;
@@ -45,6 +46,40 @@ impl InDrive {
         }
         let source = DriveError::WriteProtected { drive: self.drive.identity().name };
         Err(DirectorError::Volume { volser: self.volser.clone(), source })
+    }
+
+    /// Whether it can be written anew; what the catalog knows, where the drive cannot say.
+    pub(crate) fn kind(&self, known: MediumKind) -> MediumKind {
+        match self.medium.rewritability {
+            Rewritability::Rewritable => MediumKind::Rewritable,
+            Rewritability::WriteOnce => MediumKind::WriteOnce,
+            Rewritability::Unknown => known,
+        }
+    }
+
+    /// Refuses a volume that keeps what is on it, before anything is forgotten for its sake.
+    pub(crate) fn check_rewritable(&self) -> Result<(), DirectorError> {
+        let keeps = self.medium.rewritability == Rewritability::WriteOnce;
+        if !keeps || self.medium.encryption == EncryptionState::Blank {
+            return Ok(());
+        }
+        Err(DirectorError::WriteOnce { volser: self.volser.clone(), because: WriteOnceBar::HoldsData })
+    }
+
+    /// Refuses a write-once volume whose data does not end at `append_lbn`: what stands there cannot be written over.
+    pub(crate) fn check_ends_at(&mut self, append_lbn: u64) -> Result<(), DirectorError> {
+        if self.medium.rewritability != Rewritability::WriteOnce {
+            return Ok(());
+        }
+        let ends = self.drive.space_to_end_of_data().and_then(|()| self.drive.position());
+        let end = ends.map_err(|source| DirectorError::Volume { volser: self.volser.clone(), source })?;
+        if end.lbn == append_lbn {
+            return Ok(());
+        }
+        // A label without its filemark, and no room for one: the end of data is in front of where it was to be.
+        let behind = end.lbn.checked_sub(append_lbn);
+        let because = behind.map_or(WriteOnceBar::NoLabel, |blocks| WriteOnceBar::Tail { blocks });
+        Err(DirectorError::WriteOnce { volser: self.volser.clone(), because })
     }
 
     /// Refuses a volume that its drive calls worn or damaged.
@@ -192,9 +227,25 @@ impl Desk {
             locked(&self.in_use).push(volser.clone());
             (self.events)(Event::Mounted { volser: volser.clone(), drive: drive.identity().name });
             let worn = self.worn(volser);
-            return Ok(InDrive { drive, number, volser: volser.clone(), medium, worn });
+            let volume = InDrive { drive, number, volser: volser.clone(), medium, worn };
+            if let Err(error) = self.note_kind(&volume) {
+                let _ = self.dismount(volume.drive, number, volser);
+                return Err(error);
+            }
+            return Ok(volume);
         }
         Err(DirectorError::Changer(busy))
+    }
+
+    /// Keeps what the drive says of the medium, for those who plan without a drive.
+    fn note_kind(&self, volume: &InDrive) -> Result<(), DirectorError> {
+        let mut catalog = locked(&self.catalog);
+        let Some(known) = catalog.volume(&volume.volser)? else { return Ok(()) };
+        let kind = volume.kind(known.medium);
+        if kind != known.medium {
+            catalog.update_volume(&volume.volser, |known| known.medium = kind)?;
+        }
+        Ok(())
     }
 
     fn paced(&self, drive: Box<dyn Drive>, number: u32) -> Box<dyn Drive> {
@@ -310,6 +361,18 @@ impl Desk {
             volume.state = VolumeState::Suspect;
             volume.errors += 1;
         })?;
+        Ok(())
+    }
+
+    /// Notes that a write-once volume is written no more, and says why.
+    pub(crate) fn close_write_once(&self, volser: Volser, because: WriteOnceBar) -> Result<(), DirectorError> {
+        let state = match because {
+            WriteOnceBar::Tail { .. } => VolumeState::Full,
+            WriteOnceBar::HoldsData | WriteOnceBar::NoLabel | WriteOnceBar::Scratch => VolumeState::Retired,
+        };
+        locked(&self.catalog).update_volume(&volser, |volume| volume.state = state)?;
+        let error = DirectorError::WriteOnce { volser, because };
+        (self.events)(Event::Notice { message: error.to_string() });
         Ok(())
     }
 

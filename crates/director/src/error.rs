@@ -119,6 +119,14 @@ pub enum DirectorError {
         /// The volume.
         volser: Volser,
     },
+    /// Operator: it is WORM, and what was to be done needs one that can be written over.
+    #[error("volume {volser} is WORM: {because}")]
+    WriteOnce {
+        /// The volume.
+        volser: Volser,
+        /// What bars it.
+        because: WriteOnceBar,
+    },
     /// Medium: its drive says that it is worn or damaged.
     #[error(
         "volume {volser} is not written on: {reason}. Take another one, and copy what it holds while it can be read"
@@ -259,6 +267,35 @@ pub enum DirectorError {
         #[source]
         source: std::io::Error,
     },
+}
+
+/// Why a WORM volume is not written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum WriteOnceBar {
+    /// It would be labelled anew, or erased.
+    #[error(
+        "what is on it stays, and it is neither erased nor labelled anew, with or without --force: keep it for as long as it is to be \
+         read, and take another one"
+    )]
+    HoldsData,
+    /// What it begins with is no label that the catalog knows.
+    #[error(
+        "its label is not whole, or not the one that the catalog knows, as when a labelling was ended half way, and it cannot be labelled \
+         again: it is retired, and another one is taken"
+    )]
+    NoLabel,
+    /// A session was ended amid blocks that no checkpoint counts.
+    #[error(
+        "{blocks} blocks stand behind its last checkpoint, left by a session that was ended half way, and cannot be written over: it counts \
+         as full, and another one is taken. What was reported as protected on it is read as before"
+    )]
+    Tail {
+        /// How many blocks and filemarks.
+        blocks: u64,
+    },
+    /// Scratch volumes are labelled again.
+    #[error("it is labelled once, and a scratch volume would be labelled again: say for which pool, with --pool")]
+    Scratch,
 }
 
 /// A block's key that could not be had is a matter of the keys, and says so in their words, wherever it was met.

@@ -3,13 +3,13 @@
 use capstan_catalog::{LostCopy, Pool, Volume, VolumeKey, VolumeState};
 use capstan_format::{Volser, VolumeHeader, VolumeId};
 use capstan_mover::{FIRST_SESSION_LBN, write_label};
-use capstan_tape::{CartridgeSpec, DriveKey};
+use capstan_tape::{CartridgeSpec, DriveKey, Rewritability};
 use uuid::Uuid;
 
 use crate::backup::ENTRY_BYTES_MAX;
 use crate::desk::{Desk, InDrive};
 use crate::site::locked;
-use crate::{DirectorError, Event};
+use crate::{DirectorError, Event, WriteOnceBar};
 
 /// Share of a cartridge that is kept for trailers behind early warning: a catalog part and its checkpoint fit many times.
 const EARLY_WARNING_SHARE: u64 = 20;
@@ -49,6 +49,10 @@ pub(crate) fn label_volume(
 ) -> Result<(VolumeId, Vec<LostCopy>), DirectorError> {
     volume.check_writable()?;
     volume.check_sound()?;
+    volume.check_rewritable()?;
+    if pool.is_none() && volume.medium.rewritability == Rewritability::WriteOnce {
+        return Err(DirectorError::WriteOnce { volser: volume.volser.clone(), because: WriteOnceBar::Scratch });
+    }
     let (volser, now_ns) = (volume.volser.clone(), desk.now_ns());
     let known = locked(&desk.catalog).volume(&volser)?.unwrap_or_else(|| Volume::blank(volser.clone()));
     let recycled = if known.id.is_some() { known.recycled + 1 } else { known.recycled };
@@ -88,6 +92,7 @@ pub(crate) fn label_volume(
         written_ns: None,
         recycled,
         key_destroyed_ns: None,
+        medium: volume.kind(known.medium),
         ..known
     };
     let lost = locked(&desk.catalog).relabelled(&row)?;

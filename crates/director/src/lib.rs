@@ -40,7 +40,7 @@ pub use backup::{BackupReport, BackupRequest, BackupWatch, Level, SourceOutcome,
 pub use config::{BY_HAND, Config, DataConfig, LibraryConfig};
 pub use copy::CopyReport;
 pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};
-pub use error::DirectorError;
+pub use error::{DirectorError, WriteOnceBar};
 pub use events::{Event, Events};
 pub use keys::DestroyedKey;
 pub use library::{DriveRow, Inventory, Place as LibraryPlace, Whereabouts};
@@ -56,7 +56,7 @@ pub use site::{Clock, DEFAULT_POOL, InitOptions, Site, WriterLock, key_store_pat
 
 // The words of lower rooms that this room's methods speak in, so that a door needs no other room.
 pub use capstan_catalog::{
-    CopyState, Counts, Object, ObjectFilter, ObjectStatus, Pool, StateEntry, Volume, VolumeState,
+    CopyState, Counts, MediumKind, Object, ObjectFilter, ObjectStatus, Pool, StateEntry, Volume, VolumeState,
 };
 pub use capstan_format::{Algorithm, EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, Volser};
 pub use capstan_keys::{

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use capstan_catalog::{Catalog, CheckpointSeen, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
+use capstan_catalog::{Catalog, CheckpointSeen, MediumKind, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
 use capstan_format::Volser;
 use capstan_keys::Unlock;
 use capstan_mover::{FIRST_SESSION_LBN, VolumeReader};
@@ -141,10 +141,10 @@ fn read_volume(desk: &Desk, volser: &Volser, report: &mut RebuildReport) -> Resu
 
 fn record_volume(desk: &Desk, volume: &mut InDrive, report: &mut RebuildReport) -> Result<(), DirectorError> {
     let volser = volume.volser.clone();
-    let capacity = Some(volume.medium.capacity_bytes);
+    let (capacity, medium) = (Some(volume.medium.capacity_bytes), volume.kind(MediumKind::Rewritable));
     let key = match volume.medium.encryption {
         EncryptionState::Blank => {
-            locked(&desk.catalog).put_volume(&Volume { capacity, ..Volume::blank(volser) })?;
+            locked(&desk.catalog).put_volume(&Volume { capacity, medium, ..Volume::blank(volser) })?;
             report.blank += 1;
             return Ok(());
         }
@@ -154,8 +154,12 @@ fn record_volume(desk: &Desk, volume: &mut InDrive, report: &mut RebuildReport) 
     volume.drive.space_to_end_of_data()?;
     if volume.drive.position()?.lbn < FIRST_SESSION_LBN {
         // A run was killed before the label was flushed: nothing was ever reported of this life.
-        let state = VolumeState::Scratch;
-        locked(&desk.catalog).put_volume(&Volume { capacity, state, ..Volume::blank(volser) })?;
+        let state = match medium {
+            MediumKind::Rewritable => VolumeState::Scratch,
+            // It can never be labelled.
+            MediumKind::WriteOnce => VolumeState::Retired,
+        };
+        locked(&desk.catalog).put_volume(&Volume { capacity, medium, state, ..Volume::blank(volser) })?;
         report.blank += 1;
         return Ok(());
     }
@@ -175,6 +179,7 @@ fn record_volume(desk: &Desk, volume: &mut InDrive, report: &mut RebuildReport) 
         id: Some(header.volume),
         key,
         capacity,
+        medium,
         end_of_data_lbn: FIRST_SESSION_LBN,
         labelled_ns: Some(header.labelled_ns),
         recycled: header.recycled,

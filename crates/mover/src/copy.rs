@@ -200,14 +200,15 @@ impl Copy {
     fn writer(&mut self) -> Result<&mut VolumeWriter, MoverError> {
         if self.writer.is_none() {
             let mounted = self.host.mount().map_err(MoverError::Host)?;
-            let mut writer = VolumeWriter::begin(mounted, self.task.record.clone(), self.task.chunk_len)?;
+            let writer = self.writer.insert(VolumeWriter::new(mounted, self.task.record.clone(), self.task.chunk_len));
+            // Whatever goes wrong from here on, the drive is given back.
+            writer.begin()?;
             // A volume that a session goes on to must name the objects it holds.
             self.objects
                 .values()
                 .filter(|record| record.state == ObjectState::Open)
                 .for_each(|record| writer.touch(record.object));
             self.checkpointed = Instant::now();
-            self.writer = Some(writer);
         }
         self.writer.as_mut().ok_or(MoverError::Stopped)
     }

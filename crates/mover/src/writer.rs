@@ -84,22 +84,10 @@ pub(crate) struct VolumeWriter {
 }
 
 impl VolumeWriter {
-    /// Goes to the append position, checks that it is one, and writes the session header.
-    pub(crate) fn begin(mounted: Mounted, record: SessionRecord, chunk_len: usize) -> Result<Self, MoverError> {
-        let Mounted { mut drive, volser, volume, append_lbn, session } = mounted;
-        let mut previous_lbn = 0;
-        if append_lbn > FIRST_SESSION_LBN {
-            let checkpoint_lbn = append_lbn - 2;
-            VolumeReader::new(drive.as_mut(), volser.clone(), volume).checkpoint(checkpoint_lbn)?;
-            previous_lbn = checkpoint_lbn;
-        }
-        drive.locate(append_lbn).map_err(MoverError::drive(&volser))?;
-        let found = drive.position().map_err(MoverError::drive(&volser))?.lbn;
-        if found != append_lbn {
-            let reason = format!("the drive stands at block {found}; nothing was written");
-            return Err(MoverError::Misplaced { volser, lbn: append_lbn, reason });
-        }
-        let mut writer = Self {
+    /// The writer of a session, which [`VolumeWriter::begin`] begins.
+    pub(crate) fn new(mounted: Mounted, record: SessionRecord, chunk_len: usize) -> Self {
+        let Mounted { drive, volser, volume, append_lbn, session } = mounted;
+        Self {
             drive,
             volser,
             volume,
@@ -107,7 +95,7 @@ impl VolumeWriter {
             record,
             lbn: append_lbn,
             number: 0,
-            previous_lbn,
+            previous_lbn: 0,
             session_bytes: 0,
             bytes_since: 0,
             early_warning: false,
@@ -118,11 +106,27 @@ impl VolumeWriter {
             entries: Vec::new(),
             touched: HashSet::new(),
             scratch: Vec::new(),
-        };
-        let payload = writer.record.encode();
-        let block = small_block(BlockKind::Session, volume, session, 0, &payload);
-        writer.put(&block)?;
-        Ok(writer)
+        }
+    }
+
+    /// Goes to where the session is to begin, sees that it is the place, and writes the session header.
+    pub(crate) fn begin(&mut self) -> Result<(), MoverError> {
+        let append_lbn = self.lbn;
+        if append_lbn > FIRST_SESSION_LBN {
+            let checkpoint_lbn = append_lbn - 2;
+            let volser = self.volser.clone();
+            VolumeReader::new(self.drive.as_mut(), volser, self.volume).checkpoint(checkpoint_lbn)?;
+            self.previous_lbn = checkpoint_lbn;
+        }
+        self.drive.locate(append_lbn).map_err(MoverError::drive(&self.volser))?;
+        let found = self.drive.position().map_err(MoverError::drive(&self.volser))?.lbn;
+        if found != append_lbn {
+            let reason = format!("the drive stands at block {found}; nothing was written");
+            return Err(MoverError::Misplaced { volser: self.volser.clone(), lbn: append_lbn, reason });
+        }
+        let payload = self.record.encode();
+        let block = small_block(BlockKind::Session, self.volume, self.session, 0, &payload);
+        self.put(&block)
     }
 
     pub(crate) fn volser(&self) -> &Volser {

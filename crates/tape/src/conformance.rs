@@ -15,6 +15,9 @@ use crate::{Drive, DriveError, DriveKey};
 
 mod keys;
 mod rules;
+mod write_once;
+
+pub use write_once::run_write_once;
 
 /// Whether a drive can read what it wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

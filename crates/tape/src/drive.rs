@@ -60,6 +60,17 @@ pub enum EncryptionState {
     },
 }
 
+/// Whether what is on a medium can be written over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rewritability {
+    /// It can.
+    Rewritable,
+    /// It cannot (WORM): what is written stays. Only at the end of data can more be written, and nothing erases it.
+    WriteOnce,
+    /// Nobody can ask the drive: Linux's st does not pass on what it says. It is taken for rewritable, and refuses if it is not.
+    Unknown,
+}
+
 /// The loaded medium.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Medium {
@@ -71,8 +82,10 @@ pub struct Medium {
     pub capacity_bytes: u64,
     /// Bytes that can still be written behind the end of data.
     pub remaining_bytes: u64,
-    /// Whether writing is barred by tab or by WORM.
+    /// Whether nothing at all may be written: by the tab, or because the drive only reads this generation.
     pub write_protected: bool,
+    /// Whether what is on it can be written over.
+    pub rewritability: Rewritability,
     /// Whether and how it is encrypted.
     pub encryption: EncryptionState,
 }
@@ -152,12 +165,14 @@ pub trait Drive: Send {
     fn read_block(&mut self, buffer: &mut [u8]) -> Result<ReadOutcome, DriveError>;
 
     /// Writes one block at the position; what lay behind is gone. [`DriveError::EndOfMedium`]: not written, no room.
+    /// [`DriveError::WriteOnce`]: not written, since something lies behind that stays.
     fn write_block(&mut self, block: &[u8]) -> Result<WriteOutcome, DriveError>;
 
     /// Writes filemarks; zero of them with [`Flush::Synchronous`] is a plain flush.
     fn write_filemarks(&mut self, count: u32, flush: Flush) -> Result<WriteOutcome, DriveError>;
 
-    /// Makes the medium blank from the beginning of tape: contents, and what its memory says of encryption.
+    /// Makes the medium blank from the beginning of tape: contents, and what its memory says of encryption. A write-once medium is
+    /// never erased.
     fn erase(&mut self) -> Result<(), DriveError>;
 
     /// Loads a key into the key slot, or clears it. With a key, blocks written from the beginning of tape on, or behind encrypted

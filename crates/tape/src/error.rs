@@ -17,9 +17,17 @@ pub enum DriveError {
         /// The drive.
         drive: String,
     },
-    /// Medium: barred by tab or WORM (7/27/00).
+    /// Medium: barred by its tab (7/27/00).
     #[error("the cartridge in drive {drive} is write-protected: slide its tab, or choose another volume")]
     WriteProtected {
+        /// The drive.
+        drive: String,
+    },
+    /// Medium: it is WORM, and what was asked for would write over what is on it, or erase it (7/30/0C). Nothing was written.
+    #[error(
+        "the cartridge in drive {drive} is WORM: what is on it stays, and more is only written at its end of data; choose another volume"
+    )]
+    WriteOnce {
         /// The drive.
         drive: String,
     },

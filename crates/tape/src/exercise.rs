@@ -12,7 +12,7 @@ use crate::conformance::{self, Report, Retention};
 use crate::linux::scan::{ScsiNode, scan};
 use crate::linux::sg::{SgDevice, Sharing};
 use crate::linux::{FedBy, OnDeviceWait, open_drive};
-use crate::{ChangerError, DriveError, DriveIdentity, EncryptionState, Medium};
+use crate::{ChangerError, DriveError, DriveIdentity, EncryptionState, Medium, Rewritability};
 
 mod facts;
 mod host;
@@ -51,7 +51,15 @@ pub enum ExerciseError {
         /// The drive's node.
         device: String,
     },
-    /// Operator: by its tab, or a WORM cartridge.
+    /// Operator: it would be used up for nothing.
+    #[error(
+        "the cartridge in {device} is WORM, and what is tried here writes over what it has written: put in another one"
+    )]
+    WriteOnce {
+        /// The drive's node.
+        device: String,
+    },
+    /// Operator: by its tab.
     #[error("the cartridge in {device} is write-protected: slide its tab, or put in another one")]
     WriteProtected {
         /// The drive's node.
@@ -124,6 +132,9 @@ impl Candidate {
         };
         if medium.write_protected {
             return Err(ExerciseError::WriteProtected { device: name });
+        }
+        if medium.rewritability == Rewritability::WriteOnce {
+            return Err(ExerciseError::WriteOnce { device: name });
         }
         if medium.encryption != EncryptionState::Blank && contents == Contents::Keep {
             return Err(ExerciseError::NotBlank { device: name });

@@ -51,7 +51,7 @@ pub use cartridge::{CartridgeDrive, CartridgeSpec, KeySlotKind, Tab};
 pub use changer::{Changer, ChangerError, DriveDescription, Element, ElementAddress, Errand, Library};
 pub use drive::{
     BlockLimits, Drive, DriveCare, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome,
-    VolumeDescription, WriteOutcome,
+    Rewritability, VolumeDescription, WriteOutcome,
 };
 pub use error::{DriveError, GenerationError};
 pub use faulty::{Draw, Fault, Faulty, Next};

@@ -2,7 +2,7 @@
 
 use crate::{
     BlockLimits, Drive, DriveCare, DriveError, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position,
-    ReadOutcome, WriteOutcome,
+    ReadOutcome, Rewritability, WriteOutcome,
 };
 
 /// Longest block, as the virtual drive has it.
@@ -87,6 +87,7 @@ impl Drive for NullDrive {
             capacity_bytes: CAPACITY_BYTES,
             remaining_bytes: CAPACITY_BYTES.saturating_sub(loaded.used_bytes),
             write_protected: false,
+            rewritability: Rewritability::Rewritable,
             encryption: if loaded.end_of_data > 0 { EncryptionState::Plain } else { EncryptionState::Blank },
         })
     }

@@ -5,7 +5,8 @@ use capstan_format::KeyTag;
 use capstan_tape::conformance::{self, Retention};
 use capstan_tape::model::built_in;
 use capstan_tape::{
-    CartridgeDrive, CartridgeSpec, Changer, KeySlotKind, Keyed, Library, NullDrive, PaceClock, Paced, VirtualLibrary,
+    CartridgeDrive, CartridgeSpec, Changer, Drive, KeySlotKind, Keyed, Library, NullDrive, PaceClock, Paced,
+    Rewritability, Tab, VirtualLibrary,
 };
 
 fn spec(volser: &str) -> CartridgeSpec {
@@ -42,6 +43,34 @@ impl PaceClock for Hurried {
 
     fn wait_until(&mut self, at_s: f64) {
         self.0 = self.0.max(at_s);
+    }
+}
+
+#[test]
+fn write_once_cartridge_in_a_virtual_drive_bare_and_paced() {
+    for key_slot in [KeySlotKind::Fitted, KeySlotKind::Missing] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("A00001.tape");
+        spec("A00001").create_as(&path, Rewritability::WriteOnce).unwrap();
+        conformance::run_write_once(&mut CartridgeDrive::new("virtual-0", &path, key_slot));
+        std::fs::remove_file(&path).unwrap();
+        spec("A00001").create_as(&path, Rewritability::WriteOnce).unwrap();
+        let drive = CartridgeDrive::new("virtual-0", path, key_slot);
+        conformance::run_write_once(&mut Paced::new(drive, built_in("LTO-6").unwrap(), Hurried(0.0)));
+    }
+}
+
+/// What is on it stays, whatever the tab does and whoever slides it.
+#[test]
+fn a_write_once_cartridge_stays_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("A00001.tape");
+    spec("A00001").create_as(&path, Rewritability::WriteOnce).unwrap();
+    for tab in [Tab::Protected, Tab::Writable] {
+        tab.slide(&path).unwrap();
+        let medium = CartridgeDrive::new("virtual-0", &path, KeySlotKind::Missing).load().unwrap();
+        assert_eq!(medium.rewritability, Rewritability::WriteOnce);
+        assert_eq!(medium.write_protected, tab == Tab::Protected);
     }
 }
 

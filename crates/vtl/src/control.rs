@@ -31,6 +31,9 @@ pub enum ControlRequest {
         capacity_bytes: u64,
         /// Its generation; what the first drive writes if it is not said.
         generation: Option<String>,
+        /// Whether it is write-once.
+        #[serde(default)]
+        worm: bool,
     },
     /// Take a cartridge out of the mail slot.
     Export {

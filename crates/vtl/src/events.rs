@@ -242,7 +242,9 @@ impl fmt::Display for Event {
                     Some(VolumeKeyState::Blank) => "; blank: it gets a key with its first block",
                     Some(VolumeKeyState::Plain) => "; not encrypted: it is read, and written only from its beginning",
                     Some(VolumeKeyState::Held) => "; encrypted, and its key is there",
-                    Some(VolumeKeyState::Missing) => "; encrypted, and the key of its first block is NOT there: what has it cannot be read",
+                    Some(VolumeKeyState::Missing) => {
+                        "; encrypted, and the key of its first block is NOT there: what has it cannot be read"
+                    }
                 };
                 write!(f, "drive {drive}: {barcode} is mounted{key}")
             }

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use capstan_format::Volser;
+use capstan_tape::Rewritability;
 use capstan_tape::model::{DriveModel, built_in};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -121,6 +122,16 @@ pub struct CartridgeLayout {
     /// Its generation, as a model's `reads` and `writes` have it; that of the first drive if it is empty.
     #[serde(default)]
     pub generation: String,
+    /// Whether it is made write-once; what it was made as it stays.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub worm: bool,
+}
+
+impl CartridgeLayout {
+    /// What it is made as.
+    pub(crate) fn rewritability(&self) -> Rewritability {
+        if self.worm { Rewritability::WriteOnce } else { Rewritability::Rewritable }
+    }
 }
 
 impl Default for TargetLayout {
@@ -193,6 +204,7 @@ impl Layout {
             barcode: format!("A{number:05}L9"),
             capacity_mib: 10 * 1024,
             generation: String::new(),
+            worm: false,
         };
         Self {
             target: TargetLayout::default(),

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use capstan_format::Volser;
+use capstan_tape::Rewritability;
 use capstan_tape::scsi::SenseKey;
 use capstan_tape::scsi::inquiry::DeviceType;
 use thiserror::Error;
@@ -145,9 +146,11 @@ impl Library {
         volser: &Volser,
         capacity_bytes: u64,
         generation: Option<String>,
+        rewritability: Rewritability,
     ) -> Result<String, ShelfError> {
         let generation = generation.unwrap_or_else(|| self.layout.generation());
-        let place = named(self.robot.by_hand(|shelf| shelf.create(volser, capacity_bytes, generation), true)?);
+        let place =
+            named(self.robot.by_hand(|shelf| shelf.create(volser, capacity_bytes, generation, rewritability), true)?);
         (self.events)(Event::Created { barcode: volser.to_string(), place: place.clone() });
         Ok(place)
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use capstan_format::Volser;
+use capstan_tape::Rewritability;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -169,10 +170,13 @@ fn act(library: &Library, server: &Server, wire: &WireFaults, request: ControlRe
     let told = |done: Result<String, String>| done.map_or_else(ControlReply::Refused, ControlReply::Done);
     match request {
         ControlRequest::Status => ControlReply::Status(status(library, server)),
-        ControlRequest::Create { barcode, capacity_bytes, generation } => told(volser(&barcode).and_then(|volser| {
-            let made = library.create(&volser, capacity_bytes, generation);
-            made.map(|place| format!("cartridge {volser} is in {place}")).map_err(|error| error.to_string())
-        })),
+        ControlRequest::Create { barcode, capacity_bytes, generation, worm } => {
+            told(volser(&barcode).and_then(|volser| {
+                let kind = if worm { Rewritability::WriteOnce } else { Rewritability::Rewritable };
+                let made = library.create(&volser, capacity_bytes, generation, kind);
+                made.map(|place| format!("cartridge {volser} is in {place}")).map_err(|error| error.to_string())
+            }))
+        }
         ControlRequest::Export { barcode } => told(volser(&barcode).and_then(|volser| {
             let out = library.export(&volser).map_err(|error| error.to_string())?;
             Ok(format!("cartridge {volser} is outside, in {}", out.display()))

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use capstan_format::Volser;
-use capstan_tape::CartridgeSpec;
+use capstan_tape::{CartridgeSpec, Rewritability};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -138,7 +138,12 @@ impl Shelf {
             let Ok(volser) = Volser::new(&cartridge.barcode) else { continue };
             if !shelf.path(&volser).exists() && !shelf.outside(&volser).exists() {
                 let generation = Some(&cartridge.generation).filter(|text| !text.is_empty()).cloned();
-                shelf.make(&volser, cartridge.capacity_mib << 20, generation.unwrap_or_else(|| layout.generation()))?;
+                shelf.make(
+                    &volser,
+                    cartridge.capacity_mib << 20,
+                    generation.unwrap_or_else(|| layout.generation()),
+                    cartridge.rewritability(),
+                )?;
             }
         }
         shelf.place_the_rest()?;
@@ -264,7 +269,13 @@ impl Shelf {
         saved
     }
 
-    fn make(&self, volser: &Volser, capacity_bytes: u64, generation: String) -> Result<(), ShelfError> {
+    fn make(
+        &self,
+        volser: &Volser,
+        capacity_bytes: u64,
+        generation: String,
+        rewritability: Rewritability,
+    ) -> Result<(), ShelfError> {
         let spec = CartridgeSpec {
             volser: volser.clone(),
             capacity_bytes,
@@ -272,7 +283,7 @@ impl Shelf {
             early_warning_bytes: (capacity_bytes / 100).max(4 << 20).min(capacity_bytes / 4),
             generation,
         };
-        Ok(spec.create(&self.path(volser))?)
+        Ok(spec.create_as(&self.path(volser), rewritability)?)
     }
 
     /// A new cartridge, in a free slot.
@@ -281,13 +292,14 @@ impl Shelf {
         volser: &Volser,
         capacity_bytes: u64,
         generation: String,
+        rewritability: Rewritability,
     ) -> Result<Place, ShelfError> {
         self.check_new(volser)?;
         if self.outside(volser).exists() {
             return Err(ShelfError::Outside { barcode: volser.to_string() });
         }
         let slot = self.free_slot().ok_or(ShelfError::Full { what: "slot" })?;
-        self.make(volser, capacity_bytes, generation)?;
+        self.make(volser, capacity_bytes, generation, rewritability)?;
         self.stands.insert(volser.clone(), Stands { element: slot.address(), from: None, by_operator: false });
         self.save()?;
         Ok(slot)

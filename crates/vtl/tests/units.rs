@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use capstan_tape::Rewritability;
 use capstan_tape::scsi::command::{Length, SpaceOver};
 use capstan_tape::scsi::encryption::{DecryptionMode, EncryptionMode, PROTOCOL, Scope, SetEncryption, page};
 use capstan_tape::scsi::{Command, SenseData};
@@ -166,12 +167,12 @@ fn what_was_written_is_there_after_a_stop() {
 fn what_is_outside_is_kept() {
     let bench = Bench::new();
     let volser = "B00001L9".parse().unwrap();
-    bench.library.create(&volser, 1 << 20, None).unwrap();
+    bench.library.create(&volser, 1 << 20, None, Rewritability::Rewritable).unwrap();
     bench.settle();
     bench.good(0, &Command::MoveMedium { transport: 0, from: 1000, to: 300 }, &[]);
     let outside = bench.library.export(&volser).unwrap();
     assert!(outside.exists());
-    let again = bench.library.create(&volser, 1 << 20, None);
+    let again = bench.library.create(&volser, 1 << 20, None, Rewritability::Rewritable);
     assert!(matches!(again, Err(ShelfError::Outside { .. })), "{again:?}");
     bench.library.import(&volser).unwrap();
     assert!(!outside.exists());

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use capstan_director::{Algorithm, Pool, VolumeState, Whereabouts};
+use capstan_director::{Algorithm, MediumKind, Pool, VolumeState, Whereabouts};
 use serde_json::json;
 
 use super::{cipher, director, print, print_json, site};
@@ -41,6 +41,7 @@ pub(crate) fn volumes(cli: &Cli, args: &args::Volumes) -> Result<ExitCode, Failu
                 "volume": volume.volser.as_str(),
                 "pool": volume.pool,
                 "state": state_name(volume.state),
+                "worm": volume.medium == MediumKind::WriteOnce,
                 "id": volume.id.map(|id| id.to_string()),
                 "encryption": volume.key.map(|key| key.algorithm.name()),
                 "key": volume.key.map(|key| key.tag.to_string()),
@@ -73,7 +74,10 @@ pub(crate) fn volumes(cli: &Cli, args: &args::Volumes) -> Result<ExitCode, Failu
         table.row(vec![
             volume.volser.to_string(),
             volume.pool.clone().unwrap_or_else(|| "scratch".to_owned()),
-            state_name(volume.state).to_owned(),
+            match volume.medium {
+                MediumKind::Rewritable => state_name(volume.state).to_owned(),
+                MediumKind::WriteOnce => format!("{} (WORM)", state_name(volume.state)),
+            },
             volume.key.map_or("none", |key| key.algorithm.name()).to_owned(),
             units::bytes(volume.written),
             volume.capacity.map(units::bytes).unwrap_or_default(),

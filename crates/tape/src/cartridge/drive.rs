@@ -77,6 +77,9 @@ impl CartridgeDrive {
         if volume.write_protected() {
             return Err(DriveError::WriteProtected { drive });
         }
+        if volume.bars_overwriting(*at) {
+            return Err(DriveError::WriteOnce { drive });
+        }
         let mixed = |reason| Err(DriveError::MixedEncryption { drive: drive.clone(), reason });
         let wanted = match key {
             Some((algorithm, tag)) => EncryptionState::Encrypted { algorithm, tag },
@@ -367,6 +370,9 @@ impl Drive for CartridgeDrive {
         let Loaded { volume, at } = self.loaded()?;
         if volume.write_protected() {
             return Err(DriveError::WriteProtected { drive });
+        }
+        if volume.is_write_once() {
+            return Err(DriveError::WriteOnce { drive });
         }
         volume.begin(EncryptionState::Blank).map_err(Self::write_failed(0))?;
         *at = BEGINNING;

@@ -3,7 +3,7 @@
 //! Two copies, at offset 0 and at 2048, each 512 bytes:
 //! ```text
 //!   0  8  magic "CPSTNCRT"
-//!   8  4  version: 2 if there are further keys, else 1
+//!   8  4  version: 3 if it is write-once, else 2 if there are further keys, else 1
 //!  12  4  zero
 //!  16  8  sequence: the valid copy with the higher one counts
 //!  24  8  volser, space-padded
@@ -16,9 +16,10 @@
 //!  59  1  length of the generation's name
 //!  60 16  key tag, if encrypted: key number 0, that of block 0
 //!  76 32  generation's name, UTF-8, zero-padded
-//! 108  1  version 2: number of further keys, 1 to 23
-//! 109  3  zero
-//! 112 16  version 2: tag of each further key, in the order in which they came: key number 1, 2, ...
+//! 108  1  version 2: number of further keys, 1 to 23; version 3: the same, or 0
+//! 109  1  version 3: 1, write-once
+//! 110  2  zero
+//! 112 16  versions 2 and 3: tag of each further key, in the order in which they came: key number 1, 2, ...
 //!     up to 508  zero
 //! 508  4  CRC32C of bytes 0 to 507
 //! ```
@@ -28,6 +29,9 @@
 //! A volume that is written with one key is as version 1 had it, byte for byte, so that older programs read it; version 2
 //! begins with the second key. Keys are added and never taken away until the volume is begun anew: what names a key may
 //! outlive the blocks under it, and never the other way round.
+//!
+//! That a cartridge is write-once is decided when it is made, and no change of the memory changes it. It is a version of its own so that
+//! programs that know nothing of it refuse the cartridge, and do not write over what is to stay.
 
 use std::fs::File;
 use std::io;
@@ -36,7 +40,7 @@ use std::os::unix::fs::FileExt;
 use capstan_format::{Algorithm, KeyTag, Volser, crc32c};
 
 use super::record::{u32_at, u64_at};
-use crate::EncryptionState;
+use crate::{EncryptionState, Rewritability};
 
 /// Where the first record stands.
 pub(super) const RECORDS_AT: u64 = 4096;
@@ -45,11 +49,14 @@ const MAGIC: [u8; 8] = *b"CPSTNCRT";
 /// One key at most.
 const VERSION_ONE_KEY: u32 = 1;
 /// Further keys.
-const VERSION: u32 = 2;
+const VERSION_SEVERAL_KEYS: u32 = 2;
+/// Write-once.
+const VERSION: u32 = 3;
 const COPY_LEN: usize = 512;
 const COPIES_AT: [u64; 2] = [0, 2048];
 const CRC_AT: usize = COPY_LEN - 4;
 const GENERATION_LEN_MAX: usize = 32;
+const WRITE_ONCE_AT: usize = 109;
 const FURTHER_KEYS_AT: usize = 112;
 /// Keys that a memory has room for: one for each encryption period of a volume that is appended to.
 pub(super) const KEYS_MAX: usize = 24;
@@ -72,6 +79,7 @@ pub(super) struct Memory {
     pub(super) early_warning_bytes: u64,
     pub(super) life: u64,
     pub(super) tab: Tab,
+    pub(super) rewritability: Rewritability,
     /// How the volume is written, and its first key.
     pub(super) encryption: EncryptionState,
     /// Keys that came later.
@@ -83,7 +91,11 @@ impl Memory {
     fn encode(&self) -> [u8; COPY_LEN] {
         let mut bytes = [0; COPY_LEN];
         bytes[0..8].copy_from_slice(&MAGIC);
-        let version = if self.further_keys.is_empty() { VERSION_ONE_KEY } else { VERSION };
+        let version = match (self.rewritability, self.further_keys.is_empty()) {
+            (Rewritability::WriteOnce, _) => VERSION,
+            (_, false) => VERSION_SEVERAL_KEYS,
+            (_, true) => VERSION_ONE_KEY,
+        };
         bytes[8..12].copy_from_slice(&version.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[24..32].fill(b' ');
@@ -111,6 +123,7 @@ impl Memory {
         // A list is never made longer than this.
         let further_keys = &self.further_keys[..self.further_keys.len().min(KEYS_MAX - 1)];
         bytes[108] = further_keys.len() as u8;
+        bytes[WRITE_ONCE_AT] = u8::from(self.rewritability == Rewritability::WriteOnce);
         for (tag, place) in further_keys.iter().zip(bytes[FURTHER_KEYS_AT..].chunks_exact_mut(16)) {
             place.copy_from_slice(&tag.0);
         }
@@ -149,9 +162,14 @@ impl Memory {
             _ => return Err(field("encryption state")),
         };
         let further_keys = match (version, bytes[57], usize::from(bytes[108])) {
-            (VERSION_ONE_KEY, _, _) => Vec::new(),
+            (VERSION_ONE_KEY, _, _) | (VERSION, _, 0) => Vec::new(),
             (_, 2, count @ 1..KEYS_MAX) => (0..count).map(|at| tag_at(bytes, FURTHER_KEYS_AT + 16 * at)).collect(),
             _ => return Err(field("list of keys")),
+        };
+        let rewritability = match (version, bytes[WRITE_ONCE_AT]) {
+            (VERSION, 1) => Rewritability::WriteOnce,
+            (VERSION, _) => return Err(field("kind of medium")),
+            _ => Rewritability::Rewritable,
         };
         let generation_len = usize::from(bytes[59]);
         if generation_len > GENERATION_LEN_MAX {
@@ -165,6 +183,7 @@ impl Memory {
             early_warning_bytes: u64_at(bytes, 40),
             life: u64_at(bytes, 48),
             tab,
+            rewritability,
             encryption,
             further_keys,
             generation,
@@ -242,6 +261,7 @@ mod tests {
             early_warning_bytes: 1 << 20,
             life: 42,
             tab: Tab::Writable,
+            rewritability: Rewritability::Rewritable,
             encryption: EncryptionState::Encrypted { algorithm: Algorithm::Aes256Ccm, tag: KeyTag([9; 16]) },
             further_keys: Vec::new(),
             generation: "LTO-9".to_owned(),
@@ -275,13 +295,27 @@ mod tests {
 
     #[test]
     fn each_flipped_bit_is_refused() {
-        for memory in [memory(), several_keys()] {
+        for memory in [memory(), several_keys(), write_once()] {
             let bytes = memory.encode();
             for bit in 0..COPY_LEN * 8 {
                 let mut flipped = bytes;
                 flipped[bit / 8] ^= 1 << (bit % 8);
                 assert!(Memory::decode(&flipped).is_err(), "bit {bit}");
             }
+        }
+    }
+
+    fn write_once() -> Memory {
+        Memory { rewritability: Rewritability::WriteOnce, ..memory() }
+    }
+
+    #[test]
+    fn bytes_of_a_write_once_cartridge_stand_where_the_page_says() {
+        for memory in [write_once(), Memory { rewritability: Rewritability::WriteOnce, ..several_keys() }] {
+            let bytes = memory.encode();
+            assert_eq!(&bytes[8..12], &[3, 0, 0, 0]);
+            assert_eq!(&bytes[108..112], &[memory.further_keys.len() as u8, 1, 0, 0]);
+            assert_eq!(Memory::decode(&bytes), Ok(memory));
         }
     }
 
@@ -320,7 +354,8 @@ mod tests {
             assert!(sealed(&|bytes| bytes[108] = count).is_err(), "{count} further keys");
         }
         assert!(sealed(&|bytes| bytes[57] = 1).is_err(), "keys of a plain volume");
-        assert!(sealed(&|bytes| bytes[8] = 3).is_err(), "a later version");
+        assert!(sealed(&|bytes| bytes[8] = 3).is_err(), "write-once, and does not say so");
+        assert!(sealed(&|bytes| bytes[8] = 4).is_err(), "a later version");
         let full = Memory { further_keys: vec![KeyTag([1; 16]); KEYS_MAX - 1], ..memory() };
         assert_eq!(Memory::decode(&full.encode()), Ok(full));
     }

@@ -8,7 +8,7 @@ use capstan_format::Volser;
 
 use super::memory::{Memory, RECORDS_AT, Tab, generation_fits};
 use super::volume::{draw_life, open_data_file};
-use crate::{DriveError, EncryptionState};
+use crate::{DriveError, EncryptionState, Rewritability};
 
 /// What is fixed when a virtual cartridge is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,15 +24,20 @@ pub struct CartridgeSpec {
 }
 
 impl CartridgeSpec {
-    /// Makes a blank cartridge at `path`, which must not exist yet.
+    /// Makes a blank cartridge at `path`, which must not exist yet; it can be written over.
     pub fn create(&self, path: &Path) -> Result<(), DriveError> {
+        self.create_as(path, Rewritability::Rewritable)
+    }
+
+    /// The same, of either kind: what it is it stays. One of which nobody knows is rewritable.
+    pub fn create_as(&self, path: &Path, rewritability: Rewritability) -> Result<(), DriveError> {
         let host =
             |source| DriveError::Host { what: format!("virtual cartridge {} cannot be made", path.display()), source };
         if !generation_fits(&self.generation) {
             return Err(host(io::Error::new(io::ErrorKind::InvalidInput, "the generation's name is too long")));
         }
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(host)?;
-        let made = self.write(&file, path);
+        let made = self.write(&file, path, rewritability);
         if made.is_err() {
             // A file that is no cartridge must not stay under a cartridge's name.
             let _ = std::fs::remove_file(path);
@@ -40,7 +45,7 @@ impl CartridgeSpec {
         made.map_err(host)
     }
 
-    fn write(&self, file: &File, path: &Path) -> io::Result<()> {
+    fn write(&self, file: &File, path: &Path, rewritability: Rewritability) -> io::Result<()> {
         let mut memory = Memory {
             sequence: 0,
             volser: self.volser.clone(),
@@ -48,6 +53,7 @@ impl CartridgeSpec {
             early_warning_bytes: self.early_warning_bytes,
             life: draw_life()?,
             tab: Tab::Writable,
+            rewritability,
             encryption: EncryptionState::Blank,
             further_keys: Vec::new(),
             generation: self.generation.clone(),

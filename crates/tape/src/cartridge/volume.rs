@@ -10,7 +10,7 @@ use super::memory::{KEYS_MAX, Memory, RECORDS_AT, Tab};
 use super::record::{RECORD_HEADER_LEN, RecordKind};
 use super::records::{Place, Records};
 use crate::lock::{Locked, LockedFile, try_lock};
-use crate::{DriveError, EncryptionState, Medium};
+use crate::{DriveError, EncryptionState, Medium, Rewritability};
 
 /// Whether the host lets the data file be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,6 +145,18 @@ impl Volume {
         self.access == Access::ReadOnly || self.memory.tab == Tab::Protected
     }
 
+    /// Whether a write at `place` would take what stays. Of one that was begun and of which no record can be found nobody knows what it
+    /// held: it is not begun again.
+    pub(super) fn bars_overwriting(&self, place: Place) -> bool {
+        let holds = place.lbn < self.records.end().lbn;
+        self.is_write_once() && (holds || place.lbn == 0 && self.memory.encryption != EncryptionState::Blank)
+    }
+
+    /// Whether nothing ever makes it blank again.
+    pub(super) fn is_write_once(&self) -> bool {
+        self.memory.rewritability == Rewritability::WriteOnce
+    }
+
     pub(super) fn medium(&self) -> Medium {
         Medium {
             volser: Some(self.memory.volser.clone()),
@@ -152,6 +164,7 @@ impl Volume {
             capacity_bytes: self.memory.capacity_bytes,
             remaining_bytes: self.remaining_behind(self.records.end()),
             write_protected: self.write_protected(),
+            rewritability: self.memory.rewritability,
             encryption: self.memory.encryption,
         }
     }

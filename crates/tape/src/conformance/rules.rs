@@ -88,7 +88,7 @@ fn lbn(drive: &mut dyn Drive) -> Result<u64, Broken> {
     Ok(done("ask for the position", drive.position())?.lbn)
 }
 
-fn stands_at(drive: &mut dyn Drive, expected: u64, when: &str) -> Verdict {
+pub(super) fn stands_at(drive: &mut dyn Drive, expected: u64, when: &str) -> Verdict {
     let at = lbn(drive)?;
     demand!(at == expected, "{when}: the drive stands at block {at} and not at {expected}");
     Ok(())

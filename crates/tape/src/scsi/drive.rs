@@ -37,7 +37,7 @@ use super::sense::Action;
 use super::{Command, Data, Transport};
 use crate::{
     BlockLimits, Drive, DriveCare, DriveError, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, PaceClock,
-    Position, ReadOutcome, WriteOutcome,
+    Position, ReadOutcome, Rewritability, WriteOutcome,
 };
 
 mod access_order;
@@ -305,6 +305,9 @@ impl<T: Transport> Drive for ScsiDrive<T> {
         let drive = self.line.name.clone();
         if self.loaded()?.medium.write_protected {
             return Err(DriveError::WriteProtected { drive });
+        }
+        if self.loaded()?.medium.rewritability == Rewritability::WriteOnce {
+            return Err(DriveError::WriteOnce { drive });
         }
         self.known()?;
         self.go(Destination::Object(0))?;

@@ -50,7 +50,7 @@ pub struct SenseData {
 
 impl SenseData {
     /// Key, code and qualifier about this command, and nothing more.
-    pub fn new(key: SenseKey, asc: u8, ascq: u8) -> Self {
+    pub const fn new(key: SenseKey, asc: u8, ascq: u8) -> Self {
         Self {
             sense: Sense { about: About::ThisCommand, key: key as u8, asc, ascq },
             residual: None,

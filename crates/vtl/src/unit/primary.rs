@@ -61,8 +61,8 @@ impl Identity {
                     page::MANUFACTURER_SERIAL if tape => self.serial.clone().into_bytes(),
                     page::IDENTIFICATION => identification(&self.inquiry(), &self.serial, Some(&self.port)),
                     page::EXTENDED => vec![0; 60],
-                    // No WORM cartridges; timestamps are not kept.
-                    page::SEQUENTIAL if tape => vec![0, 0],
+                    // WORM: write-once cartridges are known. TSMC: timestamps are not kept.
+                    page::SEQUENTIAL if tape => vec![0x01, 0],
                     // One bit for each flag that may ever be raised: all of them.
                     page::TAPE_ALERT if tape => vec![0xff; 8],
                     page::BLOCK_PROTECTION if tape => protection::vital_body(),

@@ -13,7 +13,7 @@ use super::StDrive;
 use super::kernel::{Node, Operation, Status};
 use super::place::says_end_of_data;
 use crate::scsi::{Compression, generation_of_density, model_of};
-use crate::{BlockLimits, DriveError, EncryptionState, Medium};
+use crate::{BlockLimits, DriveError, EncryptionState, Medium, Rewritability};
 
 /// Options of the driver (`MT_ST_...`), as `/sys/class/scsi_tape/*/options` shows them.
 mod option {
@@ -113,6 +113,8 @@ impl StDrive {
             capacity_bytes,
             remaining_bytes: capacity_bytes,
             write_protected: status.write_protected(),
+            // Neither MTIOCGET nor sysfs passes on the medium type.
+            rewritability: Rewritability::Unknown,
             encryption,
         });
         self.seek(0)

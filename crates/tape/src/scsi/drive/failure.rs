@@ -80,6 +80,8 @@ impl<T: Transport> ScsiDrive<T> {
             Some(Action::Reverify) => (Unknown::Everything, DriveError::Reset { drive }),
             Some(Action::Stop) => (Unknown::Everything, DriveError::ReservationLost { drive }),
             Some(Action::ReloadKey) => (Unknown::Everything, DriveError::KeyLost { drive }),
+            // The one of the two that is a matter of where on it, and not of the whole cartridge.
+            Some(Action::AnotherVolume) if sense.asc == 0x30 => (Unknown::Nothing, DriveError::WriteOnce { drive }),
             Some(Action::AnotherVolume) => (Unknown::Nothing, DriveError::WriteProtected { drive }),
             Some(Action::FetchKey | Action::TamperAlarm) => self.about_keys(what, data),
             Some(Action::Poll) if sense.asc == 0x3a => (Unknown::Cartridge, DriveError::NoMedium { drive }),

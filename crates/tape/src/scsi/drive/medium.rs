@@ -15,7 +15,7 @@ use crate::scsi::line::Failure;
 use crate::scsi::log;
 use crate::scsi::sense::Action;
 use crate::scsi::{Command, Data, Transport};
-use crate::{DriveError, EncryptionState, Medium};
+use crate::{DriveError, EncryptionState, Medium, Rewritability};
 
 const MIB: u64 = 1 << 20;
 
@@ -72,6 +72,7 @@ impl<T: Transport> ScsiDrive<T> {
             capacity_bytes: capacity_mib.saturating_mul(MIB),
             remaining_bytes: remaining_mib.saturating_mul(MIB),
             write_protected: modes.write_protected,
+            rewritability: rewritability(number(id::MEDIUM_TYPE), modes.medium_type),
             encryption: EncryptionState::Blank,
         };
         Ok((medium, name))
@@ -241,6 +242,16 @@ pub(super) fn tag_of(status: &NextBlockStatus) -> KeyTag {
     KeyTag(tag)
 }
 
+/// What the cartridge's memory says of the medium, or, without one, the mode parameter header.
+fn rewritability(attribute: Option<u64>, medium_type: u8) -> Rewritability {
+    match attribute {
+        Some(attribute::WRITE_ONCE) => Rewritability::WriteOnce,
+        Some(_) => Rewritability::Rewritable,
+        None if attribute::LTO_WRITE_ONCE.contains(&medium_type) => Rewritability::WriteOnce,
+        None => Rewritability::Rewritable,
+    }
+}
+
 /// The generation that a density code stands for, where a model has it.
 pub(crate) fn generation_of_density(code: u8) -> Option<String> {
     if code == 0 {
@@ -255,6 +266,14 @@ pub(crate) fn generation_of_density(code: u8) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cartridge_says_that_it_is_write_once_and_without_memory_the_drive_does() {
+        assert_eq!(rewritability(Some(0x80), 0), Rewritability::WriteOnce);
+        assert_eq!(rewritability(Some(0), 0x9c), Rewritability::Rewritable, "the cartridge knows better");
+        assert_eq!(rewritability(None, 0x3c), Rewritability::WriteOnce, "LTO-3");
+        assert_eq!(rewritability(None, 0x98), Rewritability::Rewritable, "LTO-9");
+    }
 
     #[test]
     fn a_density_code_names_its_generation() {

@@ -31,6 +31,7 @@ const BUFFERED: u8 = 1 << 4;
 pub(super) struct Modes {
     pub(super) write_protected: bool,
     pub(super) density: u8,
+    pub(super) medium_type: u8,
 }
 
 /// Header and block descriptor of MODE SELECT: blocks of variable length, buffered.
@@ -97,7 +98,7 @@ impl<T: Transport> ScsiDrive<T> {
         }
         self.checked("MODE SELECT", done)?;
         self.set_protection()?;
-        Ok(Modes { write_protected: specific & 0x80 != 0, density })
+        Ok(Modes { write_protected: specific & 0x80 != 0, density, medium_type })
     }
 
     /// A page with a subpage; none if the drive has no such page.

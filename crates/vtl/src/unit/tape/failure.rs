@@ -5,6 +5,9 @@ use capstan_tape::{DriveError, GenerationError};
 
 use crate::agent::KeyAgentError;
 
+/// WORM MEDIUM - OVERWRITE ATTEMPTED
+pub(super) const OVERWRITE_ATTEMPTED: SenseData = SenseData::new(SenseKey::DataProtect, 0x30, 0x0c);
+
 /// Sense data for an error of the drive below.
 pub(super) fn sense_of(error: &DriveError) -> SenseData {
     use SenseKey::{
@@ -15,6 +18,7 @@ pub(super) fn sense_of(error: &DriveError) -> SenseData {
     match error {
         DriveError::NoMedium { .. } => sense(NotReady, 0x3a, 0x00),
         DriveError::WriteProtected { .. } => sense(DataProtect, 0x27, 0x00),
+        DriveError::WriteOnce { .. } => OVERWRITE_ATTEMPTED,
         DriveError::ReadFailed { .. } => sense(MediumError, 0x11, 0x00),
         DriveError::WriteFailed { .. } => sense(MediumError, 0x0c, 0x00),
         DriveError::Deferred { .. } => sense(MediumError, 0x0c, 0x00).deferred(),

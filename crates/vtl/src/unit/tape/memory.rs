@@ -8,10 +8,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use capstan_format::KeyTag;
-use capstan_tape::Drive;
 use capstan_tape::scsi::SenseKey;
-use capstan_tape::scsi::attribute::{Attribute, Kind, decode, encode, id};
+use capstan_tape::scsi::attribute::{self, Attribute, Kind, decode, encode, id};
 use capstan_tape::scsi::encryption::KeyData;
+use capstan_tape::{Drive, Rewritability};
 
 use super::Work;
 use crate::device::DataIn;
@@ -132,6 +132,10 @@ impl Work<'_> {
     fn attributes(&mut self) -> Result<Vec<Attribute>, crate::unit::answer::Refusal> {
         let medium = self.state.on_drive(|bay, _| bay.drive.medium())?;
         let density = self.unit.model.density_code.as_ref().map_or(0, |code| code.value);
+        let medium_type = match medium.rewritability {
+            Rewritability::WriteOnce => attribute::WRITE_ONCE as u8,
+            Rewritability::Rewritable | Rewritability::Unknown => 0,
+        };
         let (bay, _) = self.state.loaded()?;
         let lives = (bay.memory.lives() as u32).to_be_bytes();
         let ascii = |id, text: &str, len| Attribute { read_only: true, ..Attribute::ascii(id, text, len) };
@@ -144,7 +148,7 @@ impl Work<'_> {
             Attribute::number(id::VOLUME_CHANGE_REFERENCE, lives),
             ascii(id::MEDIUM_MANUFACTURER, "CAPSTAN", 8),
             ascii(id::MEDIUM_SERIAL, bay.volser.as_str(), 32),
-            Attribute::number(id::MEDIUM_TYPE, [0]),
+            Attribute::number(id::MEDIUM_TYPE, [medium_type]),
         ];
         if bay.memory.get(id::BARCODE).is_none() {
             all.push(Attribute::ascii(id::BARCODE, bay.volser.as_str(), 32));

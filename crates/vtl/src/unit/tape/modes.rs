@@ -1,6 +1,8 @@
 //! Settings of a drive: MODE SENSE, MODE SELECT, REPORT DENSITY SUPPORT.
 
+use capstan_tape::Rewritability;
 use capstan_tape::scsi::SenseKey;
+use capstan_tape::scsi::attribute::LTO_WRITE_ONCE;
 use capstan_tape::scsi::command::{Form, PageControl};
 use capstan_tape::scsi::protection::{self, Protection};
 
@@ -9,6 +11,9 @@ use crate::device::DataIn;
 use crate::unit::answer::{Answer, check, invalid_command_field, invalid_parameter_field};
 use crate::unit::nexuses::Attention;
 use crate::unit::primary::{ModeHeader, ModeWanted, mode_data, mode_selected};
+
+/// Medium configuration mode page (SSC-5).
+const MEDIUM_CONFIGURATION: u8 = 0x1d;
 
 /// What initiators can set; a reset brings back what was at first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +78,37 @@ impl Work<'_> {
         self.unit.model.density_code.as_ref().map_or(0, |code| code.value)
     }
 
+    fn is_write_once(&self) -> bool {
+        let loaded = self.state.loaded.as_ref();
+        loaded.is_some_and(|loaded| loaded.medium.rewritability == Rewritability::WriteOnce)
+    }
+
+    /// Medium type in the mode parameter header: what LTO drives tell of write-once cartridges, by their generation; 0, the default, of
+    /// all others.
+    fn medium_type(&self) -> u8 {
+        let generation = self.state.loaded.as_ref().and_then(|loaded| loaded.medium.generation.as_deref());
+        let number = generation.and_then(|name| name.strip_prefix("LTO-")).and_then(|number| number.parse::<u8>().ok());
+        let code = number.filter(|_| self.is_write_once()).and_then(|number| number.checked_mul(0x10));
+        code.map(|code| code | 0x0c).filter(|code| LTO_WRITE_ONCE.contains(code)).unwrap_or(0)
+    }
+
+    /// Medium configuration: whether the medium is write-once, and what of it may be written over all the same: no label (0), and of the
+    /// filemarks at its end none, for which SSC-5 has no code; 2 is what LTO drives say, which let all but one be written over.
+    fn medium_configuration(&self) -> Vec<u8> {
+        let mut page = vec![MEDIUM_CONFIGURATION, 0x1e];
+        page.resize(32, 0);
+        if self.is_write_once() {
+            (page[2], page[5]) = (0x01, 0x02);
+        }
+        page
+    }
+
+    fn pages(&self, modes: &Modes) -> Vec<(u8, u8, Vec<u8>)> {
+        let mut pages = modes.pages();
+        pages.push((MEDIUM_CONFIGURATION, 0, self.medium_configuration()));
+        pages
+    }
+
     /// MODE SENSE.
     pub(super) fn tell_modes(&mut self, wanted: ModeWanted, allocation: u16, data_in: &mut DataIn) -> Answer {
         let modes = if wanted.control == PageControl::Default { Modes::default() } else { self.state.modes.clone() };
@@ -83,11 +119,11 @@ impl Work<'_> {
         let density = if loaded.is_some() { self.density() } else { 0 };
         let len = modes.block_len.to_be_bytes();
         let header = ModeHeader {
-            medium_type: 0,
+            medium_type: self.medium_type(),
             device_specific: (modes.buffered << 4) | if protected { 0x80 } else { 0 },
             block_descriptor: Some([density, 0, 0, 0, 0, len[1], len[2], len[3]]),
         };
-        data_in.put(&mode_data(wanted, header, &modes.pages())?, usize::from(allocation));
+        data_in.put(&mode_data(wanted, header, &self.pages(&modes))?, usize::from(allocation));
         Ok(())
     }
 
@@ -122,7 +158,7 @@ impl Work<'_> {
             }
             modes.block_len = block_len;
         }
-        let current = modes.pages();
+        let current = self.pages(&modes);
         for (at, page) in selected.pages {
             let code = page[0] & 0x3f;
             let subpage = if page[0] & 0x40 != 0 { page[1] } else { 0 };

@@ -4,9 +4,10 @@ use capstan_tape::model::Access;
 use capstan_tape::scsi::command::{Address, Length};
 use capstan_tape::scsi::protection::CHECKSUM_LEN;
 use capstan_tape::scsi::{SenseData, SenseKey};
-use capstan_tape::{Drive, DriveError, Flush, ReadOutcome, WriteOutcome};
+use capstan_tape::{Drive, DriveError, EncryptionState, Flush, ReadOutcome, Rewritability, WriteOutcome};
 
 use super::Work;
+use super::failure::OVERWRITE_ATTEMPTED;
 use super::security::Purpose;
 use crate::device::DataIn;
 use crate::unit::answer::{Answer, Refusal, check, invalid_command_field};
@@ -205,12 +206,19 @@ impl Work<'_> {
     /// Whether anything may be written at all; notes a write by somebody who cannot know where.
     fn check_may_write(&mut self) -> Answer {
         let knows = self.state.nexuses.knows_position(self.initiator);
-        let (_, loaded) = self.state.loaded()?;
+        let (bay, loaded) = self.state.loaded()?;
         if loaded.medium.write_protected {
             return Err(check(SenseKey::DataProtect, 0x27, 0x00));
         }
         if loaded.access != Access::ReadWrite {
             return Err(check(SenseKey::DataProtect, 0x30, 0x05));
+        }
+        // The drive below refuses all that is not at the end of data. It is asked first at the beginning, since a write there draws a new
+        // key and begins the volume's memory anew.
+        let taken = loaded.medium.rewritability == Rewritability::WriteOnce
+            && loaded.medium.encryption != EncryptionState::Blank;
+        if taken && bay.drive.position().is_ok_and(|position| position.lbn == 0) {
+            return Err(OVERWRITE_ATTEMPTED.into());
         }
         if !knows {
             self.state.unverified_writes += 1;
@@ -326,9 +334,12 @@ impl Work<'_> {
     }
 
     /// ERASE from the beginning makes the medium blank; at the end of data there is nothing to erase. In between, a drive below knows
-    /// no cut but that of a write.
+    /// no cut but that of a write. What is write-once is never erased, even where there is nothing on it.
     pub(super) fn erase(&mut self) -> Answer {
         self.check_may_write()?;
+        if self.state.loaded()?.1.medium.rewritability == Rewritability::WriteOnce {
+            return Err(OVERWRITE_ATTEMPTED.into());
+        }
         let (at, end) = self
             .state
             .on_drive(|bay, loaded| Ok((bay.drive.position()?.lbn, loaded.filemarks.end(&mut bay.drive)?)))?;
