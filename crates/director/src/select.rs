@@ -84,7 +84,7 @@ impl Site {
         }
     }
 
-    /// The entries of a place in the state at its object, with the directories above the paths that were named.
+    /// The entries of a place in the state at its object, with the directories above whatever comes back.
     pub(crate) fn entries_of(&self, catalog: &Catalog, place: &Place) -> Result<Vec<StateEntry>, DirectorError> {
         let state = catalog.state(place.object)?;
         if place.paths.is_empty() {
@@ -106,18 +106,20 @@ impl Site {
                     path: String::from_utf8_lossy(path).into_owned(),
                 });
             }
-            for (at, _) in path.iter().enumerate().filter(|&(_, &byte)| byte == b'/') {
-                if let Some(above) = state.get(&path[..at])? {
-                    found.insert(above.entry.path.clone(), above);
-                }
-            }
         }
         // The file behind another name of it is needed, whether or not it was named.
         let links: BTreeSet<_> =
             found.values().filter(|e| e.entry.kind == EntryKind::HardLink).map(|e| e.entry.link.clone()).collect();
+        let mut directories: BTreeSet<Vec<u8>> = place.paths.iter().flat_map(|path| directories_above(path)).collect();
         for target in links {
             if let (false, Some(entry)) = (found.contains_key(&target), state.get(&target)?) {
+                directories.extend(directories_above(&target));
                 found.insert(target, entry);
+            }
+        }
+        for directory in directories {
+            if let (false, Some(above)) = (found.contains_key(&directory), state.get(&directory)?) {
+                found.insert(directory, above);
             }
         }
         Ok(found.into_values().collect())
@@ -138,6 +140,11 @@ impl Site {
         }
         locate_streams(catalog, streams, present, copy, Layout::Joined)
     }
+}
+
+/// The paths of the directories above a path, from the outermost.
+fn directories_above(path: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    path.iter().enumerate().filter(|&(_, &byte)| byte == b'/').map(|(at, _)| path[..at].to_vec())
 }
 
 /// Whether the streams of an object whose one member runs through all of them are taken as one.
