@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use capstan_format::BLOCK_HEADER_LEN;
 use capstan_tape::model::{DriveModel, ModelError, built_in};
+use capstan_tape::scsi::BlockProtection;
 use serde::{Deserialize, Serialize};
 
 use crate::DirectorError;
@@ -42,6 +43,8 @@ pub struct LibraryConfig {
     pub volumes_max: u32,
     /// Drives take the time of this one, by its model; empty for as fast as the disk is.
     pub pace: String,
+    /// Blocks have checksums on their way to a real drive and back, where it offers that.
+    pub protect_blocks: bool,
 }
 
 /// The data path.
@@ -74,6 +77,7 @@ impl Default for LibraryConfig {
             volume_mib: 100 * 1024,
             volumes_max: 1000,
             pace: String::new(),
+            protect_blocks: false,
         }
     }
 }
@@ -91,6 +95,10 @@ pub(crate) enum Carrier {
 }
 
 impl LibraryConfig {
+    pub(crate) fn protection(&self) -> BlockProtection {
+        if self.protect_blocks { BlockProtection::WhereOffered } else { BlockProtection::Off }
+    }
+
     pub(crate) fn carrier(&self) -> Carrier {
         if self.changer.as_os_str() == BY_HAND { Carrier::Person } else { Carrier::Robot }
     }

@@ -207,9 +207,9 @@ fn open_library(dir: &Path, config: &LibraryConfig, events: &Events) -> Result<S
     let on_wait = Arc::new(move |message| events(Event::Waiting { message }));
     let (changer, devices) = (config.changer.clone(), config.devices.clone());
     if config.carrier() == Carrier::Person {
-        return Ok(Arc::new(Mutex::new(ByHandLibrary::new(devices, on_wait))));
+        return Ok(Arc::new(Mutex::new(ByHandLibrary::new(devices, config.protection(), on_wait))));
     }
-    Ok(Arc::new(Mutex::new(LinuxLibrary::new(changer, devices, on_wait))))
+    Ok(Arc::new(Mutex::new(LinuxLibrary::new(changer, devices, config.protection(), on_wait))))
 }
 
 /// Where the key store of a state directory lies.

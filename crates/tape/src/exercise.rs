@@ -12,6 +12,7 @@ use crate::conformance::{self, Report, Retention};
 use crate::linux::scan::{ScsiNode, scan};
 use crate::linux::sg::{SgDevice, Sharing};
 use crate::linux::{FedBy, OnDeviceWait, open_drive};
+use crate::scsi::BlockProtection;
 use crate::{ChangerError, DriveError, DriveIdentity, EncryptionState, Medium, Rewritability};
 
 mod facts;
@@ -125,7 +126,7 @@ impl Candidate {
     /// Loads the tape in a drive, and looks whether it may be used. Nothing is written.
     pub fn open(device: &Path, contents: Contents, on_wait: OnDeviceWait) -> Result<Self, ExerciseError> {
         let name = device.display().to_string();
-        let mut drive = open_drive(device, FedBy::Robot, &on_wait)?;
+        let mut drive = open_drive(device, FedBy::Robot, BlockProtection::Off, &on_wait)?;
         let medium = match drive.load() {
             Err(DriveError::NoMedium { .. }) => return Err(ExerciseError::Empty { device: name }),
             loaded => loaded?,
@@ -161,7 +162,7 @@ impl Candidate {
         on_step("asking the drive what it is");
         let facts = self.ask(facts::all);
         let host = host::facts(self.node.as_ref());
-        let mut drive = open_drive(&self.device, FedBy::Robot, &self.on_wait)?;
+        let mut drive = open_drive(&self.device, FedBy::Robot, BlockProtection::Off, &self.on_wait)?;
         on_step("checking rules");
         let rules = conformance::check(&mut drive, Retention::Keeps, &mut |checked| {
             on_step(&text::of_check(checked));
@@ -173,7 +174,7 @@ impl Candidate {
         drop(drive);
         on_step("asking its logs");
         let logs_after = self.ask(facts::logs);
-        let mut drive = open_drive(&self.device, FedBy::Robot, &self.on_wait)?;
+        let mut drive = open_drive(&self.device, FedBy::Robot, BlockProtection::Off, &self.on_wait)?;
         drive.unload()?;
         let Self { device, driver, identity, medium, .. } = self;
         Ok(Exercised { device, driver, identity, medium, host, facts, rules, measurements, logs_after })

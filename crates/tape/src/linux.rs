@@ -3,7 +3,7 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use crate::scsi::{Compression, ScsiDrive};
+use crate::scsi::{BlockProtection, Compression, ScsiDrive};
 use crate::{ChangerError, Drive, DriveError};
 
 mod by_hand;
@@ -34,8 +34,13 @@ pub enum FedBy {
     Person,
 }
 
-/// Takes the drive behind a device node into use: through the driver that the node belongs to.
-pub fn open_drive(path: &Path, fed_by: FedBy, on_wait: &OnDeviceWait) -> Result<Box<dyn Drive>, ChangerError> {
+/// Takes the drive behind a device node into use: through the driver that the node belongs to. Blocks are protected over `sg` only.
+pub fn open_drive(
+    path: &Path,
+    fed_by: FedBy,
+    protection: BlockProtection,
+    on_wait: &OnDeviceWait,
+) -> Result<Box<dyn Drive>, ChangerError> {
     let name = path.display().to_string();
     let host = |source| ChangerError::Host { what: name.clone(), source };
     let metadata = std::fs::metadata(path).map_err(|source| ChangerError::Host {
@@ -50,8 +55,7 @@ pub fn open_drive(path: &Path, fed_by: FedBy, on_wait: &OnDeviceWait) -> Result<
                 .alone()?;
             let on_wait = on_wait.clone();
             let drive = ScsiDrive::open(device, name, Compression::Off)?;
-            // Without block protection: a session that is killed would leave the drive refusing what other programs write.
-            let drive = drive.with_reserve(RESERVE_BYTES);
+            let drive = drive.with_reserve(RESERVE_BYTES).with_protection(protection);
             let drive = if fed_by == FedBy::Person { drive.fed_by_hand() } else { drive };
             Ok(Box::new(drive.with_on_wait(Box::new(move |waiting| on_wait(waiting.to_string())))))
         }

@@ -186,6 +186,19 @@ fn after_an_unload_blocks_go_as_they_are() {
     assert_eq!(drive.read_block(&mut read).unwrap(), ReadOutcome::Block(900));
 }
 
+/// A session that was killed left its drive protecting, and the next one was refused with every block.
+#[test]
+fn what_a_killed_session_left_is_ended_by_the_next() {
+    let bench = Bench::new();
+    drop(bench.drive(BlockProtection::WhereOffered));
+    let mut drive = bench.drive(BlockProtection::Off);
+    assert_eq!(drive.protection(), None);
+    drive.write_block(&block(0)).unwrap();
+    drive.locate(0).unwrap();
+    let mut read = vec![0; 1000];
+    assert_eq!(drive.read_block(&mut read).unwrap(), ReadOutcome::Block(900));
+}
+
 /// A host that speaks SCSI by itself.
 struct Host(LocalTransport);
 

@@ -89,3 +89,30 @@ fn keys_that_must_stay_are_named_when_the_others_leave() {
     let said = export(&["keys", "export", "one.keys", "--volume", "A00002"], 4);
     assert!(said.contains("A00002") && said.contains("may not leave"), "{said}");
 }
+
+/// Each run once made a cartridge before it found out.
+#[test]
+fn a_pool_whose_cipher_is_not_that_of_its_policy_makes_no_cartridges() {
+    let bench = bench();
+    bench.done(&["keys", "policies", "add", "ccm", "--cipher", "ccm"], 0);
+    bench.done(&["keys", "groups", "add", "annex", "--policy", "ccm"], 0);
+    bench.done(&["pools", "add", "annex"], 0);
+    let said = bench.said(&["backup", "home", "--pool", "annex"], 4);
+    assert!(said.contains("key group annex has keys for AES-256-CCM"), "{said}");
+    assert!(bench.json(&["volumes"]).as_array().unwrap().is_empty());
+}
+
+/// The volumes of a pool are used for as long as their keys are given out, and then left alone, for `keys extend` may bring them back.
+#[test]
+fn an_interrupted_run_is_taken_up_past_a_volume_whose_keys_are_past_their_time() {
+    let bench = bench();
+    bench.done(&["backup", "home", "--pool", "vault"], 0);
+    std::thread::sleep(Duration::from_secs(8));
+    // Nobody knows what an interrupted run left on the volume, and nobody can look.
+    let mut killed = bench.command(&["backup", "home", "--pool", "vault"]).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let _ = killed.kill();
+    let _ = killed.wait();
+    bench.done(&["backup", "home", "--pool", "vault"], 0);
+    bench.done(&["restore", "home", "--to", "back"], 0);
+}

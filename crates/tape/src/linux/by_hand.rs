@@ -8,19 +8,21 @@ use std::path::PathBuf;
 use super::library::describe;
 use super::scan::scan;
 use super::{FedBy, OnDeviceWait};
+use crate::scsi::BlockProtection;
 use crate::{CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, ElementAddress, Errand, Library};
 use capstan_format::Volser;
 
 /// Stand-alone drives, by their nodes.
 pub struct ByHandLibrary {
     devices: Vec<PathBuf>,
+    protection: BlockProtection,
     on_wait: OnDeviceWait,
 }
 
 impl ByHandLibrary {
     /// The drives behind these nodes, numbered as they are named.
-    pub fn new(devices: Vec<PathBuf>, on_wait: OnDeviceWait) -> Self {
-        Self { devices, on_wait }
+    pub fn new(devices: Vec<PathBuf>, protection: BlockProtection, on_wait: OnDeviceWait) -> Self {
+        Self { devices, protection, on_wait }
     }
 
     fn path(&self, drive: u32) -> Result<&PathBuf, ChangerError> {
@@ -62,7 +64,7 @@ impl Library for ByHandLibrary {
     }
 
     fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
-        super::open_drive(self.path(drive)?, FedBy::Person, &self.on_wait)
+        super::open_drive(self.path(drive)?, FedBy::Person, self.protection, &self.on_wait)
     }
 
     /// A person brings it.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::scan::{ScsiNode, pair, scan};
 use super::sg::{SgDevice, Sharing};
-use crate::scsi::{Finding, ScsiChanger};
+use crate::scsi::{BlockProtection, Finding, ScsiChanger};
 use crate::{CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, Errand, Library};
 use capstan_format::Volser;
 
@@ -29,14 +29,15 @@ pub struct LinuxLibrary {
     drives: Option<Vec<DriveDescription>>,
     /// Of the last inventory.
     findings: Vec<Finding>,
+    protection: BlockProtection,
     on_wait: OnDeviceWait,
 }
 
 impl LinuxLibrary {
     /// The library behind a changer's generic node. `devices`: the drives to use, by their nodes; all that the library says it has and
     /// this host finds, if none is named.
-    pub fn new(robot: PathBuf, devices: Vec<PathBuf>, on_wait: OnDeviceWait) -> Self {
-        Self { robot, devices, drives: None, findings: Vec::new(), on_wait }
+    pub fn new(robot: PathBuf, devices: Vec<PathBuf>, protection: BlockProtection, on_wait: OnDeviceWait) -> Self {
+        Self { robot, devices, drives: None, findings: Vec::new(), protection, on_wait }
     }
 
     /// The drives, found if they were not yet.
@@ -186,7 +187,7 @@ impl Library for LinuxLibrary {
             let what = format!("drive {drive} of the library");
             return Err(ChangerError::InUse { what, holder: "another host: this one does not find it".to_owned() });
         };
-        super::open_drive(&path, super::FedBy::Robot, &self.on_wait)
+        super::open_drive(&path, super::FedBy::Robot, self.protection, &self.on_wait)
     }
 
     fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError> {

@@ -15,8 +15,7 @@ use crate::{DriveError, ReadOutcome};
 /// Whether blocks have checksums on their way to the drive and back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockProtection {
-    /// Blocks go as they are. The drive is not asked: one that another program left protected refuses what is written (4/10/01) until
-    /// it is reset or loaded by a program that protects.
+    /// Blocks go as they are. A drive that a program which was killed left protecting is told so, when it is loaded.
     Off,
     /// They have, in the strongest way that the drive knows; a drive that knows none is used without.
     WhereOffered,
@@ -68,10 +67,13 @@ impl<T: Transport> ScsiDrive<T> {
     /// Sets the drive to what is wished, as far as it goes. After a reset it has forgotten.
     pub(super) fn set_protection(&mut self) -> Result<(), DriveError> {
         self.guard.method = None;
+        let Some(found) = self.mode_page((PAGE, SUBPAGE))? else { return Ok(()) };
         if self.guard.wish == BlockProtection::Off {
+            if Protection::of_page(&found.page) != Ok(Protection::NONE) {
+                self.try_protection(&found, Protection::NONE)?;
+            }
             return Ok(());
         }
-        let Some(found) = self.mode_page((PAGE, SUBPAGE))? else { return Ok(()) };
         for method in [ProtectionMethod::Crc32c, ProtectionMethod::ReedSolomon] {
             let wanted = Protection::both_ways(method);
             if self.try_protection(&found, wanted)? {
