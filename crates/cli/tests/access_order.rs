@@ -1,6 +1,8 @@
 //! A restore of some files in the order that the drive recommends, over SCSI commands and without a kernel or a wire between.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod local;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -9,13 +11,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use capstan_director::{
-    BackupRequest, BackupWatch, Config, ExtractOptions, InitOptions, Level, Loss, ObjectFilter, OrderedBy, Place,
-    RestoreReport, RestoreWatch, Shortfall, Site, Target, TreeOptions, Unlock, Volser, create_key_file, index_path,
+    BackupRequest, BackupWatch, ExtractOptions, Loss, ObjectFilter, OrderedBy, Place, RestoreReport, RestoreWatch,
+    Site, Volser, index_path,
 };
 use capstan_vtl::tape::scsi::{Compression, Data, Reply, ScsiDrive, Transport, TransportError};
 use capstan_vtl::tape::{CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, Errand};
-use capstan_vtl::{LAYOUT_FILE, Library, LocalLibrary, LocalTransport};
-use tempfile::TempDir;
+use capstan_vtl::{Library, LocalLibrary, LocalTransport};
+
+use local::{Ground, now_ns};
 
 const VOLSER: &str = "A00001L9";
 const FILES: usize = 80;
@@ -120,70 +123,32 @@ impl capstan_vtl::tape::Library for WatchedLibrary {
     }
 }
 
-struct Bench {
-    folder: TempDir,
-    units: Arc<Library>,
-    unlock: Unlock,
-}
-
-fn now_ns() -> i64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    i64::try_from(now.as_nanos()).unwrap()
-}
+struct Bench(Ground);
 
 impl Bench {
     /// 80 files of 256 KiB on one volume, encrypted by the drive.
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
         let layout = format!(
             "[[drive]]\nmodel = \"LTO-9\"\nencryption = \"host\"\n[[cartridge]]\nbarcode = \"{VOLSER}\"\ncapacity_mib = 64\n"
         );
-        fs::write(folder.path().join(LAYOUT_FILE), layout).unwrap();
-        let units = Arc::new(Library::open(folder.path(), None).unwrap());
-        let unlock = create_key_file(&folder.path().join("key")).unwrap();
-        let mut config = Config::default();
-        config.library.changer = PathBuf::from("in this process");
-        config.data.block_kib = 64;
-        config.data.buffer_mib = 4;
-        config.data.compression_level = 0;
-        let options = InitOptions { config, encryption: Some(capstan_director::Algorithm::Aes256Gcm) };
-        Site::init(&folder.path().join("state"), &options, &unlock).unwrap();
-        fs::create_dir(folder.path().join("source")).unwrap();
-        let bench = Self { folder, units, unlock };
+        let bench = Self(Ground::new(&layout, |_| {}));
         for number in 0..FILES {
             let content: Vec<u8> = (0..256 << 10).map(|at: usize| (at / 7 * (number + 1)) as u8).collect();
-            fs::write(bench.source().join(format!("file-{number}")), content).unwrap();
+            fs::write(bench.0.source().join(format!("file-{number}")), content).unwrap();
         }
         let (site, _) = bench.site(Answers::AsTheyAre);
         site.label(&Volser::new(VOLSER).unwrap(), None, None, Loss::Refuse).unwrap();
-        let request = BackupRequest {
-            sources: vec![bench.source()],
-            stream: None,
-            pool: "default".to_owned(),
-            policy: String::new(),
-            connections: 1,
-            copies: 1,
-            level: Level::Full,
-            tree: TreeOptions::default(),
-            target: Target::Pool,
-            compression: None,
-            count_first: false,
-            shortfall: Shortfall::Fail,
-        };
+        let request = BackupRequest::of(vec![bench.0.source()]);
         site.backup(&request, &BackupWatch::default()).unwrap();
         bench
     }
 
-    fn source(&self) -> PathBuf {
-        self.folder.path().join("source")
-    }
-
     fn site(&self, answers: Answers) -> (Site, Arc<Mutex<Log>>) {
         let log = Arc::<Mutex<Log>>::default();
-        let robot = LocalLibrary::new(Arc::clone(&self.units), "mover");
-        let library = WatchedLibrary { units: Arc::clone(&self.units), robot, answers, log: Arc::clone(&log) };
-        let state = self.folder.path().join("state");
-        let site = Site::open(&state, Some(&self.unlock), now_ns, Arc::new(|_| {})).unwrap();
+        let robot = self.0.robot();
+        let library = WatchedLibrary { units: Arc::clone(&self.0.library), robot, answers, log: Arc::clone(&log) };
+        let state = self.0.path("state");
+        let site = Site::open(&state, Some(&self.0.unlock), now_ns, Arc::new(|_| {})).unwrap();
         (site.with_library(library), log)
     }
 
@@ -191,15 +156,15 @@ impl Bench {
     fn restore(&self, numbers: &[usize], answers: Answers) -> (RestoreReport, Log) {
         let (site, log) = self.site(answers);
         let object = site.catalog().objects(&ObjectFilter::default()).unwrap().remove(0).id;
-        let path = |number: &usize| index_path(self.source().join(format!("file-{number}")).as_os_str().as_bytes());
+        let path = |number: &usize| index_path(self.0.source().join(format!("file-{number}")).as_os_str().as_bytes());
         let place = Place { object, paths: numbers.iter().map(path).collect() };
         let plan = site.plan_restore(&[place]).unwrap();
         let target = tempfile::tempdir().unwrap();
         let options = ExtractOptions::default();
         let report = site.restore(&plan, target.path(), &options, &RestoreWatch::default()).unwrap();
         assert!(report.is_whole(), "{report:?}");
-        let given = tree(&target.path().join(self.source().strip_prefix("/").unwrap()));
-        let mut wanted = tree(&self.source());
+        let given = tree(&target.path().join(self.0.source().strip_prefix("/").unwrap()));
+        let mut wanted = tree(&self.0.source());
         let names: Vec<PathBuf> = numbers.iter().map(|number| format!("file-{number}").into()).collect();
         wanted.retain(|path, _| names.is_empty() || names.contains(path));
         assert!(given == wanted, "{:?} came back", given.keys());

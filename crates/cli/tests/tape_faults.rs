@@ -5,6 +5,8 @@
 //! second. `CAPSTAN_SEED=17` replays a round, `CAPSTAN_ROUNDS=20000` makes more of them.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod local;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,14 +15,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use capstan_director::{
-    BackupRequest, BackupWatch, Config, DirectorError, Event, ExtractOptions, InitOptions, Level, Loss, Object,
-    ObjectFilter, ObjectStatus, Place, RestoreWatch, Shortfall, Site, Target, TreeOptions, Unlock, Volser, VolumeState,
-    create_key_file,
+    BackupRequest, BackupWatch, DirectorError, Event, ExtractOptions, Loss, Object, ObjectFilter, ObjectStatus, Place,
+    RestoreWatch, Site, Volser, VolumeState,
 };
-use capstan_vtl::{
-    CommandClass, DeviceFault, FaultOrder, FaultyUnit, LAYOUT_FILE, Library, LocalLibrary, drawn_faults,
-};
-use tempfile::TempDir;
+use capstan_vtl::{CommandClass, DeviceFault, FaultOrder, FaultyUnit, drawn_faults};
+
+use local::{Ground, noise, now_ns};
 
 const ROUNDS: u64 = 500;
 const VOLSERS: [&str; 5] = ["A00001L9", "A00002L9", "A00003L9", "A00004L9", "A00005L9"];
@@ -29,18 +29,11 @@ type Tree = BTreeMap<PathBuf, Vec<u8>>;
 
 /// A site, its library, and what it has protected so far.
 struct Bench {
-    folder: TempDir,
-    library: Arc<Library>,
-    unlock: Unlock,
+    ground: Ground,
     said: Arc<Mutex<Vec<String>>>,
     /// What the source held when each backup began.
     states: Vec<Tree>,
     clock: fn() -> i64,
-}
-
-fn now_ns() -> i64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    i64::try_from(now.as_nanos()).unwrap()
 }
 
 /// A clock by which a minute goes by whenever somebody looks at it.
@@ -49,53 +42,21 @@ fn hurried_ns() -> i64 {
     now_ns() + LOOKS.fetch_add(1, Ordering::Relaxed) * 61_000_000_000
 }
 
-/// Where synchronising costs nothing, if there is such a place.
-fn fast_folder() -> TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
-}
-
-fn noise(mut seed: u64, len: usize) -> Vec<u8> {
-    let next = || {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        (seed >> 11) as u8
-    };
-    std::iter::repeat_with(next).take(len).collect()
-}
-
 impl Bench {
     fn new() -> Self {
-        let folder = fast_folder();
-        let layout = format!(
-            "[[drive]]\nmodel = \"LTO-9\"\n[[drive]]\nmodel = \"LTO-9\"\n{}",
-            VOLSERS.map(|volser| format!("[[cartridge]]\nbarcode = \"{volser}\"\ncapacity_mib = 16\n")).concat()
-        );
-        fs::write(folder.path().join(LAYOUT_FILE), layout).unwrap();
-        let library = Arc::new(Library::open(folder.path(), None).unwrap());
-        let unlock = create_key_file(&folder.path().join("key")).unwrap();
-        let mut config = Config::default();
-        config.library.changer = PathBuf::from("in this process");
-        config.library.volume_mib = 16;
-        config.data.block_kib = 64;
-        config.data.buffer_mib = 4;
-        config.data.checkpoint_mib = 1;
-        config.data.compression_level = 0;
-        config.data.extent_worthwhile_mib = 1;
-        config.data.extent_longest_mib = 1;
-        let options = InitOptions { config, encryption: Some(capstan_director::Algorithm::Aes256Gcm) };
-        Site::init(&folder.path().join("state"), &options, &unlock).unwrap();
-        fs::create_dir(folder.path().join("source")).unwrap();
-        let bench = Self { folder, library, unlock, said: Arc::default(), states: Vec::new(), clock: now_ns };
+        let cartridge = |volser| format!("[[cartridge]]\nbarcode = \"{volser}\"\ncapacity_mib = 16\n");
+        let drives = "[[drive]]\nmodel = \"LTO-9\"\n".repeat(2);
+        let ground = Ground::new(&format!("{drives}{}", VOLSERS.map(cartridge).concat()), |config| {
+            config.library.volume_mib = 16;
+            config.data.checkpoint_mib = 1;
+            config.data.extent_worthwhile_mib = 1;
+            config.data.extent_longest_mib = 1;
+        });
+        let bench = Self { ground, said: Arc::default(), states: Vec::new(), clock: now_ns };
         for volser in VOLSERS {
             bench.site().label(&Volser::new(volser).unwrap(), None, None, Loss::Refuse).unwrap();
         }
         bench
-    }
-
-    fn source(&self) -> PathBuf {
-        self.folder.path().join("source")
     }
 
     fn site(&self) -> Site {
@@ -108,36 +69,23 @@ impl Bench {
                 said.lock().unwrap().push(reason.clone());
             }
         });
-        let site = Site::open(&self.folder.path().join("state"), Some(&self.unlock), self.clock, events).unwrap();
-        site.with_library(LocalLibrary::new(Arc::clone(&self.library), "mover"))
+        let site = Site::open(&self.ground.path("state"), Some(&self.ground.unlock), self.clock, events).unwrap();
+        site.with_library(self.ground.robot())
     }
 
     /// Changes some files, and remembers what there is.
     fn change(&mut self, seed: u64) {
         for number in 0..6 {
-            let path = self.source().join(format!("file-{number}"));
+            let path = self.ground.source().join(format!("file-{number}"));
             if number % 2 == 0 || !path.exists() {
                 fs::write(path, noise(seed * 31 + number + 1, 300_000 + 100_000 * number as usize)).unwrap();
             }
         }
-        self.states.push(tree(&self.source()));
+        self.states.push(tree(&self.ground.source()));
     }
 
     fn backup(&self, copies: u8) -> Result<(), DirectorError> {
-        let request = BackupRequest {
-            sources: vec![self.source()],
-            stream: None,
-            pool: "default".to_owned(),
-            policy: String::new(),
-            connections: 2,
-            copies,
-            level: Level::Full,
-            tree: TreeOptions::default(),
-            target: Target::Pool,
-            compression: None,
-            count_first: false,
-            shortfall: Shortfall::Fail,
-        };
+        let request = BackupRequest { connections: 2, copies, ..BackupRequest::of(vec![self.ground.source()]) };
         self.site().backup(&request, &BackupWatch::default()).map(drop)
     }
 
@@ -153,9 +101,9 @@ impl Bench {
     fn restore(&self, object: &Object, to: &str) -> Result<(Tree, bool), DirectorError> {
         let site = self.site();
         let plan = site.plan_restore(&[Place { object: object.id, paths: Vec::new() }])?;
-        let target = self.folder.path().join(to);
+        let target = self.ground.path(to);
         let report = site.restore(&plan, &target, &ExtractOptions::default(), &RestoreWatch::default())?;
-        let restored = target.join(self.source().strip_prefix("/").unwrap());
+        let restored = target.join(self.ground.source().strip_prefix("/").unwrap());
         let mut given = if restored.exists() { tree(&restored) } else { Tree::new() };
         for failed in &report.failed {
             let name = String::from_utf8_lossy(&failed.path).into_owned();
@@ -189,7 +137,7 @@ fn round(seed: u64) -> u64 {
     let at = (seed % volsers.len() as u64) as usize;
     let orders: Vec<FaultOrder> = drawn_faults(seed, 2, &volsers[at..]);
     for order in &orders {
-        bench.library.inject(order).unwrap();
+        bench.ground.library.inject(order).unwrap();
     }
     let told = |what: &str| format!("seed {seed}: {what}\n{orders:#?}\nsaid: {:#?}", bench.said.lock().unwrap());
     let backed_up = bench.backup(1 + (seed % 2) as u8);
@@ -208,9 +156,9 @@ fn round(seed: u64) -> u64 {
             assert!(helps(&explained(&error)), "{}", told(&format!("no help in: {}", explained(&error))));
         }
     }
-    let happened = bench.library.forgive();
+    let happened = bench.ground.library.forgive();
     // Another host that took a drive keeps it until somebody there lets it go.
-    bench.library.end_reservations();
+    bench.ground.library.end_reservations();
 
     let protected = bench.protected();
     assert!(protected.iter().any(|object| object.id == first.id), "{}", told("the first backup is gone"));
@@ -220,7 +168,7 @@ fn round(seed: u64) -> u64 {
             bench.restore(object, "after").unwrap_or_else(|error| panic!("{}", told(&explained(&error))));
         assert!(whole && given == *state, "{}", told(&format!("object {} does not come back", object.id)));
     }
-    let unverified: u64 = bench.library.drives().iter().map(|drive| drive.unverified_writes).sum();
+    let unverified: u64 = bench.ground.library.drives().iter().map(|drive| drive.unverified_writes).sum();
     assert_eq!(unverified, 0, "{}", told("a write went to a position that was not verified"));
     // And the next backup works again, if there is a volume for it.
     match bench.backup(1) {
@@ -264,7 +212,7 @@ fn nothing_that_is_protected_is_lost_whatever_drives_and_robot_do() {
 impl Bench {
     /// Lets a fault happen in the drive that is used first.
     fn inject(&self, at: CommandClass, passing: u32, fault: DeviceFault) {
-        self.library.inject(&FaultOrder { unit: FaultyUnit::Drive(0), at, passing, fault }).unwrap();
+        self.ground.library.inject(&FaultOrder { unit: FaultyUnit::Drive(0), at, passing, fault }).unwrap();
     }
 
     /// Volumes that were set aside.
@@ -280,7 +228,7 @@ impl Bench {
     /// What `capstan drives report` prints, and whether it asks for a person.
     fn report(&self, options: &[&str]) -> (String, Option<i32>) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_capstan"));
-        command.arg("--state").arg(self.folder.path().join("state")).args(["drives", "report"]).args(options);
+        command.arg("--state").arg(self.ground.path("state")).args(["drives", "report"]).args(options);
         let output = command.output().unwrap();
         let text = [output.stdout, output.stderr].concat();
         (String::from_utf8(text).unwrap(), output.status.code())

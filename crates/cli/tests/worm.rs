@@ -1,6 +1,8 @@
 //! Pools on write-once cartridges: what was written stays, whatever an operator orders and wherever a session is ended.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod local;
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,50 +11,30 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use capstan_director::{
-    BackupRequest, BackupWatch, Config, DirectorError, Event, ExtractOptions, InitOptions, Level, Loss, MediumKind,
-    Object, ObjectFilter, ObjectStatus, Place, RestoreWatch, Shortfall, Site, Target, TreeOptions, Unlock, Volser,
-    Volume, VolumeState, WriteOnceBar, create_key_file,
+    BackupRequest, BackupWatch, DirectorError, Event, ExtractOptions, Level, Loss, MediumKind, Object, ObjectFilter,
+    ObjectStatus, Place, RestoreWatch, Site, Volser, Volume, VolumeState, WriteOnceBar,
 };
-use capstan_vtl::{CommandClass, DeviceFault, FaultOrder, FaultyUnit, LAYOUT_FILE, Library, LocalLibrary};
-use tempfile::TempDir;
+use capstan_vtl::{CommandClass, DeviceFault, FaultOrder, FaultyUnit, LAYOUT_FILE, Library};
+
+use local::{Ground, noise, now_ns};
 
 const VOLSERS: [&str; 3] = ["A00001L9", "A00002L9", "A00003L9"];
 
 /// A site whose library has write-once cartridges, all of the default pool; none has a label yet.
 struct Bench {
-    folder: TempDir,
-    library: Arc<Library>,
-    unlock: Unlock,
+    ground: Ground,
     said: Arc<Mutex<Vec<String>>>,
 }
 
 impl Bench {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
         let cartridge = |volser| format!("[[cartridge]]\nbarcode = \"{volser}\"\ncapacity_mib = 32\nworm = true\n");
         let layout = format!("[[drive]]\nmodel = \"LTO-9\"\n{}", VOLSERS.map(cartridge).concat());
-        fs::write(folder.path().join(LAYOUT_FILE), layout).unwrap();
-        let library = Arc::new(Library::open(folder.path(), None).unwrap());
-        let unlock = create_key_file(&folder.path().join("key")).unwrap();
-        let mut config = Config::default();
-        config.library.changer = PathBuf::from("in this process");
-        config.library.volume_mib = 32;
-        config.data.block_kib = 64;
-        config.data.buffer_mib = 4;
-        config.data.checkpoint_mib = 1;
-        config.data.compression_level = 0;
-        let options = InitOptions { config, encryption: Some(capstan_director::Algorithm::Aes256Gcm) };
-        Site::init(&folder.path().join("state"), &options, &unlock).unwrap();
-        fs::create_dir(folder.path().join("source")).unwrap();
-        Self { folder, library, unlock, said: Arc::default() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn library(&self) -> LocalLibrary {
-        LocalLibrary::new(Arc::clone(&self.library), "mover")
+        let ground = Ground::new(&layout, |config| {
+            config.library.volume_mib = 32;
+            config.data.checkpoint_mib = 1;
+        });
+        Self { ground, said: Arc::default() }
     }
 
     fn site(&self) -> Site {
@@ -62,11 +44,9 @@ impl Bench {
                 said.lock().unwrap().push(message);
             }
         });
-        let now_ns = || {
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-            i64::try_from(now.as_nanos()).unwrap()
-        };
-        Site::open(&self.path("state"), Some(&self.unlock), now_ns, events).unwrap().with_library(self.library())
+        Site::open(&self.ground.path("state"), Some(&self.ground.unlock), now_ns, events)
+            .unwrap()
+            .with_library(self.ground.robot())
     }
 
     fn label(&self, number: usize) -> Result<(), DirectorError> {
@@ -74,24 +54,11 @@ impl Bench {
     }
 
     fn write(&self, name: &str, seed: u64, len: usize) {
-        fs::write(self.path("source").join(name), noise(seed, len)).unwrap();
+        fs::write(self.ground.path("source").join(name), noise(seed, len)).unwrap();
     }
 
     fn backup(&self, level: Level) -> Result<(), DirectorError> {
-        let request = BackupRequest {
-            sources: vec![self.path("source")],
-            stream: None,
-            pool: "default".to_owned(),
-            policy: String::new(),
-            connections: 1,
-            copies: 1,
-            level,
-            tree: TreeOptions::default(),
-            target: Target::Pool,
-            compression: None,
-            count_first: false,
-            shortfall: Shortfall::Fail,
-        };
+        let request = BackupRequest { level, ..BackupRequest::of(vec![self.ground.source()]) };
         self.site().backup(&request, &BackupWatch::default()).map(drop)
     }
 
@@ -106,10 +73,11 @@ impl Bench {
     fn assert_restores(&self, object: &Object) {
         let site = self.site();
         let plan = site.plan_restore(&[Place { object: object.id, paths: Vec::new() }]).unwrap();
-        let target = self.path("target");
+        let target = self.ground.path("target");
         let report = site.restore(&plan, &target, &ExtractOptions::default(), &RestoreWatch::default()).unwrap();
         assert!(report.is_whole());
-        let (source, restored) = (self.path("source"), target.join(self.path("source").strip_prefix("/").unwrap()));
+        let (source, restored) =
+            (self.ground.path("source"), target.join(self.ground.path("source").strip_prefix("/").unwrap()));
         for entry in fs::read_dir(&source).unwrap() {
             let name = entry.unwrap().file_name();
             assert!(fs::read(source.join(&name)).unwrap() == fs::read(restored.join(&name)).unwrap(), "{name:?}");
@@ -128,23 +96,14 @@ impl Bench {
     /// The drive fails at a command, behind so many of its class: what the session had written stands there as if it had been killed.
     fn fail(&self, at: CommandClass, passing: u32) {
         let fault = DeviceFault::Sense { key: 0x4, asc: 0x44, ascq: 0x00, deferred: false, carried_out: false };
-        self.library.inject(&FaultOrder { unit: FaultyUnit::Drive(0), at, passing, fault }).unwrap();
+        self.ground.library.inject(&FaultOrder { unit: FaultyUnit::Drive(0), at, passing, fault }).unwrap();
     }
 
     fn copy_of(&self, number: usize, name: &str) -> PathBuf {
-        let path = self.path(name);
-        fs::copy(self.path("cartridges").join(format!("{}.tape", VOLSERS[number])), &path).unwrap();
+        let path = self.ground.path(name);
+        fs::copy(self.ground.path("cartridges").join(format!("{}.tape", VOLSERS[number])), &path).unwrap();
         path
     }
-}
-
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed * 2 + 1;
-    let next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56) as u8
-    };
-    std::iter::repeat_with(next).take(len).collect()
 }
 
 fn volser(number: usize) -> Volser {
@@ -168,7 +127,7 @@ fn a_worm_volume_is_appended_to_and_gives_back_what_it_holds() {
     assert_kept(&blank, &bench.copy_of(0, "full"));
     bench.write("b", 2, 2_000_000);
     bench.backup(Level::Incremental).unwrap();
-    assert_kept(&bench.path("full"), &bench.copy_of(0, "incremental"));
+    assert_kept(&bench.ground.path("full"), &bench.copy_of(0, "incremental"));
     let volume = bench.volume(0);
     assert_eq!((volume.state, volume.medium), (VolumeState::Filling, MediumKind::WriteOnce));
     let protected = bench.protected();
@@ -195,11 +154,11 @@ fn a_session_that_was_ended_half_way_makes_its_volume_count_as_full() {
     bench.backup(Level::Full).unwrap();
     assert!(bench.was_said("blocks stand behind its last checkpoint"), "{:?}", bench.said);
     assert_eq!((bench.volume(0).state, bench.volume(1).state), (VolumeState::Full, VolumeState::Filling));
-    assert_eq!(fs::read(bench.copy_of(0, "after")).unwrap(), fs::read(bench.path("behind")).unwrap());
+    assert_eq!(fs::read(bench.copy_of(0, "after")).unwrap(), fs::read(bench.ground.path("behind")).unwrap());
     // The object went on where its last checkpoint had left it, or began anew: it is whole in either case.
     let protected = bench.protected();
     bench.assert_restores(protected.last().unwrap());
-    bench.library.forgive();
+    bench.ground.library.forgive();
     bench.backup(Level::Full).unwrap();
     assert_eq!(bench.volume(0).state, VolumeState::Full, "once is enough");
 }
@@ -249,7 +208,7 @@ fn nothing_that_an_operator_orders_takes_what_is_on_it() {
             assert!(refused.to_string().contains("take another one"), "{refused}");
         }
     }
-    assert_eq!(fs::read(bench.path("cartridges/A00001L9.tape")).unwrap(), fs::read(&before).unwrap());
+    assert_eq!(fs::read(bench.ground.path("cartridges/A00001L9.tape")).unwrap(), fs::read(&before).unwrap());
     assert_eq!(bench.volume(0), catalog);
 
     let object = bench.protected().remove(0);
@@ -287,7 +246,7 @@ fn what_the_catalog_does_not_know_of_a_volume_its_drive_says() {
     bench.label(1).unwrap();
     bench.backup(Level::Full).unwrap();
     assert_eq!(bench.protected().len(), 2, "nothing is forgotten for a label that cannot be written");
-    assert_eq!(fs::read(bench.path("cartridges/A00001L9.tape")).unwrap(), fs::read(&before).unwrap());
+    assert_eq!(fs::read(bench.ground.path("cartridges/A00001L9.tape")).unwrap(), fs::read(&before).unwrap());
 }
 
 /// What an operator sees of one in a library of cartridges that are files, and what is left of it in a catalog that was made anew.

@@ -8,9 +8,8 @@ use capstan_catalog::{CheckpointSeen, Moment, Pool, ScratchFeed, Volume, VolumeK
 use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeId};
 use capstan_keys::{KeyError, Refusal};
 use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, MoverError, VolumeEnd, VolumeReader};
-use capstan_tape::{Drive, DriveError, EncryptionState};
+use capstan_tape::{Drive, DriveError, EncryptionState, with_causes};
 
-use crate::backup::explain;
 use crate::care::ASK_EVERY_NS;
 use crate::catch_up::{catch_up, set_aside};
 use crate::config::Config;
@@ -155,12 +154,12 @@ impl AppendHost {
                         Refusal::CryptoperiodOver { .. } | Refusal::KeysUsedUp { .. },
                     )),
                 ) => {
-                    (self.desk.events)(Event::Notice { message: explain(&error) });
+                    (self.desk.events)(Event::Notice { message: with_causes(&error) });
                     past.push(volser);
                 }
                 Err(error @ DirectorError::Volume { source: DriveError::WriteProtected { .. }, .. }) => {
                     if !told.contains(&volser) {
-                        (self.desk.events)(Event::Notice { message: explain(&error) });
+                        (self.desk.events)(Event::Notice { message: with_causes(&error) });
                         told.push(volser.clone());
                     }
                     protected.push(volser);

@@ -13,6 +13,7 @@ use capstan_mover::{
     Baseline, Bottleneck, CheckpointBounds, Connection, CopyHost, DeviceSource, ExtentBounds, Meters, PackOptions,
     Progress, RestoreWatch, Session, SessionOptions, SourceReport, StreamSource, Totals, TreeOptions, TreeSource,
 };
+use capstan_tape::with_causes;
 
 use crate::append::{AppendHost, Shortfall};
 use crate::catch_up::{Known, catch_up_pool};
@@ -20,7 +21,7 @@ use crate::desk::Desk;
 use crate::jobs::Job;
 use crate::null::NullHost;
 use crate::producer::Producer;
-use crate::site::{Site, locked};
+use crate::site::{DEFAULT_POOL, Site, locked};
 use crate::{DirectorError, Event};
 
 /// Entry bytes after which a checkpoint is due: its catalog part must fit behind early warning.
@@ -80,6 +81,26 @@ pub struct BackupRequest {
     pub count_first: bool,
     /// What to do when a pool has no volume.
     pub shortfall: Shortfall,
+}
+
+impl BackupRequest {
+    /// All of these paths, over one connection, to the default pool, once.
+    pub fn of(sources: Vec<PathBuf>) -> Self {
+        Self {
+            sources,
+            stream: None,
+            pool: DEFAULT_POOL.to_owned(),
+            policy: String::new(),
+            connections: 1,
+            copies: 1,
+            level: Level::Full,
+            tree: TreeOptions::default(),
+            target: Target::Pool,
+            compression: None,
+            count_first: false,
+            shortfall: Shortfall::Fail,
+        }
+    }
 }
 
 /// What a display may look at while a backup runs, and the switch that stops it.
@@ -206,7 +227,7 @@ impl Site {
         let mut first_failure = None;
         for (copy, result) in (1u8..).zip(outcome.copies) {
             if let Err(error) = result {
-                let reason = explain(&error);
+                let reason = with_causes(&error);
                 (self.events)(Event::CopyFailed { copy, reason: reason.clone() });
                 failed_copies.push((copy, reason));
                 first_failure.get_or_insert(error);
@@ -385,7 +406,7 @@ impl Site {
         watch: &BackupWatch,
     ) -> Result<SourceReport, String> {
         let (object, kind, started_ns) = (job.record.object, job.record.kind, job.record.started_ns);
-        session.begin_object(job.record).map_err(|error| explain(&error))?;
+        session.begin_object(job.record).map_err(|error| with_causes(&error))?;
         let connections = if kind == ObjectKind::Stream { 1 } else { connections };
         let mut sinks: Vec<Connection> =
             (0..connections).map(|number| session.connection(object, job.first_connection + number as u16)).collect();
@@ -411,26 +432,11 @@ impl Site {
                 tree.and_then(|tree| tree.run(&mut sinks, baseline, &watch.progress))
             }
         };
-        let report = read.map_err(|error| explain(&error))?;
+        let report = read.map_err(|error| with_causes(&error))?;
         for sink in sinks {
-            sink.finish().map_err(|error| explain(&error))?;
+            sink.finish().map_err(|error| with_causes(&error))?;
         }
-        session.end_object(object, connections, self.now_ns()).map_err(|error| explain(&error))?;
+        session.end_object(object, connections, self.now_ns()).map_err(|error| with_causes(&error))?;
         Ok(report)
     }
-}
-
-/// An error and its causes on one line.
-pub(crate) fn explain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = error.source();
-    }
-    text
 }

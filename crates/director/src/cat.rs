@@ -6,6 +6,7 @@ use std::io::Write;
 use capstan_format::{EntryKind, FileEntry, ObjectId, crc32c_append};
 use capstan_mover::extract::{CopyError, MemberReader};
 use capstan_mover::{Wanted, WantedMember, plan_reads, read_streams};
+use capstan_tape::with_causes;
 
 use crate::DirectorError;
 use crate::desk::{Desk, ReadDesk};
@@ -73,11 +74,11 @@ impl Site {
                 match reader.next() {
                     Ok(Some((_, mut content))) => content.copy_to(&mut out).map(drop).map_err(|error| match error {
                         CopyError::Output(error) => error.to_string(),
-                        CopyError::Stream(error) => crate::backup::explain(&error),
+                        CopyError::Stream(error) => with_causes(&error),
                     })?,
                     Ok(None) if any => return Ok(()),
                     Ok(None) => return Err("the stream holds no member where the catalog says one is".to_owned()),
-                    Err(error) => return Err(crate::backup::explain(&error)),
+                    Err(error) => return Err(with_causes(&error)),
                 }
                 any = true;
             }

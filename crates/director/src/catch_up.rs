@@ -7,9 +7,8 @@ use capstan_catalog::{CheckpointSeen, MediumKind, Volume, VolumeState};
 use capstan_format::{Volser, VolumeId};
 use capstan_keys::KeyError;
 use capstan_mover::{FIRST_SESSION_LBN, FoundCheckpoint, VolumeReader};
-use capstan_tape::Flush;
+use capstan_tape::{Flush, with_causes};
 
-use crate::backup::explain;
 use crate::desk::{Desk, InDrive};
 use crate::site::locked;
 use crate::{DirectorError, Event};
@@ -43,7 +42,7 @@ pub(crate) fn catch_up(
             };
             let message = format!(
                 "volume {volser} ends in a checkpoint that never came to be: {}. Nothing of it was reported as protected{next}",
-                explain(&error)
+                with_causes(&error)
             );
             (desk.events)(Event::Notice { message });
             match known.checkpoint_lbn {
@@ -159,7 +158,7 @@ pub(crate) fn catch_up_pool(desk: &Desk, pool: &str) -> Result<Known, DirectorEr
             Err(error) if known.checkpoint_lbn == 0 && error.blames_volume() => continue,
             // Without its key nothing of it can be learned, and other volumes can be written all the same.
             Err(error @ DirectorError::Keys(KeyError::KeyDestroyed { .. } | KeyError::Refused(_))) => {
-                (desk.events)(Event::Notice { message: explain(&error) });
+                (desk.events)(Event::Notice { message: with_causes(&error) });
                 all = Known::NotAll;
                 continue;
             }
@@ -216,12 +215,11 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use std::sync::Arc;
 
-    use capstan_mover::TreeOptions;
     use capstan_tape::{Drive, DriveError, Fault, Faulty};
 
     use super::*;
     use crate::site::{InitOptions, Site};
-    use crate::{BackupRequest, BackupWatch, Config, Level, Shortfall, Target, create_key_file};
+    use crate::{BackupRequest, BackupWatch, Config, create_key_file};
 
     /// A run that was killed between a checkpoint's last block and its flush left the checkpoint in the page cache; it was
     /// recorded as protected, and a loss of power took it.
@@ -234,20 +232,7 @@ mod tests {
         std::fs::create_dir(&source).unwrap();
         std::fs::write(source.join("a"), "a").unwrap();
         let site = Site::open(&state, Some(&unlock), || 1, Arc::new(|_| {})).unwrap();
-        let request = BackupRequest {
-            sources: vec![source],
-            stream: None,
-            pool: "default".to_owned(),
-            policy: String::new(),
-            connections: 1,
-            copies: 1,
-            level: Level::Full,
-            tree: TreeOptions::default(),
-            target: Target::Pool,
-            compression: None,
-            count_first: false,
-            shortfall: Shortfall::Fail,
-        };
+        let request = BackupRequest::of(vec![source]);
         site.backup(&request, &BackupWatch::default()).unwrap();
 
         let desk = Desk::new(&site);

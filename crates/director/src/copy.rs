@@ -11,10 +11,10 @@ use capstan_format::{FileEntry, SessionRecord, Volser};
 use capstan_mover::{
     Connection, CopyHost, Damage, RestoreWatch, Session, StreamSink, WantedMember, plan_reads, read_streams,
 };
+use capstan_tape::with_causes;
 
 use crate::DirectorError;
 use crate::append::{AppendHost, Shortfall};
-use crate::backup::explain;
 use crate::desk::{Desk, ReadDesk};
 use crate::jobs::record_of;
 use crate::select::{Layout, locate_streams};
@@ -140,7 +140,7 @@ impl Site {
                 return Err(DirectorError::Interrupted);
             }
             match failure {
-                None => sink.finish().map_err(|error| DirectorError::Output { reason: explain(&error) })?,
+                None => sink.finish().map_err(|error| DirectorError::Output { reason: with_causes(&error) })?,
                 Some(_) if !report.lost.is_empty() => break,
                 Some(reason) => return Err(host.why_not(reason)),
             }

@@ -12,9 +12,7 @@ use capstan_mover::Stretch;
 use capstan_tape::model::{
     Afterwards, DriveModel, Extent, Restore, Standing, built_in, front_to_back, in_order, plan_restore,
 };
-use capstan_tape::{Drive, Medium};
-
-use crate::backup::explain;
+use capstan_tape::{Drive, Medium, with_causes};
 
 /// Whose order it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +72,7 @@ pub(crate) fn choose(drive: &mut dyn Drive, volser: &Volser, filled: Filled, str
         Ok(recommended) => (recommended, None),
         // Whatever is wrong with the drive, reading tells in its own words. An order is a courtesy.
         Err(error) => {
-            let why = explain(&error);
+            let why = with_causes(&error);
             (None, Some(format!("drive {name} was asked in which order to read {volser}, and did not say: {why}")))
         }
     };

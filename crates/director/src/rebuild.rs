@@ -11,9 +11,8 @@ use capstan_catalog::{Catalog, CheckpointSeen, MediumKind, Pool, ScratchFeed, Vo
 use capstan_format::Volser;
 use capstan_keys::Unlock;
 use capstan_mover::{FIRST_SESSION_LBN, VolumeReader};
-use capstan_tape::{ChangerError, EncryptionState};
+use capstan_tape::{ChangerError, EncryptionState, with_causes};
 
-use crate::backup::explain;
 use crate::catch_up::session_record;
 use crate::config::Carrier;
 use crate::desk::{Desk, InDrive};
@@ -61,7 +60,7 @@ pub fn rebuild(
             Ok(()) => {}
             // Without keys nothing can be read: that is no matter of one volume.
             Err(error @ DirectorError::KeysLocked) => return Err(error),
-            Err(error) => report.problems.push((volser, explain(&error))),
+            Err(error) => report.problems.push((volser, with_causes(&error))),
         }
     }
     keep_pools(&dir.join("catalog"), &site)?;
@@ -192,13 +191,13 @@ fn record_volume(desk: &Desk, volume: &mut InDrive, report: &mut RebuildReport) 
         let found = match reader.checkpoint(lbn) {
             Ok(found) => found,
             Err(error) => {
-                report.problems.push((volser.clone(), explain(&error)));
+                report.problems.push((volser.clone(), with_causes(&error)));
                 at = reader.checkpoint_lbn_before(lbn)?;
                 continue;
             }
         };
         let record = session_record(&mut reader, &found).unwrap_or_else(|error| {
-            report.problems.push((volser.clone(), explain(&error)));
+            report.problems.push((volser.clone(), with_causes(&error)));
             None
         });
         match reader.catalog_part(&found) {
@@ -214,11 +213,11 @@ fn record_volume(desk: &Desk, volume: &mut InDrive, report: &mut RebuildReport) 
                 };
                 match locked(&desk.catalog).record_checkpoint(&seen) {
                     Ok(_) => report.checkpoints += 1,
-                    Err(error) if refuses_part(&error) => report.problems.push((volser.clone(), explain(&error))),
+                    Err(error) if refuses_part(&error) => report.problems.push((volser.clone(), with_causes(&error))),
                     Err(error) => return Err(error.into()),
                 }
             }
-            Err(error) => report.problems.push((volser.clone(), explain(&error))),
+            Err(error) => report.problems.push((volser.clone(), with_causes(&error))),
         }
         at = (found.checkpoint.previous_lbn > 0).then_some(found.checkpoint.previous_lbn);
     }

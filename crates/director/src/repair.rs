@@ -13,9 +13,9 @@ use std::sync::{Mutex, PoisonError};
 use capstan_catalog::{Catalog, CopyState, Extent, Object, ObjectStatus, WantedCopy};
 use capstan_format::{FileEntry, ObjectId, SessionRecord};
 use capstan_mover::{CopyHost, RestoreWatch, Session, StreamSink, WantedMember, plan_reads, read_streams};
+use capstan_tape::with_causes;
 
 use crate::append::{AppendHost, Shortfall};
-use crate::backup::explain;
 use crate::copy::move_bytes;
 use crate::desk::{Desk, ReadDesk};
 use crate::jobs::record_of;
@@ -198,7 +198,7 @@ impl Site {
             match mended {
                 Ok(()) => (self.events)(Event::Mended { object, copy, pool: pool.clone() }),
                 Err(error) => {
-                    let reason = explain(&error);
+                    let reason = with_causes(&error);
                     let message = format!("object {object}: what copy {copy} lacks could not be copied: {reason}");
                     (self.events)(Event::Notice { message });
                     failure = Some(reason);
@@ -334,7 +334,7 @@ impl Site {
         }
         // The stream's last block says how far it is whole, where no member ends in it.
         let finished = if last { sink.finish() } else { sink.finish_range() };
-        finished.map_err(|error| DirectorError::Output { reason: explain(&error) })
+        finished.map_err(|error| DirectorError::Output { reason: with_causes(&error) })
     }
 }
 

@@ -10,10 +10,10 @@ use std::time::Instant;
 use capstan_catalog::{Extent, Object, StateEntry, Volume, VolumeState};
 use capstan_format::{EntryKind, FileEntry, ObjectId, ObjectKind, Volser, VolumeId, crc32c_append};
 use capstan_mover::{Damage, FIRST_SESSION_LBN, RestoreWatch, VolumeReader};
+use capstan_tape::with_causes;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
 
-use crate::backup::explain;
 use crate::catch_up::clear_suspicion;
 use crate::desk::Desk;
 use crate::drive_history::Stay;
@@ -101,7 +101,7 @@ impl Site {
                 | DirectorError::VolumeDiffers { .. }
                 | DirectorError::VolumeWorn { .. }),
             ) => {
-                let message = format!("volume {} stays set aside: {}", known.volser, explain(&error));
+                let message = format!("volume {} stays set aside: {}", known.volser, with_causes(&error));
                 (self.events)(Event::Notice { message });
                 Ok(())
             }
@@ -144,7 +144,7 @@ impl Site {
                 }
                 report.blocks += 1;
                 if let Err(error) = reader.read(lbn) {
-                    let (object, reason) = (ObjectId([0; 16]), explain(&error));
+                    let (object, reason) = (ObjectId([0; 16]), with_causes(&error));
                     let volser = volser.clone();
                     report.lost.push(Damage { volser, lbn: Some(lbn), object, connection: 0, offset: 0, reason });
                 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use capstan_format::{BlockKind, ObjectId, Volser};
-use capstan_tape::Drive;
+use capstan_tape::{Drive, with_causes};
 use crossbeam_channel::Sender;
 
 use crate::crew::{Crew, STREAM_QUEUE};
@@ -120,7 +120,7 @@ pub fn read_streams(
                 }
                 // It may be in a drive already, standing in for another copy.
                 other.close_if(pass.volume, host);
-                mounted = Some((pass.volume, host.mount(place).map_err(|error| chain(error.as_ref()))));
+                mounted = Some((pass.volume, host.mount(place).map_err(|error| with_causes(error.as_ref()))));
             }
             let Some((_, source)) = &mut mounted else { continue };
             let (stretches, runs_of) = stretches(&pass.runs);
@@ -145,7 +145,7 @@ pub fn read_streams(
                     let buffer = pool.take();
                     let read = match &mut reader {
                         Ok(reader) => read_piece(reader, lbn, stream, (run.connection, run.base), offset, buffer)
-                            .map_err(|e| (chain(&e), Some(lbn))),
+                            .map_err(|e| (with_causes(&e), Some(lbn))),
                         Err(reason) => Err((reason.clone(), None)),
                     };
                     report.blocks += 1;
@@ -187,21 +187,6 @@ fn gaps_of(wanted: &Wanted, plan: &ReadPlan) -> HashMap<usize, Vec<Gap>> {
         gaps.entry(*stream).or_default().push((range.clone(), damage.into()));
     }
     gaps
-}
-
-/// An error with its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = error.source();
-    }
-    text
 }
 
 fn read_piece(
@@ -263,7 +248,11 @@ impl OtherCopy<'_> {
                 match host.mount(place) {
                     Ok(drive) => self.open = Some((extent.volume, drive)),
                     Err(error) => {
-                        why = format!("{why}; volume {} cannot be mounted: {}", place.volser, chain(error.as_ref()));
+                        why = format!(
+                            "{why}; volume {} cannot be mounted: {}",
+                            place.volser,
+                            with_causes(error.as_ref())
+                        );
                         continue;
                     }
                 }
@@ -288,7 +277,7 @@ impl OtherCopy<'_> {
                     }
                     return piece;
                 }
-                Err(error) => why = format!("{why}; {}", chain(&error)),
+                Err(error) => why = format!("{why}; {}", with_causes(&error)),
             }
         }
         report.lost_count += 1;

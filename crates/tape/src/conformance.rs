@@ -11,7 +11,7 @@ use std::fmt;
 
 use capstan_format::{Algorithm, KeyTag};
 
-use crate::{Drive, DriveError, DriveKey};
+use crate::{Drive, DriveError, DriveKey, with_causes};
 
 mod keys;
 mod rules;
@@ -231,16 +231,6 @@ fn done<T>(what: &str, result: Result<T, DriveError>) -> Result<T, Broken> {
             _ => Broken::Rule(text),
         }
     })
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 fn key(seed: u8, algorithm: Algorithm) -> DriveKey {

@@ -8,6 +8,21 @@ use thiserror::Error;
 use crate::scsi::TransportError;
 use crate::scsi::sense::Sense;
 
+/// An error and its causes on one line; some errors repeat their cause, which is said once.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}
+
 /// Why a drive did not do what it was asked. Sense key, code and qualifier of the SCSI condition stand in parentheses.
 #[derive(Debug, Error)]
 pub enum DriveError {

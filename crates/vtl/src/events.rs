@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use capstan_format::Volser;
+use capstan_tape::with_causes;
 use serde::Serialize;
 
 pub(crate) use teller::Teller;
@@ -287,22 +288,6 @@ impl fmt::Display for Event {
 /// Nobody listens.
 pub(crate) fn unheard() -> Events {
     Arc::new(|_| {})
-}
-
-/// An error with all its causes, in one line.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let told = error.to_string();
-        // Some errors repeat their cause.
-        if !text.contains(&told) {
-            text.push_str(": ");
-            text.push_str(&told);
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// Whether the host had no room.

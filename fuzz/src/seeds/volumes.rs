@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use capstan_director::{BackupRequest, BackupWatch, Config, InitOptions, Level, Shortfall, Site, Target, TreeOptions};
+use capstan_director::{BackupRequest, BackupWatch, Config, InitOptions, Level, Site};
 use capstan_format::{
     Algorithm, BLOCK_HEADER_LEN, BlockHeader, BlockKind, CatalogPart, Checkpoint, Compression, KeyTag, vol1_encode,
 };
@@ -77,20 +77,7 @@ pub(super) fn written() -> Seeds {
     let mut seeds: Seeds = claims().iter().map(claimed).collect();
     seeds.push(script(&state));
     for level in [Level::Full, Level::Incremental] {
-        let request = BackupRequest {
-            sources: vec![source.clone()],
-            stream: None,
-            pool: "default".to_owned(),
-            policy: "nightly".to_owned(),
-            connections: 1,
-            copies: 1,
-            level,
-            tree: TreeOptions::default(),
-            target: Target::Pool,
-            compression: None,
-            count_first: false,
-            shortfall: Shortfall::Fail,
-        };
+        let request = BackupRequest { policy: "nightly".to_owned(), level, ..BackupRequest::of(vec![source.clone()]) };
         site.backup(&request, &BackupWatch::default()).unwrap();
         seeds.push(script(&state));
         // For the incremental to find: one file gone, one new.

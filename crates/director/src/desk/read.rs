@@ -2,10 +2,9 @@
 
 use capstan_format::Volser;
 use capstan_mover::{HostError, ReadHost, Stretch, VolumePlace};
-use capstan_tape::Drive;
+use capstan_tape::{Drive, with_causes};
 
 use super::{Desk, locked};
-use crate::backup::explain;
 use crate::order::{Chosen, Filled, ReadOrder, choose};
 use crate::{DirectorError, Event};
 
@@ -37,7 +36,7 @@ impl ReadHost for ReadDesk {
     fn mount(&mut self, place: &VolumePlace) -> Result<Box<dyn Drive>, HostError> {
         let volume = match self.desk.mount_to_read(&place.volser, place.volume) {
             Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked)) => {
-                let text = explain(&error);
+                let text = with_causes(&error);
                 if self.without_key.iter().all(|(volser, _)| *volser != place.volser) {
                     self.without_key.push((place.volser.clone(), error));
                 }
@@ -74,7 +73,11 @@ impl ReadHost for ReadDesk {
 
     fn release(&mut self, drive: Box<dyn Drive>, place: &VolumePlace) {
         for (volser, error) in self.desk.take_missed(&place.volser) {
-            if self.without_key.iter().all(|(other, known)| *other != volser || explain(known) != explain(&error)) {
+            if self
+                .without_key
+                .iter()
+                .all(|(other, known)| *other != volser || with_causes(known) != with_causes(&error))
+            {
                 self.without_key.push((volser, error));
             }
         }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use capstan_director::{
     BackupReport, BackupRequest, BackupWatch, Config, DirectorError, Event, ExtractOptions, InitOptions, Level, Object,
-    ObjectFilter, Place, RestoreReport, RestoreWatch, Shortfall, Site, Target, TreeOptions, Unlock, create_key_file,
+    ObjectFilter, Place, RestoreReport, RestoreWatch, Site, Unlock, create_key_file,
 };
 use capstan_format::Algorithm;
 use capstan_keys::SealedStore;
@@ -99,20 +99,7 @@ impl Bench {
     }
 
     pub(crate) fn request(&self, level: Level) -> BackupRequest {
-        BackupRequest {
-            sources: vec![self.source()],
-            stream: None,
-            pool: "default".to_owned(),
-            policy: String::new(),
-            connections: 2,
-            copies: 1,
-            level,
-            tree: TreeOptions::default(),
-            target: Target::Pool,
-            compression: None,
-            count_first: false,
-            shortfall: Shortfall::Fail,
-        }
+        BackupRequest { connections: 2, level, ..BackupRequest::of(vec![self.source()]) }
     }
 
     pub(crate) fn backup(&self, request: &BackupRequest) -> Result<BackupReport, DirectorError> {

@@ -11,13 +11,13 @@
 
 use capstan_format::KeyTag;
 use capstan_tape::scsi::{SenseData, SenseKey};
-use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState, ReadOutcome};
+use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState, ReadOutcome, with_causes};
 
 use super::failure::{sense_of, sense_of_agent};
 use super::security::Purpose;
 use super::{Loaded, State, Work};
 use crate::agent::KeyAgentError;
-use crate::events::{Event, VolumeKeyState, with_causes};
+use crate::events::{Event, VolumeKeyState};
 use crate::layout::Encryption;
 use crate::unit::answer::{Answer, Refusal, check};
 

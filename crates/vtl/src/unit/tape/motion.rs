@@ -4,14 +4,14 @@ use capstan_tape::model::Access;
 use capstan_tape::scsi::command::{Destination, PositionForm, SpaceOver};
 use capstan_tape::scsi::position::PositionData;
 use capstan_tape::scsi::{SenseData, SenseKey};
-use capstan_tape::{Drive, DriveError, Flush};
+use capstan_tape::{Drive, DriveError, Flush, with_causes};
 
 use super::agent::AgentKey;
 use super::failure::sense_of;
 use super::filemarks::Filemarks;
 use super::{Bay, Loaded, State, Work};
 use crate::device::DataIn;
-use crate::events::{Event, with_causes};
+use crate::events::Event;
 use crate::unit::answer::{Answer, Refusal, check, invalid_command_field};
 
 /// Where a SPACE ends, and why, if it is not where it was to.
