@@ -8,6 +8,8 @@ use super::Name;
 use crate::{KeyEvent, KeyState};
 
 const NS_PER_SECOND: i64 = 1_000_000_000;
+/// 365.25 days, as durations are written.
+const SECONDS_PER_YEAR: u32 = 31_557_600;
 
 /// A span of time, from the first issue of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +40,7 @@ impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Seconds(seconds) = *self else { return f.pad("unlimited") };
         let (number, unit) = match seconds {
+            years if years.is_multiple_of(SECONDS_PER_YEAR) => (years / SECONDS_PER_YEAR, "y"),
             days if days.is_multiple_of(86_400) => (days / 86_400, "d"),
             hours if hours.is_multiple_of(3_600) => (hours / 3_600, "h"),
             minutes if minutes.is_multiple_of(60) => (minutes / 60, "min"),
@@ -168,8 +171,9 @@ mod tests {
 
     #[test]
     fn a_period_is_said_in_its_largest_unit() {
-        let said = [7 * 86_400, 36 * 3_600, 90 * 60, 61].map(|seconds| Period::Seconds(seconds).to_string());
-        assert_eq!(said, ["7 d", "36 h", "90 min", "61 s"]);
+        let periods = [10 * SECONDS_PER_YEAR, 7 * 86_400, 36 * 3_600, 90 * 60, 61];
+        let said = periods.map(|seconds| Period::Seconds(seconds).to_string());
+        assert_eq!(said, ["10 y", "7 d", "36 h", "90 min", "61 s"]);
     }
 
     fn period() -> impl Strategy<Value = Period> {
