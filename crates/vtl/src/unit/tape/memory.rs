@@ -95,11 +95,13 @@ impl CartridgeMemory {
         (data != KeyData::default()).then_some(data)
     }
 
+    /// Whether what belongs to a key is kept.
+    pub(super) fn has_key_data(&self, tag: &KeyTag) -> bool {
+        self.key_data_at(tag).is_some()
+    }
+
     /// Keeps what belongs to a key, once.
     pub(super) fn note_key_data(&mut self, tag: &KeyTag, data: &KeyData) {
-        if self.key_data_at(tag).is_some() {
-            return;
-        }
         let Some(id) = KEY_DATA.step_by(2).find(|id| self.get(*id).is_none()) else { return };
         for (id, data) in [(id, &data.unauthenticated), (id + 1, &data.authenticated)] {
             let value = [&tag.0[..], data].concat();

@@ -207,12 +207,14 @@ impl Work<'_> {
             Encryption::Host => keys.in_effect(self.initiator),
             Encryption::None | Encryption::Agent => None,
         };
-        let Some((tag, data)) = setting
-            .filter(|setting| setting.page.encryption == EncryptionMode::Encrypt)
-            .map(|setting| (setting.tag, setting.page.key_data.clone()))
-        else {
+        let Some(setting) = setting.filter(|setting| setting.page.encryption == EncryptionMode::Encrypt) else {
             return;
         };
+        // With every block but a key's first there is nothing to do.
+        if self.state.bay.as_ref().is_none_or(|bay| bay.memory.has_key_data(&setting.tag)) {
+            return;
+        }
+        let (tag, data) = (setting.tag, setting.page.key_data.clone());
         if let Ok((bay, _)) = self.state.loaded() {
             bay.memory.note_key_data(&tag, &data);
         }
