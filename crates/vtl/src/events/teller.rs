@@ -22,6 +22,8 @@ const WINDOW: Duration = Duration::from_secs(60);
 const WAITING_MAX: usize = 1024;
 /// How often the end of windows is looked for.
 const LOOKS: Duration = Duration::from_secs(1);
+/// How long the end waits for a listener.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How many of each kind are told.
 #[derive(Default)]
@@ -119,8 +121,11 @@ impl Drop for Teller {
     fn drop(&mut self) {
         self.desk.queue().closed = true;
         self.desk.changed.notify_one();
-        if let Some(thread) = self.thread.take() {
-            let _panicked = thread.join();
+        // The listener has what happened last, unless it hangs: its output may be a pipe that nobody reads any more.
+        let Some(thread) = self.thread.take() else { return };
+        let until = Instant::now() + PATIENCE;
+        while !thread.is_finished() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
