@@ -577,6 +577,14 @@ pub(crate) enum KeyAction {
         #[arg(long)]
         yes: bool,
     },
+    /// Note that others may know the keys of a volume: they encrypt no more, and what they encrypted should be moved
+    Compromise {
+        /// The volume, or a key's tag
+        what: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
     /// Destroy the keys of a volume: the data on it is gone for good
     Destroy {
         /// The volume, or a key's tag

@@ -42,6 +42,7 @@ pub(crate) fn keys(cli: &Cli, args: &args::Keys) -> Result<ExitCode, Failure> {
         KeyAction::Passphrase => passphrase(cli),
         KeyAction::Add { new_key_file } => add(cli, new_key_file.as_deref()),
         KeyAction::Remove { slot, yes } => remove(cli, *slot, *yes),
+        KeyAction::Compromise { what, yes } => compromise(cli, what, *yes),
         KeyAction::Destroy { what, yes } => destroy(cli, what, *yes),
     }
 }
@@ -196,15 +197,36 @@ fn remove(cli: &Cli, slot: u8, yes: bool) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The keys of a volume, or the one of a tag, that are not destroyed.
+fn named(keys: &[KeyRecord], what: &str) -> Result<Vec<KeyRecord>, Failure> {
+    let volser = Volser::new(what).ok();
+    let is_meant = |key: &&KeyRecord| volser.as_ref() == Some(&key.volser) || key.tag.to_string() == what;
+    let meant: Vec<_> = keys.iter().filter(is_meant).filter(|key| key.destroyed_ns.is_none()).cloned().collect();
+    if meant.is_empty() {
+        return Err(Failure::Usage(format!("there is no key of {what} that is not destroyed: `capstan keys list`")));
+    }
+    Ok(meant)
+}
+
+fn compromise(cli: &Cli, what: &str, yes: bool) -> Result<ExitCode, Failure> {
+    let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
+    let keys = site.keys()?.list().map_err(director)?;
+    for key in named(&keys, what)? {
+        let KeyRecord { tag, volser, .. } = &key;
+        confirm(&format!("Key {tag} of volume {volser} will encrypt nothing any more."), yes)?;
+        site.keys()?.compromise(tag, now_ns()).map_err(director)?;
+        println!("key {tag} is compromised: what volume {volser} holds under it others may be able to read");
+    }
+    println!(
+        "Copy what matters to volumes with other keys (`capstan copy`), label these volumes anew, then destroy the keys."
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
 fn destroy(cli: &Cli, what: &str, yes: bool) -> Result<ExitCode, Failure> {
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let keys = site.keys()?.list().map_err(director)?;
-    let volser = Volser::new(what).ok();
-    let meant = |key: &&KeyRecord| volser.as_ref() == Some(&key.volser) || key.tag.to_string() == what;
-    let meant: Vec<_> = keys.iter().filter(meant).filter(|key| key.destroyed_ns.is_none()).collect();
-    if meant.is_empty() {
-        return Err(Failure::Usage(format!("there is no key of {what} that could be destroyed: `capstan keys list`")));
-    }
+    let meant = named(&keys, what)?;
     for key in &meant {
         let question = format!(
             "Key {} will be destroyed: the data on volume {} that it encrypted is gone for good.",

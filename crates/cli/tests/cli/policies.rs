@@ -31,8 +31,8 @@ fn an_append_behind_the_encryption_period_gets_a_key_of_its_own_and_all_comes_ba
     assert_eq!(fs::read(restored.join("letters/bob.txt")).unwrap(), b"dear Bob\n");
     assert_eq!(fs::read(restored.join("noise")).unwrap(), noise(3 << 20));
 
-    // Past the cryptoperiod nothing is given back, until somebody says so.
-    std::thread::sleep(Duration::from_secs(7));
+    // Past the cryptoperiod of both nothing is given back, until somebody says so.
+    std::thread::sleep(Duration::from_secs(8));
     let said = bench.said(&["verify", "home"], 4);
     assert!(said.contains("cryptoperiod") && said.contains("capstan keys extend A00001"), "{said}");
     bench.done(&["keys", "extend", "A00001", "--for", "1h"], 0);
@@ -88,6 +88,19 @@ fn keys_that_must_stay_are_named_when_the_others_leave() {
     assert!(export(&["keys", "export", "all.keys"], 0).contains("1 key is not in it"));
     let said = export(&["keys", "export", "one.keys", "--volume", "A00002"], 4);
     assert!(said.contains("A00002") && said.contains("may not leave"), "{said}");
+}
+
+#[test]
+fn a_compromised_key_reads_and_is_followed_by_another() {
+    let bench = Bench::new(&[]);
+    bench.done(&["backup", "home"], 0);
+    assert!(bench.said(&["keys", "compromise", "A00001"], 2).contains("encrypt nothing any more"));
+    assert!(bench.done(&["keys", "compromise", "A00001", "--yes"], 0).contains("others may be able to read"));
+    assert_eq!(bench.json(&["keys", "list"])[0]["state"], "compromised");
+    bench.done(&["backup", "home"], 0);
+    bench.done(&["verify", "home"], 0);
+    assert_eq!(bench.json(&["keys", "list"]).as_array().unwrap().len(), 2);
+    bench.said(&["keys", "compromise", "A00009", "--yes"], 2);
 }
 
 /// Each run once made a cartridge before it found out.

@@ -150,6 +150,19 @@ impl SealedStore {
         Ok(key)
     }
 
+    /// Notes that somebody else may know a key: it encrypts no more, and reads what is to be moved under another. Gives its record.
+    ///
+    /// Errors: [`KeyError::KeyDestroyed`], which nobody can know any more.
+    pub fn compromise(&mut self, tag: &KeyTag, now_ns: i64) -> Result<KeyRecord, KeyError> {
+        let path = self.database.path().to_owned();
+        self.change(|contents, _| {
+            let place = find(&path, contents, tag, None)?;
+            let stored = &mut contents.rows[place].key;
+            advance(stored, KeyEvent::Compromised, now_ns)?;
+            Ok(stored.record.clone())
+        })
+    }
+
     /// Destroys a key: its wrapped bytes are overwritten and cleared out of the file, its record stays. The data that was
     /// encrypted with it is gone for good, unless an export or a copy of the store elsewhere still holds the key.
     ///

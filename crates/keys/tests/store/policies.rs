@@ -151,6 +151,23 @@ fn a_drive_may_be_held_to_its_groups() {
 }
 
 #[test]
+fn a_key_that_others_may_know_reads_and_is_followed_by_another() {
+    let (_directory, path, mut store) = store();
+    let tag = begin(&mut store, "A00001", NOW_NS);
+    assert_eq!(store.compromise(&tag, NOW_NS + 5).unwrap().state, KeyState::Compromised);
+    let mut store = reopen(&path);
+    assert_eq!(store.list().unwrap()[0].retired_ns, Some(NOW_NS + 5));
+    // Past its cryptoperiod too: what it encrypted is to be moved.
+    store.key_for_reading(&volser("A00001"), &tag, &drive(), NOW_NS + 90 * DAY_NS).unwrap();
+    let KeyToAppend::New(next) = store.key_for_append(&volser("A00001"), &tag, &drive(), NOW_NS + 6).unwrap() else {
+        panic!("it encrypts no more")
+    };
+    assert_ne!(next.tag(), tag);
+    store.destroy(&tag, NOW_NS + 7).unwrap();
+    assert!(matches!(refused(store.compromise(&tag, NOW_NS + 8)), KeyError::KeyDestroyed { .. }));
+}
+
+#[test]
 fn an_erased_volume_holds_nothing_of_its_keys() {
     let (_directory, _path, mut store) = store();
     let tag = begin(&mut store, "A00001", NOW_NS);
