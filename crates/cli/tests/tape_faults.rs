@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use capstan_director::{
-    BackupRequest, BackupWatch, DirectorError, Event, ExtractOptions, Loss, Object, ObjectFilter, ObjectStatus, Place,
-    RestoreWatch, Site, Volser, VolumeState,
+    BackupRequest, BackupWatch, DirectorError, Event, ExtractOptions, Loss, Object, Place, RestoreWatch, Site, Volser,
+    VolumeState,
 };
 use capstan_vtl::{CommandClass, DeviceFault, FaultOrder, FaultyUnit, drawn_faults};
 
-use local::{Ground, noise, now_ns};
+use local::{Ground, noise, now_ns, protected};
 
 const ROUNDS: u64 = 500;
 const VOLSERS: [&str; 5] = ["A00001L9", "A00002L9", "A00003L9", "A00004L9", "A00005L9"];
@@ -89,14 +89,6 @@ impl Bench {
         self.site().backup(&request, &BackupWatch::default()).map(drop)
     }
 
-    /// Objects that were reported as protected, in order of time.
-    fn protected(&self) -> Vec<Object> {
-        let mut objects = self.site().catalog().objects(&ObjectFilter::default()).unwrap();
-        objects.retain(|object| object.status == ObjectStatus::Complete);
-        objects.sort_by_key(|object| object.started_ns);
-        objects
-    }
-
     /// Restores an object; what was given back, and whether that is said to be all.
     fn restore(&self, object: &Object, to: &str) -> Result<(Tree, bool), DirectorError> {
         let site = self.site();
@@ -130,7 +122,7 @@ fn round(seed: u64) -> u64 {
     let mut bench = Bench::new();
     bench.change(seed);
     bench.backup(1).unwrap();
-    let first = bench.protected().remove(0);
+    let first = protected(&bench.site()).remove(0);
     bench.change(seed + 1_000_000);
 
     let volsers: Vec<Volser> = VOLSERS.iter().map(|volser| Volser::new(volser).unwrap()).collect();
@@ -160,7 +152,7 @@ fn round(seed: u64) -> u64 {
     // Another host that took a drive keeps it until somebody there lets it go.
     bench.ground.library.end_reservations();
 
-    let protected = bench.protected();
+    let protected = protected(&bench.site());
     assert!(protected.iter().any(|object| object.id == first.id), "{}", told("the first backup is gone"));
     assert!(backed_up.is_err() || protected.len() == 2, "{}", told("the backup was said to have worked"));
     for (object, state) in protected.iter().zip(&bench.states) {
@@ -294,7 +286,7 @@ fn a_volume_that_its_drive_calls_worn_is_written_to_the_end_of_the_session_and_n
     let second = bench.site().catalog().volume(&volser(1)).unwrap().unwrap();
     assert_eq!(second.written, 0, "{second:?}");
     // Nothing is lost with it.
-    for (object, state) in bench.protected().iter().zip(&bench.states) {
+    for (object, state) in protected(&bench.site()).iter().zip(&bench.states) {
         assert_eq!(bench.restore(object, "back").unwrap(), (state.clone(), true));
     }
     // What is good all through is written again, but for what its drive says meanwhile.

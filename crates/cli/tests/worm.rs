@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use capstan_director::{
-    BackupRequest, BackupWatch, DirectorError, Event, ExtractOptions, Level, Loss, MediumKind, Object, ObjectFilter,
-    ObjectStatus, Place, RestoreWatch, Site, Volser, Volume, VolumeState, WriteOnceBar,
+    BackupRequest, BackupWatch, DirectorError, Event, ExtractOptions, Level, Loss, MediumKind, Object, Place,
+    RestoreWatch, Site, Volser, Volume, VolumeState, WriteOnceBar,
 };
 use capstan_vtl::{CommandClass, DeviceFault, FaultOrder, FaultyUnit, LAYOUT_FILE, Library};
 
-use local::{Ground, noise, now_ns};
+use local::{Ground, noise, now_ns, protected};
 
 const VOLSERS: [&str; 3] = ["A00001L9", "A00002L9", "A00003L9"];
 
@@ -60,14 +60,6 @@ impl Bench {
     fn backup(&self, level: Level) -> Result<(), DirectorError> {
         let request = BackupRequest { level, ..BackupRequest::of(vec![self.ground.source()]) };
         self.site().backup(&request, &BackupWatch::default()).map(drop)
-    }
-
-    /// Objects that were reported as protected, in order of time.
-    fn protected(&self) -> Vec<Object> {
-        let mut objects = self.site().catalog().objects(&ObjectFilter::default()).unwrap();
-        objects.retain(|object| object.status == ObjectStatus::Complete);
-        objects.sort_by_key(|object| object.started_ns);
-        objects
     }
 
     fn assert_restores(&self, object: &Object) {
@@ -130,7 +122,7 @@ fn a_worm_volume_is_appended_to_and_gives_back_what_it_holds() {
     assert_kept(&bench.ground.path("full"), &bench.copy_of(0, "incremental"));
     let volume = bench.volume(0);
     assert_eq!((volume.state, volume.medium), (VolumeState::Filling, MediumKind::WriteOnce));
-    let protected = bench.protected();
+    let protected = protected(&bench.site());
     assert_eq!(protected.len(), 2);
     assert_eq!(bench.site().catalog().objects_on(&volser(0)).unwrap().len(), 2, "both stand on one volume");
     bench.assert_restores(&protected[1]);
@@ -149,14 +141,14 @@ fn a_session_that_was_ended_half_way_makes_its_volume_count_as_full() {
     bench.fail(CommandClass::Write, 30);
     bench.backup(Level::Full).unwrap_err();
     assert_kept(&before, &bench.copy_of(0, "behind"));
-    assert!(bench.protected().len() == 1);
+    assert!(protected(&bench.site()).len() == 1);
 
     bench.backup(Level::Full).unwrap();
     assert!(bench.was_said("blocks stand behind its last checkpoint"), "{:?}", bench.said);
     assert_eq!((bench.volume(0).state, bench.volume(1).state), (VolumeState::Full, VolumeState::Filling));
     assert_eq!(fs::read(bench.copy_of(0, "after")).unwrap(), fs::read(bench.ground.path("behind")).unwrap());
     // The object went on where its last checkpoint had left it, or began anew: it is whole in either case.
-    let protected = bench.protected();
+    let protected = protected(&bench.site());
     bench.assert_restores(protected.last().unwrap());
     bench.ground.library.forgive();
     bench.backup(Level::Full).unwrap();
@@ -181,7 +173,7 @@ fn a_labelling_that_was_ended_half_way_uses_the_cartridge_up() {
         bench.backup(Level::Full).unwrap();
         assert!(bench.was_said("volume A00001L9 is WORM: its label is not whole"), "{at:?}: {:?}", bench.said);
         assert_eq!((bench.volume(0).state, bench.volume(1).state), (VolumeState::Retired, VolumeState::Filling));
-        bench.assert_restores(&bench.protected()[0]);
+        bench.assert_restores(&protected(&bench.site())[0]);
         assert_eq!(fs::read(bench.copy_of(0, "after")).unwrap(), fs::read(begun).unwrap());
     }
 }
@@ -211,14 +203,14 @@ fn nothing_that_an_operator_orders_takes_what_is_on_it() {
     assert_eq!(fs::read(bench.ground.path("cartridges/A00001L9.tape")).unwrap(), fs::read(&before).unwrap());
     assert_eq!(bench.volume(0), catalog);
 
-    let object = bench.protected().remove(0);
+    let object = protected(&bench.site()).remove(0);
     assert_eq!(bench.site().expire(&[object.id]).unwrap(), [], "nothing is free by it");
     assert!(bench.was_said("it is WORM: it is not written anew"), "{:?}", bench.said);
     assert_eq!(bench.volume(0), catalog, "neither scratch nor without its pool");
     bench.write("b", 2, 2_000_000);
     bench.backup(Level::Full).unwrap();
     assert_kept(&before, &bench.copy_of(0, "after"));
-    bench.assert_restores(&bench.protected()[0]);
+    bench.assert_restores(&protected(&bench.site())[0]);
 }
 
 /// The catalog may be an older one, or have lost what it knew: the drive says what it has.
@@ -245,7 +237,7 @@ fn what_the_catalog_does_not_know_of_a_volume_its_drive_says() {
     bench.site().catalog().update_volume(&volser(0), scratch).unwrap();
     bench.label(1).unwrap();
     bench.backup(Level::Full).unwrap();
-    assert_eq!(bench.protected().len(), 2, "nothing is forgotten for a label that cannot be written");
+    assert_eq!(protected(&bench.site()).len(), 2, "nothing is forgotten for a label that cannot be written");
     assert_eq!(fs::read(bench.ground.path("cartridges/A00001L9.tape")).unwrap(), fs::read(&before).unwrap());
 }
 

@@ -148,14 +148,14 @@ impl AppendHost {
                 Err(DirectorError::WriteOnce { volser, because }) => self.desk.close_write_once(volser, because)?,
                 // It was set aside when it left its drive, and somebody was told.
                 Err(DirectorError::VolumeWorn { volser, .. }) => protected.push(volser),
-                // Its keys are past their time, or too many: it is left as it is, for good.
-                Err(
-                    error @ DirectorError::Keys(KeyError::Refused(
-                        Refusal::CryptoperiodOver { .. } | Refusal::KeysUsedUp { .. },
-                    )),
-                ) => {
+                // Its keys are past their time: it is left as it is, and may be read again when somebody says so.
+                Err(error @ DirectorError::Keys(KeyError::Refused(Refusal::CryptoperiodOver { .. }))) => {
                     (self.desk.events)(Event::Notice { message: with_causes(&error) });
                     past.push(volser);
+                }
+                Err(error @ DirectorError::Keys(KeyError::Refused(Refusal::KeysUsedUp { .. }))) => {
+                    (self.desk.events)(Event::Notice { message: with_causes(&error) });
+                    locked(&self.desk.catalog).update_volume(&volser, |known| known.state = VolumeState::Full)?;
                 }
                 Err(error @ DirectorError::Volume { source: DriveError::WriteProtected { .. }, .. }) => {
                     if !told.contains(&volser) {
@@ -252,6 +252,12 @@ impl AppendHost {
         let known = self.desk.volume(volser)?;
         let differs = |reason: String| DirectorError::VolumeDiffers { volser: volser.clone(), reason };
         let Some(life) = known.id else { return Err(differs("the catalog knows no life of it".to_owned())) };
+        // What its policy says needs no mount; whatever else is wrong with its key is told by the volume itself.
+        if let Some(Err(error @ DirectorError::Keys(KeyError::Refused(_)))) =
+            known.key.map(|key| self.desk.drive_key(volser, &key.tag))
+        {
+            return Err(error);
+        }
         let mut volume = match self.desk.mount_known(volser, life) {
             Ok(volume) => volume,
             Err(error) if error.blames_volume() => return Err(differs(error.to_string())),

@@ -25,7 +25,7 @@ mod by_hand;
 mod keys;
 mod read;
 
-pub(crate) use keys::note_destroyed;
+pub(crate) use keys::{for_drive, note_destroyed};
 pub(crate) use read::ReadDesk;
 
 /// A volume in a drive.

@@ -3,11 +3,11 @@
 use capstan_catalog::{LostCopy, Pool, Volume, VolumeKey, VolumeState};
 use capstan_format::{Volser, VolumeHeader, VolumeId};
 use capstan_mover::{FIRST_SESSION_LBN, write_label};
-use capstan_tape::{CartridgeSpec, DriveKey, Rewritability};
+use capstan_tape::{CartridgeSpec, Rewritability};
 use uuid::Uuid;
 
 use crate::backup::ENTRY_BYTES_MAX;
-use crate::desk::{Desk, InDrive};
+use crate::desk::{Desk, InDrive, for_drive};
 use crate::site::locked;
 use crate::{DirectorError, Event, WriteOnceBar};
 
@@ -60,12 +60,10 @@ pub(crate) fn label_volume(
     if let Some(algorithm) = pool.and_then(|pool| pool.encryption) {
         let keys = desk.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
         let name = pool.map(|pool| pool.name.as_str()).unwrap_or_default();
-        let mut keys = locked(keys);
-        let group = keys.realm()?.group_of_pool(name);
-        let issued = keys.key_for_new_volume(&volser, &desk.agent(), &group, algorithm, now_ns)?;
-        let tag = issued.tag();
-        volume.drive.set_key(Some(DriveKey { tag, algorithm, key: *issued.expose() }))?;
-        key = Some(VolumeKey { tag, algorithm });
+        let group = locked(keys).realm()?.group_of_pool(name);
+        let issued = locked(keys).key_for_new_volume(&volser, &desk.agent(), &group, algorithm, now_ns)?;
+        volume.drive.set_key(Some(for_drive(&issued)))?;
+        key = Some(VolumeKey { tag: issued.tag(), algorithm });
     } else {
         volume.drive.set_key(None)?;
     }

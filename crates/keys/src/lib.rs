@@ -67,5 +67,5 @@ pub use realm::{
 };
 pub use record::KeyRecord;
 pub use secret::VolumeKey;
-pub use store::{Destruction, ExportSelection, ImportOutcome, ImportedKey, KeyToAppend, SealedStore};
+pub use store::{Destruction, ExportSelection, ImportOutcome, ImportedKey, SealedStore};
 pub use unlock::{Argon2Cost, SlotKind, Unlock};

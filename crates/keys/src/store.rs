@@ -18,7 +18,7 @@ mod keys;
 mod policies;
 mod transfer;
 
-pub use keys::{Destruction, KeyToAppend};
+pub use keys::Destruction;
 pub use transfer::{ExportSelection, ImportOutcome, ImportedKey};
 
 /// How long an operation waits for another process. Operations take milliseconds; a process that holds the store for

@@ -41,10 +41,10 @@ pub fn take_apart(wanted: Wanted) -> Wanted {
 fn pieces(stream: WantedStream) -> Vec<WantedStream> {
     let chunk_len = u64::from(stream.chunk_len.max(1));
     let apart = APART_BLOCKS_MIN * chunk_len;
-    let mut reach = 0;
+    let mut reach = 0u64;
     let mut begins = Vec::new();
     for (at, member) in stream.members.iter().enumerate() {
-        if at > 0 && member.offset >= reach + apart {
+        if at > 0 && member.offset >= reach.saturating_add(apart) {
             begins.push(at);
         }
         // Offsets come from catalogs, and those from volumes.

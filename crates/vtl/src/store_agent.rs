@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use capstan_format::{Algorithm, KeyTag, Volser};
-use capstan_keys::{Agent, KeyError, KeyToAppend, Name, SealedStore, Unlock, VolumeKey};
+use capstan_keys::{Agent, KeyError, Name, SealedStore, Unlock, VolumeKey};
 use capstan_tape::DriveKey;
 
 use crate::agent::{KeyAgent, KeyAgentError};
@@ -87,15 +87,7 @@ impl KeyAgent for StoreAgent {
 
     fn key_to_append(&self, drive: &str, volser: &Volser, first: &KeyTag) -> Result<DriveKey, KeyAgentError> {
         let mut store = self.store();
-        let to_append = agent(&store, drive).and_then(|agent| {
-            Ok(match store.key_for_append(volser, first, &agent, now_ns())? {
-                KeyToAppend::Same(key) => key,
-                KeyToAppend::New(key) => {
-                    store.activate(volser, &key.tag(), now_ns())?;
-                    key
-                }
-            })
-        });
+        let to_append = agent(&store, drive).and_then(|agent| store.key_for_append(volser, first, &agent, now_ns()));
         to_append.map(|key| drive_key(&key)).map_err(of_key(drive, volser, first))
     }
 }

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use capstan_director::{Algorithm, Config, InitOptions, Site, Unlock, create_key_file};
+use capstan_director::{
+    Algorithm, Config, InitOptions, Object, ObjectFilter, ObjectStatus, Site, Unlock, create_key_file,
+};
 use capstan_vtl::{LAYOUT_FILE, Library, LocalLibrary};
 use tempfile::TempDir;
 
@@ -47,6 +49,14 @@ impl Ground {
     pub(crate) fn robot(&self) -> LocalLibrary {
         LocalLibrary::new(Arc::clone(&self.library), "mover")
     }
+}
+
+/// Objects that were reported as protected, in order of time.
+pub(crate) fn protected(site: &Site) -> Vec<Object> {
+    let mut objects = site.catalog().objects(&ObjectFilter::default()).unwrap();
+    objects.retain(|object| object.status == ObjectStatus::Complete);
+    objects.sort_by_key(|object| object.started_ns);
+    objects
 }
 
 pub(crate) fn now_ns() -> i64 {

@@ -5,7 +5,7 @@
 
 use capstan_catalog::{Catalog, Pool, Volume};
 use capstan_format::{KeyTag, Volser};
-use capstan_keys::{KeyError, KeyToAppend};
+use capstan_keys::{KeyError, VolumeKey};
 use capstan_tape::{Drive, DriveKey, EncryptionState, Keyed};
 
 use super::{Desk, InDrive};
@@ -35,8 +35,7 @@ impl Desk {
             // The catalog may be older than the destruction, or made anew since.
             note_destroyed(&mut locked(&self.catalog), volser, tag, *destroyed_ns)?;
         }
-        let key = found?;
-        Ok(DriveKey { tag: *tag, algorithm: key.algorithm(), key: *key.expose() })
+        Ok(for_drive(&found?))
     }
 
     /// Whether volumes of a pool can get keys at all: asked before a cartridge is made or mounted for it.
@@ -72,24 +71,19 @@ impl Desk {
         Ok(later.any(|key| key.activated_ns.is_some() && key.destroyed_ns.is_none()))
     }
 
-    /// Loads the key that a volume goes on with: the one in force, or a new one where that one's encryption period is over. That a
-    /// new one is in force is on record before its first block: no block lies under a key that seems to be unused.
+    /// Loads the key that a volume goes on with: the one in force, or a new one where that one's encryption period is over.
     pub(crate) fn load_key_to_append(&self, volume: &mut InDrive) -> Result<(), DirectorError> {
         let EncryptionState::Encrypted { tag: first, .. } = volume.medium.encryption else { return Ok(()) };
         let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let now_ns = self.now_ns();
-        let mut keys = locked(keys);
-        let key = match keys.key_for_append(&volume.volser, &first, &self.agent(), now_ns)? {
-            KeyToAppend::Same(key) => key,
-            KeyToAppend::New(key) => {
-                keys.activate(&volume.volser, &key.tag(), now_ns)?;
-                key
-            }
-        };
-        drop(keys);
-        volume.drive.set_key(Some(DriveKey { tag: key.tag(), algorithm: key.algorithm(), key: *key.expose() }))?;
+        let key = locked(keys).key_for_append(&volume.volser, &first, &self.agent(), self.now_ns())?;
+        volume.drive.set_key(Some(for_drive(&key)))?;
         Ok(())
     }
+}
+
+/// A key as drives take it.
+pub(crate) fn for_drive(key: &VolumeKey) -> DriveKey {
+    DriveKey { tag: key.tag(), algorithm: key.algorithm(), key: *key.expose() }
 }
 
 /// Notes that a key of a volume is gone. The catalog knows the first key of each volume; where it is another, the whole volume

@@ -12,14 +12,6 @@ use crate::root::StoreKeys;
 use crate::secret::VolumeKey;
 use crate::{Agent, AppendKey, DataUnit, IssuedKey, KeyError, KeyRecord, KeyState, KeyUse, Name, NewKey};
 
-/// The key to append with.
-pub enum KeyToAppend {
-    /// The one that the volume carries.
-    Same(VolumeKey),
-    /// A new one.
-    New(VolumeKey),
-}
-
 /// What destroying a key came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destruction {
@@ -90,8 +82,8 @@ impl SealedStore {
     }
 
     /// The key to append to a volume with, whose first block names the key `first`: that one, or the one that was put in force
-    /// for it since, while its encryption period lasts; else a new one of the same group, which is `ready` and wants
-    /// [`SealedStore::activate`] as soon as a block under it stands on the volume. The older ones then read only.
+    /// for it since, while its encryption period lasts; else a new one of the same group, and the older ones read only from
+    /// here on. That it is in force is on record before its first block: no block lies under a key that seems to be unused.
     ///
     /// A first key that is still `ready` is activated by this: the volume proves that it was begun with it, and that only the
     /// report was lost. Errors: [`KeyError::Refused`], [`KeyError::KeyOfOtherVolume`], and those of
@@ -102,7 +94,7 @@ impl SealedStore {
         first: &KeyTag,
         agent: &Agent,
         now_ns: i64,
-    ) -> Result<KeyToAppend, KeyError> {
+    ) -> Result<VolumeKey, KeyError> {
         let path = self.database.path().to_owned();
         let found = self.change(|contents, keys| {
             let place = find(&path, contents, first, Some(volser))?;
@@ -127,9 +119,13 @@ impl SealedStore {
         match found {
             Found::Stored(stored) => {
                 let keys = self.root.store_keys(&self.store_id)?;
-                self.unwrap_key(&stored, &keys).map(KeyToAppend::Same)
+                self.unwrap_key(&stored, &keys)
             }
-            Found::Drawn(key) => self.prove_drawn(key, volser, now_ns).map(KeyToAppend::New),
+            Found::Drawn(key) => {
+                let key = self.prove_drawn(key, volser, now_ns)?;
+                self.activate(volser, &key.tag(), now_ns)?;
+                Ok(key)
+            }
         }
     }
 

@@ -14,7 +14,7 @@ mod unlocking;
 use std::path::{Path, PathBuf};
 
 use capstan_format::{Algorithm, KeyTag, Volser};
-use capstan_keys::{Agent, Argon2Cost, ImportedKey, KeyError, KeyToAppend, Name, SealedStore, Unlock, VolumeKey};
+use capstan_keys::{Agent, Argon2Cost, ImportedKey, KeyError, Name, SealedStore, Unlock, VolumeKey};
 use tempfile::TempDir;
 use zeroize::Zeroizing;
 
@@ -72,8 +72,7 @@ impl WithoutPolicies for SealedStore {
     }
 
     fn append_key(&mut self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<VolumeKey, KeyError> {
-        let (KeyToAppend::Same(key) | KeyToAppend::New(key)) = self.key_for_append(volser, tag, &drive(), now_ns)?;
-        Ok(key)
+        self.key_for_append(volser, tag, &drive(), now_ns)
     }
 
     fn read_key(&self, volser: &Volser, tag: &KeyTag) -> Result<VolumeKey, KeyError> {

@@ -1,8 +1,7 @@
 //! Policies, groups, agents and data units, kept by a store.
 
 use capstan_keys::{
-    Agent, ExportSelection, KeyError, KeyGroup, KeyState, KeyToAppend, KeyUse, Name, Period, Permission, Policy,
-    Refusal,
+    Agent, ExportSelection, KeyError, KeyGroup, KeyState, KeyUse, Name, Period, Permission, Policy, Refusal,
 };
 
 use super::*;
@@ -40,22 +39,28 @@ fn begin(store: &mut SealedStore, volume: &str, now_ns: i64) -> KeyTag {
 fn a_volume_goes_on_with_a_new_key_when_the_encryption_period_is_over() {
     let (_directory, path, mut store) = store();
     let first = begin(&mut store, "A00001", NOW_NS);
-    let append =
-        |store: &mut SealedStore, tag, now_ns| store.key_for_append(&volser("A00001"), tag, &drive(), now_ns).unwrap();
-    let KeyToAppend::Same(same) = append(&mut store, &first, NOW_NS + 7 * DAY_NS - 1) else { panic!("too early") };
-    assert_eq!(same.tag(), first);
+    let append = |store: &mut SealedStore, tag, now_ns| {
+        store.key_for_append(&volser("A00001"), tag, &drive(), now_ns).unwrap().tag()
+    };
+    assert_eq!(append(&mut store, &first, NOW_NS + 7 * DAY_NS - 1), first, "too early");
     let later = NOW_NS + 7 * DAY_NS;
-    let KeyToAppend::New(next) = append(&mut store, &first, later) else { panic!("its period is over") };
-    assert_eq!(store.activate(&volser("A00001"), &next.tag(), later).unwrap(), [first], "the older one reads only");
+    let next = append(&mut store, &first, later);
+    assert_ne!(next, first, "its period is over");
+    let states: Vec<_> = store.list().unwrap().iter().map(|key| (key.tag, key.state)).collect();
+    assert_eq!(
+        states,
+        [(first, KeyState::ProcessOnly), (next, KeyState::ProtectAndProcess)],
+        "on record before a block"
+    );
 
     // Both read; both are known of the volume, in order; nothing was dropped, for the volume holds blocks under both.
     let store = reopen(&path);
     let realm = store.realm().unwrap();
     let unit = realm.unit(&volser("A00001")).unwrap();
     let keys: Vec<_> = unit.keys.iter().map(|key| (key.tag, key.issued_for, key.issued_ns, key.dropped_ns)).collect();
-    assert_eq!(keys, [(first, KeyUse::Begin, NOW_NS, None), (next.tag(), KeyUse::Append { first }, later, None)]);
+    assert_eq!(keys, [(first, KeyUse::Begin, NOW_NS, None), (next, KeyUse::Append { first }, later, None)]);
     assert_eq!((unit.first_seen_ns, unit.last_seen_ns), (NOW_NS, later));
-    for tag in [first, next.tag()] {
+    for tag in [first, next] {
         assert_eq!(store.key_for_reading(&volser("A00001"), &tag, &drive(), later).unwrap().tag(), tag);
     }
 }
@@ -159,10 +164,8 @@ fn a_key_that_others_may_know_reads_and_is_followed_by_another() {
     assert_eq!(store.list().unwrap()[0].retired_ns, Some(NOW_NS + 5));
     // Past its cryptoperiod too: what it encrypted is to be moved.
     store.key_for_reading(&volser("A00001"), &tag, &drive(), NOW_NS + 90 * DAY_NS).unwrap();
-    let KeyToAppend::New(next) = store.key_for_append(&volser("A00001"), &tag, &drive(), NOW_NS + 6).unwrap() else {
-        panic!("it encrypts no more")
-    };
-    assert_ne!(next.tag(), tag);
+    let next = store.key_for_append(&volser("A00001"), &tag, &drive(), NOW_NS + 6).unwrap();
+    assert_ne!(next.tag(), tag, "it encrypts no more");
     store.destroy(&tag, NOW_NS + 7).unwrap();
     assert!(matches!(refused(store.compromise(&tag, NOW_NS + 8)), KeyError::KeyDestroyed { .. }));
 }
@@ -183,15 +186,8 @@ fn an_erased_volume_holds_nothing_of_its_keys() {
 fn a_new_life_is_never_written_under_a_key_of_the_one_before() {
     let (_directory, _path, mut store) = store();
     let first = begin(&mut store, "A00001", NOW_NS);
-    let append = |store: &mut SealedStore, first, now_ns| match store
-        .key_for_append(&volser("A00001"), first, &drive(), now_ns)
-        .unwrap()
-    {
-        KeyToAppend::Same(key) => key.tag(),
-        KeyToAppend::New(key) => {
-            store.activate(&volser("A00001"), &key.tag(), now_ns).unwrap();
-            key.tag()
-        }
+    let append = |store: &mut SealedStore, first, now_ns| {
+        store.key_for_append(&volser("A00001"), first, &drive(), now_ns).unwrap().tag()
     };
     let week = 7 * DAY_NS;
     let appended = append(&mut store, &first, NOW_NS + week);
@@ -210,16 +206,11 @@ fn a_volume_that_was_not_begun_after_all_goes_on_under_one_key() {
     let (_directory, _path, mut store) = store();
     let first = begin(&mut store, "A00001", NOW_NS);
     begin(&mut store, "A00001", NOW_NS + 1);
-    let mut append = || match store.key_for_append(&volser("A00001"), &first, &drive(), NOW_NS + 2).unwrap() {
-        KeyToAppend::Same(key) => (key.tag(), false),
-        KeyToAppend::New(key) => {
-            store.activate(&volser("A00001"), &key.tag(), NOW_NS + 2).unwrap();
-            (key.tag(), true)
-        }
-    };
-    let (tag, new) = append();
-    assert!(new && tag != first);
-    assert_eq!((append(), append()), ((tag, false), (tag, false)));
+    let mut append = || store.key_for_append(&volser("A00001"), &first, &drive(), NOW_NS + 2).unwrap().tag();
+    let tag = append();
+    assert_ne!(tag, first);
+    assert_eq!((append(), append()), (tag, tag));
+    assert_eq!(store.list().unwrap().len(), 3);
     let realm = store.realm().unwrap();
     assert_eq!(realm.unit(&volser("A00001")).unwrap().key(&first).unwrap().dropped_ns, None, "it reads what is there");
 }
@@ -230,10 +221,9 @@ fn a_volume_has_as_many_keys_as_a_cartridge_can_name_and_any_number_of_lives() {
     let first = begin(&mut store, "A00001", NOW_NS);
     for week in 1..24 {
         let now_ns = NOW_NS + week * 7 * DAY_NS;
-        let appended = store.key_for_append(&volser("A00001"), &first, &drive(), now_ns).unwrap();
-        let KeyToAppend::New(key) = appended else { panic!("its period is over") };
-        store.activate(&volser("A00001"), &key.tag(), now_ns).unwrap();
+        store.key_for_append(&volser("A00001"), &first, &drive(), now_ns).unwrap();
     }
+    assert_eq!(store.list().unwrap().len(), 24, "each period was over");
     let now_ns = NOW_NS + 24 * 7 * DAY_NS;
     let error = refused(store.key_for_append(&volser("A00001"), &first, &drive(), now_ns));
     assert!(matches!(error, KeyError::Refused(Refusal::KeysUsedUp { .. })), "{error}");
@@ -293,18 +283,15 @@ fn whatever_drives_do_no_key_is_on_two_volumes_and_none_encrypts_past_its_period
                         assert!(matches!(error, KeyError::KeyDestroyed { .. }), "step {step}: {error}");
                         assert!(destroyed.contains(&first), "step {step}");
                     }
-                    Ok(KeyToAppend::Same(key)) => {
+                    Ok(key) if issued.contains_key(&key.tag()) => {
                         assert!(carried[at].contains(&key.tag()), "step {step}: a key of another life");
                         assert!(!destroyed.contains(&key.tag()), "step {step}");
                         let issued_ns = issued[&key.tag()].1;
                         assert!(now_ns < issued_ns + 7 * DAY_NS, "step {step}: its encryption period is over");
                     }
-                    Ok(KeyToAppend::New(key)) => {
-                        assert!(issued.insert(key.tag(), (at, now_ns)).is_none(), "step {step}: a key came twice");
+                    Ok(key) => {
+                        issued.insert(key.tag(), (at, now_ns));
                         carried[at].push(key.tag());
-                        if reported {
-                            store.activate(&volume, &key.tag(), now_ns).unwrap();
-                        }
                     }
                 }
             }
