@@ -14,9 +14,9 @@ use crate::KeyError;
 use crate::secret::{KEY_LEN, Secret};
 
 /// Bytes of a wrapped key.
-pub(crate) const WRAPPED_LEN: usize = KEY_LEN + 8;
+pub const WRAPPED_LEN: usize = KEY_LEN + 8;
 /// A key under another key.
-pub(crate) type WrappedKey = [u8; WRAPPED_LEN];
+pub type WrappedKey = [u8; WRAPPED_LEN];
 
 const TAG_MESSAGE: &[u8] = b"capstan key tag v1";
 
@@ -29,7 +29,7 @@ pub fn tag_of(key: &[u8; KEY_LEN]) -> KeyTag {
 }
 
 /// Wraps `key` under `wrapping`.
-pub(crate) fn wrap(wrapping: &Secret, key: &[u8; KEY_LEN]) -> Result<WrappedKey, KeyError> {
+pub fn wrap(wrapping: &Secret, key: &[u8; KEY_LEN]) -> Result<WrappedKey, KeyError> {
     let failed = |error| KeyError::host("wrapping a key", error);
     // The interface wants room for the longest padding.
     let mut output = [0; KEY_LEN + 15];
@@ -39,7 +39,7 @@ pub(crate) fn wrap(wrapping: &Secret, key: &[u8; KEY_LEN]) -> Result<WrappedKey,
 }
 
 /// Unwraps a key, or says that `wrapping` is not what it was wrapped under or that it was altered, which look alike.
-pub(crate) fn unwrap(wrapping: &Secret, wrapped: &WrappedKey) -> Option<Secret> {
+pub fn unwrap(wrapping: &Secret, wrapped: &WrappedKey) -> Option<Secret> {
     let mut output = Zeroizing::new([0; WRAPPED_LEN]);
     let kek = key_wrap::AesKek::new(&key_wrap::AES_256, wrapping.expose()).ok()?;
     let key = kek.unwrap_with_padding(wrapped, &mut *output).ok()?;
@@ -53,7 +53,7 @@ pub(crate) fn unwrap(wrapping: &Secret, wrapped: &WrappedKey) -> Option<Secret> 
 }
 
 /// HKDF-SHA-256 (RFC 5869) of a secret: one key for each purpose, so that none is used for two things.
-pub(crate) fn derive(secret: &[u8; KEY_LEN], salt: &[u8], purpose: &str) -> Result<Secret, KeyError> {
+pub fn derive(secret: &[u8; KEY_LEN], salt: &[u8], purpose: &str) -> Result<Secret, KeyError> {
     let failed = |error| KeyError::host("deriving a key", error);
     let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(secret);
     let info = [purpose.as_bytes()];

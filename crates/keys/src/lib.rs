@@ -55,7 +55,7 @@ mod secret;
 mod store;
 mod unlock;
 
-pub use envelope::tag_of;
+pub use envelope::{WRAPPED_LEN, WrappedKey, derive, tag_of, unwrap, wrap};
 pub use error::KeyError;
 pub use export::KeyExport;
 pub use header::{SlotRecord, StoreHeader};
@@ -66,6 +66,7 @@ pub use realm::{
     Realm, Refusal,
 };
 pub use record::KeyRecord;
-pub use secret::VolumeKey;
+pub use root::RootKey;
+pub use secret::{KEY_LEN, Secret, VolumeKey, random};
 pub use store::{Destruction, ExportSelection, ImportOutcome, ImportedKey, SealedStore};
 pub use unlock::{Argon2Cost, SlotKind, Unlock};

@@ -20,7 +20,7 @@ use crate::secret::{KEY_LEN, Secret, random};
 const MAPPING_LEN: usize = 4096;
 
 /// The root key of an open store.
-pub(crate) struct RootKey {
+pub struct RootKey {
     page: NonNull<[u8; KEY_LEN]>,
 }
 
@@ -30,14 +30,14 @@ unsafe impl Send for RootKey {}
 
 impl RootKey {
     /// A new root key.
-    pub(crate) fn random() -> Result<Self, KeyError> {
+    pub fn random() -> Result<Self, KeyError> {
         let mut root = Self::zeroed()?;
         random(root.bytes_mut())?;
         Ok(root)
     }
 
     /// The root key out of a slot, if `wrapping` opens it.
-    pub(crate) fn unwrap(wrapping: &Secret, wrapped: &WrappedKey) -> Result<Option<Self>, KeyError> {
+    pub fn unwrap(wrapping: &Secret, wrapped: &WrappedKey) -> Result<Option<Self>, KeyError> {
         let Some(secret) = unwrap(wrapping, wrapped) else { return Ok(None) };
         let mut root = Self::zeroed()?;
         root.bytes_mut().copy_from_slice(secret.expose());
@@ -45,8 +45,13 @@ impl RootKey {
     }
 
     /// The root key wrapped for a slot.
-    pub(crate) fn wrap(&self, wrapping: &Secret) -> Result<WrappedKey, KeyError> {
+    pub fn wrap(&self, wrapping: &Secret) -> Result<WrappedKey, KeyError> {
         wrap(wrapping, self.bytes())
+    }
+
+    /// A key for one purpose, derived from the root key.
+    pub fn derive(&self, salt: &[u8], purpose: &str) -> Result<Secret, KeyError> {
+        derive(self.bytes(), salt, purpose)
     }
 
     /// The keys of one store under this root.

@@ -8,28 +8,28 @@ use crate::KeyError;
 use crate::envelope::tag_of;
 
 /// Bytes of every key here.
-pub(crate) const KEY_LEN: usize = 32;
+pub const KEY_LEN: usize = 32;
 
 /// 32 secret bytes, on the heap so that moving the value leaves no copy behind, zeroised when dropped.
 ///
 /// Neither `Debug`, `Display` nor `Clone`, and nothing that holds one may derive them.
-pub(crate) struct Secret(Box<[u8; KEY_LEN]>);
+pub struct Secret(Box<[u8; KEY_LEN]>);
 
 impl Secret {
     /// A secret written in place by `fill`.
-    pub(crate) fn filled<E>(fill: impl FnOnce(&mut [u8; KEY_LEN]) -> Result<(), E>) -> Result<Self, E> {
+    pub fn filled<E>(fill: impl FnOnce(&mut [u8; KEY_LEN]) -> Result<(), E>) -> Result<Self, E> {
         let mut secret = Self(Box::new([0; KEY_LEN]));
         fill(&mut secret.0)?;
         Ok(secret)
     }
 
     /// A secret from the random generator.
-    pub(crate) fn random() -> Result<Self, KeyError> {
+    pub fn random() -> Result<Self, KeyError> {
         Self::filled(|bytes| random(bytes))
     }
 
     /// The bytes; they must not be copied anywhere that is not zeroised.
-    pub(crate) fn expose(&self) -> &[u8; KEY_LEN] {
+    pub fn expose(&self) -> &[u8; KEY_LEN] {
         &self.0
     }
 }
@@ -41,7 +41,7 @@ impl Drop for Secret {
 }
 
 /// Fills `bytes` from the random generator of the cryptographic library, the only source of randomness here.
-pub(crate) fn random(bytes: &mut [u8]) -> Result<(), KeyError> {
+pub fn random(bytes: &mut [u8]) -> Result<(), KeyError> {
     rand::fill(bytes).map_err(|error| KeyError::host("drawing random bytes", error))
 }
 
@@ -62,11 +62,13 @@ pub struct VolumeKey {
 }
 
 impl VolumeKey {
+    /// A new one.
     pub(crate) fn random(algorithm: Algorithm) -> Result<Self, KeyError> {
         Ok(Self::new(Secret::random()?, algorithm))
     }
 
-    pub(crate) fn new(secret: Secret, algorithm: Algorithm) -> Self {
+    /// A key that was drawn before, under a cipher.
+    pub fn new(secret: Secret, algorithm: Algorithm) -> Self {
         let tag = tag_of(secret.expose());
         Self { secret, algorithm, tag }
     }

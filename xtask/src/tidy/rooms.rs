@@ -23,7 +23,7 @@ struct Room {
 
 const TERMINAL: [&str; 3] = ["anyhow", "clap", "indicatif"];
 
-const ROOMS: [Room; 11] = [
+const ROOMS: [Room; 13] = [
     Room {
         name: "capstan-format",
         below: &[],
@@ -46,11 +46,24 @@ const ROOMS: [Room; 11] = [
     },
     Room { name: "capstan-lab", below: &["capstan-format", "capstan-tape", "capstan-mover"], banned: &TERMINAL },
     Room { name: "capstan-vtl", below: &["capstan-format", "capstan-tape", "capstan-keys"], banned: &TERMINAL },
+    // A protocol: what lies behind it is for whoever serves it to say.
+    Room { name: "capstan-kmip", below: &[], banned: &["anyhow", "clap", "indicatif", "tokio", "rusqlite", "rustls"] },
+    // A node gives out keys and links no tape code.
+    Room { name: "capstan-keyd", below: &["capstan-format", "capstan-keys", "capstan-kmip"], banned: &["indicatif"] },
     Room { name: "capstan-cli", below: &["capstan-director", "capstan-lab", "capstan-vtl"], banned: &[] },
     Room {
         name: "capstan-fuzz",
         // Hostile bytes go in where a room takes bytes, and through the director where they go through all of them.
-        below: &["capstan-format", "capstan-tape", "capstan-keys", "capstan-mover", "capstan-director", "capstan-vtl"],
+        below: &[
+            "capstan-format",
+            "capstan-tape",
+            "capstan-keys",
+            "capstan-mover",
+            "capstan-director",
+            "capstan-vtl",
+            "capstan-kmip",
+            "capstan-keyd",
+        ],
         banned: &TERMINAL,
     },
     // What compares and measures the product drives it from outside; only its data sets come from the laboratory.

@@ -1,0 +1,11 @@
+//! A node of the key-management cluster (KMA).
+//!
+//! ```text
+//!  door/       agents and people (HTTP), KMIP, metrics: mutual TLS             identity/  CA, enrolment, certificates
+//!  authority/  roles, quorum queue: who may do what                            audit/     hash-chained log
+//!  desk/       key lifecycle: the rules of `capstan_keys` over the ledger      journal/   what a node that is cut off has issued
+//!  replica/    the sealed local copy that agents are always answered from      root/      root key: PKCS#11 or a quorum
+//!  ledger/     sealed records by path, compare-and-set: etcd
+//! ```
+
+pub mod ledger;
