@@ -476,6 +476,12 @@ pub(crate) struct PolicyAdd {
     /// Keys of other stores may not join
     #[arg(long)]
     pub(crate) no_import: bool,
+    /// Drives may report its keys as known to others
+    #[arg(long)]
+    pub(crate) agents_revoke: bool,
+    /// For how long a node of a key cluster gives its keys out while it is cut off from the others [default: for ever]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) isolated_for: Option<String>,
 }
 
 /// Ciphers of keys.

@@ -12,8 +12,12 @@
 //! state, whose own MAC is good, fails the MAC of the set. The set is small (a record for each life of each volume) and is
 //! read whole in every operation: nothing in it is believed that was not just checked.
 
-use aws_lc_rs::{constant_time, digest, hmac};
+use std::path::Path;
 
+use aws_lc_rs::{constant_time, digest, hmac};
+use capstan_format::{KeyTag, Volser};
+
+use crate::holdings::{Changes, Holdings};
 use crate::realm::{Realm, RealmRecord};
 use crate::record::StoredKey;
 use crate::root::StoreKeys;
@@ -53,12 +57,12 @@ pub(crate) enum Sealed {
     /// Nothing differs from what was read.
     Unchanged,
     /// The rows at these places differ, or the header does.
-    Changed(Changed),
+    Changed(ChangedRows),
 }
 
 /// The places of what differs.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Changed {
+pub(crate) struct ChangedRows {
     pub(crate) rows: Vec<usize>,
     pub(crate) realm: Vec<usize>,
 }
@@ -127,9 +131,27 @@ impl Contents {
         }
     }
 
+    /// What an operation on a volume and a key looks at: the whole realm, the keys of the volume, and the one named.
+    pub(crate) fn holdings(&self, path: &Path, volser: Option<&Volser>, tag: Option<&KeyTag>) -> Holdings {
+        let concerned = |key: &StoredKey| Some(&key.record.volser) == volser || Some(&key.record.tag) == tag;
+        let keys = self.rows.iter().map(|row| &row.key).filter(|key| concerned(key)).cloned().collect();
+        Holdings::new(path.to_owned(), self.realm(), keys)
+    }
+
+    /// Takes in what an operation decided, to be sealed.
+    pub(crate) fn apply(&mut self, changes: Changes) {
+        for key in changes.keys {
+            match self.rows.iter_mut().find(|row| row.key.record.tag == key.record.tag) {
+                Some(row) => row.key = key,
+                None => self.push(key),
+            }
+        }
+        changes.realm.into_iter().for_each(|record| self.put(record));
+    }
+
     /// Computes the MACs of what was changed since `self` was read as `before`.
     pub(crate) fn seal(&mut self, before: &Self, keys: &StoreKeys) -> Sealed {
-        let mut changed = Changed::default();
+        let mut changed = ChangedRows::default();
         for (place, row) in self.rows.iter_mut().enumerate() {
             if before.rows.get(place).is_none_or(|before| before.key != row.key) {
                 row.mac = row.mac_now(keys);
@@ -142,7 +164,7 @@ impl Contents {
                 changed.realm.push(place);
             }
         }
-        if changed == Changed::default() && self.header == before.header {
+        if changed == ChangedRows::default() && self.header == before.header {
             return Sealed::Unchanged;
         }
         self.counter += 1;
@@ -222,7 +244,7 @@ mod tests {
         let mut contents = Contents::empty(b"header".to_vec(), &keys);
         let before = contents.clone();
         (1..=3).for_each(|number| contents.push(stored(number)));
-        assert_eq!(contents.seal(&before, &keys), Sealed::Changed(Changed { rows: vec![0, 1, 2], realm: vec![] }));
+        assert_eq!(contents.seal(&before, &keys), Sealed::Changed(ChangedRows { rows: vec![0, 1, 2], realm: vec![] }));
         contents.verify(&keys).unwrap();
         (keys, contents)
     }
@@ -276,7 +298,7 @@ mod tests {
 
         let mut later = good.clone();
         later.rows[1].key.record.state = KeyState::ProtectAndProcess;
-        assert_eq!(later.seal(&good, &keys), Sealed::Changed(Changed { rows: vec![1], realm: vec![] }));
+        assert_eq!(later.seal(&good, &keys), Sealed::Changed(ChangedRows { rows: vec![1], realm: vec![] }));
         later.verify(&keys).unwrap();
         later.rows[1] = good.rows[1].clone();
         assert!(complaint(&keys, &later).contains("put back to an earlier state"));

@@ -24,7 +24,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
-use crate::contents::{Changed, Contents, RealmRow, Row};
+use crate::contents::{ChangedRows, Contents, RealmRow, Row};
 use crate::key_file::sync_directory;
 use crate::realm::{RealmRecord, RecordKind};
 use crate::record::StoredKey;
@@ -72,7 +72,7 @@ impl Database {
                 // Nobody else knows the name yet: if this is cut short, nothing has happened.
                 connection.execute_batch("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = FULL; BEGIN")?;
                 SCHEMA[..SCHEMA.len() - 1].iter().try_for_each(|(_, sql)| connection.execute_batch(sql))?;
-                write_contents(&connection, contents, &Changed::default())?;
+                write_contents(&connection, contents, &ChangedRows::default())?;
                 connection.execute_batch("COMMIT")?;
                 Ok(connection)
             })
@@ -171,7 +171,7 @@ impl Change<'_> {
     }
 
     /// Writes the header, the seal and the rows at the places given.
-    pub(crate) fn write(&self, contents: &Contents, changed: &Changed) -> Result<(), KeyError> {
+    pub(crate) fn write(&self, contents: &Contents, changed: &ChangedRows) -> Result<(), KeyError> {
         write_contents(&self.transaction, contents, changed).map_err(|error| sort_error(self.path, error))
     }
 
@@ -308,7 +308,7 @@ fn write_realm(connection: &Connection, contents: &Contents, places: &[usize]) -
     Ok(())
 }
 
-fn write_contents(connection: &Connection, contents: &Contents, changed: &Changed) -> rusqlite::Result<()> {
+fn write_contents(connection: &Connection, contents: &Contents, changed: &ChangedRows) -> rusqlite::Result<()> {
     connection.execute(
         "INSERT INTO header (id, bytes) VALUES (1, ?1) ON CONFLICT (id) DO UPDATE SET bytes = ?1",
         [&contents.header],

@@ -46,6 +46,7 @@ mod error;
 mod export;
 mod fields;
 mod header;
+mod holdings;
 mod key_file;
 mod lifecycle;
 mod realm;
@@ -59,13 +60,14 @@ pub use envelope::{WRAPPED_LEN, WrappedKey, derive, tag_of, unwrap, wrap};
 pub use error::KeyError;
 pub use export::KeyExport;
 pub use header::{SlotRecord, StoreHeader};
+pub use holdings::{Changes, DrawnKey, Holdings, KeyToAppend};
 pub use key_file::create_key_file;
 pub use lifecycle::{ForbiddenTransition, KeyEvent, KeyState};
 pub use realm::{
     Agent, AppendKey, DataUnit, InvalidName, IssuedKey, KeyGroup, KeyUse, Name, NewKey, Period, Permission, Policy,
-    Realm, Refusal,
+    Realm, RealmRecord, RecordKind, Refusal,
 };
-pub use record::KeyRecord;
+pub use record::{KeyRecord, StoredKey};
 pub use root::RootKey;
 pub use secret::{KEY_LEN, Secret, VolumeKey, random};
 pub use store::{Destruction, ExportSelection, ImportOutcome, ImportedKey, SealedStore};

@@ -30,7 +30,7 @@ mod unit;
 pub use agent::Agent;
 pub use name::{InvalidName, Name};
 pub use policy::{KeyGroup, Period, Permission, Policy};
-pub(crate) use record::{RealmRecord, RecordKind};
+pub use record::{RealmRecord, RecordKind};
 pub use rules::{AppendKey, NewKey, Refusal};
 pub use unit::{DataUnit, IssuedKey, KeyUse};
 
@@ -96,7 +96,7 @@ impl Realm {
     }
 
     /// Takes a record in, in the place of the one that has its name.
-    pub(crate) fn put(&mut self, record: RealmRecord) {
+    pub fn put(&mut self, record: RealmRecord) {
         match record {
             RealmRecord::Policy(policy) => drop(self.policies.insert(policy.name.clone(), policy)),
             RealmRecord::Group(group) => drop(self.groups.insert(group.name.clone(), group)),

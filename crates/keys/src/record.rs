@@ -14,9 +14,10 @@
 
 use capstan_format::{Algorithm, Cursor, FormatError, KeyTag, Volser};
 
-use crate::KeyState;
 use crate::envelope::WrappedKey;
 use crate::fields::{optional_i64, put_optional_i64};
+use crate::lifecycle::KeyEvent;
+use crate::{KeyError, KeyState};
 
 /// What is known of a key. Nothing in it is secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,13 +44,16 @@ pub struct KeyRecord {
 
 /// A record with its wrapped key, which is gone when and only when the key is destroyed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StoredKey {
-    pub(crate) record: KeyRecord,
-    pub(crate) wrapped: Option<WrappedKey>,
+pub struct StoredKey {
+    /// What is known of it.
+    pub record: KeyRecord,
+    /// The key, wrapped for whoever keeps the record.
+    pub wrapped: Option<WrappedKey>,
 }
 
 impl StoredKey {
-    pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
+    /// Appends the bytes of the layout above.
+    pub fn encode(&self, bytes: &mut Vec<u8>) {
         let KeyRecord { tag, volser, algorithm, state, .. } = &self.record;
         bytes.extend_from_slice(&tag.0);
         bytes.extend_from_slice(&[algorithm.code(), state.code(), volser.as_str().len() as u8]);
@@ -63,7 +67,8 @@ impl StoredKey {
         bytes.extend_from_slice(self.wrapped.as_ref().map_or(&[], |wrapped| wrapped));
     }
 
-    pub(crate) fn decode(fields: &mut Cursor<'_>) -> Result<Self, FormatError> {
+    /// Reads what [`StoredKey::encode`] wrote.
+    pub fn decode(fields: &mut Cursor<'_>) -> Result<Self, FormatError> {
         let tag = KeyTag(fields.array()?);
         let code = fields.u8()?;
         let algorithm = Algorithm::from_code(code).ok_or_else(|| fields.field("algorithm", &code))?;
@@ -93,6 +98,34 @@ impl StoredKey {
             Some(contradiction) => Err(fields.field("state", &contradiction)),
             None => Ok(key),
         }
+    }
+
+    /// Takes the key through one event of its life, with the time of it.
+    pub(crate) fn advance(&mut self, event: KeyEvent, now_ns: i64) -> Result<(), KeyError> {
+        let record = &mut self.record;
+        let next = record.state.after(event).map_err(|forbidden| match (forbidden.state, record.destroyed_ns) {
+            (KeyState::Destroyed, Some(destroyed_ns)) => {
+                KeyError::KeyDestroyed { tag: record.tag, volser: record.volser.clone(), destroyed_ns }
+            }
+            (state, _) => KeyError::KeyRetired { tag: record.tag, volser: record.volser.clone(), state },
+        })?;
+        if next == record.state {
+            return Ok(());
+        }
+        record.state = next;
+        match next {
+            KeyState::Generated | KeyState::Ready => {}
+            KeyState::ProtectAndProcess => record.activated_ns = Some(now_ns),
+            KeyState::ProcessOnly | KeyState::Deactivated | KeyState::Compromised => {
+                record.retired_ns.get_or_insert(now_ns);
+            }
+            KeyState::Destroyed => {
+                record.retired_ns.get_or_insert(now_ns);
+                record.destroyed_ns = Some(now_ns);
+                self.wrapped = None;
+            }
+        }
+        Ok(())
     }
 
     /// What in the record cannot be true together with the rest of it.

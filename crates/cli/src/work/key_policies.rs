@@ -24,6 +24,7 @@ pub(super) fn policies(cli: &Cli) -> Result<ExitCode, Failure> {
                 "name": policy.name.as_str(), "algorithm": policy.algorithm.map(Algorithm::name),
                 "encryption_period_s": seconds(policy.encryption_period), "cryptoperiod_s": seconds(policy.cryptoperiod),
                 "export": allowed(policy.export), "import": allowed(policy.import),
+                "agents_revoke": allowed(policy.agents_revoke), "isolation_limit_s": seconds(policy.isolation_limit),
             })
         };
         return print_json(realm.policies().map(row).collect());
@@ -55,6 +56,8 @@ pub(super) fn add_policy(cli: &Cli, add: &PolicyAdd) -> Result<ExitCode, Failure
         cryptoperiod: period(add.decrypt_for.as_deref())?,
         export: permission(add.no_export),
         import: permission(add.no_import),
+        agents_revoke: permission(!add.agents_revoke),
+        isolation_limit: period(add.isolated_for.as_deref())?,
     };
     let said = format!(
         "policy {}: a key encrypts for {} and decrypts for {}, from its first issue",

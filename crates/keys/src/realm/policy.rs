@@ -75,6 +75,10 @@ pub struct Policy {
     pub export: Permission,
     /// Whether keys of other stores may join.
     pub import: Permission,
+    /// Whether an agent may report a key as known to others. What only people may say an agent that was taken over cannot.
+    pub agents_revoke: Permission,
+    /// For how long a node of a cluster that is cut off from the majority gives out what it has; on one machine it means nothing.
+    pub isolation_limit: Period,
 }
 
 impl Policy {
@@ -87,13 +91,15 @@ impl Policy {
             cryptoperiod: Period::Unlimited,
             export: Permission::Allowed,
             import: Permission::Allowed,
+            agents_revoke: Permission::Forbidden,
+            isolation_limit: Period::Unlimited,
         }
     }
 
     /// What in it cannot be meant.
     pub fn contradiction(&self) -> Option<String> {
         match (self.encryption_period, self.cryptoperiod) {
-            (Period::Seconds(0), _) | (_, Period::Seconds(0)) => Some("a period must be longer than nothing".to_owned()),
+            _ if [self.encryption_period, self.cryptoperiod, self.isolation_limit].contains(&Period::Seconds(0)) => Some("a period must be longer than nothing".to_owned()),
             (Period::Seconds(encrypts), Period::Seconds(decrypts)) if encrypts > decrypts => {
                 Some("keys would encrypt what they no longer decrypt: the cryptoperiod must not be the shorter one".to_owned())
             }

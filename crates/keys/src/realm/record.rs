@@ -5,13 +5,15 @@
 //! ```text
 //! policy   version 1 (1) | name | algorithm (1): 0 any, 1 AES-256-GCM, 2 AES-256-CCM | encryption period, cryptoperiod (4 each, in
 //!          seconds; 0 unlimited) | export, import (1 each): 1 allowed, 2 forbidden
+//! policy   version 2 (1) | as version 1 | agents may revoke (1): 1 allowed, 2 forbidden | isolation limit (4, in seconds; 0 unlimited)
 //! group    version 1 (1) | name | name of its policy
 //! agent    version 1 (1) | name | name of its default group | number of groups (2) | their names
 //! unit     version 1 (1) | barcode (a name) | first seen, last seen (8 each) | read until (optional 8)
 //! issue    version 1 (1) | barcode (a name) | tag (16) | name of the group | issued for (1): 1 begin, 2 append and the tag of the
 //!          volume's first key (16), 3 elsewhere | issued (8) | dropped (optional 8)
 //! ```
-//! A record is called by its name or barcode, an issue by the key's tag.
+//! A policy that says nothing of agents and isolation is written as version 1, which older programs read. In it no agent revokes, and
+//! isolation has no limit. A record is called by its name or barcode, an issue by the key's tag.
 
 use capstan_format::{Algorithm, Cursor, FormatError, KeyTag, Volser};
 
@@ -19,14 +21,21 @@ use super::{Agent, DataUnit, IssuedKey, KeyGroup, KeyUse, Name, Period, Permissi
 use crate::fields::{optional_i64, put_optional_i64};
 
 const VERSION: u8 = 1;
+/// Of a policy that says something of agents or isolation.
+const VERSION_OF_POLICY: u8 = 2;
 
 /// What a record is about; the numbers stand in stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum RecordKind {
+pub enum RecordKind {
+    /// Of a policy.
     Policy = 1,
+    /// Of a key group.
     Group = 2,
+    /// Of an agent.
     Agent = 3,
+    /// Of a data unit.
     Unit = 4,
+    /// Of the issue of a key.
     Issue = 5,
 }
 
@@ -55,14 +64,20 @@ impl RecordKind {
 
 /// One record of a realm.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum RealmRecord {
+pub enum RealmRecord {
+    /// A policy.
     Policy(Policy),
+    /// A key group.
     Group(KeyGroup),
+    /// An agent.
     Agent(Agent),
-    /// Without the keys, whose issues are records of their own.
+    /// A data unit, without the keys, whose issues are records of their own.
     Unit(DataUnit),
+    /// The issue of a key.
     Issue {
+        /// The volume that it was issued for.
         volser: Volser,
+        /// The key, and what for.
         key: IssuedKey,
     },
 }
@@ -73,7 +88,8 @@ impl RealmRecord {
         Self::Unit(DataUnit { keys: Vec::new(), ..unit })
     }
 
-    pub(crate) fn kind(&self) -> RecordKind {
+    /// What it is about.
+    pub fn kind(&self) -> RecordKind {
         match self {
             Self::Policy(_) => RecordKind::Policy,
             Self::Group(_) => RecordKind::Group,
@@ -83,7 +99,8 @@ impl RealmRecord {
         }
     }
 
-    pub(crate) fn name(&self) -> String {
+    /// What it is called: a name, a barcode, of an issue the key's tag.
+    pub fn name(&self) -> String {
         match self {
             Self::Policy(policy) => policy.name.to_string(),
             Self::Group(group) => group.name.to_string(),
@@ -105,23 +122,24 @@ impl RealmRecord {
         }
     }
 
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// The bytes of the layout above.
+    pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
         match self {
             Self::Policy(policy) => {
+                let Policy { agents_revoke, isolation_limit, .. } = policy;
+                let is_plain = (*agents_revoke, *isolation_limit) == (Permission::Forbidden, Period::Unlimited);
+                bytes[0] = if is_plain { VERSION } else { VERSION_OF_POLICY };
                 put_name(&mut bytes, policy.name.as_str());
                 bytes.push(policy.algorithm.map_or(0, Algorithm::code));
                 for period in [policy.encryption_period, policy.cryptoperiod] {
-                    let seconds = match period {
-                        Period::Unlimited => 0,
-                        Period::Seconds(seconds) => seconds,
-                    };
-                    bytes.extend_from_slice(&seconds.to_le_bytes());
+                    bytes.extend_from_slice(&seconds(period).to_le_bytes());
                 }
-                bytes.extend([policy.export, policy.import].map(|permission| match permission {
-                    Permission::Allowed => 1,
-                    Permission::Forbidden => 2,
-                }));
+                bytes.extend([policy.export, policy.import].map(code));
+                if !is_plain {
+                    bytes.push(code(*agents_revoke));
+                    bytes.extend_from_slice(&seconds(*isolation_limit).to_le_bytes());
+                }
             }
             Self::Group(group) => {
                 put_name(&mut bytes, group.name.as_str());
@@ -158,15 +176,17 @@ impl RealmRecord {
         bytes
     }
 
-    pub(crate) fn decode(kind: RecordKind, bytes: &[u8]) -> Result<Self, FormatError> {
+    /// Reads what [`RealmRecord::encode`] wrote.
+    pub fn decode(kind: RecordKind, bytes: &[u8]) -> Result<Self, FormatError> {
         let what = kind.name();
         let mut fields = Cursor::new(what, bytes);
-        match fields.u8()? {
-            VERSION => {}
-            found => return Err(FormatError::Version { what, found: found.into(), supported: VERSION.into() }),
+        let supported = if kind == RecordKind::Policy { VERSION_OF_POLICY } else { VERSION };
+        let version = fields.u8()?;
+        if !(VERSION..=supported).contains(&version) {
+            return Err(FormatError::Version { what, found: version.into(), supported: supported.into() });
         }
         let record = match kind {
-            RecordKind::Policy => Self::Policy(decode_policy(&mut fields)?),
+            RecordKind::Policy => Self::Policy(decode_policy(version, &mut fields)?),
             RecordKind::Group => Self::Group(KeyGroup { name: name(&mut fields)?, policy: name(&mut fields)? }),
             RecordKind::Agent => {
                 let (name_of_agent, default_group) = (name(&mut fields)?, name(&mut fields)?);
@@ -190,6 +210,20 @@ impl RealmRecord {
     }
 }
 
+fn seconds(period: Period) -> u32 {
+    match period {
+        Period::Unlimited => 0,
+        Period::Seconds(seconds) => seconds,
+    }
+}
+
+fn code(permission: Permission) -> u8 {
+    match permission {
+        Permission::Allowed => 1,
+        Permission::Forbidden => 2,
+    }
+}
+
 fn put_name(bytes: &mut Vec<u8>, name: &str) {
     bytes.push(name.len() as u8);
     bytes.extend_from_slice(name.as_bytes());
@@ -206,26 +240,34 @@ fn name(fields: &mut Cursor<'_>) -> Result<Name, FormatError> {
     text.parse().map_err(|_| fields.field("name", &text))
 }
 
-fn decode_policy(fields: &mut Cursor<'_>) -> Result<Policy, FormatError> {
+fn decode_policy(version: u8, fields: &mut Cursor<'_>) -> Result<Policy, FormatError> {
     let name = name(fields)?;
     let algorithm = match fields.u8()? {
         0 => None,
         code => Some(Algorithm::from_code(code).ok_or_else(|| fields.field("algorithm", &code))?),
     };
-    let mut period = || {
-        Ok::<_, FormatError>(match fields.u32()? {
-            0 => Period::Unlimited,
-            seconds => Period::Seconds(seconds),
-        })
-    };
-    let (encryption_period, cryptoperiod) = (period()?, period()?);
-    let mut permission = || match fields.u8()? {
+    let (encryption_period, cryptoperiod) = (period(fields)?, period(fields)?);
+    let (export, import) = (permission(fields)?, permission(fields)?);
+    let plain = Policy { algorithm, encryption_period, cryptoperiod, export, import, ..Policy::unlimited(name) };
+    if version == VERSION {
+        return Ok(plain);
+    }
+    Ok(Policy { agents_revoke: permission(fields)?, isolation_limit: period(fields)?, ..plain })
+}
+
+fn period(fields: &mut Cursor<'_>) -> Result<Period, FormatError> {
+    Ok(match fields.u32()? {
+        0 => Period::Unlimited,
+        seconds => Period::Seconds(seconds),
+    })
+}
+
+fn permission(fields: &mut Cursor<'_>) -> Result<Permission, FormatError> {
+    match fields.u8()? {
         1 => Ok(Permission::Allowed),
         2 => Ok(Permission::Forbidden),
         other => Err(fields.field("permission", &other)),
-    };
-    let (export, import) = (permission()?, permission()?);
-    Ok(Policy { name, algorithm, encryption_period, cryptoperiod, export, import })
+    }
 }
 
 fn decode_issue(fields: &mut Cursor<'_>) -> Result<IssuedKey, FormatError> {
@@ -261,6 +303,13 @@ mod tests {
                 cryptoperiod: Period::Unlimited,
                 export: Permission::Allowed,
                 import: Permission::Forbidden,
+                agents_revoke: Permission::Forbidden,
+                isolation_limit: Period::Unlimited,
+            }),
+            RealmRecord::Policy(Policy {
+                agents_revoke: Permission::Allowed,
+                isolation_limit: Period::Seconds(5),
+                ..Policy::unlimited(name("p"))
             }),
             RealmRecord::Group(KeyGroup { name: name("g"), policy: name("yearly") }),
             RealmRecord::Agent(Agent {
@@ -286,6 +335,7 @@ mod tests {
     fn records_have_the_bytes_of_the_layout() {
         let mut expected = vec![
             b"\x01\x06yearly\x02\x04\x03\x02\x01\0\0\0\0\x01\x02".to_vec(),
+            b"\x02\x01p\0\0\0\0\0\0\0\0\0\x01\x01\x01\x05\0\0\0".to_vec(),
             b"\x01\x01g\x06yearly".to_vec(),
             b"\x01\x0aCPT0000001\x01h\x02\0\x01g\x01h".to_vec(),
         ];

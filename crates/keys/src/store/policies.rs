@@ -3,8 +3,8 @@
 use capstan_format::Volser;
 
 use super::SealedStore;
-use crate::realm::RealmRecord;
-use crate::{Agent, DataUnit, KeyError, KeyGroup, Policy, Realm, Refusal};
+use crate::holdings::Holdings;
+use crate::{Agent, KeyError, KeyGroup, Policy, Realm};
 
 impl SealedStore {
     /// Policies, key groups, agents and data units.
@@ -14,32 +14,25 @@ impl SealedStore {
 
     /// Makes a policy; one that no key was issued under may be said anew.
     pub fn put_policy(&mut self, policy: Policy) -> Result<(), KeyError> {
-        self.put(|realm| realm.check_policy(&policy).map(|()| RealmRecord::Policy(policy)))
+        self.say(|holdings| holdings.put_policy(policy))
     }
 
     /// Makes a key group.
     pub fn put_group(&mut self, group: KeyGroup) -> Result<(), KeyError> {
-        self.put(|realm| realm.check_group(&group).map(|()| RealmRecord::Group(group)))
+        self.say(|holdings| holdings.put_group(group))
     }
 
     /// Says which groups a drive may use.
     pub fn put_agent(&mut self, agent: Agent) -> Result<(), KeyError> {
-        self.put(|realm| realm.check_agent(&agent).map(|()| RealmRecord::Agent(agent)))
+        self.say(|holdings| holdings.put_agent(agent))
     }
 
     /// Gives a volume's keys out for reading until then, though their cryptoperiod be over.
     pub fn extend_reading(&mut self, volser: &Volser, until_ns: i64) -> Result<(), KeyError> {
-        self.put(|realm| {
-            let unit = realm.unit(volser).ok_or_else(|| Refusal::UnknownUnit { volser: volser.clone() })?;
-            Ok(RealmRecord::unit(DataUnit { read_until_ns: Some(until_ns), ..unit.clone() }))
-        })
+        self.say(|holdings| holdings.extend_reading(volser, until_ns))
     }
 
-    fn put(&mut self, record: impl FnOnce(&Realm) -> Result<RealmRecord, Refusal>) -> Result<(), KeyError> {
-        self.change(|contents, _| {
-            let record = record(&contents.realm())?;
-            contents.put(record);
-            Ok(())
-        })
+    fn say(&mut self, operation: impl FnOnce(&mut Holdings) -> Result<(), KeyError>) -> Result<(), KeyError> {
+        self.operate(None, None, |holdings, _| operation(holdings))
     }
 }

@@ -61,7 +61,7 @@ fn a_store_held_by_another_is_locked_and_then_free() {
 fn a_destruction_that_could_not_be_cleared_says_so() {
     let (_directory, path, mut store) = new_store();
     let key = issue(&mut store).unwrap();
-    store.change(|contents, _| keys::advance(&mut contents.rows[0].key, crate::KeyEvent::Destroyed, 5)).unwrap();
+    store.change(|contents, _| contents.rows[0].key.advance(crate::KeyEvent::Destroyed, 5)).unwrap();
     // Somebody who reads just then: rewriting the file would have to wait for him.
     let reader = Connection::open(&path).unwrap();
     reader.execute_batch("BEGIN; SELECT * FROM keys").unwrap();

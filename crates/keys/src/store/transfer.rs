@@ -3,7 +3,6 @@
 use capstan_format::{FormatError, KeyTag, Volser};
 use zeroize::Zeroizing;
 
-use super::keys::advance;
 use super::{SealedStore, find, is_protecting};
 use crate::envelope::wrap;
 use crate::export::{ExportedKey, KeyExport, encode_export};
@@ -120,7 +119,7 @@ impl SealedStore {
                         let record = KeyRecord { imported_ns: Some(now_ns), ..record };
                         let mut stored = StoredKey { record, wrapped };
                         if contents.rows.iter().any(|row| is_protecting(&row.key, &volser)) {
-                            advance(&mut stored, KeyEvent::Superseded, now_ns)?;
+                            stored.advance(KeyEvent::Superseded, now_ns)?;
                         }
                         let state = stored.record.state;
                         contents.put(joined(&stored.record, group));

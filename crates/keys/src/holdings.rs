@@ -1,0 +1,322 @@
+//! What may be done with keys, decided on what is known of them.
+//!
+//! An operation is given [`Holdings`]: the realm and the records of the keys it concerns, all of one moment. It decides, and
+//! what it decided stands in [`Holdings::finish`] as records to be written. Whoever keeps the records writes them, as a whole or not
+//! at all: [`SealedStore`](crate::SealedStore) within a transaction on its file, a cluster by compare-and-set on its ledger. So one
+//! machine and a cluster live by the same code.
+//!
+//! ```text
+//!   records --> Holdings --operation(now)--> Changes --> written, if the records are still those
+//! ```
+//! Holdings need not be everything: for an operation on a volume they are the realm without other volumes, that volume's keys, and
+//! those that are named. Nothing here opens an envelope; where a key must be drawn, the caller draws it.
+
+use std::path::PathBuf;
+
+use capstan_format::{Algorithm, KeyTag, Volser};
+
+use crate::lifecycle::KeyEvent;
+use crate::realm::RealmRecord;
+use crate::record::StoredKey;
+use crate::{
+    Agent, AppendKey, DataUnit, IssuedKey, KeyError, KeyGroup, KeyRecord, KeyState, KeyUse, Name, NewKey, Policy,
+    Realm, Refusal,
+};
+
+/// Realm and keys at one moment, as far as an operation looks at them.
+pub struct Holdings {
+    place: PathBuf,
+    realm: Realm,
+    keys: Vec<StoredKey>,
+    changes: Changes,
+}
+
+/// What is to be written: the records as they are to be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Keys.
+    pub keys: Vec<StoredKey>,
+    /// Policies, groups, agents, data units, issues.
+    pub realm: Vec<RealmRecord>,
+}
+
+/// A key that was drawn to be issued.
+pub struct DrawnKey {
+    /// Its public name.
+    pub tag: KeyTag,
+    /// Itself, wrapped for those who keep the records.
+    pub wrapped: crate::WrappedKey,
+    /// [`KeyState::Generated`], or [`KeyState::Ready`] if it is proved already that it is stored where it can be had back.
+    pub state: KeyState,
+    /// When it was drawn.
+    pub created_ns: i64,
+}
+
+/// The key that a volume is appended to with.
+pub enum KeyToAppend {
+    /// One that it has.
+    Stored(StoredKey),
+    /// One that was drawn for it, which is not in force before [`Holdings::activate`].
+    Drawn {
+        /// Its public name.
+        tag: KeyTag,
+    },
+}
+
+impl Holdings {
+    /// What is known. `keys` stand in the order in which they came to be known; `place` is named where one is missing.
+    pub fn new(place: PathBuf, realm: Realm, keys: Vec<StoredKey>) -> Self {
+        Self { place, realm, keys, changes: Changes::default() }
+    }
+
+    /// What the operations decided.
+    pub fn finish(self) -> Changes {
+        self.changes
+    }
+
+    /// Issues a new key of a group for a volume that is about to be written from the beginning of tape. The older ones stay in force
+    /// until it is activated.
+    pub fn begin(
+        &mut self,
+        volser: &Volser,
+        agent: &Agent,
+        group: &Name,
+        algorithm: Algorithm,
+        now_ns: i64,
+        draw: impl FnOnce(&NewKey) -> Result<DrawnKey, KeyError>,
+    ) -> Result<KeyTag, KeyError> {
+        let new = self.realm.key_to_begin(agent, group, algorithm)?;
+        self.issue(volser, KeyUse::Begin, &new, now_ns, draw)
+    }
+
+    /// The key to append to a volume with, whose first block names the key `first`: that one, or the one that was put in force for it
+    /// since, while its encryption period lasts; else a new one of the same group.
+    ///
+    /// A first key that is still `ready` is activated by this: the volume proves that it was begun with it, and that only the report
+    /// was lost.
+    pub fn append(
+        &mut self,
+        volser: &Volser,
+        first: &KeyTag,
+        agent: &Agent,
+        now_ns: i64,
+        draw: impl FnOnce(&NewKey) -> Result<DrawnKey, KeyError>,
+    ) -> Result<KeyToAppend, KeyError> {
+        let state = self.owned(volser, first)?.record.state;
+        // It was not begun anew, whatever was reported.
+        self.change_issues(volser, |key| {
+            if key.is_of_life(first) {
+                key.dropped_ns = None;
+            }
+        });
+        if state == KeyState::Ready {
+            self.activate(volser, first, now_ns)?;
+        }
+        let stored = self.key(&self.in_force(volser, first), Some(volser))?.clone();
+        if let Some(destroyed_ns) = stored.record.destroyed_ns {
+            return Err(KeyError::KeyDestroyed { tag: stored.record.tag, volser: volser.clone(), destroyed_ns });
+        }
+        match self.realm.key_to_append(agent, &stored.record, now_ns)? {
+            AppendKey::Same => Ok(KeyToAppend::Stored(stored)),
+            AppendKey::New(new) => {
+                let tag = self.issue(volser, KeyUse::Append { first: *first }, &new, now_ns, draw)?;
+                Ok(KeyToAppend::Drawn { tag })
+            }
+        }
+    }
+
+    /// A key to read with. Whether the policy lets it be given out is asked after its envelope was opened: a record that was altered must
+    /// not be what forbids it.
+    pub fn reading(&self, volser: &Volser, tag: &KeyTag) -> Result<&StoredKey, KeyError> {
+        self.key(tag, Some(volser))
+    }
+
+    /// Whether a key may be given out to read with.
+    pub fn check_reading(&self, agent: &Agent, record: &KeyRecord, now_ns: i64) -> Result<(), KeyError> {
+        Ok(self.realm.check_reading(agent, record, now_ns)?)
+    }
+
+    /// The record of a key.
+    pub fn named(&self, tag: &KeyTag) -> Result<&KeyRecord, KeyError> {
+        Ok(&self.key(tag, None)?.record)
+    }
+
+    /// A key was stored where it can be had back, and was read back from there.
+    pub fn stored(&mut self, tag: &KeyTag, now_ns: i64) -> Result<(), KeyError> {
+        self.advance(tag, KeyEvent::Stored, now_ns).map(drop)
+    }
+
+    /// The first block encrypted with a key stands on its volume: from here on that key fills the volume; its older keys only read. Gives
+    /// the tags of those that this has retired.
+    pub fn activate(&mut self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
+        let record = self.owned(volser, tag)?.record.clone();
+        self.advance(tag, KeyEvent::Activated, now_ns)?;
+        if self.realm.issued(&record).issued_for == KeyUse::Begin {
+            // The volume holds nothing of the others any more.
+            self.change_issues(volser, |key| {
+                if !key.is_of_life(tag) {
+                    key.dropped_ns = key.dropped_ns.or(Some(now_ns));
+                }
+            });
+        }
+        self.supersede(volser, |other| other != tag, now_ns)
+    }
+
+    /// A volume was erased, or begun anew without encryption: its keys encrypt no more, and it holds nothing of them.
+    pub fn ended(&mut self, volser: &Volser, now_ns: i64) -> Result<(), KeyError> {
+        self.change_issues(volser, |key| key.dropped_ns = key.dropped_ns.or(Some(now_ns)));
+        self.supersede(volser, |_| true, now_ns).map(drop)
+    }
+
+    /// Somebody else may know a key: it encrypts no more, and reads what is to be moved under another. Gives its record.
+    pub fn compromise(&mut self, tag: &KeyTag, now_ns: i64) -> Result<KeyRecord, KeyError> {
+        self.advance(tag, KeyEvent::Compromised, now_ns)
+    }
+
+    /// Destroys a key: it is gone, its record stays. Gives the record; its time of destruction is earlier if it was gone before.
+    pub fn destroy(&mut self, tag: &KeyTag, now_ns: i64) -> Result<KeyRecord, KeyError> {
+        self.advance(tag, KeyEvent::Destroyed, now_ns)
+    }
+
+    /// Makes a policy; one that no key was issued under may be said anew.
+    pub fn put_policy(&mut self, policy: Policy) -> Result<(), KeyError> {
+        self.realm.check_policy(&policy)?;
+        self.put(RealmRecord::Policy(policy));
+        Ok(())
+    }
+
+    /// Makes a key group.
+    pub fn put_group(&mut self, group: KeyGroup) -> Result<(), KeyError> {
+        self.realm.check_group(&group)?;
+        self.put(RealmRecord::Group(group));
+        Ok(())
+    }
+
+    /// Says which groups a drive may use.
+    pub fn put_agent(&mut self, agent: Agent) -> Result<(), KeyError> {
+        self.realm.check_agent(&agent)?;
+        self.put(RealmRecord::Agent(agent));
+        Ok(())
+    }
+
+    /// Gives a volume's keys out for reading until then, though their cryptoperiod be over.
+    pub fn extend_reading(&mut self, volser: &Volser, until_ns: i64) -> Result<(), KeyError> {
+        let unit = self.realm.unit(volser).ok_or_else(|| Refusal::UnknownUnit { volser: volser.clone() })?;
+        let unit = DataUnit { read_until_ns: Some(until_ns), ..unit.clone() };
+        self.put(RealmRecord::unit(unit));
+        Ok(())
+    }
+
+    /// Records a key that was drawn, and what for.
+    fn issue(
+        &mut self,
+        volser: &Volser,
+        issued_for: KeyUse,
+        new: &NewKey,
+        now_ns: i64,
+        draw: impl FnOnce(&NewKey) -> Result<DrawnKey, KeyError>,
+    ) -> Result<KeyTag, KeyError> {
+        let DrawnKey { tag, wrapped, state, created_ns } = draw(new)?;
+        let record = KeyRecord {
+            tag,
+            volser: volser.clone(),
+            algorithm: new.algorithm,
+            state,
+            created_ns,
+            activated_ns: None,
+            retired_ns: None,
+            destroyed_ns: None,
+            imported_ns: None,
+        };
+        self.put_key(StoredKey { record, wrapped: Some(wrapped) });
+        let unit = self.realm.unit(volser).cloned().unwrap_or_else(|| DataUnit::first_seen(volser.clone(), now_ns));
+        self.put(RealmRecord::unit(DataUnit { last_seen_ns: now_ns, ..unit }));
+        let key = IssuedKey { tag, group: new.group.clone(), issued_for, issued_ns: now_ns, dropped_ns: None };
+        self.put(RealmRecord::Issue { volser: volser.clone(), key });
+        Ok(tag)
+    }
+
+    /// The key that a volume is appended to with: `first`, or the last one that was drawn for this life of it and is in force.
+    fn in_force(&self, volser: &Volser, first: &KeyTag) -> KeyTag {
+        let is_in_force = |tag: &KeyTag| {
+            let mut records = self.keys.iter().map(|key| &key.record);
+            records.any(|key| key.tag == *tag && key.state == KeyState::ProtectAndProcess)
+        };
+        let keys = self.realm.unit(volser).into_iter().flat_map(|unit| &unit.keys);
+        let mut of_life = keys.filter(|key| key.is_of_life(first));
+        of_life.rfind(|key| is_in_force(&key.tag)).map_or(*first, |key| key.tag)
+    }
+
+    fn supersede(
+        &mut self,
+        volser: &Volser,
+        which: impl Fn(&KeyTag) -> bool,
+        now_ns: i64,
+    ) -> Result<Vec<KeyTag>, KeyError> {
+        let of_volume = self.keys.iter().map(|key| &key.record).filter(|key| key.volser == *volser && which(&key.tag));
+        let mut retired = Vec::new();
+        for (tag, before) in of_volume.map(|key| (key.tag, key.state)).collect::<Vec<_>>() {
+            if self.advance(&tag, KeyEvent::Superseded, now_ns)?.state != before {
+                retired.push(tag);
+            }
+        }
+        Ok(retired)
+    }
+
+    fn change_issues(&mut self, volser: &Volser, change: impl Fn(&mut IssuedKey)) {
+        let keys = self.realm.unit(volser).map(|unit| unit.keys.clone()).unwrap_or_default();
+        for before in keys {
+            let mut key = before.clone();
+            change(&mut key);
+            if key != before {
+                self.put(RealmRecord::Issue { volser: volser.clone(), key });
+            }
+        }
+    }
+
+    /// Takes a key through one event of its life.
+    fn advance(&mut self, tag: &KeyTag, event: KeyEvent, now_ns: i64) -> Result<KeyRecord, KeyError> {
+        let before = self.key(tag, None)?;
+        let mut after = before.clone();
+        after.advance(event, now_ns)?;
+        let (changed, record) = (after != *before, after.record.clone());
+        if changed {
+            self.put_key(after);
+        }
+        Ok(record)
+    }
+
+    fn key(&self, tag: &KeyTag, volser: Option<&Volser>) -> Result<&StoredKey, KeyError> {
+        self.keys.iter().find(|key| key.record.tag == *tag).ok_or_else(|| KeyError::KeyMissing {
+            store: self.place.clone(),
+            tag: *tag,
+            volser: volser.cloned(),
+        })
+    }
+
+    /// A key of this volume and no other.
+    fn owned(&self, volser: &Volser, tag: &KeyTag) -> Result<&StoredKey, KeyError> {
+        let key = self.key(tag, Some(volser))?;
+        if key.record.volser == *volser {
+            return Ok(key);
+        }
+        Err(KeyError::KeyOfOtherVolume { tag: *tag, volser: volser.clone(), owner: key.record.volser.clone() })
+    }
+
+    fn put_key(&mut self, key: StoredKey) {
+        put_in_place(&mut self.keys, key.clone(), |one, other| one.record.tag == other.record.tag);
+        put_in_place(&mut self.changes.keys, key, |one, other| one.record.tag == other.record.tag);
+    }
+
+    fn put(&mut self, record: RealmRecord) {
+        self.realm.put(record.clone());
+        put_in_place(&mut self.changes.realm, record, RealmRecord::is_same);
+    }
+}
+
+fn put_in_place<T>(records: &mut Vec<T>, record: T, is_same: impl Fn(&T, &T) -> bool) {
+    match records.iter_mut().find(|other| is_same(other, &record)) {
+        Some(other) => *other = record,
+        None => records.push(record),
+    }
+}
