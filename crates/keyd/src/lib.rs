@@ -9,3 +9,6 @@
 //! ```
 
 pub mod ledger;
+pub mod path;
+pub mod record;
+pub mod state;

@@ -16,7 +16,7 @@
 //!
 //! The group and the policy `default` are always there, without limits: what keys belong to that nobody has said anything of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use capstan_format::Volser;
 
@@ -41,6 +41,8 @@ pub struct Realm {
     groups: BTreeMap<Name, KeyGroup>,
     agents: BTreeMap<Name, Agent>,
     units: BTreeMap<Volser, DataUnit>,
+    /// Groups that a key was issued of.
+    used_groups: BTreeSet<Name>,
 }
 
 impl Default for Realm {
@@ -51,6 +53,7 @@ impl Default for Realm {
             groups: BTreeMap::new(),
             agents: BTreeMap::new(),
             units: BTreeMap::new(),
+            used_groups: BTreeSet::new(),
         };
         let policy = Policy::unlimited(Name::default());
         realm.groups.insert(Name::default(), KeyGroup { name: Name::default(), policy: policy.name.clone() });
@@ -95,6 +98,24 @@ impl Realm {
         self.units.get(volser)
     }
 
+    /// What an operation on one volume looks at: everything but the other volumes, and agents, which say themselves what they may.
+    /// Without a volume it is what operations on policies and groups look at.
+    pub fn about(&self, volser: Option<&Volser>) -> Self {
+        let unit = volser.and_then(|volser| self.units.get_key_value(volser));
+        Self {
+            policies: self.policies.clone(),
+            groups: self.groups.clone(),
+            agents: BTreeMap::new(),
+            units: unit.into_iter().map(|(volser, unit)| (volser.clone(), unit.clone())).collect(),
+            used_groups: self.used_groups.clone(),
+        }
+    }
+
+    /// Takes out what was said of an agent.
+    pub fn remove_agent(&mut self, name: &Name) {
+        self.agents.remove(name);
+    }
+
     /// Takes a record in, in the place of the one that has its name.
     pub fn put(&mut self, record: RealmRecord) {
         match record {
@@ -106,6 +127,9 @@ impl Realm {
                 self.units.insert(unit.volser.clone(), DataUnit { keys, ..unit });
             }
             RealmRecord::Issue { volser, key } => {
+                if !self.used_groups.contains(&key.group) {
+                    self.used_groups.insert(key.group.clone());
+                }
                 let unit =
                     self.units.entry(volser.clone()).or_insert_with(|| DataUnit::first_seen(volser, key.issued_ns));
                 match unit.keys.iter_mut().find(|known| known.tag == key.tag) {

@@ -259,10 +259,8 @@ impl Realm {
             return Err(Refusal::Contradiction { policy: policy.name.clone(), reason });
         }
         let used = || {
-            self.units
-                .values()
-                .flat_map(|unit| &unit.keys)
-                .any(|key| self.groups.get(&key.group).is_some_and(|group| group.policy == policy.name))
+            let mut groups = self.used_groups.iter().filter_map(|group| self.groups.get(group));
+            groups.any(|group| group.policy == policy.name)
         };
         match self.policies.get(&policy.name) {
             Some(there) if there == policy => Ok(()),

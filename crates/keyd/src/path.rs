@@ -1,0 +1,117 @@
+//! Paths of the ledger: where each record lies.
+
+use std::fmt;
+
+use capstan_format::{KeyTag, Volser};
+use capstan_keys::Name;
+
+/// Where a record lies that every node decodes. What others keep in the ledger, each under a first component of its own, is
+/// [`Path::Other`] to the state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Path {
+    /// `key/TAG`: a key that was issued, and what for.
+    Key(KeyTag),
+    /// `unit/BARCODE`: a data unit.
+    Unit(Volser),
+    /// `policy/NAME`.
+    Policy(Name),
+    /// `group/NAME`: a key group and its wrapped key.
+    Group(Name),
+    /// `agent/NAME`: which groups it may use.
+    Agent(Name),
+    /// `pool/KMA/TAG`: a key that was drawn and not issued.
+    Pool {
+        /// The node whose it is: it alone issues it.
+        kma: Name,
+        /// The key.
+        tag: KeyTag,
+    },
+    /// `kma/NAME`: a node.
+    Kma(Name),
+    /// `held/KMA`: how far a node holds the ledger on its own disk.
+    Held(Name),
+    /// Anything else.
+    Other(String),
+}
+
+impl Path {
+    /// The path that a text says. Whatever is not exactly what [`Path`]'s `Display` writes is another.
+    pub fn parse(text: &str) -> Self {
+        Self::parse_known(text).unwrap_or_else(|| Self::Other(text.to_owned()))
+    }
+
+    fn parse_known(text: &str) -> Option<Self> {
+        let (kind, rest) = text.split_once('/')?;
+        Some(match kind {
+            "key" => Self::Key(tag(rest)?),
+            "unit" => Self::Unit(Volser::new(rest).ok()?),
+            "policy" => Self::Policy(rest.parse().ok()?),
+            "group" => Self::Group(rest.parse().ok()?),
+            "agent" => Self::Agent(rest.parse().ok()?),
+            "pool" => {
+                let (kma, rest) = rest.split_once('/')?;
+                Self::Pool { kma: kma.parse().ok()?, tag: tag(rest)? }
+            }
+            "kma" => Self::Kma(rest.parse().ok()?),
+            "held" => Self::Held(rest.parse().ok()?),
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(tag) => write!(f, "key/{tag}"),
+            Self::Unit(volser) => write!(f, "unit/{volser}"),
+            Self::Policy(name) => write!(f, "policy/{name}"),
+            Self::Group(name) => write!(f, "group/{name}"),
+            Self::Agent(name) => write!(f, "agent/{name}"),
+            Self::Pool { kma, tag } => write!(f, "pool/{kma}/{tag}"),
+            Self::Kma(name) => write!(f, "kma/{name}"),
+            Self::Held(name) => write!(f, "held/{name}"),
+            Self::Other(path) => f.write_str(path),
+        }
+    }
+}
+
+/// A tag in 32 lower-case hexadecimal digits, as it is displayed.
+fn tag(text: &str) -> Option<KeyTag> {
+    text.parse().ok().filter(|tag: &KeyTag| tag.to_string() == text)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn every_path_reads_as_it_is_written() {
+        let (name, tag): (Name, _) = ("kma-1".parse().unwrap(), KeyTag([0xa5; 16]));
+        let volser = Volser::new("A00001").unwrap();
+        let paths = [
+            Path::Key(tag),
+            Path::Unit(volser),
+            Path::Policy(name.clone()),
+            Path::Group(name.clone()),
+            Path::Agent(name.clone()),
+            Path::Pool { kma: name.clone(), tag },
+            Path::Kma(name.clone()),
+            Path::Held(name),
+            Path::Other("kmip/7".to_owned()),
+        ];
+        for path in paths {
+            assert_eq!(Path::parse(&path.to_string()), path);
+        }
+    }
+
+    #[test]
+    fn what_is_nearly_a_path_is_another() {
+        for text in
+            ["key", "key/", "key/A5", "unit/a b", "pool/kma-1", "held/-", "key/A5A5A5A5A5A5A5A5A5A5A5A5A5A5A5A5"]
+        {
+            assert_eq!(Path::parse(text), Path::Other(text.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! What the ledger says, decoded: the state that every decision is made on.
+//!
+//! A state is made from a replica's records and kept up to date with each commit. It holds wrapped keys and no others. Each record
+//! has a [`Mark`]: the commit that put it there, which a transaction that rests on it expects, and how often it was changed, which
+//! never goes back: a record that is older than the one known is refused, whoever brings it.
+//!
+//! What a node that is cut off has decided lies over the ledger's records, provisional ([`State::put_provisional`]): the marks stay those
+//! of the ledger, and whatever it says next takes its place.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use capstan_format::{FormatError, KeyTag, Volser};
+use capstan_keys::{Holdings, Name, Realm, RealmRecord, RecordKind, StoredKey};
+use thiserror::Error;
+
+use crate::ledger::Expected;
+use crate::path::Path;
+use crate::record::{GroupRecord, IssuedRecord, KmaRecord, PoolKey, decode_held};
+
+/// Which version of a record the ledger has, as far as the state knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mark {
+    /// The commit that put it there; 0 if there is none.
+    pub revision: i64,
+    /// How often it was changed.
+    pub change: u64,
+}
+
+impl Mark {
+    /// What a transaction that rests on it expects.
+    pub fn expected(self) -> Expected {
+        match self.revision {
+            0 => Expected::Absent,
+            revision => Expected::At { revision },
+        }
+    }
+}
+
+/// Why a record is not believed.
+#[derive(Debug, Error)]
+pub enum StateError {
+    /// Peer or attacker: somebody put an older version of a record back.
+    #[error(
+        "the record {path} went back to its change {found} after change {known}: the ledger was put back to an earlier state. \
+         It is not believed; restore the cluster by a ceremony (`keyd restore`), or find who writes to its ledger"
+    )]
+    WentBack {
+        /// The record.
+        path: String,
+        /// The change that was known.
+        known: u64,
+        /// The one that came.
+        found: u64,
+    },
+    /// Peer: sealed by this cluster, and not readable.
+    #[error("the record {path} cannot be read")]
+    Record {
+        /// The record.
+        path: String,
+        /// What is wrong with it.
+        #[source]
+        source: FormatError,
+    },
+    /// Peer: sealed by this cluster, and not readable.
+    #[error("the record {path} cannot be read")]
+    Json {
+        /// The record.
+        path: String,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+struct Marked<T> {
+    record: T,
+    mark: Mark,
+}
+
+/// The ledger, decoded.
+#[derive(Default)]
+pub struct State {
+    realm: Realm,
+    keys: HashMap<KeyTag, Marked<IssuedRecord>>,
+    groups: BTreeMap<Name, GroupRecord>,
+    pools: BTreeMap<Name, BTreeMap<KeyTag, Marked<PoolKey>>>,
+    kmas: BTreeMap<Name, KmaRecord>,
+    held: BTreeMap<Name, i64>,
+    /// Everything that only its own room decodes.
+    others: BTreeMap<String, Marked<Vec<u8>>>,
+    units: HashMap<Volser, Mark>,
+    /// The marks of policies, groups, agents, nodes.
+    marks: HashMap<String, Mark>,
+}
+
+impl State {
+    /// Takes in what a commit put there. A version that the state has already, or that an older commit brought, changes nothing.
+    pub fn put(&mut self, path: &str, mark: Mark, plaintext: &[u8]) -> Result<(), StateError> {
+        let path = Path::parse(path);
+        let known = self.mark(&path);
+        if mark.revision <= known.revision {
+            return Ok(());
+        }
+        if mark.change <= known.change {
+            let (known, found) = (known.change, mark.change);
+            return Err(StateError::WentBack { path: path.to_string(), known, found });
+        }
+        self.take_in(&path, mark, plaintext)
+    }
+
+    /// Takes in what this node has decided and the ledger does not know yet.
+    pub fn put_provisional(&mut self, path: &Path, plaintext: &[u8]) -> Result<(), StateError> {
+        let mark = self.mark(path);
+        self.take_in(path, mark, plaintext)
+    }
+
+    /// Takes out what a commit removed, or what is provisionally gone: its mark goes with it.
+    pub fn remove(&mut self, path: &str) {
+        match &Path::parse(path) {
+            // What was issued stays on record for good, and so do policies and groups.
+            Path::Key(_) | Path::Unit(_) | Path::Policy(_) | Path::Group(_) => {}
+            Path::Agent(name) => {
+                self.realm.remove_agent(name);
+                self.marks.remove(path);
+            }
+            Path::Pool { kma, tag } => {
+                self.pools.get_mut(kma).map(|pool| pool.remove(tag));
+            }
+            Path::Kma(name) => {
+                self.kmas.remove(name);
+                self.marks.remove(path);
+            }
+            Path::Held(name) => {
+                self.held.remove(name);
+                self.marks.remove(path);
+            }
+            Path::Other(path) => {
+                self.others.remove(path);
+            }
+        }
+    }
+
+    fn take_in(&mut self, path: &Path, mark: Mark, plaintext: &[u8]) -> Result<(), StateError> {
+        let unreadable = |source| StateError::Record { path: path.to_string(), source };
+        match path {
+            Path::Key(tag) => {
+                let record = IssuedRecord::decode(plaintext).map_err(unreadable)?;
+                let volser = record.volser().clone();
+                self.realm.put(RealmRecord::Issue { volser, key: record.issued.clone() });
+                self.keys.insert(*tag, Marked { record, mark });
+            }
+            Path::Unit(volser) => {
+                self.realm.put(RealmRecord::decode(RecordKind::Unit, plaintext).map_err(unreadable)?);
+                self.units.insert(volser.clone(), mark);
+            }
+            Path::Policy(_) => {
+                self.realm.put(RealmRecord::decode(RecordKind::Policy, plaintext).map_err(unreadable)?);
+                self.marks.insert(path.to_string(), mark);
+            }
+            Path::Agent(_) => {
+                self.realm.put(RealmRecord::decode(RecordKind::Agent, plaintext).map_err(unreadable)?);
+                self.marks.insert(path.to_string(), mark);
+            }
+            Path::Group(name) => {
+                let record = GroupRecord::decode(plaintext).map_err(unreadable)?;
+                self.realm.put(RealmRecord::Group(record.group.clone()));
+                self.groups.insert(name.clone(), record);
+                self.marks.insert(path.to_string(), mark);
+            }
+            Path::Pool { kma, tag } => {
+                let record = PoolKey::decode(plaintext).map_err(unreadable)?;
+                self.pools.entry(kma.clone()).or_default().insert(*tag, Marked { record, mark });
+            }
+            Path::Kma(name) => {
+                let record = serde_json::from_slice(plaintext)
+                    .map_err(|source| StateError::Json { path: path.to_string(), source })?;
+                self.kmas.insert(name.clone(), record);
+                self.marks.insert(path.to_string(), mark);
+            }
+            Path::Held(name) => {
+                self.held.insert(name.clone(), decode_held(plaintext).map_err(unreadable)?);
+                self.marks.insert(path.to_string(), mark);
+            }
+            Path::Other(name) => {
+                self.others.insert(name.clone(), Marked { record: plaintext.to_vec(), mark });
+            }
+        }
+        Ok(())
+    }
+
+    /// The version of a record that the ledger has.
+    pub fn mark(&self, path: &Path) -> Mark {
+        match path {
+            Path::Key(tag) => self.keys.get(tag).map(|key| key.mark),
+            Path::Unit(volser) => self.units.get(volser).copied(),
+            Path::Pool { kma, tag } => self.pools.get(kma).and_then(|pool| pool.get(tag)).map(|key| key.mark),
+            Path::Other(path) => self.others.get(path).map(|other| other.mark),
+            Path::Policy(_) | Path::Group(_) | Path::Agent(_) | Path::Kma(_) | Path::Held(_) => {
+                self.marks.get(&path.to_string()).copied()
+            }
+        }
+        .unwrap_or_default()
+    }
+
+    /// Policies, groups, agents, data units.
+    pub fn realm(&self) -> &Realm {
+        &self.realm
+    }
+
+    /// What an operation on a volume and a key looks at.
+    pub fn holdings(&self, volser: Option<&Volser>, tag: Option<&KeyTag>) -> Holdings {
+        let realm = self.realm.about(volser);
+        let of_volume = volser.and_then(|volser| realm.unit(volser)).into_iter().flat_map(|unit| &unit.keys);
+        let of_volume: Vec<_> = of_volume.map(|key| key.tag).collect();
+        let named = tag.filter(|tag| !of_volume.contains(tag));
+        let stored = |tag: &KeyTag| self.keys.get(tag).map(|key| key.record.stored.clone());
+        let keys: Vec<StoredKey> = of_volume.iter().chain(named).filter_map(stored).collect();
+        Holdings::new(PathBuf::from("of the cluster"), realm, keys)
+    }
+
+    /// A key that was issued.
+    pub fn key(&self, tag: &KeyTag) -> Option<&IssuedRecord> {
+        self.keys.get(tag).map(|key| &key.record)
+    }
+
+    /// Every key that was issued, in no order.
+    pub fn keys(&self) -> impl Iterator<Item = &IssuedRecord> {
+        self.keys.values().map(|key| &key.record)
+    }
+
+    /// A key group with its wrapped key.
+    pub fn group(&self, name: &Name) -> Option<&GroupRecord> {
+        self.groups.get(name)
+    }
+
+    /// The keys that a node has drawn and not issued, and the commits that hold them.
+    pub fn pool(&self, kma: &Name) -> impl Iterator<Item = (&KeyTag, &PoolKey, Mark)> {
+        let pool = self.pools.get(kma).into_iter().flatten();
+        pool.map(|(tag, key)| (tag, &key.record, key.mark))
+    }
+
+    /// The nodes of the cluster, by name.
+    pub fn kmas(&self) -> &BTreeMap<Name, KmaRecord> {
+        &self.kmas
+    }
+
+    /// How far a node holds the ledger on its own disk.
+    pub fn held(&self, kma: &Name) -> i64 {
+        self.held.get(kma).copied().unwrap_or(0)
+    }
+
+    /// What only its own room decodes: the records whose paths begin with `prefix`.
+    pub fn others<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        let from = self.others.range(prefix.to_owned()..);
+        let records = from.map(|(path, other)| (path.as_str(), other.record.as_slice()));
+        records.take_while(move |(path, _)| path.starts_with(prefix))
+    }
+}
