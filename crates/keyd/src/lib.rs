@@ -8,4 +8,7 @@
 //!  ledger/     sealed records by path, compare-and-set: etcd
 //! ```
 
+pub mod backup;
 pub mod ledger;
+pub mod root;
+pub mod seal;
