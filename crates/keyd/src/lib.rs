@@ -8,7 +8,10 @@
 //!  ledger/     sealed records by path, compare-and-set: etcd
 //! ```
 
+pub mod backup;
 pub mod ledger;
 pub mod path;
 pub mod record;
+pub mod root;
+pub mod seal;
 pub mod state;

@@ -53,7 +53,8 @@ pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-pub(crate) fn read_key_file(path: &Path) -> Result<Secret, KeyError> {
+/// The secret in a key file. Errors: it is missing, damaged, or others than its owner may read it.
+pub fn read_key_file(path: &Path) -> Result<Secret, KeyError> {
     let refused = |reason: &str| KeyError::KeyFile { path: path.to_owned(), reason: reason.to_owned() };
     let host = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => refused("it is not there. Mount the medium it is on, or name the right file"),

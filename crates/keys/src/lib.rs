@@ -61,7 +61,7 @@ pub use error::KeyError;
 pub use export::KeyExport;
 pub use header::{SlotRecord, StoreHeader};
 pub use holdings::{Changes, DrawnKey, Holdings, KeyToAppend};
-pub use key_file::create_key_file;
+pub use key_file::{create_key_file, read_key_file};
 pub use lifecycle::{ForbiddenTransition, KeyEvent, KeyState};
 pub use realm::{
     Agent, AppendKey, DataUnit, InvalidName, IssuedKey, KeyGroup, KeyUse, Name, NewKey, Period, Permission, Policy,
@@ -71,4 +71,4 @@ pub use record::{KeyRecord, StoredKey};
 pub use root::RootKey;
 pub use secret::{KEY_LEN, Secret, VolumeKey, random};
 pub use store::{Destruction, ExportSelection, ImportOutcome, ImportedKey, SealedStore};
-pub use unlock::{Argon2Cost, SlotKind, Unlock};
+pub use unlock::{Argon2Cost, SALT_LEN, SlotKind, Unlock, passphrase_key};

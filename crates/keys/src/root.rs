@@ -19,7 +19,7 @@ use crate::secret::{KEY_LEN, Secret, random};
 /// Length of the mapping; the system rounds it up to its page.
 const MAPPING_LEN: usize = 4096;
 
-/// The root key of an open store.
+/// The root key of an open store, or another key that wraps keys and stays in memory (the cluster key of a key node).
 pub struct RootKey {
     page: NonNull<[u8; KEY_LEN]>,
 }
@@ -28,12 +28,29 @@ pub struct RootKey {
 #[allow(unsafe_code, reason = "the pointer is owned, as a Box would own it")]
 unsafe impl Send for RootKey {}
 
+// SAFETY: as above; nothing is written through a shared reference.
+#[allow(unsafe_code, reason = "the pointer is owned, as a Box would own it")]
+unsafe impl Sync for RootKey {}
+
 impl RootKey {
     /// A new root key.
     pub fn random() -> Result<Self, KeyError> {
         let mut root = Self::zeroed()?;
         random(root.bytes_mut())?;
         Ok(root)
+    }
+
+    /// A root key written in place by `fill`.
+    pub fn filled<E: From<KeyError>>(fill: impl FnOnce(&mut [u8; KEY_LEN]) -> Result<(), E>) -> Result<Self, E> {
+        let mut root = Self::zeroed()?;
+        fill(root.bytes_mut())?;
+        Ok(root)
+    }
+
+    /// The bytes, for the one purpose of handing them to a token that wraps them; never to be copied into memory that is
+    /// not zeroised.
+    pub fn expose(&self) -> &[u8; KEY_LEN] {
+        self.bytes()
     }
 
     /// The root key out of a slot, if `wrapping` opens it.

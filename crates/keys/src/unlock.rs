@@ -11,7 +11,7 @@ use crate::key_file::read_key_file;
 use crate::secret::{KEY_LEN, Secret};
 
 /// Bytes of a salt.
-pub(crate) const SALT_LEN: usize = 16;
+pub const SALT_LEN: usize = 16;
 
 /// Highest memory of one derivation: 4 GiB.
 const MEMORY_KIB_MAX: u32 = 4 * 1024 * 1024;
@@ -41,6 +41,11 @@ impl Default for Argon2Cost {
 }
 
 impl Argon2Cost {
+    /// Whether a derivation with these parameters would be refused: for those who read parameters from a file.
+    pub fn within_limits(self) -> Result<(), KeyError> {
+        self.check().map(drop)
+    }
+
     /// Checks the limits, which hold for parameters from a caller and for those read from a file.
     pub(crate) fn check(self) -> Result<Params, KeyError> {
         let Self { memory_kib, iterations, lanes } = self;
@@ -150,8 +155,10 @@ impl Unlock {
     }
 }
 
-/// Argon2id of a passphrase.
-pub(crate) fn passphrase_key(
+/// Argon2id of a passphrase: some tenths of a second, and as much memory as `cost` says.
+///
+/// Errors: an empty passphrase, parameters outside the limits, or too little memory.
+pub fn passphrase_key(
     passphrase: &Zeroizing<String>,
     cost: Argon2Cost,
     salt: &[u8; SALT_LEN],
