@@ -9,6 +9,7 @@
 //! ```
 
 pub mod backup;
+pub mod desk;
 pub mod ledger;
 pub mod path;
 pub mod record;

@@ -8,10 +8,9 @@
 //! of the ledger, and whatever it says next takes its place.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 
 use capstan_format::{FormatError, KeyTag, Volser};
-use capstan_keys::{Holdings, Name, Realm, RealmRecord, RecordKind, StoredKey};
+use capstan_keys::{Holdings, KeyPlace, Name, Realm, RealmRecord, RecordKind, StoredKey};
 use thiserror::Error;
 
 use crate::ledger::Expected;
@@ -216,7 +215,7 @@ impl State {
         let named = tag.filter(|tag| !of_volume.contains(tag));
         let stored = |tag: &KeyTag| self.keys.get(tag).map(|key| key.record.stored.clone());
         let keys: Vec<StoredKey> = of_volume.iter().chain(named).filter_map(stored).collect();
-        Holdings::new(PathBuf::from("of the cluster"), realm, keys)
+        Holdings::new(KeyPlace::Cluster, realm, keys)
     }
 
     /// A key that was issued.

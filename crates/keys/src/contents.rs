@@ -17,6 +17,7 @@ use std::path::Path;
 use aws_lc_rs::{constant_time, digest, hmac};
 use capstan_format::{KeyTag, Volser};
 
+use crate::KeyPlace;
 use crate::holdings::{Changes, Holdings};
 use crate::realm::{Realm, RealmRecord};
 use crate::record::StoredKey;
@@ -135,7 +136,7 @@ impl Contents {
     pub(crate) fn holdings(&self, path: &Path, volser: Option<&Volser>, tag: Option<&KeyTag>) -> Holdings {
         let concerned = |key: &StoredKey| Some(&key.record.volser) == volser || Some(&key.record.tag) == tag;
         let keys = self.rows.iter().map(|row| &row.key).filter(|key| concerned(key)).cloned().collect();
-        Holdings::new(path.to_owned(), self.realm(), keys)
+        Holdings::new(KeyPlace::Store(path.to_owned()), self.realm(), keys)
     }
 
     /// Takes in what an operation decided, to be sealed.

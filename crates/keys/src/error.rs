@@ -1,11 +1,30 @@
 //! What can go wrong with keys, each with what to do next.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use capstan_format::{KeyTag, Volser};
 use thiserror::Error;
 
 use crate::{KeyState, Refusal};
+
+/// Where keys are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyPlace {
+    /// In a store of this machine.
+    Store(PathBuf),
+    /// By a cluster of key nodes.
+    Cluster,
+}
+
+impl fmt::Display for KeyPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(path) => write!(f, "the key store {}", path.display()),
+            Self::Cluster => f.write_str("the key cluster"),
+        }
+    }
+}
 
 /// Why the key store did not do what it was asked.
 ///
@@ -45,12 +64,12 @@ pub enum KeyError {
     },
     /// Host or operator: the store never had this key, or lost it.
     #[error(
-        "{} is not in the key store {}: import an export that holds it (`capstan keys import`), or use the key store \
-         of the machine that wrote the volume", key_of_volume(tag, volser.as_ref()), store.display()
+        "{} is not in {place}: import an export that holds it (`capstan keys import`), or use the key store \
+         of the machine that wrote the volume", key_of_volume(tag, volser.as_ref())
     )]
     KeyMissing {
-        /// The store.
-        store: PathBuf,
+        /// Where it was looked for.
+        place: KeyPlace,
         /// The key.
         tag: KeyTag,
         /// The volume that carries its tag, where one is concerned.

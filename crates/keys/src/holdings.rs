@@ -11,21 +11,19 @@
 //! Holdings need not be everything: for an operation on a volume they are the realm without other volumes, that volume's keys, and
 //! those that are named. Nothing here opens an envelope; where a key must be drawn, the caller draws it.
 
-use std::path::PathBuf;
-
 use capstan_format::{Algorithm, KeyTag, Volser};
 
 use crate::lifecycle::KeyEvent;
 use crate::realm::RealmRecord;
 use crate::record::StoredKey;
 use crate::{
-    Agent, AppendKey, DataUnit, IssuedKey, KeyError, KeyGroup, KeyRecord, KeyState, KeyUse, Name, NewKey, Policy,
-    Realm, Refusal,
+    Agent, AppendKey, DataUnit, IssuedKey, KeyError, KeyGroup, KeyPlace, KeyRecord, KeyState, KeyUse, Name, NewKey,
+    Policy, Realm, Refusal,
 };
 
 /// Realm and keys at one moment, as far as an operation looks at them.
 pub struct Holdings {
-    place: PathBuf,
+    place: KeyPlace,
     realm: Realm,
     keys: Vec<StoredKey>,
     changes: Changes,
@@ -41,6 +39,7 @@ pub struct Changes {
 }
 
 /// A key that was drawn to be issued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrawnKey {
     /// Its public name.
     pub tag: KeyTag,
@@ -65,7 +64,7 @@ pub enum KeyToAppend {
 
 impl Holdings {
     /// What is known. `keys` stand in the order in which they came to be known; `place` is named where one is missing.
-    pub fn new(place: PathBuf, realm: Realm, keys: Vec<StoredKey>) -> Self {
+    pub fn new(place: KeyPlace, realm: Realm, keys: Vec<StoredKey>) -> Self {
         Self { place, realm, keys, changes: Changes::default() }
     }
 
@@ -76,17 +75,23 @@ impl Holdings {
 
     /// Issues a new key of a group for a volume that is about to be written from the beginning of tape. The older ones stay in force
     /// until it is activated.
-    pub fn begin(
+    pub fn begin<E: From<KeyError>>(
         &mut self,
         volser: &Volser,
         agent: &Agent,
         group: &Name,
         algorithm: Algorithm,
         now_ns: i64,
-        draw: impl FnOnce(&NewKey) -> Result<DrawnKey, KeyError>,
-    ) -> Result<KeyTag, KeyError> {
-        let new = self.realm.key_to_begin(agent, group, algorithm)?;
-        self.issue(volser, KeyUse::Begin, &new, now_ns, draw)
+        draw: impl FnOnce(&NewKey) -> Result<DrawnKey, E>,
+    ) -> Result<KeyTag, E> {
+        let new = self.realm.key_to_begin(agent, group, algorithm).map_err(KeyError::from)?;
+        let drawn = draw(&new)?;
+        Ok(self.issue(volser, KeyUse::Begin, &new, now_ns, drawn))
+    }
+
+    /// Takes in a key that was issued where this was not known, whatever the rules say of it by now: data lie under it.
+    pub fn adopt(&mut self, volser: &Volser, issued_for: KeyUse, new: &NewKey, issued_ns: i64, drawn: DrawnKey) {
+        self.issue(volser, issued_for, new, issued_ns, drawn);
     }
 
     /// The key to append to a volume with, whose first block names the key `first`: that one, or the one that was put in force for it
@@ -94,14 +99,14 @@ impl Holdings {
     ///
     /// A first key that is still `ready` is activated by this: the volume proves that it was begun with it, and that only the report
     /// was lost.
-    pub fn append(
+    pub fn append<E: From<KeyError>>(
         &mut self,
         volser: &Volser,
         first: &KeyTag,
         agent: &Agent,
         now_ns: i64,
-        draw: impl FnOnce(&NewKey) -> Result<DrawnKey, KeyError>,
-    ) -> Result<KeyToAppend, KeyError> {
+        draw: impl FnOnce(&NewKey) -> Result<DrawnKey, E>,
+    ) -> Result<KeyToAppend, E> {
         let state = self.owned(volser, first)?.record.state;
         // It was not begun anew, whatever was reported.
         self.change_issues(volser, |key| {
@@ -114,12 +119,14 @@ impl Holdings {
         }
         let stored = self.key(&self.in_force(volser, first), Some(volser))?.clone();
         if let Some(destroyed_ns) = stored.record.destroyed_ns {
-            return Err(KeyError::KeyDestroyed { tag: stored.record.tag, volser: volser.clone(), destroyed_ns });
+            let (tag, volser) = (stored.record.tag, volser.clone());
+            return Err(KeyError::KeyDestroyed { tag, volser, destroyed_ns }.into());
         }
-        match self.realm.key_to_append(agent, &stored.record, now_ns)? {
+        match self.realm.key_to_append(agent, &stored.record, now_ns).map_err(KeyError::from)? {
             AppendKey::Same => Ok(KeyToAppend::Stored(stored)),
             AppendKey::New(new) => {
-                let tag = self.issue(volser, KeyUse::Append { first: *first }, &new, now_ns, draw)?;
+                let drawn = draw(&new)?;
+                let tag = self.issue(volser, KeyUse::Append { first: *first }, &new, now_ns, drawn);
                 Ok(KeyToAppend::Drawn { tag })
             }
         }
@@ -139,6 +146,16 @@ impl Holdings {
     /// The record of a key.
     pub fn named(&self, tag: &KeyTag) -> Result<&KeyRecord, KeyError> {
         Ok(&self.key(tag, None)?.record)
+    }
+
+    /// What is known of the issue of a key.
+    pub fn issued(&self, tag: &KeyTag) -> Result<IssuedKey, KeyError> {
+        Ok(self.realm.issued(self.named(tag)?))
+    }
+
+    /// A key, wrapped.
+    pub fn wrapped(&self, tag: &KeyTag) -> Result<&StoredKey, KeyError> {
+        self.key(tag, None)
     }
 
     /// A key was stored where it can be had back, and was read back from there.
@@ -208,15 +225,8 @@ impl Holdings {
     }
 
     /// Records a key that was drawn, and what for.
-    fn issue(
-        &mut self,
-        volser: &Volser,
-        issued_for: KeyUse,
-        new: &NewKey,
-        now_ns: i64,
-        draw: impl FnOnce(&NewKey) -> Result<DrawnKey, KeyError>,
-    ) -> Result<KeyTag, KeyError> {
-        let DrawnKey { tag, wrapped, state, created_ns } = draw(new)?;
+    fn issue(&mut self, volser: &Volser, issued_for: KeyUse, new: &NewKey, now_ns: i64, drawn: DrawnKey) -> KeyTag {
+        let DrawnKey { tag, wrapped, state, created_ns } = drawn;
         let record = KeyRecord {
             tag,
             volser: volser.clone(),
@@ -233,7 +243,7 @@ impl Holdings {
         self.put(RealmRecord::unit(DataUnit { last_seen_ns: now_ns, ..unit }));
         let key = IssuedKey { tag, group: new.group.clone(), issued_for, issued_ns: now_ns, dropped_ns: None };
         self.put(RealmRecord::Issue { volser: volser.clone(), key });
-        Ok(tag)
+        tag
     }
 
     /// The key that a volume is appended to with: `first`, or the last one that was drawn for this life of it and is in force.
@@ -288,7 +298,7 @@ impl Holdings {
 
     fn key(&self, tag: &KeyTag, volser: Option<&Volser>) -> Result<&StoredKey, KeyError> {
         self.keys.iter().find(|key| key.record.tag == *tag).ok_or_else(|| KeyError::KeyMissing {
-            store: self.place.clone(),
+            place: self.place.clone(),
             tag: *tag,
             volser: volser.cloned(),
         })

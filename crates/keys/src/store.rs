@@ -12,7 +12,7 @@ use crate::header::{SLOTS_MAX, Slot, StoreHeader};
 use crate::record::StoredKey;
 use crate::root::{RootKey, StoreKeys};
 use crate::secret::{VolumeKey, random};
-use crate::{Argon2Cost, KeyError, KeyState, SlotKind, SlotRecord, Unlock};
+use crate::{Argon2Cost, KeyError, KeyPlace, KeyState, SlotKind, SlotRecord, Unlock};
 
 mod keys;
 mod policies;
@@ -216,7 +216,7 @@ fn unlock_root(path: &Path, header: &StoreHeader, unlock: &Unlock) -> Result<(Ro
 /// The place of a key among the rows.
 fn find(path: &Path, contents: &Contents, tag: &KeyTag, volser: Option<&Volser>) -> Result<usize, KeyError> {
     contents.rows.iter().position(|row| row.key.record.tag == *tag).ok_or_else(|| KeyError::KeyMissing {
-        store: path.to_owned(),
+        place: KeyPlace::Store(path.to_owned()),
         tag: *tag,
         volser: volser.cloned(),
     })

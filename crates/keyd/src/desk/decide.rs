@@ -1,0 +1,323 @@
+//! Decisions: what becomes of what was asked, on the state as it is.
+
+use capstan_format::{KeyTag, Volser};
+use capstan_keys::{
+    Changes, DataUnit, DrawnKey, Holdings, IssuedKey, KeyError, KeyRecord, KeyState, KeyToAppend, Name, NewKey,
+    RealmRecord, Refusal, StoredKey,
+};
+use thiserror::Error;
+
+use super::operation::{Adopted, Asked, Operation};
+use super::pool;
+use crate::ledger::Transaction;
+use crate::path::Path;
+use crate::record::{GroupRecord, IssuedRecord, Origin};
+use crate::root::{ClusterKeys, HierarchyError};
+use crate::seal::SealError;
+use crate::state::State;
+
+/// What was decided: the answer, and what makes it true.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decided {
+    /// The answer, once the rest is committed.
+    pub answer: Answer,
+    /// Records as they are to be.
+    pub puts: Vec<(Path, Vec<u8>)>,
+    /// Records that are to be no more.
+    pub removes: Vec<Path>,
+    /// Records that the decision rests on beside those.
+    pub rests_on: Vec<Path>,
+}
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// A key that is given out.
+    Key(Box<IssuedRecord>),
+    /// The keys that read only from here on.
+    Retired(Vec<KeyTag>),
+    /// The record of a key as it is now.
+    Record(Box<KeyRecord>),
+    /// It was done.
+    Done,
+}
+
+/// Why nothing was decided.
+#[derive(Debug, Error)]
+pub enum DeskError {
+    /// The rules, or the state of the key.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// Host or peers: the pool has no key that may be issued.
+    #[error(
+        "node {kma} has no key that is stored twice: {waiting} are waiting. See that the other nodes run, and where there is no \
+         other, make a backup (`keyd backup`); other nodes may have keys"
+    )]
+    PoolEmpty {
+        /// The node.
+        kma: Name,
+        /// Keys that are not yet stored where they must be.
+        waiting: usize,
+    },
+    /// Peer: a key does not open.
+    #[error(transparent)]
+    Hierarchy(#[from] HierarchyError),
+    /// Peer: the key of the pool is not the one its record names.
+    #[error(
+        "key {tag} of the pool of node {kma} does not open: its record was altered. It is not used; take it out of the pool"
+    )]
+    PoolKey {
+        /// The node.
+        kma: Name,
+        /// The key.
+        tag: KeyTag,
+    },
+    /// A record could not be sealed.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+}
+
+impl From<Refusal> for DeskError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Key(refusal.into())
+    }
+}
+
+impl Decided {
+    /// Nothing to change.
+    fn known(answer: Answer) -> Self {
+        Self { answer, puts: Vec::new(), removes: Vec::new(), rests_on: Vec::new() }
+    }
+
+    /// Whether there is anything to commit.
+    pub fn changes_anything(&self) -> bool {
+        !self.puts.is_empty() || !self.removes.is_empty()
+    }
+
+    /// The transaction that makes it true, if everything it rests on is as `state` has it.
+    pub fn transaction(&self, state: &State, keys: &ClusterKeys, epoch: u32) -> Result<Transaction, SealError> {
+        let mut transaction = Transaction::default();
+        let mut expect = |path: &Path| {
+            let expected = (path.to_string(), state.mark(path).expected());
+            if !transaction.expect.contains(&expected) {
+                transaction.expect.push(expected);
+            }
+        };
+        self.puts.iter().map(|(path, _)| path).chain(&self.removes).chain(&self.rests_on).for_each(&mut expect);
+        for (path, plaintext) in &self.puts {
+            let change = state.mark(path).change + 1;
+            let path = path.to_string();
+            let sealed = keys.sealer().seal(&path, epoch, change, plaintext)?;
+            transaction.put.push((path, sealed));
+        }
+        transaction.remove = self.removes.iter().map(Path::to_string).collect();
+        Ok(transaction)
+    }
+}
+
+/// Decides what becomes of what was asked. Nothing is changed by it.
+pub fn decide(state: &State, keys: &ClusterKeys, asked: &Asked) -> Result<Decided, DeskError> {
+    if let Some(answer) = answered_before(state, asked) {
+        return Ok(Decided::known(answer));
+    }
+    let operation = &asked.operation;
+    // A key says which volume it is of where the question does not.
+    let volser = operation.volser().or_else(|| Some(state.key(operation.tag()?)?.volser())).cloned();
+    let mut holdings = state.holdings(volser.as_ref(), operation.tag());
+    let desk = Deciding { state, keys, asked };
+    let mut group = None;
+    let answer = desk.operate(&mut holdings, &mut group)?;
+    let changes = holdings.finish();
+    let mut decided = desk.records(changes, answer, volser.as_ref())?;
+    desk.rest(&mut decided, group.as_ref());
+    Ok(decided)
+}
+
+/// The answer to a question that was answered already: a lost answer costs no second key.
+fn answered_before(state: &State, asked: &Asked) -> Option<Answer> {
+    let Operation::Begin { volser, .. } = &asked.operation else { return None };
+    let keys = state.realm().unit(volser)?.keys.iter().rev();
+    let issued = keys.filter_map(|key| state.key(&key.tag));
+    let same = |issued: &&IssuedRecord| issued.origin.request == asked.request && issued.origin.agent == asked.by;
+    issued
+        .filter(same)
+        .find(|issued| issued.stored.record.state == KeyState::Ready)
+        .cloned()
+        .map(|issued| Answer::Key(Box::new(issued)))
+}
+
+struct Deciding<'a> {
+    state: &'a State,
+    keys: &'a ClusterKeys,
+    asked: &'a Asked,
+}
+
+impl Deciding<'_> {
+    fn operate(&self, holdings: &mut Holdings, group_used: &mut Option<Name>) -> Result<Answer, DeskError> {
+        let now_ns = self.asked.now_ns;
+        match &self.asked.operation {
+            Operation::Begin { volser, drive, group, algorithm, draw } => {
+                let agent = self.state.realm().agent(drive);
+                let group = group.clone().unwrap_or_else(|| agent.default_group.clone());
+                let tag = holdings.begin(volser, &agent, &group, *algorithm, now_ns, |new| self.draw(*draw, new))?;
+                *group_used = Some(group);
+                self.given(holdings, &tag)
+            }
+            Operation::Append { volser, drive, first, draw } => {
+                let agent = self.state.realm().agent(drive);
+                let key = holdings.append(volser, first, &agent, now_ns, |new| {
+                    *group_used = Some(new.group.clone());
+                    let empty = || DeskError::PoolEmpty { kma: self.asked.kma.clone(), waiting: 0 };
+                    self.draw(draw.ok_or_else(empty)?, new)
+                })?;
+                let tag = match key {
+                    KeyToAppend::Stored(stored) => stored.record.tag,
+                    KeyToAppend::Drawn { tag } => {
+                        // On record before its first block: it was stored twice before it was drawn.
+                        holdings.activate(volser, &tag, now_ns)?;
+                        tag
+                    }
+                };
+                self.given(holdings, &tag)
+            }
+            Operation::Activate { volser, tag } => Ok(Answer::Retired(holdings.activate(volser, tag, now_ns)?)),
+            Operation::End { volser } => {
+                holdings.ended(volser, now_ns)?;
+                Ok(Answer::Done)
+            }
+            Operation::Adopt(adopted) => {
+                let Adopted { volser, tag, wrapped, group, algorithm, issued_for, created_ns } = &**adopted;
+                if holdings.named(tag).is_err() {
+                    let new = NewKey { group: group.clone(), algorithm: *algorithm };
+                    let (tag, wrapped, created_ns) = (*tag, *wrapped, *created_ns);
+                    holdings.adopt(
+                        volser,
+                        *issued_for,
+                        &new,
+                        now_ns,
+                        DrawnKey { tag, wrapped, state: KeyState::Ready, created_ns },
+                    );
+                }
+                self.issued(holdings, tag)
+            }
+            Operation::Compromise { tag } => Ok(Answer::Record(Box::new(holdings.compromise(tag, now_ns)?))),
+            Operation::Destroy { tag } => Ok(Answer::Record(Box::new(holdings.destroy(tag, now_ns)?))),
+            Operation::PutPolicy(policy) => done(holdings.put_policy(policy.clone())),
+            Operation::PutGroup { group, .. } => done(holdings.put_group(group.clone())),
+            Operation::PutAgent(agent) => done(holdings.put_agent(agent.clone())),
+            Operation::ExtendReading { volser, until_ns } => done(holdings.extend_reading(volser, *until_ns)),
+        }
+    }
+
+    /// Whoever asks for a drive is an agent as well, and may use no group that it was not given itself.
+    fn check_asker(&self, group: &Name) -> Result<(), Refusal> {
+        let asker = self.state.realm().agent(&self.asked.by);
+        if asker.may_use(group) {
+            return Ok(());
+        }
+        Err(Refusal::GroupNotAllowed { agent: asker.name, group: group.clone() })
+    }
+
+    /// Takes a key out of the pool, under the key of its group.
+    fn draw(&self, tag: KeyTag, new: &NewKey) -> Result<DrawnKey, DeskError> {
+        let kma = &self.asked.kma;
+        let unusable = || DeskError::PoolKey { kma: kma.clone(), tag };
+        let (_, key, _) = self.state.pool(kma).find(|(other, ..)| **other == tag).ok_or_else(unusable)?;
+        let opened = pool::open(self.keys, tag, new.algorithm, &key.wrapped)?.ok_or_else(unusable)?;
+        let group = self.state.group(&new.group).ok_or_else(|| Refusal::UnknownGroup { group: new.group.clone() })?;
+        let wrapped = self.keys.group_key(&new.group, &group.wrapped)?.wrap(&opened)?;
+        Ok(DrawnKey { tag, wrapped, state: KeyState::Ready, created_ns: key.created_ns })
+    }
+
+    /// The answer that gives a key to whoever asked.
+    fn given(&self, holdings: &Holdings, tag: &KeyTag) -> Result<Answer, DeskError> {
+        self.check_asker(&holdings.issued(tag)?.group)?;
+        self.issued(holdings, tag)
+    }
+
+    fn issued(&self, holdings: &Holdings, tag: &KeyTag) -> Result<Answer, DeskError> {
+        let stored = holdings.wrapped(tag)?.clone();
+        Ok(Answer::Key(Box::new(self.record(stored, holdings.issued(tag)?))))
+    }
+
+    fn record(&self, stored: StoredKey, issued: IssuedKey) -> IssuedRecord {
+        let known = self.state.key(&stored.record.tag).map(|known| known.origin.clone());
+        let Asked { request, by, kma, .. } = self.asked;
+        let origin = known.unwrap_or_else(|| Origin { request: *request, agent: by.clone(), kma: kma.clone() });
+        IssuedRecord { stored, issued, origin }
+    }
+
+    /// The records that change: a key and its issue are one, and a volume's data unit is written whatever changes of it.
+    fn records(&self, changes: Changes, answer: Answer, volser: Option<&Volser>) -> Result<Decided, DeskError> {
+        let mut decided = Decided::known(answer);
+        let mut keys: Vec<(StoredKey, Option<IssuedKey>)> = changes.keys.into_iter().map(|key| (key, None)).collect();
+        let mut unit = None;
+        for record in changes.realm {
+            match record {
+                RealmRecord::Issue { key, .. } => {
+                    match keys.iter_mut().find(|(stored, _)| stored.record.tag == key.tag) {
+                        Some((_, issued)) => *issued = Some(key),
+                        None => {
+                            if let Some(known) = self.state.key(&key.tag) {
+                                keys.push((known.stored.clone(), Some(key)));
+                            }
+                        }
+                    }
+                }
+                RealmRecord::Unit(changed) => unit = Some(changed),
+                RealmRecord::Policy(policy) => {
+                    decided.puts.push((Path::Policy(policy.name.clone()), RealmRecord::Policy(policy).encode()));
+                }
+                RealmRecord::Group(group) => {
+                    if let Operation::PutGroup { wrapped, .. } = &self.asked.operation {
+                        // A group that is there keeps its key.
+                        let wrapped = self.state.group(&group.name).map_or(*wrapped, |known| known.wrapped);
+                        decided.puts.push((Path::Group(group.name.clone()), GroupRecord { group, wrapped }.encode()));
+                    }
+                }
+                RealmRecord::Agent(agent) => {
+                    decided.puts.push((Path::Agent(agent.name.clone()), RealmRecord::Agent(agent).encode()));
+                }
+            }
+        }
+        let unit = unit.or_else(|| {
+            let known = volser.filter(|_| !keys.is_empty()).and_then(|volser| self.state.realm().unit(volser));
+            known.map(|known| DataUnit { keys: Vec::new(), ..known.clone() })
+        });
+        if let Some(unit) = unit {
+            decided.puts.push((Path::Unit(unit.volser.clone()), RealmRecord::Unit(unit).encode()));
+        }
+        for (stored, issued) in keys {
+            let tag = stored.record.tag;
+            let issued = issued.unwrap_or_else(|| self.state.realm().issued(&stored.record));
+            decided.puts.push((Path::Key(tag), self.record(stored, issued).encode()));
+            // A key that is issued leaves the pool in the same commit.
+            let from_pool = Path::Pool { kma: self.asked.kma.clone(), tag };
+            if self.state.mark(&from_pool).revision != 0 {
+                decided.removes.push(from_pool);
+            }
+        }
+        Ok(decided)
+    }
+
+    /// What else must be as it was.
+    fn rest(&self, decided: &mut Decided, group: Option<&Name>) {
+        if !decided.changes_anything() {
+            return;
+        }
+        if let Operation::Begin { drive, .. } | Operation::Append { drive, .. } = &self.asked.operation {
+            decided.rests_on.extend([Path::Agent(drive.clone()), Path::Agent(self.asked.by.clone())]);
+        }
+        if let Some(group) = group {
+            decided.rests_on.push(Path::Group(group.clone()));
+            if let Ok(policy) = self.state.realm().policy_of(group) {
+                decided.rests_on.push(Path::Policy(policy.name.clone()));
+            }
+        }
+    }
+}
+
+fn done(result: Result<(), KeyError>) -> Result<Answer, DeskError> {
+    result?;
+    Ok(Answer::Done)
+}

@@ -1,0 +1,160 @@
+//! What can be asked of keys.
+
+use capstan_format::{Algorithm, KeyTag, Volser};
+use capstan_keys::{Agent, KeyGroup, KeyUse, Name, Policy, WrappedKey};
+
+/// A question, with all that its answer depends on beside the state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// What.
+    pub operation: Operation,
+    /// The number that whoever asks gave the question: the same number is the same question.
+    pub request: [u8; 16],
+    /// Who asks.
+    pub by: Name,
+    /// The node that is asked.
+    pub kma: Name,
+    /// When, in nanoseconds since 1970.
+    pub now_ns: i64,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Operation {
+    /// A key for a volume that is about to be written from the beginning of tape.
+    Begin {
+        /// The volume.
+        volser: Volser,
+        /// The drive, and what it may use; whoever asks for it is held to the same.
+        drive: Name,
+        /// The group; the drive's own where none is named.
+        group: Option<Name>,
+        /// The cipher.
+        algorithm: Algorithm,
+        /// The key of the pool that is given.
+        draw: KeyTag,
+    },
+    /// The key to append to a volume with.
+    Append {
+        /// The volume.
+        volser: Volser,
+        /// The drive.
+        drive: Name,
+        /// The key that the volume's first block names.
+        first: KeyTag,
+        /// The key of the pool that is given if a new one is needed and there is one.
+        draw: Option<KeyTag>,
+    },
+    /// The first block encrypted with a key is about to be written, or stands: it is the volume's from here on.
+    Activate {
+        /// The volume.
+        volser: Volser,
+        /// The key.
+        tag: KeyTag,
+    },
+    /// A volume was erased, or begun anew without encryption.
+    End {
+        /// The volume.
+        volser: Volser,
+    },
+    /// A key that was issued by a node that was cut off: it is taken in whatever the rules say by now, since data lie under it.
+    Adopt(Box<Adopted>),
+    /// Somebody else may know a key.
+    Compromise {
+        /// The key.
+        tag: KeyTag,
+    },
+    /// A key is destroyed.
+    Destroy {
+        /// The key.
+        tag: KeyTag,
+    },
+    /// A policy is made.
+    PutPolicy(Policy),
+    /// A key group is made.
+    PutGroup {
+        /// The group.
+        group: KeyGroup,
+        /// Its key, should it be new.
+        wrapped: WrappedKey,
+    },
+    /// An agent is told which groups it may use.
+    PutAgent(Agent),
+    /// A volume's keys are given out for reading until then.
+    ExtendReading {
+        /// The volume.
+        volser: Volser,
+        /// Until when, in nanoseconds since 1970.
+        until_ns: i64,
+    },
+}
+
+/// A key that was issued by a node that was cut off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Adopted {
+    /// The volume.
+    pub volser: Volser,
+    /// The key.
+    pub tag: KeyTag,
+    /// The key under its group's.
+    pub wrapped: WrappedKey,
+    /// Its group.
+    pub group: Name,
+    /// Its cipher.
+    pub algorithm: Algorithm,
+    /// What it was issued for.
+    pub issued_for: KeyUse,
+    /// When it was drawn.
+    pub created_ns: i64,
+}
+
+impl Operation {
+    /// The volume that is concerned, where the question names it.
+    pub fn volser(&self) -> Option<&Volser> {
+        match self {
+            Self::Begin { volser, .. }
+            | Self::Append { volser, .. }
+            | Self::Activate { volser, .. }
+            | Self::End { volser }
+            | Self::ExtendReading { volser, .. } => Some(volser),
+            Self::Adopt(adopted) => Some(&adopted.volser),
+            Self::Compromise { .. }
+            | Self::Destroy { .. }
+            | Self::PutPolicy(_)
+            | Self::PutGroup { .. }
+            | Self::PutAgent(_) => None,
+        }
+    }
+
+    /// The key that is named.
+    pub fn tag(&self) -> Option<&KeyTag> {
+        match self {
+            Self::Append { first: tag, .. }
+            | Self::Activate { tag, .. }
+            | Self::Compromise { tag }
+            | Self::Destroy { tag } => Some(tag),
+            Self::Adopt(adopted) => Some(&adopted.tag),
+            Self::Begin { .. }
+            | Self::End { .. }
+            | Self::PutPolicy(_)
+            | Self::PutGroup { .. }
+            | Self::PutAgent(_)
+            | Self::ExtendReading { .. } => None,
+        }
+    }
+
+    /// Whether a node that is cut off from the majority may decide it by itself: what a drive needs to go on writing and reading. What
+    /// takes away, or changes what holds for others, needs the majority.
+    pub fn in_isolation(&self) -> bool {
+        match self {
+            Self::Begin { .. } | Self::Append { .. } | Self::Activate { .. } | Self::End { .. } => true,
+            Self::Adopt(_)
+            | Self::Compromise { .. }
+            | Self::Destroy { .. }
+            | Self::PutPolicy(_)
+            | Self::PutGroup { .. }
+            | Self::PutAgent(_)
+            | Self::ExtendReading { .. } => false,
+        }
+    }
+}
