@@ -4,13 +4,15 @@
 //! has a [`Mark`]: the commit that put it there, which a transaction that rests on it expects, and how often it was changed, which
 //! never goes back: a record that is older than the one known is refused, whoever brings it.
 //!
-//! What a node that is cut off has decided lies over the ledger's records, provisional ([`State::put_provisional`]): the marks stay those
-//! of the ledger, and whatever it says next takes its place.
+//! What a node that is cut off has decided is no part of it: it lies [`Apart`], volume by volume, until the ledger has taken it in. A
+//! [`View`] is both, one over the other.
 
 use std::collections::{BTreeMap, HashMap};
 
 use capstan_format::{FormatError, KeyTag, Volser};
-use capstan_keys::{Holdings, KeyPlace, Name, Realm, RealmRecord, RecordKind, StoredKey};
+use capstan_keys::{
+    DataUnit, Holdings, IssuedKey, KeyPlace, KeyRecord, Name, Realm, RealmRecord, RecordKind, StoredKey,
+};
 use thiserror::Error;
 
 use crate::ledger::Expected;
@@ -108,13 +110,7 @@ impl State {
         self.take_in(&path, mark, plaintext)
     }
 
-    /// Takes in what this node has decided and the ledger does not know yet.
-    pub fn put_provisional(&mut self, path: &Path, plaintext: &[u8]) -> Result<(), StateError> {
-        let mark = self.mark(path);
-        self.take_in(path, mark, plaintext)
-    }
-
-    /// Takes out what a commit removed, or what is provisionally gone: its mark goes with it.
+    /// Takes out what a commit removed: its mark goes with it.
     pub fn remove(&mut self, path: &str) {
         match &Path::parse(path) {
             // What was issued stays on record for good, and so do policies and groups.
@@ -207,17 +203,6 @@ impl State {
         &self.realm
     }
 
-    /// What an operation on a volume and a key looks at.
-    pub fn holdings(&self, volser: Option<&Volser>, tag: Option<&KeyTag>) -> Holdings {
-        let realm = self.realm.about(volser);
-        let of_volume = volser.and_then(|volser| realm.unit(volser)).into_iter().flat_map(|unit| &unit.keys);
-        let of_volume: Vec<_> = of_volume.map(|key| key.tag).collect();
-        let named = tag.filter(|tag| !of_volume.contains(tag));
-        let stored = |tag: &KeyTag| self.keys.get(tag).map(|key| key.record.stored.clone());
-        let keys: Vec<StoredKey> = of_volume.iter().chain(named).filter_map(stored).collect();
-        Holdings::new(KeyPlace::Cluster, realm, keys)
-    }
-
     /// A key that was issued.
     pub fn key(&self, tag: &KeyTag) -> Option<&IssuedRecord> {
         self.keys.get(tag).map(|key| &key.record)
@@ -254,5 +239,93 @@ impl State {
         let from = self.others.range(prefix.to_owned()..);
         let records = from.map(|(path, other)| (path.as_str(), other.record.as_slice()));
         records.take_while(move |(path, _)| path.starts_with(prefix))
+    }
+}
+
+/// The volumes that a node has decided something of while it was cut off: their units and keys as they are by that.
+#[derive(Default)]
+pub struct Apart {
+    volumes: State,
+}
+
+/// What a decision is made on.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    ledger: &'a State,
+    apart: Option<&'a State>,
+}
+
+impl Apart {
+    /// Takes in what was decided on a view of this over a ledger. Keys of pools, policies, groups and agents are the ledger's alone.
+    pub fn put(&mut self, ledger: &State, puts: &[(Path, Vec<u8>)]) -> Result<(), StateError> {
+        for (path, _) in puts {
+            if let Path::Unit(volser) = path
+                && self.volumes.realm.unit(volser).is_none()
+            {
+                self.copy(ledger, volser)?;
+            }
+        }
+        // A key after its volume, whose other keys were copied with it.
+        let kinds = [|path: &Path| matches!(path, Path::Unit(_)), |path: &Path| matches!(path, Path::Key(_))];
+        kinds.iter().try_for_each(|is_kind| {
+            let mut of_kind = puts.iter().filter(|(path, _)| is_kind(path));
+            of_kind.try_for_each(|(path, plaintext)| self.volumes.take_in(path, Mark::default(), plaintext))
+        })
+    }
+
+    fn copy(&mut self, ledger: &State, volser: &Volser) -> Result<(), StateError> {
+        let keys = ledger.realm.unit(volser).into_iter().flat_map(|unit| &unit.keys);
+        for record in keys.filter_map(|key| ledger.key(&key.tag)) {
+            self.volumes.take_in(&Path::Key(record.stored.record.tag), Mark::default(), &record.encode())?;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> View<'a> {
+    /// The ledger alone.
+    pub fn of(ledger: &'a State) -> Self {
+        Self { ledger, apart: None }
+    }
+
+    /// The ledger, and what was decided apart from it.
+    pub fn with(ledger: &'a State, apart: &'a Apart) -> Self {
+        Self { ledger, apart: Some(&apart.volumes) }
+    }
+
+    /// What the ledger says.
+    pub fn ledger(self) -> &'a State {
+        self.ledger
+    }
+
+    /// A data unit.
+    pub fn unit(self, volser: &Volser) -> Option<&'a DataUnit> {
+        self.apart.and_then(|apart| apart.realm.unit(volser)).or_else(|| self.ledger.realm.unit(volser))
+    }
+
+    /// A key that was issued.
+    pub fn key(self, tag: &KeyTag) -> Option<&'a IssuedRecord> {
+        self.apart.and_then(|apart| apart.key(tag)).or_else(|| self.ledger.key(tag))
+    }
+
+    /// What an operation on a volume and a key looks at.
+    pub fn holdings(self, volser: Option<&Volser>, tag: Option<&KeyTag>) -> Holdings {
+        let mut realm = self.ledger.realm.about(None);
+        let unit = volser.and_then(|volser| self.unit(volser));
+        if let Some(unit) = unit {
+            realm.put(RealmRecord::Unit(unit.clone()));
+            let issue = |key: &IssuedKey| RealmRecord::Issue { volser: unit.volser.clone(), key: key.clone() };
+            unit.keys.iter().for_each(|key| realm.put(issue(key)));
+        }
+        let of_volume: Vec<_> = unit.into_iter().flat_map(|unit| &unit.keys).map(|key| key.tag).collect();
+        let named = tag.filter(|tag| !of_volume.contains(tag));
+        let stored = |tag: &KeyTag| self.key(tag).map(|record| record.stored.clone());
+        let keys: Vec<StoredKey> = of_volume.iter().chain(named).filter_map(stored).collect();
+        Holdings::new(KeyPlace::Cluster, realm, keys)
+    }
+
+    /// What is known of the issue of a key.
+    pub fn issued(self, record: &KeyRecord) -> IssuedKey {
+        self.key(&record.tag).map_or_else(|| self.ledger.realm.issued(record), |known| known.issued.clone())
     }
 }

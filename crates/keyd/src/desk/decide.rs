@@ -14,7 +14,7 @@ use crate::path::Path;
 use crate::record::{GroupRecord, IssuedRecord, Origin};
 use crate::root::{ClusterKeys, HierarchyError};
 use crate::seal::SealError;
-use crate::state::State;
+use crate::state::{State, View};
 
 /// What was decided: the answer, and what makes it true.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,15 +116,15 @@ impl Decided {
 }
 
 /// Decides what becomes of what was asked. Nothing is changed by it.
-pub fn decide(state: &State, keys: &ClusterKeys, asked: &Asked) -> Result<Decided, DeskError> {
-    if let Some(answer) = answered_before(state, asked) {
+pub fn decide(view: View<'_>, keys: &ClusterKeys, asked: &Asked) -> Result<Decided, DeskError> {
+    if let Some(answer) = answered_before(view, asked) {
         return Ok(Decided::known(answer));
     }
     let operation = &asked.operation;
     // A key says which volume it is of where the question does not.
-    let volser = operation.volser().or_else(|| Some(state.key(operation.tag()?)?.volser())).cloned();
-    let mut holdings = state.holdings(volser.as_ref(), operation.tag());
-    let desk = Deciding { state, keys, asked };
+    let volser = operation.volser().or_else(|| Some(view.key(operation.tag()?)?.volser())).cloned();
+    let mut holdings = view.holdings(volser.as_ref(), operation.tag());
+    let desk = Deciding { view, keys, asked };
     let mut group = None;
     let answer = desk.operate(&mut holdings, &mut group)?;
     let changes = holdings.finish();
@@ -134,10 +134,10 @@ pub fn decide(state: &State, keys: &ClusterKeys, asked: &Asked) -> Result<Decide
 }
 
 /// The answer to a question that was answered already: a lost answer costs no second key.
-fn answered_before(state: &State, asked: &Asked) -> Option<Answer> {
+fn answered_before(view: View<'_>, asked: &Asked) -> Option<Answer> {
     let Operation::Begin { volser, .. } = &asked.operation else { return None };
-    let keys = state.realm().unit(volser)?.keys.iter().rev();
-    let issued = keys.filter_map(|key| state.key(&key.tag));
+    let keys = view.unit(volser)?.keys.iter().rev();
+    let issued = keys.filter_map(|key| view.key(&key.tag));
     let same = |issued: &&IssuedRecord| issued.origin.request == asked.request && issued.origin.agent == asked.by;
     issued
         .filter(same)
@@ -147,7 +147,7 @@ fn answered_before(state: &State, asked: &Asked) -> Option<Answer> {
 }
 
 struct Deciding<'a> {
-    state: &'a State,
+    view: View<'a>,
     keys: &'a ClusterKeys,
     asked: &'a Asked,
 }
@@ -157,14 +157,14 @@ impl Deciding<'_> {
         let now_ns = self.asked.now_ns;
         match &self.asked.operation {
             Operation::Begin { volser, drive, group, algorithm, draw } => {
-                let agent = self.state.realm().agent(drive);
+                let agent = self.view.ledger().realm().agent(drive);
                 let group = group.clone().unwrap_or_else(|| agent.default_group.clone());
                 let tag = holdings.begin(volser, &agent, &group, *algorithm, now_ns, |new| self.draw(*draw, new))?;
                 *group_used = Some(group);
                 self.given(holdings, &tag)
             }
             Operation::Append { volser, drive, first, draw } => {
-                let agent = self.state.realm().agent(drive);
+                let agent = self.view.ledger().realm().agent(drive);
                 let key = holdings.append(volser, first, &agent, now_ns, |new| {
                     *group_used = Some(new.group.clone());
                     let empty = || DeskError::PoolEmpty { kma: self.asked.kma.clone(), waiting: 0 };
@@ -211,7 +211,7 @@ impl Deciding<'_> {
 
     /// Whoever asks for a drive is an agent as well, and may use no group that it was not given itself.
     fn check_asker(&self, group: &Name) -> Result<(), Refusal> {
-        let asker = self.state.realm().agent(&self.asked.by);
+        let asker = self.view.ledger().realm().agent(&self.asked.by);
         if asker.may_use(group) {
             return Ok(());
         }
@@ -222,9 +222,10 @@ impl Deciding<'_> {
     fn draw(&self, tag: KeyTag, new: &NewKey) -> Result<DrawnKey, DeskError> {
         let kma = &self.asked.kma;
         let unusable = || DeskError::PoolKey { kma: kma.clone(), tag };
-        let (_, key, _) = self.state.pool(kma).find(|(other, ..)| **other == tag).ok_or_else(unusable)?;
+        let (_, key, _) = self.view.ledger().pool(kma).find(|(other, ..)| **other == tag).ok_or_else(unusable)?;
         let opened = pool::open(self.keys, tag, new.algorithm, &key.wrapped)?.ok_or_else(unusable)?;
-        let group = self.state.group(&new.group).ok_or_else(|| Refusal::UnknownGroup { group: new.group.clone() })?;
+        let group =
+            self.view.ledger().group(&new.group).ok_or_else(|| Refusal::UnknownGroup { group: new.group.clone() })?;
         let wrapped = self.keys.group_key(&new.group, &group.wrapped)?.wrap(&opened)?;
         Ok(DrawnKey { tag, wrapped, state: KeyState::Ready, created_ns: key.created_ns })
     }
@@ -241,7 +242,7 @@ impl Deciding<'_> {
     }
 
     fn record(&self, stored: StoredKey, issued: IssuedKey) -> IssuedRecord {
-        let known = self.state.key(&stored.record.tag).map(|known| known.origin.clone());
+        let known = self.view.key(&stored.record.tag).map(|known| known.origin.clone());
         let Asked { request, by, kma, .. } = self.asked;
         let origin = known.unwrap_or_else(|| Origin { request: *request, agent: by.clone(), kma: kma.clone() });
         IssuedRecord { stored, issued, origin }
@@ -258,7 +259,7 @@ impl Deciding<'_> {
                     match keys.iter_mut().find(|(stored, _)| stored.record.tag == key.tag) {
                         Some((_, issued)) => *issued = Some(key),
                         None => {
-                            if let Some(known) = self.state.key(&key.tag) {
+                            if let Some(known) = self.view.key(&key.tag) {
                                 keys.push((known.stored.clone(), Some(key)));
                             }
                         }
@@ -271,7 +272,7 @@ impl Deciding<'_> {
                 RealmRecord::Group(group) => {
                     if let Operation::PutGroup { wrapped, .. } = &self.asked.operation {
                         // A group that is there keeps its key.
-                        let wrapped = self.state.group(&group.name).map_or(*wrapped, |known| known.wrapped);
+                        let wrapped = self.view.ledger().group(&group.name).map_or(*wrapped, |known| known.wrapped);
                         decided.puts.push((Path::Group(group.name.clone()), GroupRecord { group, wrapped }.encode()));
                     }
                 }
@@ -281,7 +282,7 @@ impl Deciding<'_> {
             }
         }
         let unit = unit.or_else(|| {
-            let known = volser.filter(|_| !keys.is_empty()).and_then(|volser| self.state.realm().unit(volser));
+            let known = volser.filter(|_| !keys.is_empty()).and_then(|volser| self.view.unit(volser));
             known.map(|known| DataUnit { keys: Vec::new(), ..known.clone() })
         });
         if let Some(unit) = unit {
@@ -289,11 +290,11 @@ impl Deciding<'_> {
         }
         for (stored, issued) in keys {
             let tag = stored.record.tag;
-            let issued = issued.unwrap_or_else(|| self.state.realm().issued(&stored.record));
+            let issued = issued.unwrap_or_else(|| self.view.issued(&stored.record));
             decided.puts.push((Path::Key(tag), self.record(stored, issued).encode()));
             // A key that is issued leaves the pool in the same commit.
             let from_pool = Path::Pool { kma: self.asked.kma.clone(), tag };
-            if self.state.mark(&from_pool).revision != 0 {
+            if self.view.ledger().mark(&from_pool).revision != 0 {
                 decided.removes.push(from_pool);
             }
         }
@@ -310,7 +311,7 @@ impl Deciding<'_> {
         }
         if let Some(group) = group {
             decided.rests_on.push(Path::Group(group.clone()));
-            if let Ok(policy) = self.state.realm().policy_of(group) {
+            if let Ok(policy) = self.view.ledger().realm().policy_of(group) {
                 decided.rests_on.push(Path::Policy(policy.name.clone()));
             }
         }

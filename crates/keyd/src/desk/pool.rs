@@ -4,6 +4,10 @@
 //! one site, on that of one at another site. A cluster of one node has no other: there a verified backup must hold it. Nothing of this
 //! is written down; it is computed from how far each node says it holds the ledger, and a node says so after its disk has it and its
 //! keys have opened what it holds.
+//!
+//! Half of a pool, the keys whose tags end in an odd digit, is for when the node is cut off from the majority. A commit whose answer was
+//! lost may have given a key away; a node that is cut off then, or restarted cut off, cannot find out. So it never issues a key by
+//! itself that it may have committed: those two sets have no key in common, and nothing need be written before each commit to know it.
 
 use std::collections::BTreeMap;
 
@@ -12,38 +16,46 @@ use capstan_keys::{KeyError, Name, Secret, VolumeKey, WrappedKey, tag_of, unwrap
 
 use crate::record::{KmaRecord, PoolKey};
 use crate::root::ClusterKeys;
-use crate::state::State;
+use crate::state::View;
 
 const PURPOSE: &str = "capstan keyd pool wrap v1";
 
 /// A node's pool at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pool {
-    /// Keys that may be issued, those drawn first in front.
+    /// Keys that may be issued in touch with the majority, those drawn first in front.
     pub ready: Vec<KeyTag>,
+    /// Keys that may be issued cut off from it, likewise.
+    pub reserve: Vec<KeyTag>,
     /// Keys that are not yet stored where they must be.
     pub waiting: usize,
 }
 
 /// The pool of a node. `backed_up` is the last commit that a verified backup holds, which counts for a node that is alone.
-pub fn pool_of(state: &State, kma: &Name, backed_up: i64) -> Pool {
+pub fn pool_of(view: View<'_>, kma: &Name, backed_up: i64) -> Pool {
+    let state = view.ledger();
     let safe = safe_commit(state.kmas(), |kma| state.held(kma), kma, backed_up);
     let mut pool = Pool::default();
-    let mut ready = Vec::new();
+    let mut safe_keys = Vec::new();
     for (tag, key, mark) in state.pool(kma) {
         // A key that was issued is no key of the pool any more, even if somebody put its record back.
-        if state.key(tag).is_some() {
+        if view.key(tag).is_some() {
             continue;
         }
-        // One that is provisional has no commit.
-        match mark.revision {
-            1.. if mark.revision <= safe => ready.push((key.created_ns, *tag)),
-            _ => pool.waiting += 1,
+        match mark.revision <= safe {
+            true => safe_keys.push((key.created_ns, *tag)),
+            false => pool.waiting += 1,
         }
     }
-    ready.sort_unstable();
-    pool.ready = ready.into_iter().map(|(_, tag)| tag).collect();
+    safe_keys.sort_unstable();
+    let tags = safe_keys.into_iter().map(|(_, tag)| tag);
+    (pool.reserve, pool.ready) = tags.partition(is_reserve);
     pool
+}
+
+/// Whether a key is for when its node is cut off.
+fn is_reserve(tag: &KeyTag) -> bool {
+    tag.0[15] & 1 == 1
 }
 
 /// The last commit that is stored where a key of this node must be before it is issued.

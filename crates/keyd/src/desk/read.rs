@@ -6,30 +6,30 @@ use capstan_keys::{KeyError, KeyPlace, Name, Refusal, VolumeKey};
 use super::DeskError;
 use crate::record::IssuedRecord;
 use crate::root::ClusterKeys;
-use crate::state::State;
+use crate::state::View;
 
 /// A key to read a volume with, for a drive that `by` asks for.
 ///
 /// Errors: those of `capstan_keys::Realm::check_reading`, and the key is not there, destroyed, or does not open.
 pub fn read(
-    state: &State,
+    view: View<'_>,
     keys: &ClusterKeys,
     (by, drive): (&Name, &Name),
     (volser, tag): (&Volser, &KeyTag),
     now_ns: i64,
 ) -> Result<(IssuedRecord, VolumeKey), DeskError> {
     let missing = || KeyError::KeyMissing { place: KeyPlace::Cluster, tag: *tag, volser: Some(volser.clone()) };
-    let record = state.key(tag).ok_or_else(missing)?;
-    let key = open(state, keys, record)?;
-    let realm = state.realm();
+    let record = view.key(tag).ok_or_else(missing)?;
+    let key = open(view, keys, record)?;
+    let holdings = view.holdings(Some(record.volser()), Some(tag));
     for agent in [drive, by] {
-        realm.check_reading(&realm.agent(agent), &record.stored.record, now_ns)?;
+        holdings.check_reading(&view.ledger().realm().agent(agent), &record.stored.record, now_ns)?;
     }
     Ok((record.clone(), key))
 }
 
 /// A key, out of its record.
-pub fn open(state: &State, keys: &ClusterKeys, record: &IssuedRecord) -> Result<VolumeKey, DeskError> {
+pub fn open(view: View<'_>, keys: &ClusterKeys, record: &IssuedRecord) -> Result<VolumeKey, DeskError> {
     let known = &record.stored.record;
     let Some(wrapped) = &record.stored.wrapped else {
         let (tag, volser) = (known.tag, known.volser.clone());
@@ -37,6 +37,6 @@ pub fn open(state: &State, keys: &ClusterKeys, record: &IssuedRecord) -> Result<
         return Err(KeyError::KeyDestroyed { tag, volser, destroyed_ns }.into());
     };
     let name = &record.issued.group;
-    let group = state.group(name).ok_or_else(|| Refusal::UnknownGroup { group: name.clone() })?;
+    let group = view.ledger().group(name).ok_or_else(|| Refusal::UnknownGroup { group: name.clone() })?;
     Ok(keys.group_key(name, &group.wrapped)?.unwrap(known.tag, known.algorithm, wrapped)?)
 }
