@@ -9,3 +9,4 @@
 //! ```
 
 pub mod ledger;
+mod seeded;
