@@ -9,7 +9,22 @@
 //! decide (snapshot, now) --> Transaction { expect, put, remove } --commit--> Committed { revision } | Conflict | unknown
 //! ```
 //! **A commit that fails may have happened** ([`LedgerError::Unknown`]): whoever asked looks at what the ledger says then, and never
-//! takes the silence for a no. Revisions are those of the whole ledger: each commit has one, higher than any before.
+//! takes the silence for a no. Revisions are those of the whole ledger: each commit that changes something has one, higher than any before.
+//!
+//! [`EtcdLedger`] is the ledger of a cluster; [`SimulatedLedger`] one in memory, for tests and simulations, and [`Faulty`] makes any of them
+//! fail as a network does. [`conformance`] says in code what all of them promise.
+
+pub mod conformance;
+mod etcd;
+mod faulty;
+mod simulated;
+
+pub use etcd::{EtcdFiles, EtcdLedger, EtcdMembers, EtcdTiming};
+pub use faulty::{Faults, Faulty};
+pub use simulated::SimulatedLedger;
+
+use std::collections::HashSet;
+use std::time::Instant;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
@@ -19,8 +34,10 @@ use thiserror::Error;
 pub const PATH_LEN_MAX: usize = 256;
 /// Longest sealed record, in bytes: etcd takes requests of 1.5 MiB, and a transaction has several.
 pub const RECORD_LEN_MAX: usize = 64 << 10;
-/// Most records that one transaction may look at or change: etcd's default is 128 operations.
+/// Most records that one transaction may look at, and most that it may change: etcd's default is 128 operations.
 pub const TRANSACTION_RECORDS_MAX: usize = 100;
+/// Most bytes of paths and sealed records in one transaction, below the 1.5 MiB that etcd takes.
+pub const TRANSACTION_BYTES_MAX: usize = 1 << 20;
 
 /// One record of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,8 +69,40 @@ pub struct Transaction {
     pub expect: Vec<(String, Expected)>,
     /// Records that are to be, sealed.
     pub put: Vec<(String, Vec<u8>)>,
-    /// Records that are to be no more.
+    /// Records that are to be no more; that one of them is none already is no conflict.
     pub remove: Vec<String>,
+}
+
+impl Transaction {
+    /// Whether a ledger may be asked for it at all. Every ledger checks it so before it does anything.
+    pub(crate) fn check(&self) -> Result<(), LedgerError> {
+        let changed = self.put.iter().map(|(path, _)| path).chain(&self.remove);
+        let looked_at = self.expect.iter().map(|(path, _)| path);
+        let record_bytes_max = self.put.iter().map(|(_, sealed)| sealed.len()).max().unwrap_or(0);
+        let bytes = changed.clone().chain(looked_at.clone()).map(String::len).sum::<usize>()
+            + self.put.iter().map(|(_, sealed)| sealed.len()).sum::<usize>();
+        let records = self.expect.len().max(self.put.len() + self.remove.len());
+        if records > TRANSACTION_RECORDS_MAX || record_bytes_max > RECORD_LEN_MAX || bytes > TRANSACTION_BYTES_MAX {
+            return Err(LedgerError::TooLarge { records, record_bytes_max, bytes });
+        }
+        for paths in [looked_at.collect::<Vec<_>>(), changed.collect()] {
+            let mut seen = HashSet::new();
+            for path in paths {
+                if !is_path(path) {
+                    return Err(LedgerError::Malformed { what: format!("{path:?} is no path") });
+                }
+                if !seen.insert(path) {
+                    return Err(LedgerError::Malformed { what: format!("it names {path} twice") });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a record may lie there: not too long, and nothing in it that a terminal would act on.
+pub(crate) fn is_path(path: &str) -> bool {
+    !path.is_empty() && path.len() <= PATH_LEN_MAX && !path.chars().any(char::is_control)
 }
 
 /// What became of a transaction.
@@ -61,7 +110,7 @@ pub struct Transaction {
 pub enum Outcome {
     /// The majority holds it on disk.
     Committed {
-        /// Its commit.
+        /// Its commit; if it changed nothing, the last one before it.
         revision: i64,
     },
     /// Something is no longer as it was expected: nothing was changed. Look again and decide anew.
@@ -100,6 +149,20 @@ pub struct Changes {
     pub changes: Vec<Change>,
 }
 
+/// What a watch brings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Watched {
+    /// Something was committed. It may be old news: only [`Watched::Current`] says how fresh a copy is.
+    Changes(Changes),
+    /// The majority, asked at that moment, had nothing that this watch has not brought.
+    Current {
+        /// The last commit of the whole ledger, which may have changed nothing that is watched.
+        revision: i64,
+        /// When the majority was asked, not when it answered.
+        asked: Instant,
+    },
+}
+
 /// Why the ledger did not answer.
 #[derive(Debug, Error)]
 pub enum LedgerError {
@@ -123,13 +186,54 @@ pub enum LedgerError {
         /// Where the watch was to begin.
         from: i64,
     },
+    /// Operator: the majority's members have no room left for records.
+    #[error(
+        "the ledger is full, and nothing was changed: its members take no more (etcd's --quota-backend-bytes). Compact and defragment \
+         etcd or raise its quota, then disarm its alarm NOSPACE"
+    )]
+    Full {
+        /// What the client of the ledger says.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Operator: the files that open the way to the ledger cannot be used.
+    #[error("{what}")]
+    Unusable {
+        /// Which, why, and what to do.
+        what: String,
+        /// What the host says.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
     /// Caller: the transaction is larger than a ledger takes.
-    #[error("a change of {records} records or with one of {len_max} bytes is too large for the ledger")]
+    #[error(
+        "a change of {records} records, {bytes} bytes, the longest of {record_bytes_max}, is too large for the ledger: it takes \
+         {TRANSACTION_RECORDS_MAX} records, {TRANSACTION_BYTES_MAX} bytes, the longest of {RECORD_LEN_MAX}"
+    )]
     TooLarge {
-        /// How many records it has.
+        /// How many records it looks at, or changes.
         records: usize,
         /// Its longest record.
-        len_max: usize,
+        record_bytes_max: usize,
+        /// Its paths and records together.
+        bytes: usize,
+    },
+    /// Caller: the transaction makes no sense.
+    #[error("the ledger is asked for a change that makes no sense: {what}")]
+    Malformed {
+        /// Why.
+        what: String,
+    },
+    /// Operator: the ledger has lost commits that it once had.
+    #[error(
+        "the ledger is at commit {found} and was at commit {known}: it was put back to an older state, and is not believed. Restore \
+         the newer one; if it is lost for good, begin a new epoch"
+    )]
+    WentBack {
+        /// The commit that was seen.
+        known: i64,
+        /// Its last one now.
+        found: i64,
     },
     /// Peer: it answered something that cannot be.
     #[error("the ledger answered what cannot be: {what}")]
@@ -147,8 +251,8 @@ pub trait Ledger: Send + Sync + 'static {
     /// The records whose paths begin with `prefix`, as the majority knows them at this moment.
     fn read<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Snapshot, LedgerError>>;
 
-    /// All changes after commit `after`, as they happen. The stream ends with an error when the ledger can no longer be followed;
-    /// it is then asked for anew, or a snapshot is read. It also brings a [`Changes`] without changes now and then, at least each
-    /// second while the majority is reachable: so whoever watches knows how fresh its copy is.
-    fn watch(&self, after: i64) -> BoxStream<'_, Result<Changes, LedgerError>>;
+    /// All changes after commit `after`, as they happen, each commit whole. As long as the majority is reachable the stream says
+    /// [`Watched::Current`] at least each second (a machine that is busy may be later), so that whoever watches knows how fresh its
+    /// copy is. It ends with an error when the ledger can no longer be followed; it is then asked for anew, or a snapshot is read.
+    fn watch(&self, after: i64) -> BoxStream<'_, Result<Watched, LedgerError>>;
 }

@@ -15,4 +15,5 @@ pub mod path;
 pub mod record;
 pub mod root;
 pub mod seal;
+mod seeded;
 pub mod state;
