@@ -11,6 +11,7 @@
 pub mod backup;
 pub mod desk;
 pub mod ledger;
+pub mod node;
 pub mod path;
 pub mod record;
 pub mod root;

@@ -50,14 +50,12 @@ pub enum DeskError {
     Key(#[from] KeyError),
     /// Host or peers: the pool has no key that may be issued.
     #[error(
-        "node {kma} has no key that is stored twice: {waiting} are waiting. See that the other nodes run, and where there is no \
+        "node {kma} has no key left that is stored twice. See that the other nodes run and reach each other, and where there is no \
          other, make a backup (`keyd backup`); other nodes may have keys"
     )]
     PoolEmpty {
         /// The node.
         kma: Name,
-        /// Keys that are not yet stored where they must be.
-        waiting: usize,
     },
     /// Peer: a key does not open.
     #[error(transparent)]
@@ -167,8 +165,7 @@ impl Deciding<'_> {
                 let agent = self.view.ledger().realm().agent(drive);
                 let key = holdings.append(volser, first, &agent, now_ns, |new| {
                     *group_used = Some(new.group.clone());
-                    let empty = || DeskError::PoolEmpty { kma: self.asked.kma.clone(), waiting: 0 };
-                    self.draw(draw.ok_or_else(empty)?, new)
+                    self.draw(*draw, new)
                 })?;
                 let tag = match key {
                     KeyToAppend::Stored(stored) => stored.record.tag,
@@ -219,11 +216,12 @@ impl Deciding<'_> {
     }
 
     /// Takes a key out of the pool, under the key of its group.
-    fn draw(&self, tag: KeyTag, new: &NewKey) -> Result<DrawnKey, DeskError> {
+    fn draw(&self, tag: Option<KeyTag>, new: &NewKey) -> Result<DrawnKey, DeskError> {
         let kma = &self.asked.kma;
+        let tag = tag.ok_or_else(|| DeskError::PoolEmpty { kma: kma.clone() })?;
         let unusable = || DeskError::PoolKey { kma: kma.clone(), tag };
         let (_, key, _) = self.view.ledger().pool(kma).find(|(other, ..)| **other == tag).ok_or_else(unusable)?;
-        let opened = pool::open(self.keys, tag, new.algorithm, &key.wrapped)?.ok_or_else(unusable)?;
+        let opened = pool::open_pool_key(self.keys, tag, new.algorithm, &key.wrapped)?.ok_or_else(unusable)?;
         let group =
             self.view.ledger().group(&new.group).ok_or_else(|| Refusal::UnknownGroup { group: new.group.clone() })?;
         let wrapped = self.keys.group_key(&new.group, &group.wrapped)?.wrap(&opened)?;

@@ -31,8 +31,8 @@ pub enum Operation {
         group: Option<Name>,
         /// The cipher.
         algorithm: Algorithm,
-        /// The key of the pool that is given.
-        draw: KeyTag,
+        /// The key of the pool that is given; none if there is none.
+        draw: Option<KeyTag>,
     },
     /// The key to append to a volume with.
     Append {
@@ -141,6 +141,22 @@ impl Operation {
             | Self::PutAgent(_)
             | Self::ExtendReading { .. } => None,
         }
+    }
+
+    /// The same, and which key of the pool is given if a new one is needed.
+    pub fn drawing(self, draw: Option<KeyTag>) -> Self {
+        match self {
+            Self::Begin { volser, drive, group, algorithm, .. } => {
+                Self::Begin { volser, drive, group, algorithm, draw }
+            }
+            Self::Append { volser, drive, first, .. } => Self::Append { volser, drive, first, draw },
+            other => other,
+        }
+    }
+
+    /// Whether it may need a new key.
+    pub fn may_draw(&self) -> bool {
+        matches!(self, Self::Begin { .. } | Self::Append { .. })
     }
 
     /// Whether a node that is cut off from the majority may decide it by itself: what a drive needs to go on writing and reading. What

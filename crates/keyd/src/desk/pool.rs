@@ -79,7 +79,7 @@ pub fn draw_for_pool(keys: &ClusterKeys, now_ns: i64) -> Result<(KeyTag, PoolKey
 }
 
 /// A key of a pool, out of its record; none if it is not the one of this tag.
-pub(super) fn open(
+pub fn open_pool_key(
     keys: &ClusterKeys,
     tag: KeyTag,
     algorithm: Algorithm,

@@ -1,0 +1,350 @@
+//! A node that is unlocked: it answers what is asked of keys from its own copy of the ledger, and commits what changes.
+//!
+//! ```text
+//!            agents, people                        replica (follows the ledger, on disk first)
+//!                 | ask, read                          | apply
+//!                 v                                    v
+//!   +----------- Node: state, what was decided apart --------------+
+//!   |  in touch:  decide -> commit -> state -> answer              |--> ledger
+//!   |  cut off:   decide -> journal -> apart -> answer             |--> journal
+//!   |  in touch again: each entry of the journal decided anew, committed, struck out; meanwhile as if cut off
+//!   +--------------------------------------------------------------+
+//! ```
+//! **Locks.** `journal` before `memory`; `memory` is never held across an await, and `reserved` is taken with no other held. Whoever
+//! decides holds `memory` for reading alone; a state that changed meanwhile shows as a conflict of the transaction.
+
+mod alone;
+mod ask;
+mod note;
+mod reconcile;
+mod tend;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+use capstan_format::{KeyTag, Volser};
+use capstan_keys::{Name, VolumeKey};
+use thiserror::Error;
+use tokio::sync::watch;
+
+use crate::desk::{self, Answer, DeskError, Pool};
+use crate::ledger::{Change, Changes, Entry, Ledger, LedgerError};
+use crate::record::IssuedRecord;
+use crate::root::ClusterKeys;
+use crate::seal::SealError;
+use crate::state::{Apart, Mark, State, StateError, View};
+
+pub use note::{JournalError, Notebook};
+
+/// How a node behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeSettings {
+    /// Keys that its pool is filled up to.
+    pub pool_keys: usize,
+    /// Keys below which somebody should hear of it.
+    pub pool_low: usize,
+    /// How long it waits for a commit.
+    pub commit_patience: Duration,
+    /// After how long without a word from the majority it takes itself to be cut off.
+    pub alone_after: Duration,
+}
+
+impl Default for NodeSettings {
+    fn default() -> Self {
+        Self {
+            pool_keys: 1000,
+            pool_low: 200,
+            commit_patience: Duration::from_millis(800),
+            alone_after: Duration::from_secs(3),
+        }
+    }
+}
+
+/// On what an answer stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// The ledger's majority was heard a moment ago.
+    Current,
+    /// The node is cut off, and knows what was so then.
+    Alone {
+        /// When the majority was heard last, in nanoseconds since 1970; 0 if never.
+        since_ns: i64,
+    },
+}
+
+/// An answer, and on what it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answered {
+    /// The answer.
+    pub answer: Answer,
+    /// On what it stands.
+    pub standing: Standing,
+}
+
+/// Why a node does not answer.
+#[derive(Debug, Error)]
+pub enum NodeError {
+    /// The rules, or the state of the key, or the pool.
+    #[error(transparent)]
+    Desk(#[from] DeskError),
+    /// Peers: it takes the majority, which cannot be reached.
+    #[error(
+        "this needs the cluster's majority, which this node cannot reach: try another node, or see that the nodes reach each other"
+    )]
+    NeedsMajority {
+        /// What the ledger says.
+        #[source]
+        source: Option<LedgerError>,
+    },
+    /// Peers and policy: the node has been cut off for longer than the policy lets it go on.
+    #[error(
+        "this node has been cut off from the cluster for longer than policy {policy} allows ({limit}): try another node, or see that the \
+         nodes reach each other"
+    )]
+    IsolatedTooLong {
+        /// The policy.
+        policy: Name,
+        /// Its limit.
+        limit: capstan_keys::Period,
+    },
+    /// Peers: others change the same records all the time.
+    #[error("the same records were changed by others {tries} times in a row: try again")]
+    Contended {
+        /// How often it was tried.
+        tries: u32,
+    },
+    /// Host: the journal cannot be written, and nothing is given out that it does not hold.
+    #[error("this node is cut off and cannot note what it gives out")]
+    Journal(#[from] JournalError),
+    /// Peer: a record that is not believed.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+impl From<SealError> for NodeError {
+    fn from(error: SealError) -> Self {
+        Self::Desk(error.into())
+    }
+}
+
+/// What tells the time: nanoseconds since 1970.
+pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
+
+/// An unlocked node.
+pub struct Node {
+    name: Name,
+    epoch: u32,
+    settings: NodeSettings,
+    clock: Clock,
+    ledger: Arc<dyn Ledger>,
+    keys: ClusterKeys,
+    memory: RwLock<Memory>,
+    journal: tokio::sync::Mutex<Box<dyn Notebook>>,
+    /// Keys of the pool that a decision under way may give out.
+    reserved: Mutex<HashSet<KeyTag>>,
+    progress: watch::Sender<Progress>,
+}
+
+#[derive(Default)]
+struct Memory {
+    state: State,
+    apart: Apart,
+    /// Commits that a verified backup holds.
+    backed_up: i64,
+    /// Records that are not believed, and why.
+    doubts: Vec<String>,
+}
+
+/// How far a node knows the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// The last commit that its own disk holds.
+    pub applied: i64,
+    /// When the majority was heard last.
+    pub heard: Option<Instant>,
+    /// The same by the clock, in nanoseconds since 1970; kept over restarts.
+    pub heard_ns: i64,
+}
+
+impl Node {
+    /// A node with an empty copy: [`Node::load`] fills it.
+    pub fn new(
+        name: Name,
+        epoch: u32,
+        ledger: Arc<dyn Ledger>,
+        keys: ClusterKeys,
+        journal: Box<dyn Notebook>,
+        clock: Clock,
+        settings: NodeSettings,
+    ) -> Self {
+        Self {
+            name,
+            epoch,
+            settings,
+            clock,
+            ledger,
+            keys,
+            memory: RwLock::default(),
+            journal: tokio::sync::Mutex::new(journal),
+            reserved: Mutex::default(),
+            progress: watch::Sender::new(Progress::default()),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// The keys it works with.
+    pub fn keys(&self) -> &ClusterKeys {
+        &self.keys
+    }
+
+    /// How far it knows the ledger, as it changes.
+    pub fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
+    /// Takes in what its replica holds, at the start or when it was made anew. `heard_ns` is when the majority was heard last.
+    pub fn load<'a>(&self, entries: impl Iterator<Item = &'a Entry>, revision: i64, heard_ns: i64) {
+        let mut memory = self.memory_mut();
+        memory.state = State::default();
+        entries.for_each(|entry| self.take_in(&mut memory, entry));
+        drop(memory);
+        self.progress.send_modify(|progress| {
+            progress.applied = revision;
+            progress.heard_ns = progress.heard_ns.max(heard_ns);
+        });
+    }
+
+    /// Takes in what was committed, after the replica's disk has it.
+    pub fn apply(&self, changes: &Changes) {
+        let mut memory = self.memory_mut();
+        for change in &changes.changes {
+            match change {
+                Change::Put(entry) => self.take_in(&mut memory, entry),
+                Change::Removed { path, .. } => memory.state.remove(path),
+            }
+        }
+        drop(memory);
+        self.progress.send_modify(|progress| progress.applied = progress.applied.max(changes.revision));
+    }
+
+    /// The majority was heard: this node's copy was whole when it was asked.
+    pub fn heard(&self, asked: Instant) {
+        let now_ns = self.now_ns();
+        self.progress.send_modify(|progress| {
+            progress.heard = progress.heard.max(Some(asked));
+            progress.heard_ns = now_ns;
+        });
+    }
+
+    /// A verified backup holds everything up to that commit.
+    pub fn backed_up(&self, revision: i64) {
+        let mut memory = self.memory_mut();
+        memory.backed_up = memory.backed_up.max(revision);
+    }
+
+    /// A key to read a volume with.
+    pub fn read(
+        &self,
+        by: &Name,
+        drive: &Name,
+        volser: &Volser,
+        tag: &KeyTag,
+    ) -> Result<(IssuedRecord, VolumeKey, Standing), NodeError> {
+        let memory = self.memory();
+        let (record, key) = desk::read(memory.view(), &self.keys, (by, drive), (volser, tag), self.now_ns())?;
+        let standing = self.standing();
+        self.check_isolation(&memory, &record.issued.group, standing)?;
+        Ok((record, key, standing))
+    }
+
+    /// A key that was issued, out of its record.
+    pub fn open(&self, record: &IssuedRecord) -> Result<VolumeKey, NodeError> {
+        Ok(desk::open(self.memory().view(), &self.keys, record)?)
+    }
+
+    /// Looks at what the node knows.
+    pub fn view<T>(&self, look: impl FnOnce(View<'_>) -> T) -> T {
+        look(self.memory().view())
+    }
+
+    /// Its pool.
+    pub fn pool(&self) -> Pool {
+        let memory = self.memory();
+        desk::pool_of(memory.view(), &self.name, memory.backed_up)
+    }
+
+    /// Records that it does not believe, and why.
+    pub fn doubts(&self) -> Vec<String> {
+        self.memory().doubts.clone()
+    }
+
+    /// Whether it is in touch with the majority.
+    pub fn standing(&self) -> Standing {
+        let Progress { heard, heard_ns, .. } = *self.progress.borrow();
+        match heard {
+            Some(heard) if heard.elapsed() <= self.settings.alone_after => Standing::Current,
+            _ => Standing::Alone { since_ns: heard_ns },
+        }
+    }
+
+    /// The settings it runs with.
+    pub fn settings(&self) -> NodeSettings {
+        self.settings
+    }
+
+    /// The time by its clock.
+    pub fn now_ns(&self) -> i64 {
+        (self.clock)()
+    }
+
+    /// Whether the policy of a group lets a node that is cut off go on.
+    fn check_isolation(&self, memory: &Memory, group: &Name, standing: Standing) -> Result<(), NodeError> {
+        let Standing::Alone { since_ns } = standing else { return Ok(()) };
+        let policy = memory.state.realm().policy_of(group).map_err(DeskError::from)?;
+        if policy.isolation_limit.is_over(since_ns, self.now_ns()) {
+            return Err(NodeError::IsolatedTooLong { policy: policy.name.clone(), limit: policy.isolation_limit });
+        }
+        Ok(())
+    }
+
+    /// Opens a record and takes it in. One that is not believed leaves what is known of it as it was, and is named.
+    fn take_in(&self, memory: &mut Memory, entry: &Entry) {
+        let opened = self.keys.sealer().open(&entry.path, &entry.sealed);
+        let taken = opened.map_err(|error| error.to_string()).and_then(|opened| {
+            if opened.epoch > self.epoch {
+                return Err(format!("{} is of epoch {}, which this node does not know", entry.path, opened.epoch));
+            }
+            let mark = Mark { revision: entry.revision, change: opened.change };
+            memory.state.put(&entry.path, mark, &opened.plaintext).map_err(|error| error.to_string())
+        });
+        if let Err(doubt) = taken {
+            tracing::error!(path = entry.path, doubt, "a record of the ledger is not believed");
+            if memory.doubts.len() < 100 && !memory.doubts.contains(&doubt) {
+                memory.doubts.push(doubt);
+            }
+        }
+    }
+
+    fn memory(&self) -> RwLockReadGuard<'_, Memory> {
+        self.memory.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn memory_mut(&self) -> RwLockWriteGuard<'_, Memory> {
+        self.memory.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reserved(&self) -> MutexGuard<'_, HashSet<KeyTag>> {
+        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory {
+    fn view(&self) -> View<'_> {
+        View::with(&self.state, &self.apart)
+    }
+}

@@ -1,0 +1,99 @@
+//! What is decided cut off from the majority: noted in the journal, on the disk, before it is answered.
+
+use capstan_keys::{KeyState, KeyUse, Name};
+
+use super::ask::Half;
+use super::note::Noted;
+use super::{Answered, Node, NodeError, Standing};
+use crate::desk::{Adopted, Answer, Asked, Decided, Operation, decide};
+use crate::record::IssuedRecord;
+use crate::state::View;
+
+impl Node {
+    /// Decides by what this node knows, with keys of its reserve.
+    pub(super) async fn ask_alone(
+        &self,
+        operation: Operation,
+        by: &Name,
+        request: [u8; 16],
+    ) -> Result<Answered, NodeError> {
+        let mut journal = self.journal.lock().await;
+        let standing = self.standing();
+        let reserved = self.reserve(&operation, Half::Reserve);
+        let operation = operation.drawing(reserved.tag);
+        let asked = Asked { operation, request, by: by.clone(), kma: self.name.clone(), now_ns: self.now_ns() };
+        let (decided, notes) = {
+            let memory = self.memory();
+            let decided = decide(memory.view(), &self.keys, &asked)?;
+            if let Answer::Key(record) = &decided.answer {
+                self.check_isolation(&memory, &record.issued.group, standing)?;
+            }
+            let notes = notes(memory.view(), &asked, &decided);
+            (decided, notes)
+        };
+        if decided.changes_anything() {
+            journal.note(&notes)?;
+            let mut memory = self.memory_mut();
+            let memory = &mut *memory;
+            memory.apart.put(&memory.state, &decided.puts)?;
+        }
+        Ok(Answered { answer: decided.answer, standing })
+    }
+
+    /// Decides again what the journal holds, after a restart.
+    pub async fn resume_journal(&self) -> Result<usize, NodeError> {
+        let journal = self.journal.lock().await;
+        let pending = journal.pending();
+        for Noted { asked, .. } in &pending {
+            let decided = decide(self.memory().view(), &self.keys, asked);
+            match decided {
+                Ok(decided) => {
+                    let mut memory = self.memory_mut();
+                    let memory = &mut *memory;
+                    memory.apart.put(&memory.state, &decided.puts)?;
+                }
+                // What the ledger has said since may forbid what was noted; the entry is judged when it is reconciled.
+                Err(error) => tracing::warn!(%error, "an entry of the journal does not fit what is known"),
+            }
+        }
+        Ok(pending.len())
+    }
+}
+
+/// What must be said to the ledger later for a decision to be true: keys as they were issued, not as they would be by then.
+fn notes(view: View<'_>, asked: &Asked, decided: &Decided) -> Vec<Asked> {
+    let with = |operation| Asked { operation, ..asked.clone() };
+    let Answer::Key(record) = &decided.answer else { return vec![asked.clone()] };
+    let IssuedRecord { stored, issued, .. } = &**record;
+    let (volser, tag) = (stored.record.volser.clone(), stored.record.tag);
+    let mut notes = Vec::new();
+    if let Operation::Append { first, .. } = asked.operation
+        && view.key(&first).is_some_and(|first| first.stored.record.state == KeyState::Ready)
+    {
+        // The volume proves that it was begun with it.
+        notes.push(with(Operation::Activate { volser: volser.clone(), tag: first }));
+    }
+    if let (None, Some(wrapped)) = (view.key(&tag), stored.wrapped) {
+        let adopted = Adopted {
+            volser: volser.clone(),
+            tag,
+            wrapped,
+            group: issued.group.clone(),
+            algorithm: stored.record.algorithm,
+            issued_for: issued.issued_for,
+            created_ns: stored.record.created_ns,
+        };
+        notes.push(with(Operation::Adopt(Box::new(adopted))));
+        if matches!(issued.issued_for, KeyUse::Append { .. }) {
+            notes.push(with(Operation::Activate { volser, tag }));
+        }
+    }
+    notes
+}
+
+impl Answered {
+    /// Whether the answer was given cut off from the majority.
+    pub fn is_alone(&self) -> bool {
+        matches!(self.standing, Standing::Alone { .. })
+    }
+}

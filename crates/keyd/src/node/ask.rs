@@ -1,0 +1,138 @@
+//! What changes something, in touch with the majority: decided, committed, answered.
+
+use std::time::Duration;
+
+use capstan_format::KeyTag;
+use capstan_keys::Name;
+
+use super::{Answered, Node, NodeError, Standing};
+use crate::desk::{Asked, Decided, Operation, decide, pool_of};
+use crate::ledger::{LedgerError, Outcome, Transaction};
+use crate::state::{Mark, View};
+
+/// How often a decision is made anew because others were faster.
+const TRIES: u32 = 20;
+/// How long to wait for what others have committed before deciding anew.
+const NEWS_PATIENCE: Duration = Duration::from_millis(250);
+
+/// Which half of the pool.
+#[derive(Clone, Copy)]
+pub(super) enum Half {
+    /// For commits.
+    Ready,
+    /// For when the node is cut off.
+    Reserve,
+}
+
+/// A key of the pool that nobody else in this node gives out meanwhile.
+pub(super) struct Reserved<'a> {
+    node: &'a Node,
+    pub(super) tag: Option<KeyTag>,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if let Some(tag) = self.tag {
+            self.node.reserved().remove(&tag);
+        }
+    }
+}
+
+/// What became of an attempt to commit.
+pub(super) enum Attempt {
+    Committed,
+    Conflict,
+    Failed(LedgerError),
+}
+
+impl Node {
+    /// Asks for something that may change what is known. The same request asked again gets the same answer, here or at another node.
+    pub async fn ask(&self, operation: Operation, by: &Name, request: [u8; 16]) -> Result<Answered, NodeError> {
+        let mut lost = None;
+        for _ in 0..TRIES {
+            if self.standing() != Standing::Current {
+                if !operation.in_isolation() {
+                    return Err(NodeError::NeedsMajority { source: lost });
+                }
+                return self.ask_alone(operation, by, request).await;
+            }
+            // Back in touch and not yet through with the journal: its entries come first.
+            if !self.journal.lock().await.pending().is_empty() && operation.in_isolation() {
+                return self.ask_alone(operation, by, request).await;
+            }
+            let base = self.progress.borrow().applied;
+            let reserved = self.reserve(&operation, Half::Ready);
+            let operation = operation.clone().drawing(reserved.tag);
+            let asked = Asked { operation, request, by: by.clone(), kma: self.name.clone(), now_ns: self.now_ns() };
+            let (decided, transaction) = {
+                let memory = self.memory();
+                let view = View::of(&memory.state);
+                let decided = decide(view, &self.keys, &asked)?;
+                let transaction = decided.transaction(&memory.state, &self.keys, self.epoch)?;
+                (decided, transaction)
+            };
+            if !decided.changes_anything() {
+                return Ok(Answered { answer: decided.answer, standing: Standing::Current });
+            }
+            match self.commit(&decided, transaction).await? {
+                Attempt::Committed => return Ok(Answered { answer: decided.answer, standing: Standing::Current }),
+                Attempt::Conflict => {}
+                // It may have happened. The next decision is made on what the ledger says of it by then; should both be committed, the
+                // data unit that both expect as it was lets only one through.
+                Attempt::Failed(error) => lost = Some(error),
+            }
+            self.wait_for_news(base).await;
+        }
+        match lost {
+            Some(source) => Err(NodeError::NeedsMajority { source: Some(source) }),
+            None => Err(NodeError::Contended { tries: TRIES }),
+        }
+    }
+
+    /// Commits what was decided, and takes it in.
+    pub(super) async fn commit(&self, decided: &Decided, transaction: Transaction) -> Result<Attempt, NodeError> {
+        let outcome = tokio::time::timeout(self.settings.commit_patience, self.ledger.commit(transaction)).await;
+        Ok(match outcome {
+            Ok(Ok(Outcome::Committed { revision })) => {
+                let mut memory = self.memory_mut();
+                for (path, plaintext) in &decided.puts {
+                    // The watch may have brought it already: then it is known, and this changes nothing.
+                    let mark = Mark { revision, change: memory.state.mark(path).change + 1 };
+                    if memory.state.mark(path).revision < revision {
+                        memory.state.put(&path.to_string(), mark, plaintext)?;
+                    }
+                }
+                decided.removes.iter().for_each(|path| memory.state.remove(&path.to_string()));
+                Attempt::Committed
+            }
+            Ok(Ok(Outcome::Conflict)) => Attempt::Conflict,
+            Ok(Err(error)) => Attempt::Failed(error),
+            Err(elapsed) => Attempt::Failed(LedgerError::Unknown { source: Box::new(elapsed) }),
+        })
+    }
+
+    /// Waits until the node's copy has gone on, or long enough to look whether it is cut off.
+    pub(super) async fn wait_for_news(&self, base: i64) {
+        let mut progress = self.progress.subscribe();
+        let _ = tokio::time::timeout(NEWS_PATIENCE, progress.wait_for(|progress| progress.applied > base)).await;
+    }
+
+    /// Reserves a key of the pool for an operation that may need one.
+    pub(super) fn reserve(&self, operation: &Operation, half: Half) -> Reserved<'_> {
+        if !operation.may_draw() {
+            return Reserved { node: self, tag: None };
+        }
+        let pool = {
+            let memory = self.memory();
+            pool_of(memory.view(), &self.name, memory.backed_up)
+        };
+        let mut reserved = self.reserved();
+        let keys = match half {
+            Half::Ready => pool.ready,
+            Half::Reserve => pool.reserve,
+        };
+        let tag = keys.into_iter().find(|tag| !reserved.contains(tag));
+        reserved.extend(tag);
+        Reserved { node: self, tag }
+    }
+}

@@ -1,0 +1,70 @@
+//! Back in touch: what was decided cut off is said to the ledger, entry by entry.
+
+use capstan_keys::KeyError;
+
+use super::ask::Attempt;
+use super::note::Noted;
+use super::{Node, NodeError, Standing};
+use crate::desk::{Asked, DeskError, decide};
+use crate::state::{Apart, View};
+
+/// What came of a reconciliation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reconciled {
+    /// Entries that the ledger has now.
+    pub taken: usize,
+    /// Entries that no longer fit, and why: the key was destroyed meanwhile, for one.
+    pub void: Vec<String>,
+}
+
+impl Node {
+    /// Says what the journal holds to the ledger. Stops where the majority is lost again; what was said is struck out.
+    pub async fn reconcile(&self) -> Result<Reconciled, NodeError> {
+        let mut reconciled = Reconciled::default();
+        loop {
+            let first = {
+                let journal = self.journal.lock().await;
+                let Some(first) = journal.pending().into_iter().next() else {
+                    // Nobody decides alone while this is held: from here on the ledger knows everything.
+                    self.memory_mut().apart = Apart::default();
+                    return Ok(reconciled);
+                };
+                first
+            };
+            let Noted { number, asked } = first;
+            match self.say(&asked).await {
+                Ok(()) => reconciled.taken += 1,
+                Err(NodeError::Desk(DeskError::Key(
+                    void @ (KeyError::KeyDestroyed { .. } | KeyError::KeyRetired { .. } | KeyError::KeyMissing { .. }),
+                ))) => {
+                    tracing::warn!(error = %void, number, "an entry of the journal no longer fits");
+                    reconciled.void.push(void.to_string());
+                }
+                Err(error) => return Err(error),
+            }
+            self.journal.lock().await.strike_out(number)?;
+        }
+    }
+
+    async fn say(&self, asked: &Asked) -> Result<(), NodeError> {
+        loop {
+            if self.standing() != Standing::Current {
+                return Err(NodeError::NeedsMajority { source: None });
+            }
+            let base = self.progress.borrow().applied;
+            let (decided, transaction) = {
+                let memory = self.memory();
+                let decided = decide(View::of(&memory.state), &self.keys, asked)?;
+                let transaction = decided.transaction(&memory.state, &self.keys, self.epoch)?;
+                (decided, transaction)
+            };
+            if !decided.changes_anything() {
+                return Ok(());
+            }
+            match self.commit(&decided, transaction).await? {
+                Attempt::Committed => return Ok(()),
+                Attempt::Conflict | Attempt::Failed(_) => self.wait_for_news(base).await,
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What a node does unasked: fills its pool, and says how far it holds the ledger.
+
+use capstan_format::Algorithm;
+
+use super::ask::Attempt;
+use super::{Node, NodeError, Standing};
+use crate::desk::{self, Answer, Decided, draw_for_pool};
+use crate::path::Path;
+use crate::record::encode_held;
+
+/// Keys that are drawn in one commit.
+const DRAWN_MAX: usize = 64;
+
+/// What there was to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tended {
+    /// Keys that were drawn into the pool.
+    pub drawn: usize,
+    /// Whether more remains to be done at once.
+    pub more: bool,
+}
+
+impl Node {
+    /// Does what is due, in touch with the majority.
+    pub async fn tend(&self) -> Result<Tended, NodeError> {
+        if self.standing() != Standing::Current {
+            return Ok(Tended::default());
+        }
+        self.say_what_is_held().await?;
+        self.fill_pool().await
+    }
+
+    async fn fill_pool(&self) -> Result<Tended, NodeError> {
+        let missing = self.settings.pool_keys.saturating_sub(self.memory().state.pool(&self.name).count());
+        let now_ns = self.now_ns();
+        let mut puts = Vec::new();
+        for _ in 0..missing.min(DRAWN_MAX) {
+            let (tag, key) = draw_for_pool(&self.keys, now_ns).map_err(desk::DeskError::from)?;
+            puts.push((Path::Pool { kma: self.name.clone(), tag }, key.encode()));
+        }
+        let drawn = puts.len();
+        if drawn == 0 || !self.put(puts).await? {
+            return Ok(Tended::default());
+        }
+        Ok(Tended { drawn, more: missing > drawn })
+    }
+
+    /// Says that this node's disk holds the keys that other nodes have drawn, once each of them was opened from what it holds.
+    async fn say_what_is_held(&self) -> Result<(), NodeError> {
+        let applied = self.progress.borrow().applied;
+        let due = {
+            let memory = self.memory();
+            let held = memory.state.held(&self.name);
+            let others = memory.state.kmas().keys().filter(|kma| **kma != self.name);
+            let drawn = others.flat_map(|kma| memory.state.pool(kma));
+            let new = drawn.filter(|(_, _, mark)| mark.revision > held && mark.revision <= applied);
+            let mut due = false;
+            for (tag, key, _) in new {
+                desk::open_pool_key(&self.keys, *tag, Algorithm::Aes256Gcm, &key.wrapped)
+                    .map_err(desk::DeskError::from)?
+                    .ok_or_else(|| desk::DeskError::PoolKey { kma: self.name.clone(), tag: *tag })?;
+                due = true;
+            }
+            due
+        };
+        if due {
+            self.put(vec![(Path::Held(self.name.clone()), encode_held(applied))]).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts records that are this node's own. Whether it was done: if not, it is due again.
+    async fn put(&self, puts: Vec<(Path, Vec<u8>)>) -> Result<bool, NodeError> {
+        let base = self.progress.borrow().applied;
+        let decided = Decided { answer: Answer::Done, puts, removes: Vec::new(), rests_on: Vec::new() };
+        let transaction = decided.transaction(&self.memory().state, &self.keys, self.epoch)?;
+        match self.commit(&decided, transaction).await? {
+            Attempt::Committed => Ok(true),
+            Attempt::Conflict | Attempt::Failed(_) => {
+                self.wait_for_news(base).await;
+                Ok(false)
+            }
+        }
+    }
+}
