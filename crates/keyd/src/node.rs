@@ -35,7 +35,9 @@ use crate::root::ClusterKeys;
 use crate::seal::SealError;
 use crate::state::{Apart, Mark, State, StateError, View};
 
-pub use note::{JournalError, Notebook};
+pub use note::{JournalError, Notebook, Noted};
+pub use reconcile::Reconciled;
+pub use tend::Tended;
 
 /// How a node behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -60,13 +60,13 @@ impl ClusterKeys {
     }
 
     /// Out of [`ClusterKeys::wrap`], or none if this root key is not what they were wrapped under.
-    pub(crate) fn unwrap(root: &RootKey, cluster: ClusterId, wrapped: &WrappedKey) -> Result<Option<Self>, KeyError> {
+    pub fn unwrap(root: &RootKey, cluster: ClusterId, wrapped: &WrappedKey) -> Result<Option<Self>, KeyError> {
         let key = RootKey::unwrap(&cluster_wrapping(root, cluster)?, wrapped)?;
         Ok(key.map(|key| Self::new(key, cluster)))
     }
 
     /// The cluster key under a root key.
-    pub(crate) fn wrap(&self, root: &RootKey) -> Result<WrappedKey, KeyError> {
+    pub fn wrap(&self, root: &RootKey) -> Result<WrappedKey, KeyError> {
         self.key.wrap(&cluster_wrapping(root, self.cluster)?)
     }
 

@@ -1,0 +1,325 @@
+//! Three nodes at two sites, each behind a link to the ledger that can be cut, and what happens to them.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use capstan_format::KeyTag;
+use capstan_keyd::desk::Asked;
+use capstan_keyd::ledger::{
+    Faults, Faulty, Ledger, LedgerError, Outcome, SimulatedLedger, Snapshot, Transaction, Watched,
+};
+use capstan_keyd::node::{JournalError, Node, NodeSettings, Notebook, Noted, Standing};
+use capstan_keyd::path::Path;
+use capstan_keyd::record::{GroupRecord, KmaRecord};
+use capstan_keyd::root::ClusterKeys;
+use capstan_keyd::seal::ClusterId;
+use capstan_keys::{KeyGroup, Name, Period, Policy, RealmRecord, RootKey};
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+
+pub(crate) const CLUSTER: ClusterId = ClusterId([7; 16]);
+const SETTINGS: NodeSettings = NodeSettings {
+    pool_keys: 40,
+    pool_low: 4,
+    commit_patience: Duration::from_millis(100),
+    alone_after: Duration::from_millis(400),
+};
+
+/// Random numbers that a seed gives again.
+pub(crate) struct Seeded(pub(crate) u64);
+
+impl Seeded {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        // splitmix64
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+}
+
+/// A node's way to the ledger.
+struct Link {
+    ledger: Arc<Faulty<SimulatedLedger>>,
+    cut: Arc<AtomicBool>,
+}
+
+impl Link {
+    async fn cut(&self) -> Option<LedgerError> {
+        if !self.cut.load(Ordering::SeqCst) {
+            return None;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        Some(LedgerError::Unreachable { source: "the link is cut".into() })
+    }
+}
+
+impl Ledger for Link {
+    fn commit(&self, transaction: Transaction) -> BoxFuture<'_, Result<Outcome, LedgerError>> {
+        Box::pin(async move {
+            if let Some(error) = self.cut().await {
+                return Err(error);
+            }
+            let outcome = self.ledger.commit(transaction).await;
+            // The answer is lost where the link is cut by now.
+            match self.cut.load(Ordering::SeqCst) {
+                true => Err(LedgerError::Unknown { source: "the link was cut".into() }),
+                false => outcome,
+            }
+        })
+    }
+
+    fn read<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Snapshot, LedgerError>> {
+        Box::pin(async move {
+            match self.cut().await {
+                Some(error) => Err(error),
+                None => self.ledger.read(prefix).await,
+            }
+        })
+    }
+
+    fn watch(&self, after: i64) -> BoxStream<'_, Result<Watched, LedgerError>> {
+        let watched = self.ledger.watch(after);
+        Box::pin(watched.then(|next| async {
+            match self.cut().await {
+                Some(error) => Err(error),
+                None => next,
+            }
+        }))
+    }
+}
+
+/// A journal that outlives its node.
+#[derive(Clone, Default)]
+pub(crate) struct Book(Arc<Mutex<(u64, Vec<Noted>)>>);
+
+impl Notebook for Book {
+    fn note(&mut self, asked: &[Asked]) -> Result<(), JournalError> {
+        let mut book = self.0.lock().unwrap();
+        for asked in asked {
+            book.0 += 1;
+            let number = book.0;
+            book.1.push(Noted { number, asked: asked.clone() });
+        }
+        Ok(())
+    }
+
+    fn pending(&self) -> Vec<Noted> {
+        self.0.lock().unwrap().1.clone()
+    }
+
+    fn strike_out(&mut self, number: u64) -> Result<(), JournalError> {
+        self.0.lock().unwrap().1.retain(|noted| noted.number != number);
+        Ok(())
+    }
+}
+
+/// A place for a node: what stays when it is restarted, and the node that runs there.
+pub(crate) struct Seat {
+    pub(crate) name: Name,
+    cut: Arc<AtomicBool>,
+    book: Book,
+    /// What its disk holds.
+    replica: Mutex<Snapshot>,
+    running: Mutex<Option<(Arc<Node>, tokio::task::JoinHandle<()>)>>,
+}
+
+pub(crate) struct Cluster {
+    root: RootKey,
+    wrapped: capstan_keys::WrappedKey,
+    faulty: Arc<Faulty<SimulatedLedger>>,
+    pub(crate) seats: Vec<Arc<Seat>>,
+    /// The clock: it may be wrong by years.
+    now_ns: Arc<AtomicI64>,
+}
+
+pub(crate) fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+impl Cluster {
+    pub(crate) async fn start(seed: u64) -> Self {
+        let ledger = SimulatedLedger::new();
+        let faults = Faults { unreachable: 2, lost_before: 2, lost_after: 3, cut: 2, delayed: 5, compacted: 0 };
+        let (root, keys) = (RootKey::random().unwrap(), ClusterKeys::create(CLUSTER).unwrap());
+        let wrapped = keys.wrap(&root).unwrap();
+        let seats = [("a", "one"), ("b", "one"), ("c", "two")];
+        found(&ledger, &keys, &seats).await;
+        let faulty = Arc::new(Faulty::new(ledger, seed, faults));
+        let seats = seats.map(|(kma, _)| {
+            Arc::new(Seat {
+                name: name(kma),
+                cut: Arc::default(),
+                book: Book::default(),
+                replica: Mutex::new(Snapshot { revision: 0, entries: Vec::new() }),
+                running: Mutex::default(),
+            })
+        });
+        let now_ns = Arc::new(AtomicI64::new(1_790_000_000_000_000_000));
+        let cluster = Self { root, wrapped, faulty, seats: seats.into(), now_ns };
+        (0..cluster.seats.len()).for_each(|seat| cluster.boot(seat));
+        for seat in &cluster.seats {
+            let node = seat.node().unwrap();
+            until("the pool is ready", || node.pool().ready.len() > 8 && node.pool().reserve.len() > 8).await;
+        }
+        cluster
+    }
+
+    /// Starts the node of a seat from what its disk holds.
+    pub(crate) fn boot(&self, seat: usize) {
+        let seat = &self.seats[seat];
+        let link = Arc::new(Link { ledger: self.faulty.clone(), cut: seat.cut.clone() });
+        let keys = ClusterKeys::unwrap(&self.root, CLUSTER, &self.wrapped).unwrap().unwrap();
+        let now_ns = self.now_ns.clone();
+        let clock = Arc::new(move || now_ns.fetch_add(1_000, Ordering::SeqCst));
+        let book = Box::new(seat.book.clone());
+        let node = Arc::new(Node::new(seat.name.clone(), 1, link.clone(), keys, book, clock, SETTINGS));
+        let replica = seat.replica.lock().unwrap().clone();
+        node.load(replica.entries.iter(), replica.revision, 0);
+        let task = tokio::spawn(live(node.clone(), link, seat.clone()));
+        *seat.running.lock().unwrap() = Some((node, task));
+    }
+
+    /// Ends the node of a seat as a kill would: wherever it stands.
+    pub(crate) fn kill(&self, seat: usize) {
+        if let Some((_, task)) = self.seats[seat].running.lock().unwrap().take() {
+            task.abort();
+        }
+    }
+
+    pub(crate) fn cut(&self, seat: usize, cut: bool) {
+        self.seats[seat].cut.store(cut, Ordering::SeqCst);
+    }
+
+    /// The clock jumps.
+    pub(crate) fn jump(&self, by_ns: i64) {
+        self.now_ns.fetch_add(by_ns, Ordering::SeqCst);
+    }
+
+    /// Everything runs and reaches everything, and the journals are through.
+    pub(crate) async fn heal(&self) {
+        for seat in 0..self.seats.len() {
+            self.cut(seat, false);
+            if self.seats[seat].node().is_none() {
+                self.boot(seat);
+            }
+        }
+        for seat in &self.seats {
+            let node = seat.node().unwrap();
+            until("a node is in touch and through with its journal", || {
+                node.standing() == Standing::Current && seat.book.pending().is_empty()
+            })
+            .await;
+        }
+        let last = self.faulty.inner().read("").await.unwrap().revision;
+        for seat in &self.seats {
+            let node = seat.node().unwrap();
+            until("a node knows everything", || node.progress().borrow().applied >= last).await;
+            assert_eq!(node.doubts(), Vec::<String>::new());
+        }
+    }
+}
+
+impl Seat {
+    /// Whether this seat's disk has a key, in a pool or issued.
+    pub(crate) fn holds(&self, tag: &KeyTag) -> bool {
+        let ends = tag.to_string();
+        self.replica.lock().unwrap().entries.iter().any(|entry| entry.path.ends_with(&ends))
+    }
+
+    pub(crate) fn node(&self) -> Option<Arc<Node>> {
+        self.running.lock().unwrap().as_ref().map(|(node, _)| node.clone())
+    }
+}
+
+pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..3000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it did not come to pass in 30 s that {what}");
+}
+
+/// What a node does besides answering.
+async fn live(node: Arc<Node>, ledger: Arc<Link>, seat: Arc<Seat>) {
+    node.resume_journal().await.unwrap();
+    let following = follow(&node, &*ledger, &seat);
+    let tending = async {
+        loop {
+            let tended = node.tend().await;
+            if node.standing() == Standing::Current && !seat.book.pending().is_empty() {
+                let _ = node.reconcile().await;
+            }
+            if !tended.is_ok_and(|tended| tended.more) {
+                tokio::time::sleep(Duration::from_millis(30)).await;
+            }
+        }
+    };
+    tokio::join!(following, tending);
+}
+
+async fn follow(node: &Node, ledger: &dyn Ledger, seat: &Seat) {
+    loop {
+        let known = seat.replica.lock().unwrap().revision;
+        if known == 0 {
+            if let Ok(snapshot) = ledger.read("").await {
+                node.load(snapshot.entries.iter(), snapshot.revision, node.now_ns());
+                *seat.replica.lock().unwrap() = snapshot;
+            }
+            continue;
+        }
+        let mut watch = ledger.watch(known);
+        while let Some(Ok(watched)) = watch.next().await {
+            match watched {
+                Watched::Changes(changes) => {
+                    // On the disk first.
+                    let mut replica = seat.replica.lock().unwrap();
+                    for change in &changes.changes {
+                        let path = match change {
+                            capstan_keyd::ledger::Change::Put(entry) => entry.path.clone(),
+                            capstan_keyd::ledger::Change::Removed { path, .. } => path.clone(),
+                        };
+                        replica.entries.retain(|entry| entry.path != path);
+                        if let capstan_keyd::ledger::Change::Put(entry) = change {
+                            replica.entries.push(entry.clone());
+                        }
+                    }
+                    replica.revision = changes.revision;
+                    drop(replica);
+                    node.apply(&changes);
+                }
+                Watched::Current { asked, .. } => node.heard(asked),
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// The first records of a cluster: nodes, and groups with their keys.
+async fn found(ledger: &SimulatedLedger, keys: &ClusterKeys, seats: &[(&str, &str)]) {
+    let mut puts: Vec<(Path, Vec<u8>)> = Vec::new();
+    for (kma, site) in seats {
+        let record = KmaRecord { site: (*site).to_owned(), address: "127.0.0.1:1".to_owned(), joined_ns: 0 };
+        puts.push((Path::Kma(name(kma)), serde_json::to_vec(&record).unwrap()));
+    }
+    // An encryption period of a minute by the clock of the nodes, which jumps.
+    let policy = Policy { encryption_period: Period::Seconds(60), ..Policy::unlimited(name("brief")) };
+    puts.push((Path::Policy(policy.name.clone()), RealmRecord::Policy(policy).encode()));
+    for (group, policy) in [("default", "default"), ("brief", "brief")] {
+        let (_, wrapped) = keys.new_group_key(&name(group)).unwrap();
+        let group = KeyGroup { name: name(group), policy: name(policy) };
+        puts.push((Path::Group(group.name.clone()), GroupRecord { group, wrapped }.encode()));
+    }
+    let mut transaction = Transaction::default();
+    for (path, plaintext) in puts {
+        let path = path.to_string();
+        let sealed = keys.sealer().seal(&path, 1, 1, &plaintext).unwrap();
+        transaction.put.push((path, sealed));
+    }
+    assert!(matches!(ledger.commit(transaction).await, Ok(Outcome::Committed { .. })));
+}
