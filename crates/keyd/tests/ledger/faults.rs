@@ -1,0 +1,1 @@
+//! etcd members that stop, die and come back in the middle of work.
