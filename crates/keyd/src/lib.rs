@@ -9,4 +9,5 @@
 //! ```
 
 pub mod ledger;
+pub mod replica;
 mod seeded;

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MEMORY_BYTES_MIN: u64 = 1 << 30;
 
 /// Waits on a machine with much else to do: for tests in which nothing is to fail.
-pub const PATIENT: EtcdTiming = EtcdTiming {
+pub(crate) const PATIENT: EtcdTiming = EtcdTiming {
     connect: Duration::from_secs(10),
     answer: Duration::from_secs(20),
     page: Duration::from_secs(20),
@@ -32,7 +32,7 @@ pub const PATIENT: EtcdTiming = EtcdTiming {
 };
 
 /// Members of one etcd; killed when this is dropped.
-pub struct Etcd {
+pub(crate) struct Etcd {
     folder: TempDir,
     members: Vec<Mutex<Member>>,
 }
@@ -53,7 +53,7 @@ enum Door {
 
 impl Etcd {
     /// Starts so many members and waits until they have a leader.
-    pub async fn start(count: usize) -> Self {
+    pub(crate) async fn start(count: usize) -> Self {
         let etcd = Self::prepare(count, Door::Plain, |_| Vec::new());
         etcd.start_all();
         etcd.wait_for_leader().await;
@@ -62,7 +62,7 @@ impl Etcd {
 
     /// Starts one member that speaks TLS alone and asks for a certificate; `arguments` gets the folder to put files in, and gives etcd's
     /// arguments for them.
-    pub fn start_tls(arguments: impl FnOnce(&Path) -> Vec<String>) -> Self {
+    pub(crate) fn start_tls(arguments: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let etcd = Self::prepare(1, Door::Tls, arguments);
         etcd.start_all();
         etcd
@@ -105,36 +105,36 @@ impl Etcd {
     }
 
     /// The members' client addresses.
-    pub fn endpoints(&self) -> Vec<String> {
+    pub(crate) fn endpoints(&self) -> Vec<String> {
         self.members.iter().map(|member| member.lock().unwrap().endpoint.clone()).collect()
     }
 
     /// A ledger of the cluster of that name, whose own member is that one; it asks the others too.
-    pub async fn ledger(&self, cluster: &str, own: usize, timing: EtcdTiming) -> EtcdLedger {
+    pub(crate) async fn ledger(&self, cluster: &str, own: usize, timing: EtcdTiming) -> EtcdLedger {
         let mut endpoints = self.endpoints();
         endpoints.rotate_left(own);
         EtcdLedger::new(cluster, &EtcdMembers { endpoints, files: None }, timing).await.unwrap()
     }
 
     /// A ledger that knows that member alone.
-    pub async fn ledger_of_one(&self, cluster: &str, own: usize, timing: EtcdTiming) -> EtcdLedger {
+    pub(crate) async fn ledger_of_one(&self, cluster: &str, own: usize, timing: EtcdTiming) -> EtcdLedger {
         let endpoints = vec![self.endpoints()[own].clone()];
         EtcdLedger::new(cluster, &EtcdMembers { endpoints, files: None }, timing).await.unwrap()
     }
 
     /// A client of the plain kind, of one member.
-    pub async fn client(&self, place: usize) -> Client {
+    pub(crate) async fn client(&self, place: usize) -> Client {
         let options = ConnectOptions::new().with_connect_timeout(Duration::from_secs(5));
         Client::connect([&self.endpoints()[place]], Some(options)).await.unwrap()
     }
 
     /// Makes the members forget how they came to that commit.
-    pub async fn compact(&self, revision: i64) {
+    pub(crate) async fn compact(&self, revision: i64) {
         self.client(0).await.compact(revision, None).await.unwrap();
     }
 
     /// Which member leads; waits until those that run agree on one and serve a linearizable read.
-    pub async fn wait_for_leader(&self) -> usize {
+    pub(crate) async fn wait_for_leader(&self) -> usize {
         let began = Instant::now();
         loop {
             if let Some(leader) = self.leader().await {
@@ -162,12 +162,12 @@ impl Etcd {
     }
 
     /// Stops a member as it is (SIGSTOP): its connections stay, and nothing answers.
-    pub fn freeze(&self, place: usize) {
+    pub(crate) fn freeze(&self, place: usize) {
         self.signal(place, Signal::STOP);
     }
 
     /// Lets it go on.
-    pub fn thaw(&self, place: usize) {
+    pub(crate) fn thaw(&self, place: usize) {
         self.signal(place, Signal::CONT);
     }
 
@@ -178,12 +178,12 @@ impl Etcd {
     }
 
     /// Kills a member (SIGKILL); its data stays.
-    pub fn kill(&self, place: usize) {
+    pub(crate) fn kill(&self, place: usize) {
         self.members[place].lock().unwrap().kill();
     }
 
     /// Starts a member that was killed.
-    pub fn restart(&self, place: usize) {
+    pub(crate) fn restart(&self, place: usize) {
         let mut member = self.members[place].lock().unwrap();
         let log = File::options().create(true).append(true).open(&member.log).unwrap();
         let started = Command::new("etcd")
@@ -258,7 +258,7 @@ fn free_ports(count: usize) -> Vec<u16> {
 }
 
 /// The files of a node that opens a door of etcd, in a folder.
-pub fn files_in(folder: &Path) -> EtcdFiles {
+pub(crate) fn files_in(folder: &Path) -> EtcdFiles {
     EtcdFiles {
         authority: folder.join("authority.pem"),
         certificate: folder.join("node.pem"),
