@@ -17,7 +17,7 @@
 
 mod database;
 mod error;
-pub mod follow;
+mod follow;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 
 pub use error::ReplicaError;
+pub use follow::{Delivery, Freshness, follow};
 
 use self::database::{Header, Sum};
 use crate::ledger::{Change, Changes, Entry, Snapshot};

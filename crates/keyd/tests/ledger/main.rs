@@ -6,3 +6,4 @@ mod etcd;
 
 mod conform;
 mod faults;
+mod follow;
