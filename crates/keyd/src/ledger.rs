@@ -26,7 +26,6 @@ pub use simulated::SimulatedLedger;
 use std::collections::HashSet;
 use std::time::Instant;
 
-
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use thiserror::Error;

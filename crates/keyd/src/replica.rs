@@ -106,7 +106,8 @@ impl Replica {
         self.write(|connection, path| {
             database::remove_all(connection).map_err(|error| ReplicaError::sort(path, error))?;
             for entry in &snapshot.entries {
-                database::insert(connection, entry, &mut header.sum).map_err(|error| ReplicaError::sort(path, error))?;
+                database::insert(connection, entry, &mut header.sum)
+                    .map_err(|error| ReplicaError::sort(path, error))?;
             }
             Ok(header)
         })

@@ -37,7 +37,8 @@ pub async fn run_compacted(ledger: &dyn Ledger, compact: impl AsyncFnOnce(i64)) 
     let third = put(ledger, "compacted/a", b"3").await;
     compact(second).await;
     let mut watch = ledger.watch(first - 1);
-    let error = match tokio::time::timeout(PATIENCE, watch.next()).await.expect("a watch begins").expect("or says why") {
+    let error = match tokio::time::timeout(PATIENCE, watch.next()).await.expect("a watch begins").expect("or says why")
+    {
         Ok(watched) => panic!("history that is no longer kept was brought: {watched:?}"),
         Err(error) => error,
     };
@@ -166,7 +167,10 @@ async fn snapshots_hold_a_prefix_in_order(ledger: &dyn Ledger) {
     let paths = |entries: Vec<Entry>| entries.into_iter().map(|entry| entry.path).collect::<Vec<_>>();
     let (at, entries) = read(ledger, "order/").await;
     assert!(entries.iter().all(|entry| entry.path.as_bytes() == entry.sealed && entry.revision <= revision));
-    assert_eq!((at, paths(entries)), (revision, ["order/a", "order/a/10", "order/a/2", "order/b"].map(Into::into).into()));
+    assert_eq!(
+        (at, paths(entries)),
+        (revision, ["order/a", "order/a/10", "order/a/2", "order/b"].map(Into::into).into())
+    );
     assert_eq!(paths(read(ledger, "order/a/").await.1), ["order/a/10", "order/a/2"]);
     assert_eq!(read(ledger, "order/c").await, (revision, Vec::new()));
     let all = paths(read(ledger, "").await.1);
@@ -234,7 +238,8 @@ async fn a_watch_brings_every_commit_once_and_whole(ledger: &dyn Ledger) {
         let remove = if n % 3 == 2 { vec!["watch/gone".to_owned()] } else { Vec::new() };
         let gone = (n % 3 == 1).then(|| ("watch/gone".to_owned(), vec![n]));
         let put: Vec<_> = put.into_iter().chain(gone).collect();
-        revision = committed(ledger, Transaction { put: put.clone(), remove: remove.clone(), ..Transaction::default() }).await;
+        revision =
+            committed(ledger, Transaction { put: put.clone(), remove: remove.clone(), ..Transaction::default() }).await;
         let put = put.iter().map(|(path, sealed)| Change::Put(entry(path, sealed, revision)));
         expected.extend(put.chain(remove.into_iter().map(|path| Change::Removed { path, revision })));
     }
@@ -247,7 +252,8 @@ async fn a_watch_says_how_fresh_it_is(ledger: &dyn Ledger) {
     let mut watch = ledger.watch(revision);
     let mut asked_before = began;
     for _ in 0..3 {
-        let next = tokio::time::timeout(PATIENCE, watch.next()).await.expect("it says so").expect("again").expect("and again");
+        let next =
+            tokio::time::timeout(PATIENCE, watch.next()).await.expect("it says so").expect("again").expect("and again");
         let Watched::Current { revision: current, asked } = next else { panic!("{next:?} is not from here") };
         assert_eq!(current, revision);
         assert!(asked >= asked_before && asked <= Instant::now());

@@ -38,7 +38,8 @@ use futures_util::stream::BoxStream;
 use self::blame::{Failure, PageFailure};
 use self::members::{Member, Members};
 use super::{
-    Entry, Expected, Ledger, LedgerError, Outcome, PATH_LEN_MAX, RECORD_LEN_MAX, Snapshot, Transaction, Watched, is_path,
+    Entry, Expected, Ledger, LedgerError, Outcome, PATH_LEN_MAX, RECORD_LEN_MAX, Snapshot, Transaction, Watched,
+    is_path,
 };
 
 /// Longest answer of etcd that is taken: a page or a fragment is far below, a single commit as well.
@@ -231,7 +232,13 @@ impl EtcdLedger {
     }
 
     /// One page: of this very moment if `revision` is 0, else of that commit.
-    async fn read_page(&self, from: &[u8], end: &[u8], revision: i64, records: usize) -> Result<GetResponse, PageFailure> {
+    async fn read_page(
+        &self,
+        from: &[u8],
+        end: &[u8],
+        revision: i64,
+        records: usize,
+    ) -> Result<GetResponse, PageFailure> {
         let limit = i64::try_from(records).unwrap_or(i64::MAX);
         let options = GetOptions::new().with_range(end).with_limit(limit).with_revision(revision);
         let deadline = Instant::now() + if revision == 0 { self.timing.answer } else { self.timing.page };

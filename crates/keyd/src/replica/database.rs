@@ -216,7 +216,12 @@ pub(super) fn put(connection: &Connection, entry: &Entry, sum: &mut Sum) -> rusq
 
 /// Puts a record where there is none.
 pub(super) fn insert(connection: &Connection, entry: &Entry, sum: &mut Sum) -> rusqlite::Result<()> {
-    write_record(connection, "INSERT INTO record (path, sealed, revision, checksum) VALUES (?1, ?2, ?3, ?4)", entry, sum)
+    write_record(
+        connection,
+        "INSERT INTO record (path, sealed, revision, checksum) VALUES (?1, ?2, ?3, ?4)",
+        entry,
+        sum,
+    )
 }
 
 fn write_record(connection: &Connection, sql: &str, entry: &Entry, sum: &mut Sum) -> rusqlite::Result<()> {
@@ -240,5 +245,8 @@ pub(super) fn remove_all(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 fn checksum_at(connection: &Connection, path: &str) -> rusqlite::Result<Option<u32>> {
-    connection.prepare_cached("SELECT checksum FROM record WHERE path = ?1")?.query_row([path], |row| row.get(0)).optional()
+    connection
+        .prepare_cached("SELECT checksum FROM record WHERE path = ?1")?
+        .query_row([path], |row| row.get(0))
+        .optional()
 }

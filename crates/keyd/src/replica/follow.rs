@@ -79,7 +79,8 @@ pub async fn follow<L: Ledger + ?Sized>(
     freshness: &watch::Sender<Freshness>,
     deliver: impl FnMut(Delivery<'_>),
 ) -> ReplicaError {
-    let mut follower = Follower { ledger, replica: Some(replica), whole_copy: WholeCopy::IfEmpty, freshness, deliver, heard: false };
+    let mut follower =
+        Follower { ledger, replica: Some(replica), whole_copy: WholeCopy::IfEmpty, freshness, deliver, heard: false };
     let mut seeded = Seeded::new(seed);
     let mut pause = PAUSE_MIN;
     follower.publish(None, None);

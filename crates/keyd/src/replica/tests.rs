@@ -200,7 +200,11 @@ fn a_flipped_bit_is_seen_wherever_it_matters() {
         let mut records = Vec::new();
         match home.try_open(EPOCH, |entry| records.push(entry)) {
             Ok(replica) => {
-                assert_eq!((replica.applied(), records), (Some(snapshot.revision), snapshot.entries.clone()), "bit {bit}");
+                assert_eq!(
+                    (replica.applied(), records),
+                    (Some(snapshot.revision), snapshot.entries.clone()),
+                    "bit {bit}"
+                );
             }
             Err(ReplicaError::Damaged { .. } | ReplicaError::Host { .. }) => seen += 1,
             Err(error) => panic!("bit {bit}: {error}"),
@@ -235,7 +239,8 @@ fn a_full_disk_is_named_and_loses_nothing() {
     large.changes.extend((0..20).map(|n| Change::Put(entry(&format!("large/{n}"), &[1; RECORD_LEN_MAX], revision))));
     let error = replica.apply(&large).unwrap_err();
     assert!(matches!(error, ReplicaError::DiskFull { .. }), "{error}");
-    let whole = Snapshot { revision, entries: (0..20).map(|n| entry(&format!("l/{n:02}"), &[1; RECORD_LEN_MAX], 1)).collect() };
+    let whole =
+        Snapshot { revision, entries: (0..20).map(|n| entry(&format!("l/{n:02}"), &[1; RECORD_LEN_MAX], 1)).collect() };
     assert!(matches!(replica.reset(&whole), Err(ReplicaError::DiskFull { .. })));
     assert_eq!(replica.applied(), Some(snapshot.revision));
     // There is room again.

@@ -1,6 +1,8 @@
 //! Every ledger passes the same suite.
 
-use capstan_keyd::ledger::{EtcdFiles, EtcdLedger, EtcdMembers, Faults, Faulty, Ledger, LedgerError, SimulatedLedger, conformance};
+use capstan_keyd::ledger::{
+    EtcdFiles, EtcdLedger, EtcdMembers, Faults, Faulty, Ledger, LedgerError, SimulatedLedger, conformance,
+};
 use rcgen::{CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use std::path::Path;
 

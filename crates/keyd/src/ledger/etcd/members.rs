@@ -143,7 +143,10 @@ impl Members {
 
 /// There is no member that could be asked.
 pub(super) fn nobody() -> LedgerError {
-    LedgerError::Unusable { what: "no member of etcd is configured: give at least the node's own".to_owned(), source: None }
+    LedgerError::Unusable {
+        what: "no member of etcd is configured: give at least the node's own".to_owned(),
+        source: None,
+    }
 }
 
 fn tls(files: &EtcdFiles) -> Result<TlsOptions, LedgerError> {

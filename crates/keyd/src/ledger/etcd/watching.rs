@@ -208,7 +208,13 @@ impl<'a> Watching<'a> {
 }
 
 /// Asks the majority for its last commit, after a pause.
-fn beat<'a>(member: &'a Member, root: &'a str, timing: &'a EtcdTiming, known: i64, pause: Duration) -> BoxFuture<'a, Beat> {
+fn beat<'a>(
+    member: &'a Member,
+    root: &'a str,
+    timing: &'a EtcdTiming,
+    known: i64,
+    pause: Duration,
+) -> BoxFuture<'a, Beat> {
     Box::pin(async move {
         tokio::time::sleep(pause).await;
         let asked = Instant::now();
