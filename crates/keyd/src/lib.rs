@@ -16,5 +16,6 @@ pub mod path;
 pub mod record;
 pub mod root;
 pub mod seal;
+pub mod replica;
 mod seeded;
 pub mod state;

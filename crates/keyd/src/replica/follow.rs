@@ -1,0 +1,240 @@
+//! Keeping a replica up to date: one loop owns it, for as long as the node runs.
+//!
+//! ```text
+//!            +--> no copy, or history too short: snapshot --> reset --> deliver(Whole)
+//!  pause <---|
+//!  (grows)   +--> watch from the last commit: changes --> apply (on disk) --> deliver(Changes)
+//!                                             current --> freshness
+//! ```
+//! What is delivered is on disk. Whatever goes wrong with the ledger, the loop pauses and goes on, since to be cut off is an ordinary
+//! state of a node: the pause doubles up to [`PAUSE_MAX`] as long as nothing comes, and has a random part, so that the nodes of a
+//! cluster that comes back do not all ask at once. It ends only with a replica that cannot be used any more.
+//!
+//! Limits: what has come and is not applied is at most [`BATCH`] answers of the ledger; all of them go to the disk in one transaction,
+//! so that a node which has fallen behind catches up faster than one commit per flush.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use tokio::sync::watch;
+
+use super::{Replica, ReplicaError};
+use crate::ledger::{Change, Changes, Ledger, LedgerError, Snapshot, Watched};
+use crate::seeded::Seeded;
+
+/// First pause after something failed.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// Longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Most answers of the ledger that go to the disk together.
+const BATCH: usize = 64;
+
+/// How far and how fresh a replica is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Freshness {
+    /// The last commit that is durably here, with all before it.
+    pub applied: Option<i64>,
+    /// When the majority, asked at that moment, had nothing that is not here.
+    pub current_at: Option<Instant>,
+    /// Why it is not followed at the moment, for people.
+    pub trouble: Option<Arc<str>>,
+}
+
+/// What has changed in a replica.
+#[derive(Debug, Clone, Copy)]
+pub enum Delivery<'a> {
+    /// Everything was replaced by this.
+    Whole(&'a Snapshot),
+    /// These came, in this order.
+    Changes(&'a Changes),
+}
+
+/// Why a round of following ended.
+enum Ended {
+    Ledger(LedgerError),
+    Replica(ReplicaError),
+    /// The ledger ended a watch and said nothing.
+    Silently,
+}
+
+impl From<LedgerError> for Ended {
+    fn from(error: LedgerError) -> Self {
+        Self::Ledger(error)
+    }
+}
+
+impl From<ReplicaError> for Ended {
+    fn from(error: ReplicaError) -> Self {
+        Self::Replica(error)
+    }
+}
+
+/// Follows `ledger` with `replica`, tells `deliver` of everything that is on disk, and keeps `freshness`. Runs until it is dropped, or
+/// until the replica cannot be used any more, which it returns. `seed` is for the pauses: another one on each node.
+pub async fn follow<L: Ledger + ?Sized>(
+    ledger: &L,
+    replica: Replica,
+    seed: u64,
+    freshness: &watch::Sender<Freshness>,
+    deliver: impl FnMut(Delivery<'_>),
+) -> ReplicaError {
+    let mut follower =
+        Follower { ledger, replica: Some(replica), whole_copy: WholeCopy::IfEmpty, freshness, deliver, heard: false };
+    let mut seeded = Seeded::new(seed);
+    let mut pause = PAUSE_MIN;
+    follower.publish(None, None);
+    loop {
+        let trouble = match follower.round().await {
+            Ended::Ledger(LedgerError::Compacted { from }) => {
+                follower.whole_copy = WholeCopy::Needed;
+                LedgerError::Compacted { from }.to_string()
+            }
+            Ended::Ledger(error) => describe(&error),
+            // The disk has room again one day; a ledger that went back is repaired by people. All else is about the file itself.
+            Ended::Replica(error @ (ReplicaError::DiskFull { .. } | ReplicaError::WentBack { .. })) => describe(&error),
+            Ended::Replica(error) => {
+                follower.publish(None, Some(describe(&error)));
+                return error;
+            }
+            Ended::Silently => "the ledger ended its report".to_owned(),
+        };
+        if std::mem::take(&mut follower.heard) {
+            pause = PAUSE_MIN;
+        }
+        tracing::warn!(%trouble, ?pause, "the ledger is not followed");
+        follower.publish(None, Some(trouble));
+        let random_ms = seeded.below(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX) / 2 + 1);
+        tokio::time::sleep(pause / 2 + Duration::from_millis(random_ms)).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// An error with what lies below it.
+fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(below) = source {
+        text = format!("{text}: {below}");
+        source = below.source();
+    }
+    text
+}
+
+/// When a snapshot is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WholeCopy {
+    IfEmpty,
+    Needed,
+}
+
+struct Follower<'a, L: ?Sized, F> {
+    ledger: &'a L,
+    /// Away only while the disk is waited for.
+    replica: Option<Replica>,
+    whole_copy: WholeCopy,
+    freshness: &'a watch::Sender<Freshness>,
+    deliver: F,
+    /// The watch of this round has brought something.
+    heard: bool,
+}
+
+impl<L: Ledger + ?Sized, F: FnMut(Delivery<'_>)> Follower<'_, L, F> {
+    /// Follows until something fails.
+    async fn round(&mut self) -> Ended {
+        match self.try_round().await {
+            Ok(()) => Ended::Silently,
+            Err(ended) => ended,
+        }
+    }
+
+    async fn try_round(&mut self) -> Result<(), Ended> {
+        let ledger = self.ledger;
+        let known = self.applied();
+        let after = match known.filter(|_| self.whole_copy == WholeCopy::IfEmpty) {
+            Some(applied) => applied,
+            None => self.copy_whole().await?,
+        };
+        let mut watch = ledger.watch(after).ready_chunks(BATCH);
+        while let Some(batch) = watch.next().await {
+            let (changes, current_at, failed) = merge(batch);
+            if let Some(changes) = changes {
+                let changes = self.on_disk(changes, Replica::apply).await?;
+                (self.deliver)(Delivery::Changes(&changes));
+            }
+            // What was said to be current came after what was brought before it, and that is on disk now.
+            self.heard = true;
+            self.publish(current_at, None);
+            if let Some(error) = failed {
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    async fn copy_whole(&mut self) -> Result<i64, Ended> {
+        let asked = Instant::now();
+        let snapshot = self.ledger.read("").await?;
+        let snapshot = self.on_disk(snapshot, Replica::reset).await?;
+        self.whole_copy = WholeCopy::IfEmpty;
+        (self.deliver)(Delivery::Whole(&snapshot));
+        self.publish(Some(asked), None);
+        Ok(snapshot.revision)
+    }
+
+    fn applied(&self) -> Option<i64> {
+        self.replica.as_ref().and_then(Replica::applied)
+    }
+
+    /// Writes to the replica, where waiting for the disk holds up nobody else.
+    async fn on_disk<T: Send + 'static>(
+        &mut self,
+        what: T,
+        write: impl FnOnce(&mut Replica, &T) -> Result<(), ReplicaError> + Send + 'static,
+    ) -> Result<T, ReplicaError> {
+        let Some(mut replica) = self.replica.take() else {
+            unreachable!("the replica is put back before anything else is asked of it");
+        };
+        let written = tokio::task::spawn_blocking(move || {
+            let result = write(&mut replica, &what);
+            (replica, what, result)
+        });
+        let (replica, what, result) = match written.await {
+            Ok(written) => written,
+            Err(error) => match error.try_into_panic() {
+                Ok(panicked) => std::panic::resume_unwind(panicked),
+                // The runtime ends, and this with it.
+                Err(_) => std::future::pending().await,
+            },
+        };
+        self.replica = Some(replica);
+        result.map(|()| what)
+    }
+
+    fn publish(&self, current_at: Option<Instant>, trouble: Option<String>) {
+        let applied = self.applied();
+        self.freshness.send_modify(|freshness| {
+            freshness.applied = applied;
+            freshness.current_at = current_at.or(freshness.current_at);
+            freshness.trouble = trouble.map(Arc::from);
+        });
+    }
+}
+
+/// One change of several, when the last of them was current, and how it ended.
+fn merge(batch: Vec<Result<Watched, LedgerError>>) -> (Option<Changes>, Option<Instant>, Option<LedgerError>) {
+    let mut merged: Option<Changes> = None;
+    let mut current_at = None;
+    for item in batch {
+        match item {
+            Ok(Watched::Changes(Changes { revision, changes })) => {
+                let merged = merged.get_or_insert_with(|| Changes { revision, changes: Vec::<Change>::new() });
+                merged.revision = revision;
+                merged.changes.extend(changes);
+            }
+            Ok(Watched::Current { asked, .. }) => current_at = Some(asked),
+            Err(error) => return (merged, current_at, Some(error)),
+        }
+    }
+    (merged, current_at, None)
+}
