@@ -91,8 +91,8 @@ pub struct SealedRoot {
 
 /// A root key that a quorum has opened, for what only the quorum may do. Drop it soon. No `Debug`, no `Clone`.
 pub struct OpenRoot {
-    root: RootKey,
-    keys: ClusterKeys,
+    pub(super) root: RootKey,
+    pub(super) keys: ClusterKeys,
 }
 
 impl SealedRoot {

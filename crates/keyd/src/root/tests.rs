@@ -10,6 +10,8 @@ use zeroize::Zeroizing;
 use super::*;
 use crate::seal::ClusterId;
 
+mod dump;
+
 const CLUSTER: ClusterId = ClusterId([7; 16]);
 const CHEAP: Argon2Cost = Argon2Cost { memory_kib: 64, iterations: 1, lanes: 1 };
 const MINUTE_NS: i64 = 60_000_000_000;
