@@ -1,3 +1,5 @@
+//! Backups made, checked, restored, damaged and altered, as files.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::path::{Path, PathBuf};
@@ -226,7 +228,8 @@ fn an_older_backup_is_named_and_not_believed() {
 /// Records that are sealed as they should be and hold what they should not: a fault of the desk, found by the next check.
 #[test]
 fn a_key_that_would_not_come_back_is_named() {
-    let damages: [(&str, fn(&mut Sample)); 4] = [
+    type Damage = fn(&mut Sample);
+    let damages: [(&str, Damage); 4] = [
         ("is another than its tag says", |sample| {
             let (one, other) = (format!("key/{}", sample.tags[0]), format!("key/{}", sample.tags[1]));
             let swapped = sample.plaintext(&other);

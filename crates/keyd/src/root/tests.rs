@@ -1,3 +1,5 @@
+//! The sealed root and the gate: quorums that open, and everything that must not.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,5 @@
+//! Sealed records: their bytes, what they are bound to, their limits.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use proptest::prelude::*;
