@@ -1,3 +1,5 @@
+//! Sealed records: their bytes, what they are bound to, their limits.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use proptest::prelude::*;
@@ -108,7 +110,7 @@ proptest! {
         change: u64,
         plaintext in proptest::collection::vec(any::<u8>(), 0..300),
         at: prop::sample::Index,
-        bit in 0..8,
+        bit in 0..8u32,
     ) {
         let sealer = sealer(CLUSTER);
         let sealed = sealer.seal(&path, epoch, change, &plaintext).unwrap();
@@ -116,7 +118,7 @@ proptest! {
         prop_assert_eq!((opened.epoch, opened.change, &*opened.plaintext), (epoch, change, &plaintext));
         prop_assert!(path == other || sealer.open(&other, &sealed).is_err());
         let mut flipped = sealed.clone();
-        flipped[at.index(sealed.len())] ^= 1 << bit;
+        flipped[at.index(sealed.len())] ^= 1u8 << bit;
         prop_assert!(sealer.open(&path, &flipped).is_err());
         prop_assert!(sealer.open(&path, &sealed[..at.index(sealed.len())]).is_err());
     }
