@@ -8,6 +8,7 @@
 //!  ledger/     sealed records by path, compare-and-set: etcd
 //! ```
 
+pub mod audit;
 pub mod authority;
 pub mod ledger;
 mod time;

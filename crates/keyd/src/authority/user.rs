@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fmt::Write as _;
 
 use capstan_format::{Cursor, FormatError};
 use capstan_keys::Name;
@@ -297,9 +296,7 @@ mod tests {
 
     #[test]
     fn serial_numbers_print_as_hex() {
-        let mut text = String::new();
-        write!(text, "{}", serial(0x0f)).unwrap();
-        assert_eq!(text, "0f02");
+        assert_eq!(serial(0x0f).to_string(), "0f02");
         assert_eq!((CertificateSerial::new(&[]), CertificateSerial::new(&[1; 21])), (None, None));
     }
 }

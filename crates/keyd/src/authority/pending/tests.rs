@@ -171,7 +171,7 @@ fn bytes_are_as_documented() {
         b"\x0b\0\x04anna",
         &time(NOW_NS),
         &time(NOW_NS + HOUR_NS),
-        b"\x02\x02\x07address\x0e\0192.0.2.3:5700\x04name\x04\0kma3",
+        b"\x02\x02\x07address\x0e\x00192.0.2.3:5700\x04name\x04\0kma3",
     ]
     .concat();
     assert_eq!(asked().encode(), [b"\x01", &request[..], b"\0\0"].concat());
