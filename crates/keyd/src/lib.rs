@@ -19,3 +19,6 @@ pub mod seal;
 pub mod replica;
 mod seeded;
 pub mod state;
+pub mod audit;
+pub mod authority;
+mod time;

@@ -1,0 +1,151 @@
+//! Records as lines, each of which names the hash of the one before.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, BufRead, Read};
+use std::str::FromStr;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use capstan_keys::Name;
+use serde::{Deserialize, Serialize};
+
+use super::{AuditError, Entry, Outcome};
+use crate::time::rfc3339;
+
+/// Longest line: names and texts of the program, some dozens of them.
+pub(super) const LINE_LEN_MAX: usize = 16 << 10;
+
+/// SHA-256 of a line, its newline included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LineHash(pub [u8; 32]);
+
+impl LineHash {
+    pub(super) fn of(line: &[u8]) -> Self {
+        let mut hash = [0; 32];
+        hash.copy_from_slice(digest(&SHA256, line).as_ref());
+        Self(hash)
+    }
+}
+
+impl fmt::Display for LineHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for LineHash {
+    type Err = NoHash;
+
+    fn from_str(text: &str) -> Result<Self, NoHash> {
+        let digit = |digit: u8| match digit {
+            b'0'..=b'9' => Ok(digit - b'0'),
+            b'a'..=b'f' => Ok(digit - b'a' + 10),
+            _ => Err(NoHash),
+        };
+        let mut hash = [0; 32];
+        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+        if pairs.len() != hash.len() || !rest.is_empty() {
+            return Err(NoHash);
+        }
+        for (byte, [high, low]) in hash.iter_mut().zip(pairs) {
+            *byte = digit(*high)? << 4 | digit(*low)?;
+        }
+        Ok(Self(hash))
+    }
+}
+
+/// A text is no hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no SHA-256: it has 64 digits, 0 to 9 and a to f")]
+pub struct NoHash;
+
+/// The last record of a chain: a log that holds this line holds all before it, unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// Its number; 0 before the first.
+    pub sequence: u64,
+    /// The hash of its line; zeros before the first.
+    pub hash: LineHash,
+}
+
+impl Head {
+    /// The head of an empty log.
+    pub(super) const NONE: Self = Self { sequence: 0, hash: LineHash([0; 32]) };
+
+    /// The next line, and the head that it makes.
+    pub(super) fn next_line(&self, kma: &Name, entry: &Entry, at_ns: i64) -> Result<(Vec<u8>, Self), AuditError> {
+        let (result, why) = match &entry.outcome {
+            Outcome::Begun => ("begun", None),
+            Outcome::Done => ("done", None),
+            Outcome::Refused { why } => ("refused", Some(why)),
+            Outcome::Failed { why } => ("failed", Some(why)),
+        };
+        let record = Record {
+            sequence: self.sequence + 1,
+            time: rfc3339(at_ns),
+            kma: kma.as_str(),
+            who: entry.who.to_string(),
+            from: entry.from.to_string(),
+            act: entry.deed.name(),
+            object: entry.object.as_ref().map(|(kind, name)| format!("{kind}/{}", name.as_str())),
+            result,
+            why: why.map(super::Fact::as_str),
+            facts: entry.facts.iter().map(|(name, fact)| (*name, fact.as_str())).collect(),
+            before: self.hash.to_string(),
+        };
+        // Strings and maps of strings always have a JSON.
+        let mut line = serde_json::to_vec(&record).unwrap_or_default();
+        line.push(b'\n');
+        if line.len() > LINE_LEN_MAX {
+            return Err(AuditError::TooLong { len: line.len() });
+        }
+        let head = Self { sequence: record.sequence, hash: LineHash::of(&line) };
+        Ok((line, head))
+    }
+}
+
+/// A line. The order of the fields is the order in the file, and `before` stays last.
+#[derive(Serialize)]
+struct Record<'a> {
+    sequence: u64,
+    time: String,
+    kma: &'a str,
+    who: String,
+    from: String,
+    act: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    object: Option<String>,
+    result: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'a str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    facts: BTreeMap<&'a str, &'a str>,
+    before: String,
+}
+
+/// What a check looks at in a line.
+#[derive(Debug, Deserialize)]
+pub(super) struct Link {
+    pub(super) sequence: u64,
+    pub(super) kma: String,
+    pub(super) act: String,
+    #[serde(default)]
+    pub(super) object: String,
+    #[serde(default)]
+    pub(super) facts: BTreeMap<String, String>,
+    pub(super) before: String,
+}
+
+impl Link {
+    /// The link of a line, if it is one.
+    pub(super) fn read(line: &[u8]) -> Option<Self> {
+        serde_json::from_slice(line.strip_suffix(b"\n")?).ok()
+    }
+}
+
+/// The next line with its newline; without one at the end of a torn file, or where it would be longer than a line is. Empty at the end.
+pub(super) fn read_line(file: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
+    line.clear();
+    file.take(LINE_LEN_MAX as u64).read_until(b'\n', line)?;
+    Ok(())
+}

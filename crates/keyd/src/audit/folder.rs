@@ -1,0 +1,208 @@
+//! The files of a log: numbered by their first record, of bounded size, and the reserve.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::chain::{Link, read_line};
+use super::{AuditError, Head, LineHash};
+
+/// Room that is given up for readings once the disk is full: some ten thousand records.
+pub const RESERVE_LEN: u64 = 4 << 20;
+const RESERVE: &str = "reserve";
+/// Digits of a record's number in a file's name: enough for a thousand records a second for thirty years.
+const DIGITS: usize = 12;
+
+/// Where a log lies on disk, as far as the writer is concerned. Tests put a small disk or a failing one here.
+pub(super) trait Disk: Send {
+    /// Appends to the last file and flushes it. After an error the file may hold a part.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Takes the last file back to a length that it had.
+    fn cut(&mut self, len: u64) -> io::Result<()>;
+    /// Begins another file.
+    fn begin_file(&mut self, first_sequence: u64) -> io::Result<()>;
+    /// Gives the reserve up, if it is there.
+    fn give_reserve_up(&mut self) -> io::Result<()>;
+    /// Lays the reserve in, if it is not there.
+    fn lay_reserve_in(&mut self) -> io::Result<()>;
+}
+
+/// A folder of files.
+pub(super) struct Folder {
+    directory: PathBuf,
+    file: File,
+}
+
+/// A folder as it was found.
+pub(super) struct Found {
+    pub(super) folder: Folder,
+    /// The length of its last file.
+    pub(super) len: u64,
+    /// The last record.
+    pub(super) head: Head,
+    /// What was torn off behind it: how many bytes, and their hash.
+    pub(super) torn: Option<(u64, LineHash)>,
+}
+
+/// The files of a log, in the order of their records.
+pub fn log_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let stem = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".jsonl"));
+        if stem.is_some_and(|stem| stem.len() == DIGITS && stem.bytes().all(|byte| byte.is_ascii_digit())) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+impl Folder {
+    /// Opens the log of a folder, or begins one. A torn end of the last file is cut off.
+    pub(super) fn open(directory: &Path) -> Result<Found, AuditError> {
+        let unusable = |error| AuditError::Unusable { directory: directory.to_owned(), source: Arc::new(error) };
+        fs::create_dir_all(directory).map_err(unusable)?;
+        let files = log_files(directory).map_err(unusable)?;
+        let Some((last, earlier)) = files.split_last() else {
+            let file = create(directory, 1).map_err(unusable)?;
+            let folder = Self { directory: directory.to_owned(), file };
+            return Ok(Found { folder, len: 0, head: Head::NONE, torn: None });
+        };
+        let mut end = End::of(last).map_err(unusable)?;
+        // A crash between the creation of a file and its first record leaves it empty.
+        if end.head.is_none()
+            && let Some(before) = earlier.last()
+        {
+            let before = End::of(before).map_err(unusable)?;
+            if before.torn.is_some() {
+                return Err(AuditError::Altered { what: "a file is torn, and another one follows".to_owned() });
+            }
+            end = End { head: before.head, broken: end.broken.or(before.broken), ..end };
+        }
+        if let Some(what) = end.broken {
+            return Err(AuditError::Altered { what });
+        }
+        let file = OpenOptions::new().append(true).open(last).map_err(unusable)?;
+        if end.torn.is_some() {
+            file.set_len(end.len).and_then(|()| file.sync_all()).map_err(unusable)?;
+        }
+        let folder = Self { directory: directory.to_owned(), file };
+        Ok(Found { folder, len: end.len, head: end.head.unwrap_or(Head::NONE), torn: end.torn })
+    }
+}
+
+impl Disk for Folder {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.file.sync_data()
+    }
+
+    fn cut(&mut self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)?;
+        self.file.sync_all()
+    }
+
+    fn begin_file(&mut self, first_sequence: u64) -> io::Result<()> {
+        self.file = create(&self.directory, first_sequence)?;
+        Ok(())
+    }
+
+    fn give_reserve_up(&mut self) -> io::Result<()> {
+        match fs::remove_file(self.directory.join(RESERVE)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => File::open(&self.directory)?.sync_all(),
+        }
+    }
+
+    fn lay_reserve_in(&mut self) -> io::Result<()> {
+        let path = self.directory.join(RESERVE);
+        if fs::metadata(&path).is_ok_and(|reserve| reserve.len() == RESERVE_LEN) {
+            return Ok(());
+        }
+        let laid_in = (|| {
+            let mut reserve = File::create(&path)?;
+            // Written, not only claimed: a hole is no room.
+            let zeros = [0; 64 << 10];
+            (0..RESERVE_LEN / zeros.len() as u64).try_for_each(|_| reserve.write_all(&zeros))?;
+            reserve.sync_all()
+        })();
+        if laid_in.is_err() {
+            let _ = fs::remove_file(&path);
+        }
+        laid_in
+    }
+}
+
+/// Makes the file of the records from `first_sequence` on. One that a crash left without any is taken over.
+fn create(directory: &Path, first_sequence: u64) -> io::Result<File> {
+    let path = directory.join(format!("{first_sequence:0DIGITS$}.jsonl"));
+    let file = OpenOptions::new().append(true).create(true).open(path)?;
+    File::open(directory)?.sync_all()?;
+    match file.metadata()?.len() {
+        0 => Ok(file),
+        _ => Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file of these records is there already")),
+    }
+}
+
+/// How a file ends.
+struct End {
+    /// The length of its whole records.
+    len: u64,
+    head: Option<Head>,
+    torn: Option<(u64, LineHash)>,
+    broken: Option<String>,
+}
+
+impl End {
+    fn of(path: &Path) -> io::Result<Self> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut file = BufReader::new(File::open(path)?);
+        let mut end = Self { len: 0, head: None, torn: None, broken: None };
+        let mut line = Vec::new();
+        loop {
+            read_line(&mut file, &mut line)?;
+            if line.is_empty() {
+                return Ok(end);
+            }
+            let link = Link::read(&line);
+            let follows = link.as_ref().is_some_and(|link| match end.head {
+                Some(head) => link.sequence == head.sequence + 1 && link.before == head.hash.to_string(),
+                None => name.trim_end_matches(".jsonl").parse() == Ok(link.sequence),
+            });
+            if let (Some(link), true) = (link, follows) {
+                end.len += line.len() as u64;
+                end.head = Some(Head { sequence: link.sequence, hash: LineHash::of(&line) });
+                continue;
+            }
+            match torn(&line, &mut file)? {
+                Some(torn) => end.torn = Some(torn),
+                None => {
+                    let after = end.head.map_or(0, |head| head.sequence);
+                    end.broken = Some(format!("in {name} the line after record {after} does not continue it"));
+                }
+            }
+            return Ok(end);
+        }
+    }
+}
+
+/// What a crash leaves of lines that were being written: the beginning of one, or zeros where the file grew and its bytes did not arrive.
+/// Anything that goes on with whole lines is none.
+pub(super) fn torn(line: &[u8], rest: &mut impl io::BufRead) -> io::Result<Option<(u64, LineHash)>> {
+    let mut bytes = line.to_vec();
+    let mut part = Vec::new();
+    loop {
+        read_line(rest, &mut part)?;
+        if part.is_empty() {
+            break;
+        }
+        if part.iter().any(|&byte| byte != 0) || bytes.len() > 64 << 20 {
+            return Ok(None);
+        }
+        bytes.extend_from_slice(&part);
+    }
+    let whole = bytes.ends_with(b"\n");
+    Ok((!whole).then(|| (bytes.len() as u64, LineHash::of(&bytes))))
+}

@@ -1,0 +1,102 @@
+//! The log as callers see it: entries go in, and come back when they are on disk.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use capstan_keys::Name;
+use tokio::sync::{mpsc, oneshot};
+
+use super::folder::{Disk, Folder};
+use super::writer::Writer;
+use super::{AuditError, Entry, Head};
+
+/// Entries that wait for the thread; whoever brings more waits, too.
+const QUEUE_LEN: usize = 1024;
+/// Most entries of one write.
+const BATCH_MAX: usize = 512;
+/// A file is as long as an editor still opens.
+const FILE_LEN_MAX: u64 = 64 << 20;
+
+struct Request {
+    entry: Entry,
+    at_ns: i64,
+    reply: oneshot::Sender<Result<Head, AuditError>>,
+}
+
+/// The audit log of this node. Shared by everything that acts.
+pub struct AuditLog {
+    requests: mpsc::Sender<Request>,
+    head: Arc<Mutex<Head>>,
+    thread: JoinHandle<()>,
+}
+
+impl AuditLog {
+    /// Opens the log of a folder, or begins one; notes that it did, and what a crash had torn off.
+    pub fn open(directory: &Path, kma: &Name, now_ns: i64) -> Result<Self, AuditError> {
+        Self::open_with(directory, kma, FILE_LEN_MAX, now_ns)
+    }
+
+    pub(super) fn open_with(directory: &Path, kma: &Name, file_len_max: u64, now_ns: i64) -> Result<Self, AuditError> {
+        let found = Folder::open(directory)?;
+        let torn = found.torn;
+        let mut writer = Writer::new(found, directory.to_owned(), kma.clone(), file_len_max);
+        writer.note_start(torn, now_ns)?;
+
+        let head = Arc::new(Mutex::new(writer.head()));
+        let (requests, queue) = mpsc::channel(QUEUE_LEN);
+        let shared = Arc::clone(&head);
+        let run = move || write_all(writer, queue, &shared);
+        let unusable = |error| AuditError::Unusable { directory: directory.to_owned(), source: Arc::new(error) };
+        let thread = thread::Builder::new().name("audit".to_owned()).spawn(run).map_err(unusable)?;
+        Ok(Self { requests, head, thread })
+    }
+
+    /// Notes an act; when this returns, the record is on disk. After an error it is not noted, and must not be done.
+    pub async fn note(&self, entry: Entry, at_ns: i64) -> Result<Head, AuditError> {
+        let (reply, answer) = oneshot::channel();
+        self.requests.send(Request { entry, at_ns, reply }).await.map_err(|_| AuditError::Closed)?;
+        answer.await.unwrap_or(Err(AuditError::Closed))
+    }
+
+    /// The same for a thread that is none of the runtime's.
+    pub fn note_blocking(&self, entry: Entry, at_ns: i64) -> Result<Head, AuditError> {
+        let (reply, answer) = oneshot::channel();
+        self.requests.blocking_send(Request { entry, at_ns, reply }).map_err(|_| AuditError::Closed)?;
+        answer.blocking_recv().unwrap_or(Err(AuditError::Closed))
+    }
+
+    /// The last record that is on disk: what an anchor says.
+    pub fn head(&self) -> Head {
+        *self.head.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what still waits and closes the log.
+    pub fn close(self) -> Head {
+        drop(self.requests);
+        // A writer that panicked has answered nobody whose record is not on disk.
+        let _ = self.thread.join();
+        *self.head.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn write_all<D: Disk>(mut writer: Writer<D>, mut queue: mpsc::Receiver<Request>, head: &Mutex<Head>) {
+    while let Some(first) = queue.blocking_recv() {
+        let (mut batch, mut replies) = (vec![(first.entry, first.at_ns)], vec![first.reply]);
+        while batch.len() < BATCH_MAX
+            && let Ok(Request { entry, at_ns, reply }) = queue.try_recv()
+        {
+            batch.push((entry, at_ns));
+            replies.push(reply);
+        }
+        let noted = writer.commit(&batch);
+        *head.lock().unwrap_or_else(PoisonError::into_inner) = writer.head();
+        for (reply, noted) in replies.into_iter().zip(noted) {
+            // Who no longer waits will ask again.
+            let _ = reply.send(noted);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

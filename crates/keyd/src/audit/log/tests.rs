@@ -1,0 +1,167 @@
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::super::{Anchor, Deed, Finding, Origin, Outcome, Who, log_files, verify};
+use super::*;
+use crate::authority::Act;
+
+fn kma() -> Name {
+    "kma1".parse().unwrap()
+}
+
+fn entry(number: u64) -> Entry {
+    let from = Origin::Address("192.0.2.7:5123".parse().unwrap());
+    Entry::new(Who::User("anna".parse().unwrap()), from, Act::AddPolicy)
+        .of("policy", &"yearly".parse::<Name>().unwrap())
+        .with("number", number)
+}
+
+fn check(directory: &Path, anchors: &[Anchor]) -> super::super::Report {
+    verify(&kma(), &log_files(directory).unwrap(), anchors).unwrap()
+}
+
+#[test]
+fn lines_are_as_documented() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = AuditLog::open(directory.path(), &kma(), 0).unwrap();
+    log.note_blocking(entry(7).came_to(Outcome::Refused { why: "no".into() }), 1_790_000_000_000_000_000).unwrap();
+    log.close();
+    let text = fs::read_to_string(directory.path().join("000000000001.jsonl")).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    let zeros = "0".repeat(64);
+    assert_eq!(
+        lines[0],
+        format!(
+            r#"{{"sequence":1,"time":"1970-01-01T00:00:00.000000000Z","kma":"kma1","who":"itself","from":"here","act":"log-opened","result":"done","before":"{zeros}"}}"#
+        )
+    );
+    let before = super::super::LineHash::of(format!("{}\n", lines[0]).as_bytes());
+    assert_eq!(
+        lines[1],
+        format!(
+            r#"{{"sequence":2,"time":"2026-09-21T14:13:20.000000000Z","kma":"kma1","who":"user/anna","from":"192.0.2.7:5123","act":"add-policy","object":"policy/yearly","result":"refused","why":"no","facts":{{"number":"7"}},"before":"{before}"}}"#
+        )
+    );
+}
+
+/// Many at once share flushes; each is there, in one chain, across files.
+#[test]
+fn what_many_note_at_once_is_one_chain_over_many_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = AuditLog::open_with(directory.path(), &kma(), 20_000, 0).unwrap();
+    thread::scope(|scope| {
+        for one in 0..8 {
+            let log = &log;
+            scope.spawn(move || {
+                for number in 0..50 {
+                    let head = log.note_blocking(entry(one * 100 + number), 5).unwrap();
+                    assert!(log.head().sequence >= head.sequence);
+                }
+            });
+        }
+    });
+    let head = log.close();
+    assert_eq!(head.sequence, 401);
+    assert!(log_files(directory.path()).unwrap().len() > 3);
+    let report = check(directory.path(), &[Anchor { kma: kma(), head, at_ns: 0 }]);
+    assert_eq!((report.finding, report.first, report.last, report.anchored_to), (None, 1, head, 401));
+
+    let log = AuditLog::open_with(directory.path(), &kma(), 20_000, 0).unwrap();
+    assert_eq!(log.close().sequence, 402, "the chain goes on after a start");
+    assert_eq!(check(directory.path(), &[]).finding, None);
+}
+
+#[test]
+fn a_runtime_notes_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let log = AuditLog::open(directory.path(), &kma(), 0).unwrap();
+    assert_eq!(runtime.block_on(log.note(entry(1), 1)).unwrap(), log.head());
+    assert_eq!(log.close().sequence, 2);
+}
+
+/// A log cut at every byte, as a crash does it: it opens, holds every record that is whole, says what was torn off, and is one chain.
+#[test]
+fn a_log_cut_at_any_byte_goes_on() {
+    let whole = tempfile::tempdir().unwrap();
+    let log = AuditLog::open(whole.path(), &kma(), 0).unwrap();
+    for number in 0..3 {
+        log.note_blocking(entry(number), 1).unwrap();
+    }
+    log.close();
+    let bytes = fs::read(whole.path().join("000000000001.jsonl")).unwrap();
+    // One folder for all, for its reserve is laid in but once.
+    let directory = tempfile::tempdir().unwrap();
+    for (len, zeros) in (0..=bytes.len()).flat_map(|len| [(len, 0), (len, 700)]) {
+        let file: PathBuf = directory.path().join("000000000001.jsonl");
+        // Some file systems leave zeros where the file grew and its bytes did not arrive.
+        fs::write(&file, [&bytes[..len], &vec![0; zeros]].concat()).unwrap();
+        let whole_len = bytes[..len].iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let records = bytes[..len].iter().filter(|&&byte| byte == b'\n').count() as u64;
+        let torn = len - whole_len + zeros;
+
+        let before = check(directory.path(), &[]);
+        assert_eq!((before.finding, before.torn_bytes), (None, torn as u64));
+        let mut found = Folder::open(directory.path()).unwrap();
+        assert_eq!((found.head.sequence, found.len), (records, whole_len as u64), "cut at {len}");
+        let torn_off = found.torn.take();
+        assert_eq!(torn_off.map_or(0, |(len, _)| len), torn as u64);
+        let mut writer = Writer::new(found, directory.path().to_owned(), kma(), 1 << 20);
+        writer.note_start(torn_off, 9).unwrap();
+        let after = fs::read(&file).unwrap();
+        assert!(after.starts_with(&bytes[..whole_len]));
+        let said = String::from_utf8(after).unwrap().contains(&format!("\"torn-bytes\":\"{torn}\""));
+        assert_eq!(said, torn > 0);
+        let report = check(directory.path(), &[]);
+        assert_eq!((report.finding, report.last.sequence, report.torn_bytes), (None, records + 1, 0));
+    }
+}
+
+/// An altered log is no crash: nothing more is written to it.
+#[test]
+fn an_altered_log_is_not_written_any_further() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = AuditLog::open(directory.path(), &kma(), 0).unwrap();
+    log.note_blocking(entry(1), 1).unwrap();
+    log.note_blocking(entry(2), 1).unwrap();
+    log.close();
+    let file = directory.path().join("000000000001.jsonl");
+    let text = fs::read_to_string(&file).unwrap();
+    for altered in
+        [text.replace("\"number\":\"1\"", "\"number\":\"3\""), text.replacen('{', "", 1), format!("{text}x\n")]
+    {
+        fs::write(&file, altered).unwrap();
+        assert!(matches!(AuditLog::open(directory.path(), &kma(), 0), Err(AuditError::Altered { .. })));
+    }
+    fs::write(&file, text).unwrap();
+    assert!(AuditLog::open(directory.path(), &kma(), 0).is_ok());
+}
+
+/// A crash between the creation of a file and its first record.
+#[test]
+fn an_empty_last_file_goes_on_where_the_one_before_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = AuditLog::open(directory.path(), &kma(), 0).unwrap();
+    log.note_blocking(entry(1), 1).unwrap();
+    log.close();
+    fs::write(directory.path().join("000000000003.jsonl"), "").unwrap();
+    let log = AuditLog::open(directory.path(), &kma(), 0).unwrap();
+    assert_eq!(log.close().sequence, 3);
+    let report = check(directory.path(), &[]);
+    assert_eq!((report.finding, report.last.sequence), (None, 3));
+}
+
+#[test]
+fn nodes_bear_witness_of_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = AuditLog::open(directory.path(), &kma(), 0).unwrap();
+    let head = Head { sequence: 12, hash: super::super::LineHash([0xab; 32]) };
+    let seen = Anchor { kma: "kma2".parse().unwrap(), head, at_ns: 0 };
+    log.note_blocking(Entry::witnessed(&seen), 1).unwrap();
+    log.note_blocking(Entry::own(Deed::named("pool-filled")), 1).unwrap();
+    log.close();
+    let report = check(directory.path(), std::slice::from_ref(&seen));
+    assert_eq!((report.finding, report.witnessed), (None::<Finding>, vec![seen]));
+}

@@ -1,0 +1,322 @@
+//! Acts: everything a person can ask of a node, and the table of who may.
+
+use std::fmt;
+
+use capstan_keys::Name;
+use thiserror::Error;
+
+use super::{CertificateSerial, Role, Roles, Standing, User};
+
+/// One cell of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cell {
+    No,
+    AtOnce,
+    ByQuorum,
+}
+
+struct Row {
+    name: &'static str,
+    words: &'static str,
+    cells: [Cell; Role::ALL.len()],
+}
+
+macro_rules! cell {
+    (-) => {
+        Cell::No
+    };
+    (x) => {
+        Cell::AtOnce
+    };
+    (q) => {
+        Cell::ByQuorum
+    };
+}
+
+macro_rules! acts {
+    ($($code:literal $act:ident $name:literal [$($cell:tt)*] $words:literal;)*) => {
+        /// Everything a person can ask of a node. The numbers stand in records of requests and are never used for another act.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Act {
+            $(#[doc = concat!("To ", $words, ".")] $act = $code,)*
+        }
+
+        impl Act {
+            /// All acts, in the order of the table's rows.
+            pub const ALL: &[Self] = &[$(Self::$act),*];
+
+            fn row(self) -> &'static Row {
+                match self {
+                    $(Self::$act => const { &Row { name: $name, words: $words, cells: [$(cell!($cell)),*] } },)*
+                }
+            }
+        }
+    };
+}
+
+// x: does it at once. q: asks for it, and m quorum members who are somebody else approve. -: may not.
+// SO security officer, CO compliance officer, OP operator, BO backup operator, AU auditor, QM quorum member.
+acts! {
+    // code act             name                       SO CO OP BO AU QM
+     1 ReadStatus           "read-status"             [x  x  x  x  x  x] "read a node's status";
+     2 UnlockKma            "unlock-kma"              [x  -  -  -  -  -] "unlock a node, with the secrets that its root key needs";
+     3 LockKma              "lock-kma"                [x  -  -  -  -  -] "lock a node";
+     4 SetAutonomousUnlock  "set-autonomous-unlock"   [q  -  -  -  -  -] "let a node unlock itself after a start, or not";
+     5 ChangeCredentials    "change-credentials"      [q  -  -  -  -  -] "change the split credentials of the root key";
+
+    10 ListKmas             "list-kmas"               [x  x  x  x  x  x] "list the nodes";
+    11 AddKma               "add-kma"                 [q  -  -  -  -  -] "add a node";
+    12 ChangeKma            "change-kma"              [x  -  -  -  -  -] "change a node's addresses or site";
+    13 RemoveKma            "remove-kma"              [q  -  -  -  -  -] "remove a node";
+    14 BeginEpoch           "begin-epoch"             [q  -  -  -  -  -] "begin a new epoch without the lost majority";
+    15 ListSites            "list-sites"              [x  x  x  x  x  x] "list the sites";
+    16 ChangeSites          "change-sites"            [x  -  -  -  -  -] "add or remove a site";
+
+    20 ListUsers            "list-users"              [x  -  -  -  x  x] "list the users and their roles";
+    21 ChangeUsers          "change-users"            [q  -  -  -  -  -] "add a user, or change a user's roles or certificates";
+    22 DisableUser          "disable-user"            [x  -  -  -  -  -] "disable a user";
+    23 ChangeQuorum         "change-quorum"           [q  -  -  -  -  -] "change how many approvals are needed, or how long a request waits";
+
+    30 ListPolicies         "list-policies"           [-  x  x  -  x  -] "list the key policies";
+    31 AddPolicy            "add-policy"              [-  x  -  -  -  -] "add a key policy";
+    32 ListGroups           "list-groups"             [-  x  x  -  x  -] "list the key groups";
+    33 AddGroup             "add-group"               [-  x  -  -  -  -] "add a key group";
+    34 AssignGroups         "assign-groups"           [-  x  -  -  -  -] "change which key groups an agent or a KMIP client may use";
+
+    40 ListAgents           "list-agents"             [x  x  x  -  x  -] "list the agents";
+    41 AddAgent             "add-agent"               [-  -  x  -  -  -] "enrol an agent";
+    42 ChangeAgent          "change-agent"            [-  -  x  -  -  -] "change an agent's site or description";
+    43 RevokeAgent          "revoke-agent"            [x  -  x  -  -  -] "revoke an agent";
+    44 ListKmipClients      "list-kmip-clients"       [x  x  x  -  x  -] "list the KMIP clients";
+    45 AddKmipClient        "add-kmip-client"         [-  -  x  -  -  -] "enrol a KMIP client";
+    46 RevokeKmipClient     "revoke-kmip-client"      [x  -  x  -  -  -] "revoke a KMIP client";
+
+    50 ListKeys             "list-keys"               [-  x  x  -  x  -] "list keys, without what is secret of them";
+    51 CompromiseKeys       "compromise-keys"         [-  x  -  -  -  -] "say that keys are known to others";
+    52 DestroyExpiredKeys   "destroy-expired-keys"    [-  -  x  -  -  -] "destroy keys that are past their cryptoperiod";
+    53 DestroyKeys          "destroy-keys"            [-  q  -  -  -  -] "destroy keys that still read";
+    54 ExtendKeys           "extend-keys"             [-  x  -  -  -  -] "let a data unit be read past its keys' cryptoperiod";
+    55 ExportKeys           "export-keys"             [-  q  -  -  -  -] "export keys";
+    56 ImportKeys           "import-keys"             [-  q  -  -  -  -] "import keys";
+
+    60 ListDataUnits        "list-data-units"         [-  x  x  -  x  -] "list data units and their keys";
+    61 ChangeDataUnit       "change-data-unit"        [-  -  x  -  -  -] "change a data unit's description, or say that it was destroyed";
+    62 ReadExposure         "read-exposure"           [x  x  -  -  x  -] "ask which data units a compromise exposes";
+    63 PlanRekey            "plan-rekey"              [-  x  x  -  -  -] "plan how exposed data units get other keys";
+    64 ProveRetrieval       "prove-retrieval"         [-  x  x  x  x  -] "prove that every data unit's keys can be had back";
+
+    70 ListBackups          "list-backups"            [x  x  x  x  x  -] "list the backups";
+    71 CreateBackup         "create-backup"           [-  -  -  x  -  -] "create a backup of the database";
+    72 NoteBackupDestroyed  "note-backup-destroyed"   [-  -  -  x  -  -] "note that a backup was destroyed";
+    73 RestoreBackup        "restore-backup"          [q  -  -  -  -  -] "restore a backup";
+    74 BackUpCoreSecurity   "back-up-core-security"   [x  -  -  -  -  -] "create a core security backup, split among its holders";
+    75 CertifyDestruction   "certify-destruction"     [-  x  -  -  -  -] "certify that a key is destroyed everywhere";
+    76 ListCertificates     "list-certificates"       [-  x  x  x  x  -] "list the destruction certificates";
+
+    80 ReadAudit            "read-audit"              [x  x  -  -  x  -] "read the audit log";
+    81 VerifyAudit          "verify-audit"            [x  x  -  -  x  -] "verify the audit log";
+
+    90 ListPending          "list-pending"            [x  x  -  -  x  x] "list what waits for a quorum";
+    91 ApprovePending       "approve-pending"         [-  -  -  -  -  x] "approve what somebody else asks for";
+    92 RejectPending        "reject-pending"          [-  -  -  -  -  x] "reject what somebody asks for";
+    93 WithdrawPending      "withdraw-pending"        [x  x  -  -  -  -] "withdraw one's own request";
+}
+
+impl Act {
+    /// Its name, in commands, in JSON and in the audit log.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// What it is, as in "to add a node".
+    pub fn words(self) -> &'static str {
+        self.row().words
+    }
+
+    /// The act of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|act| act.name() == name)
+    }
+
+    /// Who may ask for it.
+    pub fn roles(self) -> Roles {
+        let may = |role: &Role| self.cell(*role) != Cell::No;
+        Role::ALL.into_iter().filter(may).collect()
+    }
+
+    pub(super) fn code(self) -> u16 {
+        self as u16
+    }
+
+    pub(super) fn from_code(code: u16) -> Option<Self> {
+        Self::ALL.iter().copied().find(|act| act.code() == code)
+    }
+
+    fn cell(self, role: Role) -> Cell {
+        Role::ALL.into_iter().zip(self.row().cells).find(|(other, _)| *other == role).map_or(Cell::No, |(_, cell)| cell)
+    }
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// How somebody may do something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permission {
+    /// On their own word.
+    AtOnce,
+    /// Once a quorum has approved it: it is requested, and waits ([`super::Pending`]).
+    ByQuorum,
+}
+
+/// Why somebody may not.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Denied {
+    /// Operator: the role is not theirs.
+    #[error("user {user} ({has}) may not {}: that is for a user with one of these roles: {}", act.words(), act.roles())]
+    Role {
+        /// Who.
+        user: Name,
+        /// The roles that they have.
+        has: Roles,
+        /// What they asked for.
+        act: Act,
+    },
+    /// Operator: the user was disabled.
+    #[error("user {user} is disabled: a security officer can ask the quorum to enable them again")]
+    Disabled {
+        /// Who.
+        user: Name,
+    },
+    /// Caller: nobody has this certificate.
+    #[error("certificate {serial} belongs to no user: enrol it, or use the certificate that was given to you last")]
+    UnknownCertificate {
+        /// Its serial number.
+        serial: CertificateSerial,
+    },
+}
+
+/// Whether a user may do something, and how. The one question that every door asks.
+pub fn may(user: &User, act: Act) -> Result<Permission, Denied> {
+    if user.standing == Standing::Disabled {
+        return Err(Denied::Disabled { user: user.name.clone() });
+    }
+    let cells: Vec<Cell> = user.roles.iter().map(|role| act.cell(role)).collect();
+    // No row has both kinds of yes (there is a test); if one had, the careful kind would count.
+    if cells.contains(&Cell::ByQuorum) {
+        Ok(Permission::ByQuorum)
+    } else if cells.contains(&Cell::AtOnce) {
+        Ok(Permission::AtOnce)
+    } else {
+        Err(Denied::Role { user: user.name.clone(), has: user.roles, act })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The table as people read it; changed by hand, together with the one above.
+    const GOLDEN: &str = include_str!("../../testdata/roles.txt");
+
+    fn golden() -> Vec<(&'static str, Vec<&'static str>)> {
+        let lines = GOLDEN.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+        lines
+            .map(|line| line.split_whitespace().collect::<Vec<_>>())
+            .map(|words| (words[0], words[1..].to_vec()))
+            .collect()
+    }
+
+    fn user(roles: &[Role]) -> User {
+        User::new("anna".parse().unwrap(), roles.iter().copied().collect())
+    }
+
+    #[test]
+    fn every_cell_is_as_the_golden_table_says() {
+        let rows = golden();
+        let columns: Vec<_> = rows[0].1.iter().map(|name| Role::named(name).unwrap()).collect();
+        assert_eq!(columns, Role::ALL);
+        assert_eq!(rows.len() - 1, Act::ALL.len(), "each act has its row");
+        for ((name, cells), &act) in rows[1..].iter().zip(Act::ALL) {
+            assert_eq!(*name, act.name());
+            assert_eq!(cells.len(), Role::ALL.len(), "{act}");
+            for (cell, role) in cells.iter().zip(Role::ALL) {
+                let expected = match *cell {
+                    "yes" => Ok(Permission::AtOnce),
+                    "quorum" => Ok(Permission::ByQuorum),
+                    "no" => Err(Denied::Role { user: "anna".parse().unwrap(), has: [role].into_iter().collect(), act }),
+                    other => panic!("{other}"),
+                };
+                assert_eq!(may(&user(&[role]), act), expected, "{role} {act}");
+            }
+        }
+    }
+
+    #[test]
+    fn roles_add_up_and_take_nothing_away() {
+        for &act in Act::ALL {
+            for (one, other) in Role::ALL.into_iter().flat_map(|one| Role::ALL.map(|other| (one, other))) {
+                let either = may(&user(&[one]), act).or(may(&user(&[other]), act)).ok();
+                assert_eq!(may(&user(&[one, other]), act).ok(), either, "{act}: {one} and {other}");
+            }
+            assert!(may(&user(&[]), act).is_err());
+        }
+    }
+
+    #[test]
+    fn a_disabled_user_may_nothing() {
+        for &act in Act::ALL {
+            let gone = User { standing: Standing::Disabled, ..user(&Role::ALL) };
+            assert_eq!(may(&gone, act), Err(Denied::Disabled { user: gone.name.clone() }));
+        }
+    }
+
+    #[test]
+    fn names_and_codes_are_told_apart_and_every_act_is_somebodys() {
+        let names: BTreeSet<_> = Act::ALL.iter().map(|act| act.name()).collect();
+        let codes: BTreeSet<_> = Act::ALL.iter().map(|act| act.code()).collect();
+        assert_eq!((names.len(), codes.len()), (Act::ALL.len(), Act::ALL.len()));
+        for &act in Act::ALL {
+            assert_eq!((Act::named(act.name()), Act::from_code(act.code())), (Some(act), Some(act)));
+            assert!(act.roles().iter().next().is_some(), "{act}");
+            let cells = act.row().cells;
+            assert!(!(cells.contains(&Cell::AtOnce) && cells.contains(&Cell::ByQuorum)), "{act} has two kinds of yes");
+        }
+        assert_eq!((Act::from_code(0), Act::named("")), (None, None));
+    }
+
+    #[test]
+    fn a_denial_says_which_role_may() {
+        let denied = may(&user(&[Role::Operator]), Act::AddPolicy).unwrap_err().to_string();
+        assert_eq!(
+            denied,
+            "user anna (operator) may not add a key policy: that is for a user with one of these roles: compliance-officer"
+        );
+    }
+
+    /// Auditors look: nothing they may do changes anything.
+    #[test]
+    fn an_auditor_changes_nothing() {
+        for &act in Act::ALL.iter().filter(|act| may(&user(&[Role::Auditor]), **act).is_ok()) {
+            let looks = ["read-", "list-", "verify-", "prove-"].iter().any(|verb| act.name().starts_with(verb));
+            assert!(looks, "{act}");
+        }
+    }
+
+    /// Who decides on people and nodes has no way to keys alone, and the other way round.
+    #[test]
+    fn officers_do_not_overlap_in_what_they_change() {
+        for &act in Act::ALL {
+            let looks = ["read-", "list-", "verify-", "withdraw-"].iter().any(|verb| act.name().starts_with(verb));
+            let both = act.roles().contains(Role::SecurityOfficer) && act.roles().contains(Role::ComplianceOfficer);
+            assert!(!both || looks, "{act}");
+        }
+    }
+}
