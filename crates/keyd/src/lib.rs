@@ -8,4 +8,6 @@
 //!  ledger/     sealed records by path, compare-and-set: etcd
 //! ```
 
+pub mod door;
+pub mod identity;
 pub mod ledger;
