@@ -156,7 +156,7 @@ impl ClusterClient {
                         lock(&self.shared.roster).was_silent(&address, Instant::now());
                         let not_done = matches!(silent.silence, Silence::Unreachable(_) | Silence::Unready(_));
                         if repeat == Repeat::Never && !not_done {
-                            return Err(ClusterError::Unanswered(silent));
+                            return Err(ClusterError::Unanswered(Box::new(silent)));
                         }
                         gone.push(silent);
                     }
@@ -283,10 +283,10 @@ pub(super) fn read_answer<A: DeserializeOwned>(address: &str, answer: Response<B
     });
     problem.status = status.as_u16();
     if matches!(status.as_u16(), 502..=504) {
-        let (address, silence) = (address.to_owned(), Silence::Unready(problem));
+        let (address, silence) = (address.to_owned(), Silence::Unready(Box::new(problem)));
         return Err(Failed::Gone(Gone { name: None, address, silence }));
     }
-    Err(Failed::Final(ClusterError::Refused(problem)))
+    Err(Failed::Final(ClusterError::Refused(Box::new(problem))))
 }
 
 /// What the failure of a request says of the node.

@@ -17,10 +17,10 @@ pub enum ClusterError {
     AllGone(Vec<Gone>),
     /// Peer: a node refused.
     #[error("the key cluster refused: {0}")]
-    Refused(Problem),
+    Refused(Box<Problem>),
     /// Peer: the answer to something that must not be asked twice was lost; it may have been done.
     #[error("{0}. What was asked for may have been done: look before you ask again")]
-    Unanswered(Gone),
+    Unanswered(Box<Gone>),
     /// Peer: what it answered is not what was asked for.
     #[error(
         "the node at {address} answered what cannot be read: {what}. See that it is of the same release as this program"
@@ -69,7 +69,7 @@ pub enum Silence {
     /// The connection broke, or its TLS did: a certificate that is not taken shows like this.
     Broken(String),
     /// It answers that it cannot serve now.
-    Unready(Problem),
+    Unready(Box<Problem>),
 }
 
 impl fmt::Display for Gone {
