@@ -10,6 +10,8 @@
 
 pub mod backup;
 pub mod desk;
+pub mod door;
+pub mod identity;
 pub mod ledger;
 pub mod node;
 pub mod path;

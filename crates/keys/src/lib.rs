@@ -39,6 +39,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod api;
+pub mod cluster;
 mod contents;
 mod database;
 mod envelope;

@@ -1,0 +1,152 @@
+//! Connections: accepted, counted, and their peers known.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tracing::{debug, info, warn};
+
+use super::crowd::Crowd;
+use super::{Limits, Place, Shutdown, Standing};
+use crate::identity::{Gate, Peer};
+
+/// Out of file descriptors, or of memory for sockets: it gets no better by trying at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A connection whose peer is known.
+pub struct Visit {
+    /// Who it is. Handlers of streams ask [`Gate::admits`] on each request.
+    pub peer: Peer,
+    /// Where it comes from.
+    pub from: SocketAddr,
+    /// What it says and is told.
+    pub stream: TlsStream<TcpStream>,
+    /// Its place in the crowd: handlers say on each request that it is [`Standing::Busy`] and afterwards that it is idle, and leave when they
+    /// are shown out.
+    pub place: Place,
+}
+
+/// Serves streams of bytes over mutual TLS until the end begins: `handle` is run for each connection and sees to limits of its own. Returns when
+/// all connections are closed, or `limits.grace` later.
+pub async fn serve_streams<H, F>(
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    gate: Gate,
+    limits: Limits,
+    shutdown: Shutdown,
+    handle: H,
+) where
+    H: Fn(Visit, Shutdown) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let serve = move |arrival: Arrival, shutdown: Shutdown| {
+        let (handle, gate) = (handle.clone(), gate.clone());
+        async move {
+            let Arrival { from, stream, place } = arrival;
+            if let Some(peer) = known_peer(&stream, &gate, from) {
+                handle(Visit { peer, from, stream, place }, shutdown).await;
+            }
+        }
+    };
+    accept(listener, tls, limits, shutdown, serve).await;
+}
+
+/// A connection whose TLS is established.
+pub(super) struct Arrival {
+    pub(super) from: SocketAddr,
+    pub(super) stream: TlsStream<TcpStream>,
+    pub(super) place: Place,
+}
+
+/// The peer of a connection, if its certificate is one of the cluster.
+pub(super) fn known_peer(stream: &TlsStream<TcpStream>, gate: &Gate, from: SocketAddr) -> Option<Peer> {
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first())?;
+    match gate.peer(certificate) {
+        Ok(Some(peer)) => Some(peer),
+        Ok(None) => {
+            warn!(%from, "turned away: a certificate of another cluster");
+            None
+        }
+        Err(error) => {
+            warn!(%from, %error, "turned away");
+            None
+        }
+    }
+}
+
+pub(super) async fn accept<H, F>(
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    limits: Limits,
+    mut shutdown: Shutdown,
+    serve: H,
+) where
+    H: Fn(Arrival, Shutdown) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let crowd = Crowd::new(limits.connections_max);
+    let acceptor = TlsAcceptor::from(tls);
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = shutdown.begun() => break,
+            // So that what has ended is let go of.
+            Some(ended) = connections.join_next(), if !connections.is_empty() => {
+                if let Err(error) = ended {
+                    warn!(%error, "a connection's task failed");
+                }
+                continue;
+            }
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, from) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                warn!(%error, "no connection could be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Some(place) = crowd.enter() else {
+            warn!(%from, "dropped: every place is taken by a request");
+            continue;
+        };
+        let (acceptor, serve, shutdown) = (acceptor.clone(), serve.clone(), shutdown.clone());
+        connections.spawn(async move {
+            let established = tokio::select! {
+                () = place.shown_out() => None,
+                established = timeout(limits.handshake, establish(&acceptor, stream)) => established.ok(),
+            };
+            match established {
+                Some(Ok(stream)) => {
+                    place.stands(Standing::Idle);
+                    serve(Arrival { from, stream, place }, shutdown).await;
+                }
+                Some(Err(error)) => info!(%from, %error, "no TLS"),
+                None => debug!(%from, "dropped before TLS was established"),
+            }
+        });
+    }
+    drop(listener);
+    let all_ended = async { while connections.join_next().await.is_some() {} };
+    if timeout(limits.grace, all_ended).await.is_err() {
+        warn!("connections were cut off at the end");
+    }
+    connections.abort_all();
+}
+
+async fn establish(acceptor: &TlsAcceptor, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+    // Answers are small and waited for.
+    stream.set_nodelay(true)?;
+    // Nothing is laid out for TLS before there is something to read.
+    stream.readable().await?;
+    acceptor.accept(stream).await
+}

@@ -1,0 +1,148 @@
+//! Who is at a door: so many and no more, and who gives way when it is full.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// What a connection is doing. The order is that of giving way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// It has not shown who it is.
+    Arriving,
+    /// Its peer is known, and asks for nothing at the moment.
+    Idle,
+    /// A request of it is being served: it never gives way.
+    Busy,
+}
+
+/// The connections of a door.
+pub(super) struct Crowd {
+    places_max: usize,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Default)]
+struct Inside {
+    /// By standing, and within it by how long: the first entry is the first to give way.
+    order: BTreeMap<(Standing, u64), u64>,
+    places: HashMap<u64, ((Standing, u64), Arc<Notify>)>,
+    /// Counts up: a time without a clock.
+    tick: u64,
+}
+
+/// A connection's place, given back when dropped.
+pub struct Place {
+    crowd: Arc<Crowd>,
+    id: u64,
+    shown_out: Arc<Notify>,
+}
+
+impl Crowd {
+    /// An empty one.
+    pub(super) fn new(places_max: usize) -> Arc<Self> {
+        Arc::new(Self { places_max, inside: Mutex::default() })
+    }
+
+    /// A place for somebody who arrives. When there is none the one that has been quiet longest is shown out; when all are busy, nobody is,
+    /// and there is no place.
+    pub(super) fn enter(self: &Arc<Self>) -> Option<Place> {
+        let mut inside = self.inside();
+        if inside.places.len() >= self.places_max {
+            let (&key, &id) = inside.order.first_key_value().filter(|((standing, _), _)| *standing < Standing::Busy)?;
+            inside.order.remove(&key);
+            if let Some((_, shown_out)) = inside.places.remove(&id) {
+                shown_out.notify_one();
+            }
+        }
+        let id = inside.next();
+        let (key, shown_out) = ((Standing::Arriving, id), Arc::new(Notify::new()));
+        inside.order.insert(key, id);
+        inside.places.insert(id, (key, shown_out.clone()));
+        Some(Place { crowd: self.clone(), id, shown_out })
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inside {
+    fn next(&mut self) -> u64 {
+        self.tick += 1;
+        self.tick
+    }
+}
+
+impl Place {
+    /// Says what the connection does from now on. It must be told on each request, or a busy connection may be shown out.
+    pub fn stands(&self, standing: Standing) {
+        let mut inside = self.crowd.inside();
+        let since = inside.next();
+        let Some((key, _)) = inside.places.get_mut(&self.id) else { return };
+        let old = std::mem::replace(key, (standing, since));
+        inside.order.remove(&old);
+        inside.order.insert((standing, since), self.id);
+    }
+
+    /// Waits until it has to give way.
+    pub async fn shown_out(&self) {
+        self.shown_out.notified().await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut inside = self.crowd.inside();
+        if let Some((key, _)) = inside.places.remove(&self.id) {
+            inside.order.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn is_shown_out(place: &Place) -> bool {
+        place.shown_out().now_or_never().is_some()
+    }
+
+    #[test]
+    fn who_is_quiet_longest_gives_way() {
+        let crowd = Crowd::new(3);
+        let [idle, arriving, busy] = std::array::from_fn(|_| crowd.enter().unwrap());
+        idle.stands(Standing::Idle);
+        busy.stands(Standing::Busy);
+        let first = crowd.enter().unwrap();
+        assert!(is_shown_out(&arriving) && !is_shown_out(&idle));
+        first.stands(Standing::Idle);
+        let second = crowd.enter().unwrap();
+        assert!(is_shown_out(&idle) && !is_shown_out(&first));
+        second.stands(Standing::Busy);
+        first.stands(Standing::Busy);
+        assert!(crowd.enter().is_none(), "a busy connection gave way");
+        assert!(![&first, &second, &busy].into_iter().any(is_shown_out));
+        // Who was shown out changes nothing any more, whatever it says.
+        idle.stands(Standing::Busy);
+        drop((idle, arriving));
+        assert_eq!(crowd.inside().places.len(), 3);
+        drop(second);
+        assert!(crowd.enter().is_some());
+    }
+
+    #[test]
+    fn nothing_is_left_of_those_who_went() {
+        let crowd = Crowd::new(10);
+        for _ in 0..100 {
+            let place = crowd.enter().unwrap();
+            place.stands(Standing::Idle);
+        }
+        assert_eq!(crowd.inside().places.len(), 0);
+        assert!(crowd.inside().order.is_empty());
+    }
+}

@@ -1,0 +1,81 @@
+//! Routes of enrolment, for strangers, and of renewal, for members.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use axum::extract::State;
+use axum::routing::post;
+use axum::{Extension, Json, Router};
+use capstan_keys::api::{
+    BeginEnrolment, ClusterId, ConversationId, EnrolmentBegun, EnrolmentFinished, FinishEnrolment, IssuedCertificate,
+    Problem, RenewCertificate,
+};
+use tracing::{info, warn};
+
+use super::{Input, Refusal};
+use crate::identity::{Conversation, Conversations, Peer, Registrar};
+
+struct Desk {
+    registrar: Arc<dyn Registrar>,
+    cluster: ClusterId,
+    conversations: Mutex<Conversations>,
+}
+
+/// `POST /v1/enrolments/begin` and `/finish`, for the strangers' door.
+pub fn enrolment_routes(registrar: Arc<dyn Registrar>, cluster: ClusterId) -> Router {
+    let desk = Desk { registrar, cluster, conversations: Mutex::default() };
+    Router::new()
+        .route("/v1/enrolments/begin", post(begin))
+        .route("/v1/enrolments/finish", post(finish))
+        .with_state(Arc::new(desk))
+}
+
+/// `POST /v1/certificates/renew`, for the members' door.
+pub fn renewal_routes<S: Clone + Send + Sync + 'static>(registrar: Arc<dyn Registrar>) -> Router<S> {
+    Router::new().route("/v1/certificates/renew", post(renew)).with_state(registrar)
+}
+
+async fn begin(
+    State(desk): State<Arc<Desk>>,
+    Input(question): Input<BeginEnrolment>,
+) -> Result<Json<EnrolmentBegun>, Refusal> {
+    let enrolment = desk.registrar.take_try(&question.peer).await?;
+    let mut id = ConversationId([0; 16]);
+    capstan_keys::random(&mut id.0).map_err(|_| Refusal::failed())?;
+    let (conversation, begun) =
+        Conversation::begin(&enrolment, desk.cluster, id, &question).map_err(|_| not_proved())?;
+    let mut conversations = desk.conversations.lock().unwrap_or_else(PoisonError::into_inner);
+    conversations.keep(id, conversation, Instant::now());
+    Ok(Json(begun))
+}
+
+async fn finish(
+    State(desk): State<Arc<Desk>>,
+    Input(question): Input<FinishEnrolment>,
+) -> Result<Json<EnrolmentFinished>, Refusal> {
+    let conversation = {
+        let mut conversations = desk.conversations.lock().unwrap_or_else(PoisonError::into_inner);
+        conversations.take(&question.conversation, Instant::now())
+    };
+    let proved = conversation.ok_or_else(not_proved)?.finish(&question).map_err(|error| {
+        warn!(%error, "an enrolment was not proved");
+        not_proved()
+    })?;
+    let issued = desk.registrar.admit(&proved.peer, &proved.request).await?;
+    info!(peer = %proved.peer, "enrolled");
+    Ok(Json(proved.answer(&issued).map_err(|_| Refusal::failed())?))
+}
+
+/// One answer for all that fails, so that it tells nothing to who guesses.
+fn not_proved() -> Refusal {
+    let detail = "The passphrase was not proved, the conversation was used or took too long. Begin again; each beginning costs a try.";
+    Problem::new(403, "not-proved", "The enrolment came to nothing", detail).into()
+}
+
+async fn renew(
+    State(registrar): State<Arc<dyn Registrar>>,
+    Extension(peer): Extension<Peer>,
+    Input(question): Input<RenewCertificate>,
+) -> Result<Json<IssuedCertificate>, Refusal> {
+    Ok(Json(registrar.renew(&peer, &question.request.0).await?))
+}

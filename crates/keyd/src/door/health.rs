@@ -1,0 +1,34 @@
+//! Whether the node lives, and whether it can serve.
+
+use std::sync::Arc;
+
+use axum::routing::get;
+use axum::{Json, Router};
+use capstan_keys::api::Problem;
+use serde_json::{Value, json};
+
+use super::Refusal;
+
+/// Whether the node can serve agents: unlocked, with a replica that is loaded.
+pub trait Readiness: Send + Sync + 'static {
+    /// Nothing, or why it cannot.
+    fn ready(&self) -> Result<(), Problem>;
+}
+
+/// `/healthz`: the process answers. `/readyz`: it serves, or says why not with 503, so that clients go elsewhere.
+pub fn health_routes<S: Clone + Send + Sync + 'static>(readiness: Arc<dyn Readiness>) -> Router<S> {
+    let ready = move || {
+        let ready = readiness.ready();
+        async move {
+            match ready {
+                Ok(()) => Ok::<_, Refusal>(status("ready")),
+                Err(problem) => Err(problem.into()),
+            }
+        }
+    };
+    Router::new().route("/healthz", get(async || status("alive"))).route("/readyz", get(ready))
+}
+
+fn status(word: &str) -> Json<Value> {
+    Json(json!({ "status": word }))
+}

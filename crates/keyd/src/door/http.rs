@@ -1,0 +1,193 @@
+//! HTTP over the doors.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{HeaderValue, Request, Response, header};
+use axum::response::IntoResponse;
+use capstan_keys::api::{Problem, REQUEST_ID_HEADER, RequestId};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
+use tokio::time::{Instant, timeout};
+use tower::ServiceExt;
+use tracing::{debug, info};
+
+use super::accept::{Arrival, accept, known_peer};
+use super::pace::{Pace, Paced};
+use super::{Limits, Refusal, Shutdown, Standing};
+use crate::identity::{Gate, Peer};
+
+/// Longest head of a request.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+const HEADERS_MAX: usize = 64;
+
+/// Where a request comes from: among its extensions, for the audit log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CameFrom(pub SocketAddr);
+
+/// Serves `routes` to members of the cluster until the end begins. Each request has a [`Peer`], a [`CameFrom`] and a [`RequestId`] among its
+/// extensions, and each was let in by `gate`.
+pub async fn serve_members(
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    gate: Gate,
+    routes: Router,
+    limits: Limits,
+    shutdown: Shutdown,
+) {
+    let routes = finished(routes, limits);
+    let serve = move |arrival: Arrival, shutdown| {
+        let (routes, gate) = (routes.clone(), gate.clone());
+        async move {
+            let Some(peer) = known_peer(&arrival.stream, &gate, arrival.from) else { return };
+            serve_connection(arrival, Some((peer, gate)), routes, limits, shutdown).await;
+        }
+    };
+    accept(listener, tls, limits, shutdown, serve).await;
+}
+
+/// Serves `routes` to anybody: enrolment and nothing else. There is no [`Peer`] among the extensions.
+pub async fn serve_strangers(
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    routes: Router,
+    limits: Limits,
+    shutdown: Shutdown,
+) {
+    let routes = finished(routes, limits);
+    let serve = move |arrival: Arrival, shutdown| serve_connection(arrival, None, routes.clone(), limits, shutdown);
+    accept(listener, tls, limits, shutdown, serve).await;
+}
+
+/// Routes with what every door adds: the limit of bodies, and problems for what is not there.
+fn finished(routes: Router, limits: Limits) -> Router {
+    let nothing_here = async || Refusal::not_found("There is nothing at this path.");
+    let other_method =
+        async || -> Refusal { Problem::new(405, "method", "Not this method", "The path takes another method.").into() };
+    routes
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(other_method)
+        .layer(DefaultBodyLimit::max(limits.body_bytes_max))
+}
+
+async fn serve_connection(
+    arrival: Arrival,
+    member: Option<(Peer, Gate)>,
+    routes: Router,
+    limits: Limits,
+    mut shutdown: Shutdown,
+) {
+    let Arrival { from, stream, place } = arrival;
+    let pace = Pace::new(limits);
+    let stream = TokioIo::new(Paced::new(stream, pace.clone()));
+    let visitor = Visitor { member, from, routes, limits };
+    let service = service_fn(async |request: Request<Incoming>| {
+        pace.request_begun();
+        place.stands(Standing::Busy);
+        let answer = visitor.answer(request).await;
+        place.stands(Standing::Idle);
+        pace.request_ended();
+        Ok::<_, Infallible>(answer)
+    });
+    let connection =
+        http1::Builder::new().max_headers(HEADERS_MAX).max_buf_size(HEAD_BYTES_MAX).serve_connection(stream, service);
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = place.shown_out() => {
+            debug!(%from, "shown out: others wait");
+            return;
+        }
+        () = shutdown.begun() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        debug!(%from, %error, "connection ended");
+    }
+}
+
+/// Whom a connection's requests come from, and what they may ask for.
+struct Visitor {
+    member: Option<(Peer, Gate)>,
+    from: SocketAddr,
+    routes: Router,
+    limits: Limits,
+}
+
+impl Visitor {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let begun = Instant::now();
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let (id, answer) = match request_id(&request) {
+            Ok(id) => (Some(id), self.served(id, request).await),
+            Err(refusal) => (None, closed(refusal)),
+        };
+        let (status, ms) = (answer.status().as_u16(), begun.elapsed().as_secs_f64() * 1e3);
+        let peer = self.member.as_ref().map(|(peer, _)| peer.id.to_string());
+        let request = id.map(|id| id.to_string());
+        // Queries, headers and bodies are not logged: they may name what is not for everybody who reads logs.
+        info!(
+            target: "capstan_keyd::access", from = %self.from, peer = peer.as_deref().unwrap_or("-"), %method, path, status, ms,
+            request = request.as_deref().unwrap_or("-")
+        );
+        answer
+    }
+
+    async fn served(&self, id: RequestId, mut request: Request<Incoming>) -> Response<Body> {
+        if let Some((peer, gate)) = &self.member {
+            if let Err(turned_away) = gate.admits(peer) {
+                let problem = Problem::new(403, "turned-away", "This peer is not let in", turned_away.to_string());
+                return closed(problem.into());
+            }
+            request.extensions_mut().insert(peer.clone());
+        }
+        let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
+        if announced.is_some_and(|len: u64| len > self.limits.body_bytes_max as u64) {
+            let detail = format!("A request may have {} bytes.", self.limits.body_bytes_max);
+            return closed(Problem::new(413, "too-large", "The request is too large", detail).into());
+        }
+        request.extensions_mut().insert(CameFrom(self.from));
+        request.extensions_mut().insert(id);
+        let answered = timeout(self.limits.request, self.routes.clone().oneshot(request.map(Body::new))).await;
+        let mut answer = match answered {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(never)) => match never {},
+            Err(_) => {
+                let detail = "The request did not arrive or was not done in time. It may have been done: ask again with the same id.";
+                closed(Problem::new(503, "too-slow", "It took too long", detail).into())
+            }
+        };
+        if let Ok(id) = HeaderValue::from_str(&id.to_string()) {
+            answer.headers_mut().insert(REQUEST_ID_HEADER, id);
+        }
+        answer
+    }
+}
+
+/// The id that the peer gave the request, or one of ours.
+fn request_id(request: &Request<Incoming>) -> Result<RequestId, Refusal> {
+    match request.headers().get(REQUEST_ID_HEADER) {
+        None => RequestId::random().map_err(|_| Refusal::failed()),
+        Some(id) => id.to_str().ok().and_then(|id| id.parse().ok()).ok_or_else(|| {
+            Refusal::malformed(format!("{REQUEST_ID_HEADER} is no id of a request: give 32 hexadecimal digits"))
+        }),
+    }
+}
+
+/// A refusal after which the connection is closed: whoever sent this has no more to say.
+fn closed(refusal: Refusal) -> Response<Body> {
+    let mut answer = refusal.into_response();
+    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    answer
+}

@@ -1,0 +1,98 @@
+//! The peer of a connection, and whether it is still let in: asked on every request.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use capstan_keys::api::{ClusterId, PeerId, Serial};
+use capstan_keys::cluster::{InvalidCertificate, PeerCertificate};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use thiserror::Error;
+
+/// Who is at the other end: proved by TLS, and what every handler decides by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Kind and name.
+    pub id: PeerId,
+    /// The number of its certificate.
+    pub serial: Serial,
+    /// Until when its certificate holds.
+    pub not_after_ns: i64,
+}
+
+/// The serial numbers that are revoked, as the cluster's state has them at this moment. It is asked on every request, so it answers from memory.
+pub trait Revoked: Send + Sync + 'static {
+    /// Whether this one is.
+    fn is_revoked(&self, serial: &Serial) -> bool;
+}
+
+/// The time, as an argument.
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// Nanoseconds since 1970.
+    fn now_ns(&self) -> i64;
+}
+
+/// The clock of the machine.
+#[derive(Debug, Clone, Copy)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now_ns(&self) -> i64 {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+    }
+}
+
+/// A clock of ours, as TLS asks for one.
+#[derive(Debug)]
+pub(super) struct TlsClock(pub(super) Arc<dyn Clock>);
+
+impl rustls::time_provider::TimeProvider for TlsClock {
+    fn current_time(&self) -> Option<UnixTime> {
+        let now = u64::try_from(self.0.now_ns()).ok()?;
+        Some(UnixTime::since_unix_epoch(std::time::Duration::from_nanos(now)))
+    }
+}
+
+/// Why a peer that TLS let in is turned away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum TurnedAway {
+    /// Its certificate was revoked.
+    #[error("the certificate of this peer was revoked: ask a security officer to open an enrolment, and enrol again")]
+    Revoked,
+    /// Its certificate has expired since the connection was opened, or since the session that it resumed.
+    #[error("the certificate of this peer has expired: ask a security officer to open an enrolment, and enrol again")]
+    Expired,
+}
+
+/// Who is let in.
+#[derive(Clone)]
+pub struct Gate {
+    cluster: ClusterId,
+    revoked: Arc<dyn Revoked>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Gate {
+    /// Lets the peers of `cluster` in.
+    pub fn new(cluster: ClusterId, revoked: Arc<dyn Revoked>, clock: Arc<dyn Clock>) -> Self {
+        Self { cluster, revoked, clock }
+    }
+
+    /// The peer of a certificate that TLS has verified.
+    pub fn peer(&self, certificate: &CertificateDer<'_>) -> Result<Option<Peer>, InvalidCertificate> {
+        let PeerCertificate { peer, cluster, serial, not_after_ns, .. } = PeerCertificate::read(certificate)?;
+        Ok((cluster == self.cluster).then_some(Peer { id: peer, serial, not_after_ns }))
+    }
+
+    /// Whether a peer is still let in: to be asked on each request, not only on each connection.
+    pub fn admits(&self, peer: &Peer) -> Result<(), TurnedAway> {
+        if self.revoked.is_revoked(&peer.serial) {
+            return Err(TurnedAway::Revoked);
+        }
+        if self.clock.now_ns() >= peer.not_after_ns {
+            return Err(TurnedAway::Expired);
+        }
+        Ok(())
+    }
+}

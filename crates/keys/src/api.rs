@@ -1,0 +1,22 @@
+//! What agents, people and the nodes of a cluster say to each other: JSON over HTTP, under `/v1`.
+//!
+//! Both sides use these types, so that they cannot drift apart. Nothing here decides anything, and nothing here is a secret in
+//! the clear: keys travel wrapped ([`crate::cluster::KeyRequest`]). Names are checked when they are read, binary is base64,
+//! identifiers are hexadecimal, times are RFC 3339. A field that is not known is passed over, so that nodes of two versions get on.
+
+mod base64_text;
+mod certificates;
+mod members;
+mod peer;
+mod problem;
+
+pub use base64_text::Base64;
+pub use certificates::{
+    BeginEnrolment, EnrolmentBegun, EnrolmentFinished, FinishEnrolment, IssuedCertificate, RenewCertificate,
+};
+pub use members::{KmaMember, KmaState};
+pub use peer::{ClusterId, ConversationId, InvalidId, PeerId, PeerKind, RequestId, Serial};
+pub use problem::{PROBLEM_MEDIA_TYPE, Problem};
+
+/// The header that carries the id of a request: a request that is sent again carries the same.
+pub const REQUEST_ID_HEADER: &str = "capstan-request";

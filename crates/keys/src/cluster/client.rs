@@ -1,0 +1,310 @@
+//! Requests to whichever node answers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use ureq::http::Response;
+use ureq::{Agent, Body};
+
+use super::identity::{CertificateKey, Identity};
+use super::roster::{Candidate, Roster};
+use super::transport::ANSWER_LEN_MAX;
+use super::{ClusterError, Gone, Silence, tls, transport};
+use crate::api::{
+    Base64, ClusterId, IssuedCertificate, KmaMember, Problem, REQUEST_ID_HEADER, RenewCertificate, RequestId,
+};
+
+/// How long nodes are waited for: first so briefly that fail-over takes less than a second, then as long as a slow one may need.
+const ROUNDS: [Patience; 2] = [
+    Patience { connect: Duration::from_millis(300), answer: Duration::from_millis(600) },
+    Patience { connect: Duration::from_secs(2), answer: Duration::from_secs(10) },
+];
+/// How often the list of members is asked for anew.
+const MEMBERS_AGE_MAX: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy)]
+struct Patience {
+    connect: Duration,
+    answer: Duration,
+}
+
+/// Whether a request may be sent again when its answer is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeat {
+    /// It may: it changes nothing, or the cluster knows the request by its id and does it once.
+    SameRequest,
+    /// It must not: a lost answer is [`ClusterError::Unanswered`].
+    Never,
+}
+
+/// A client of the cluster. Clones share its connections and what it knows of the nodes; it may be used by many threads.
+#[derive(Clone)]
+pub struct ClusterClient {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    agent: RwLock<Agent>,
+    cluster: ClusterId,
+    renewal_due_ns: Mutex<i64>,
+    roster: Mutex<Roster>,
+    learnt: Mutex<Instant>,
+    looking: AtomicBool,
+}
+
+impl ClusterClient {
+    /// Opens the cluster at whichever of `addresses` (host and port) answers, and learns its members. Nodes of `site` are preferred; an
+    /// empty one prefers none.
+    ///
+    /// Errors: [`ClusterError::NoAddress`], [`ClusterError::AllGone`], or what the cluster says against this identity.
+    pub fn open(identity: &Identity, addresses: &[String], site: &str) -> Result<Self, ClusterError> {
+        if addresses.is_empty() {
+            return Err(ClusterError::NoAddress);
+        }
+        let agent = transport::agent(tls::member_config(identity).map_err(ClusterError::Tls)?);
+        let turn = RequestId::random()?.0[0];
+        let client = Self {
+            shared: Arc::new(Shared {
+                agent: RwLock::new(agent),
+                cluster: identity.certificate().cluster,
+                renewal_due_ns: Mutex::new(identity.certificate().renewal_due_ns()),
+                roster: Mutex::new(Roster::new(addresses, site, usize::from(turn))),
+                learnt: Mutex::new(Instant::now()),
+                looking: AtomicBool::new(false),
+            }),
+        };
+        client.learn()?;
+        Ok(client)
+    }
+
+    /// The cluster that this identity belongs to.
+    pub fn cluster(&self) -> ClusterId {
+        self.shared.cluster
+    }
+
+    /// Asks for what is at `path`, as in `/v1/kmas`.
+    pub fn get<A: DeserializeOwned>(&self, path: &str) -> Result<A, ClusterError> {
+        self.request(&RequestId::random()?, path, None, Repeat::SameRequest)
+    }
+
+    /// Asks for something to be done. `request` is its id: the same one, also on another node, asks for the same thing and not for another.
+    pub fn post<A: DeserializeOwned>(
+        &self,
+        path: &str,
+        question: &impl Serialize,
+        request: &RequestId,
+        repeat: Repeat,
+    ) -> Result<A, ClusterError> {
+        let unreadable =
+            |error: serde_json::Error| ClusterError::Unreadable { address: "here".to_owned(), what: error.to_string() };
+        let body = serde_json::to_vec(question).map_err(unreadable)?;
+        self.request(request, path, Some(&body), repeat)
+    }
+
+    /// Asks for the list of members, which is done now and then unasked.
+    pub fn learn(&self) -> Result<Vec<KmaMember>, ClusterError> {
+        let members: Vec<KmaMember> = self.get("/v1/kmas")?;
+        lock(&self.shared.roster).learn(&members);
+        *lock(&self.shared.learnt) = Instant::now();
+        Ok(members)
+    }
+
+    /// Renews the certificate if two thirds of its time are over, and gives the new identity, which this client uses from then on and the
+    /// caller is to save. A failure is none yet: a third of its time is left to try again in.
+    pub fn renew_if_due(&self, now_ns: i64) -> Result<Option<Identity>, ClusterError> {
+        if now_ns < *lock(&self.shared.renewal_due_ns) {
+            return Ok(None);
+        }
+        let key = CertificateKey::generate()?;
+        let question = RenewCertificate { request: Base64(key.request().to_vec()) };
+        let id = RequestId::random()?;
+        let issued: IssuedCertificate = self.post("/v1/certificates/renew", &question, &id, Repeat::SameRequest)?;
+        let identity = key.certified(&issued)?;
+        let agent = transport::agent(tls::member_config(&identity).map_err(ClusterError::Tls)?);
+        *self.shared.agent.write().unwrap_or_else(PoisonError::into_inner) = agent;
+        *lock(&self.shared.renewal_due_ns) = identity.certificate().renewal_due_ns();
+        Ok(Some(identity))
+    }
+
+    fn request<A: DeserializeOwned>(
+        &self,
+        id: &RequestId,
+        path: &str,
+        body: Option<&[u8]>,
+        repeat: Repeat,
+    ) -> Result<A, ClusterError> {
+        self.look_around();
+        let agent = self.shared.agent.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut gone = Vec::new();
+        for patience in ROUNDS {
+            gone.clear();
+            for candidate in lock(&self.shared.roster).order() {
+                let address = candidate.address.clone();
+                match send(&agent, candidate, id, path, body, patience) {
+                    Ok(answer) => {
+                        lock(&self.shared.roster).answered(&address);
+                        return Ok(answer);
+                    }
+                    Err(Failed::Final(error)) => {
+                        lock(&self.shared.roster).answered(&address);
+                        return Err(error);
+                    }
+                    Err(Failed::Gone(silent)) => {
+                        lock(&self.shared.roster).was_silent(&address, Instant::now());
+                        let not_done = matches!(silent.silence, Silence::Unreachable(_) | Silence::Unready(_));
+                        if repeat == Repeat::Never && !not_done {
+                            return Err(ClusterError::Unanswered(Box::new(silent)));
+                        }
+                        gone.push(silent);
+                    }
+                }
+            }
+        }
+        Err(ClusterError::AllGone(gone))
+    }
+
+    /// Looks at silent nodes and at the list of members, if it is time to, on a thread that ends with that.
+    fn look_around(&self) {
+        let now = Instant::now();
+        let old = now.duration_since(*lock(&self.shared.learnt)) >= MEMBERS_AGE_MAX;
+        let silent = lock(&self.shared.roster).to_look_at(now);
+        if (!old && silent.is_empty()) || self.shared.looking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        *lock(&self.shared.learnt) = now;
+        let client = self.clone();
+        let look = move || {
+            let agent = client.shared.agent.read().unwrap_or_else(PoisonError::into_inner).clone();
+            for candidate in silent {
+                client.look_at(&agent, candidate);
+            }
+            client.shared.looking.store(false, Ordering::Release);
+            if old {
+                // Whoever asked is not waiting for this; the next minute asks again.
+                let _ = client.learn();
+            }
+        };
+        if std::thread::Builder::new().name("kma-look".to_owned()).spawn(look).is_err() {
+            self.shared.looking.store(false, Ordering::Release);
+        }
+    }
+
+    fn look_at(&self, agent: &Agent, candidate: Candidate) {
+        let (Ok(id), address) = (RequestId::random(), candidate.address.clone()) else { return };
+        let seen = send::<serde::de::IgnoredAny>(agent, candidate, &id, "/readyz", None, ROUNDS[0]);
+        let mut roster = lock(&self.shared.roster);
+        match seen {
+            Err(Failed::Gone(_)) => roster.was_silent(&address, Instant::now()),
+            Ok(_) | Err(Failed::Final(_)) => roster.answered(&address),
+        }
+    }
+}
+
+/// Nothing here is left half done by a thread that panics.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why one node gave no answer to return.
+pub(super) enum Failed {
+    /// Another node may do better.
+    Gone(Gone),
+    /// Every node would say the same.
+    Final(ClusterError),
+}
+
+impl Failed {
+    pub(super) fn into_error(self, name: Option<&str>, address: &str) -> ClusterError {
+        match self {
+            Self::Gone(gone) => {
+                let (name, address) = (name.map(str::to_owned).or(gone.name), address.to_owned());
+                ClusterError::AllGone(vec![Gone { name, address, silence: gone.silence }])
+            }
+            Self::Final(error) => error,
+        }
+    }
+}
+
+fn send<A: DeserializeOwned>(
+    agent: &Agent,
+    candidate: Candidate,
+    id: &RequestId,
+    path: &str,
+    body: Option<&[u8]>,
+    patience: Patience,
+) -> Result<A, Failed> {
+    let Candidate { name, address } = candidate;
+    let url = format!("https://{address}{path}");
+    let answered = match body {
+        None => agent
+            .get(url)
+            .header(REQUEST_ID_HEADER, id.to_string())
+            .config()
+            .timeout_connect(Some(patience.connect))
+            .timeout_global(Some(patience.answer))
+            .build()
+            .call(),
+        Some(body) => agent
+            .post(url)
+            .header(REQUEST_ID_HEADER, id.to_string())
+            .content_type("application/json")
+            .config()
+            .timeout_connect(Some(patience.connect))
+            .timeout_global(Some(patience.answer))
+            .build()
+            .send(body),
+    };
+    match answered {
+        Ok(answer) => read_answer(&address, answer).map_err(|failed| match failed {
+            Failed::Gone(gone) => Failed::Gone(Gone { name, ..gone }),
+            other => other,
+        }),
+        Err(error) => Err(Failed::Gone(gone(name, &address, &error))),
+    }
+}
+
+/// Reads what a node answered.
+pub(super) fn read_answer<A: DeserializeOwned>(address: &str, answer: Response<Body>) -> Result<A, Failed> {
+    let status = answer.status();
+    let body = answer.into_body().with_config().limit(ANSWER_LEN_MAX).read_to_vec();
+    let body = body.map_err(|error| Failed::Gone(gone(None, address, &error)))?;
+    if status.is_success() {
+        return serde_json::from_slice(&body).map_err(|error| {
+            let (address, what) = (address.to_owned(), error.to_string());
+            Failed::Final(ClusterError::Unreadable { address, what })
+        });
+    }
+    let mut problem = serde_json::from_slice::<Problem>(&body).unwrap_or_else(|_| {
+        let said: String = String::from_utf8_lossy(&body).chars().filter(|c| !c.is_control()).take(200).collect();
+        Problem::new(status.as_u16(), "unknown", status.canonical_reason().unwrap_or("an error"), said)
+    });
+    problem.status = status.as_u16();
+    if matches!(status.as_u16(), 502..=504) {
+        let (address, silence) = (address.to_owned(), Silence::Unready(Box::new(problem)));
+        return Err(Failed::Gone(Gone { name: None, address, silence }));
+    }
+    Err(Failed::Final(ClusterError::Refused(Box::new(problem))))
+}
+
+/// What the failure of a request says of the node.
+pub(super) fn gone(name: Option<String>, address: &str, error: &ureq::Error) -> Gone {
+    use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+    let silence = match error {
+        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
+            Silence::Unreachable("it does not take the connection".to_owned())
+        }
+        ureq::Error::Timeout(_) => Silence::TimedOut,
+        ureq::Error::HostNotFound | ureq::Error::ConnectionFailed | ureq::Error::BadUri(_) => {
+            Silence::Unreachable(error.to_string())
+        }
+        ureq::Error::Io(io) if matches!(io.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable) => {
+            Silence::Unreachable(io.to_string())
+        }
+        ureq::Error::Io(io) if io.kind() == std::io::ErrorKind::TimedOut => Silence::TimedOut,
+        other => Silence::Broken(other.to_string()),
+    };
+    Gone { name, address: address.to_owned(), silence }
+}
