@@ -1,0 +1,67 @@
+//! Reading the fields of a structure by tag and type.
+
+use super::Refused;
+use crate::enumeration::ResultReason;
+use crate::ttlv::{Item, Tag, Value};
+
+macro_rules! optional {
+    ($($(#[$doc:meta])* $name:ident: $variant:ident($bind:ident) -> $kind:ty = $value:expr;)*) => {
+        $(
+            $(#[$doc])*
+            fn $name(&self, tag: Tag) -> Result<Option<$kind>, Refused> {
+                match self.child(tag).map(|item| &item.value) {
+                    None => Ok(None),
+                    Some(Value::$variant($bind)) => Ok(Some($value)),
+                    Some(_) => Err(Refused::message(format!("{tag} is of another type"))),
+                }
+            }
+        )*
+    };
+}
+
+/// The fields of a structure: absent is `None`, of another type is an invalid message.
+pub(crate) trait Fields {
+    fn child(&self, tag: Tag) -> Option<&Item>;
+
+    optional! {
+        integer: Integer(value) -> i32 = *value;
+        long: LongInteger(value) -> i64 = *value;
+        number: Enumeration(value) -> u32 = *value;
+        boolean: Boolean(value) -> bool = *value;
+        date: DateTime(value) -> i64 = *value;
+        interval: Interval(value) -> u32 = *value;
+        text: TextString(value) -> &str = value.as_str();
+        bytes: ByteString(value) -> &[u8] = value.expose();
+        structure: Structure(value) -> &[Item] = value.as_slice();
+    }
+
+    /// An enumeration of which some values are known here.
+    fn known<T>(&self, tag: Tag, from: fn(u32) -> Option<T>) -> Result<Option<T>, Refused> {
+        let Some(number) = self.number(tag)? else { return Ok(None) };
+        let known = from(number).ok_or_else(|| Refused::field(format!("{tag} {number:#x} is not supported")))?;
+        Ok(Some(known))
+    }
+}
+
+impl Fields for Item {
+    fn child(&self, tag: Tag) -> Option<&Item> {
+        Self::child(self, tag)
+    }
+}
+
+impl Fields for [Item] {
+    fn child(&self, tag: Tag) -> Option<&Item> {
+        self.iter().find(|item| item.tag == tag)
+    }
+}
+
+/// A field that must be there.
+pub(crate) trait Required<T> {
+    fn required(self, tag: Tag) -> Result<T, Refused>;
+}
+
+impl<T> Required<T> for Option<T> {
+    fn required(self, tag: Tag) -> Result<T, Refused> {
+        self.ok_or_else(|| Refused::new(ResultReason::InvalidMessage, format!("{tag} is missing")))
+    }
+}

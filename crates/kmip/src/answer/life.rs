@@ -1,0 +1,116 @@
+//! Activate, Revoke, Destroy and Check.
+
+use super::Refused;
+use super::batch::{Batch, uid_item};
+use super::fields::{Fields, Required};
+use crate::enumeration::{ResultReason, RevocationReasonCode};
+use crate::lifecycle::Event;
+use crate::object::{ManagedObject, has_life};
+use crate::ttlv::{Item, Tag, Value};
+use crate::view::Weight;
+
+/// Longest Revocation Message, in bytes.
+const MESSAGE_LEN_MAX: usize = 1024;
+
+pub(crate) fn activate(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Refused> {
+    let mut object = ManagedObject::clone(&*batch.object(payload)?);
+    go(batch, &mut object, Event::Activate)?;
+    object.set("Activation Date", Value::DateTime(batch.now_s));
+    store(batch, object)
+}
+
+pub(crate) fn revoke(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Refused> {
+    let mut object = ManagedObject::clone(&*batch.object(payload)?);
+    let reason = payload.child(Tag::REVOCATION_REASON).required(Tag::REVOCATION_REASON)?;
+    let code = reason.known(Tag::REVOCATION_REASON_CODE, RevocationReasonCode::from_number)?;
+    let code = code.required(Tag::REVOCATION_REASON_CODE)?;
+    let words = reason.text(Tag::REVOCATION_MESSAGE)?;
+    if words.is_some_and(|words| words.len() > MESSAGE_LEN_MAX) {
+        return Err(Refused::field(format!("a Revocation Message has at most {MESSAGE_LEN_MAX} bytes here")));
+    }
+    let occurred_s = payload.date(Tag::COMPROMISE_OCCURRENCE_DATE)?;
+    match code {
+        RevocationReasonCode::KeyCompromise | RevocationReasonCode::CaCompromise => {
+            go(batch, &mut object, Event::Compromise)?;
+            object.set("Compromise Date", Value::DateTime(batch.now_s));
+            let occurred_s = occurred_s.or(object.date("Initial Date")).unwrap_or(batch.now_s);
+            object.set("Compromise Occurrence Date", Value::DateTime(occurred_s));
+        }
+        RevocationReasonCode::Unspecified
+        | RevocationReasonCode::AffiliationChanged
+        | RevocationReasonCode::Superseded
+        | RevocationReasonCode::CessationOfOperation
+        | RevocationReasonCode::PrivilegeWithdrawn => {
+            go(batch, &mut object, Event::Deactivate)?;
+            object.set("Deactivation Date", Value::DateTime(batch.now_s));
+        }
+    }
+    object.set("Revocation Reason", Value::Structure(reason.items().to_vec()));
+    store(batch, object)
+}
+
+pub(crate) fn destroy(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Refused> {
+    let mut object = ManagedObject::clone(&*batch.object(payload)?);
+    if has_life(object.object_type) {
+        go(batch, &mut object, Event::Destroy)?;
+    } else {
+        // What has no states is destroyed whenever it is there.
+        object.written_state = object.written_state.after(Event::Destroy).map_err(|_| gone())?;
+    }
+    object.set("Destroy Date", Value::DateTime(batch.now_s));
+    store(batch, object)
+}
+
+/// Moves an object on, from where the calendar has brought it.
+fn go(batch: &Batch<'_>, object: &mut ManagedObject, event: Event) -> Result<(), Refused> {
+    if !has_life(object.object_type) {
+        return Err(Refused::new(ResultReason::IllegalOperation, "this kind of object has no states"));
+    }
+    let state = object.state(batch.now_s);
+    object.written_state = state.after(event).map_err(|reason| {
+        Refused::new(reason, format!("the object is {state:?}, from where {event:?} leads nowhere"))
+    })?;
+    Ok(())
+}
+
+fn gone() -> Refused {
+    Refused::new(ResultReason::ItemNotFound, "the object was destroyed before")
+}
+
+fn store(batch: &mut Batch<'_>, mut object: ManagedObject) -> Result<Vec<Item>, Refused> {
+    object.set("Last Change Date", Value::DateTime(batch.now_s));
+    let uid = object.uid.clone();
+    batch.view.replace(object, Weight::Needed);
+    batch.placeholder = Some(uid.clone());
+    Ok(vec![uid_item(&uid)])
+}
+
+/// Says which of the wished-for uses the object does not allow; nothing is changed.
+pub(crate) fn check(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Refused> {
+    let object = batch.object(payload)?;
+    let mut response = vec![uid_item(&object.uid)];
+    if let Some(wanted) = payload.long(Tag::USAGE_LIMITS_COUNT)? {
+        if let Some(Value::Structure(limits)) = object.first("Usage Limits") {
+            let left = limits.as_slice().long(Tag::USAGE_LIMITS_COUNT)?.unwrap_or(0);
+            if left < wanted {
+                response.push(Item::new(Tag::USAGE_LIMITS_COUNT, Value::LongInteger(left)));
+            }
+        }
+    }
+    if let Some(wanted) = payload.integer(Tag::CRYPTOGRAPHIC_USAGE_MASK)? {
+        let mask = object.usage_mask();
+        if mask & wanted != wanted {
+            response.push(Item::integer(Tag::CRYPTOGRAPHIC_USAGE_MASK, mask));
+        }
+    }
+    let lease = object.shown(batch.now_s).into_iter().find(|attribute| attribute.name == "Lease Time");
+    if let (Some(wanted), Some(Value::Interval(lease))) =
+        (payload.interval(Tag::LEASE_TIME)?, lease.map(|attribute| attribute.value))
+    {
+        if lease < wanted {
+            response.push(Item::new(Tag::LEASE_TIME, Value::Interval(lease)));
+        }
+    }
+    batch.placeholder = Some(object.uid.clone());
+    Ok(response)
+}

@@ -1,0 +1,285 @@
+//! From the bytes of a request to the bytes of its response, and what has to be changed for it.
+//!
+//! ```text
+//! bytes --decode--> header, batch items --each over the view of those before--> response items --encode--> bytes
+//!                                                  '--> changes, acts
+//! ```
+//! A batch is decided in order over one view, so that a later item sees what an earlier one made; an item that fails
+//! leaves nothing behind, and `Undo` takes the whole batch back before anything was ever written. Nothing is read from a
+//! clock, and every request has an answer, be it the shortest that the standard allows.
+
+mod attributes;
+mod batch;
+mod create;
+mod cryptography;
+mod fields;
+mod get;
+mod life;
+mod locate;
+mod query;
+mod refused;
+mod rekey;
+mod template;
+
+use zeroize::Zeroizing;
+
+use crate::enumeration::{BatchErrorContinuation, Operation, ResultReason, ResultStatus};
+use crate::store::{Act, Change, ObjectStore};
+use crate::ttlv::{Item, Limits, Tag, Value, decode, encode, encoded_len};
+use crate::view::View;
+use batch::{Batch, Done};
+use fields::{Fields, Required};
+pub(crate) use refused::Refused;
+
+/// The versions that are spoken, the one most wished for first.
+pub const VERSIONS: [Version; 5] = [
+    Version { major: 1, minor: 4 },
+    Version { major: 1, minor: 3 },
+    Version { major: 1, minor: 2 },
+    Version { major: 1, minor: 1 },
+    Version { major: 1, minor: 0 },
+];
+
+/// Most items of one batch.
+pub const BATCH_COUNT_MAX: usize = 256;
+
+/// A version of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// Of 1.4 the 1.
+    pub major: i32,
+    /// Of 1.4 the 4.
+    pub minor: i32,
+}
+
+impl Version {
+    fn item(self) -> Item {
+        let major = Item::integer(Tag::PROTOCOL_VERSION_MAJOR, self.major);
+        let minor = Item::integer(Tag::PROTOCOL_VERSION_MINOR, self.minor);
+        Item::structure(Tag::PROTOCOL_VERSION, vec![major, minor])
+    }
+}
+
+/// Who asks, as the connection's certificate says. Credentials within a message are read and not believed: they add
+/// nothing to a certificate, and PyKMIP sends them when it is told to.
+#[derive(Debug, Clone)]
+pub struct Requester {
+    /// Whose objects it may see and make: those of its domain alone.
+    pub domain: String,
+    /// What it may do with them.
+    pub permitted: Permitted,
+}
+
+/// What a requester may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Permitted {
+    /// Every operation.
+    All,
+    /// These, and Query and Discover Versions, which tell nothing of objects.
+    Only(Vec<Operation>),
+}
+
+impl Permitted {
+    fn check(&self, operation: Operation) -> Result<(), Refused> {
+        match self {
+            Self::Only(operations)
+                if !operations.contains(&operation)
+                    && !matches!(operation, Operation::Query | Operation::DiscoverVersions) =>
+            {
+                Err(Refused::denied("this client may not do that: ask the compliance officer"))
+            }
+            Self::All | Self::Only(_) => Ok(()),
+        }
+    }
+}
+
+/// What was decided about a request.
+pub struct Decided {
+    /// The response, to be sent once the changes are committed.
+    pub response: Zeroizing<Vec<u8>>,
+    /// What must be committed, all or none, before the response is sent; on a conflict the request is decided again.
+    pub changes: Vec<Change>,
+    /// What may be committed too, each by itself: that a fresh key was read. The response does not rest on it.
+    pub notes: Vec<Change>,
+    /// What the audit log has to say.
+    pub acts: Vec<Act>,
+}
+
+/// Decides a request.
+///
+/// `now_s` is in seconds since 1970. There is always a response: bytes that are no KMIP message at all are answered with
+/// `Invalid Message`, after which a server closes the connection, as it cannot know where the next message begins.
+pub fn answer(request: &[u8], requester: &Requester, objects: &dyn ObjectStore, now_s: i64) -> Decided {
+    let whole = |version: Version, refused: &Refused| Decided {
+        response: encode(&response(version, now_s, vec![failed(None, None, refused)])),
+        changes: Vec::new(),
+        notes: Vec::new(),
+        acts: vec![Act { operation: None, uids: Vec::new(), outcome: Err(refused.reason) }],
+    };
+    let message = match decode(request, &Limits::default()) {
+        Ok(message) if message.tag == Tag::REQUEST_MESSAGE => message,
+        Ok(_) => return whole(VERSIONS[0], &Refused::message("this is not a request")),
+        Err(malformed) => return whole(VERSIONS[0], &Refused::message(malformed.to_string())),
+    };
+    let version = match version_of(&message) {
+        Ok(version) => version,
+        Err(refused) => return whole(VERSIONS[0], &refused),
+    };
+    let header = match Header::read(&message) {
+        Ok(header) => header,
+        Err(refused) => return whole(version, &refused),
+    };
+    header.decide(version, &message, requester, objects, now_s)
+}
+
+fn version_of(message: &Item) -> Result<Version, Refused> {
+    let header = message.structure(Tag::REQUEST_HEADER)?.required(Tag::REQUEST_HEADER)?;
+    let version = header.structure(Tag::PROTOCOL_VERSION)?.required(Tag::PROTOCOL_VERSION)?;
+    let major = version.integer(Tag::PROTOCOL_VERSION_MAJOR)?.required(Tag::PROTOCOL_VERSION_MAJOR)?;
+    let minor = version.integer(Tag::PROTOCOL_VERSION_MINOR)?.required(Tag::PROTOCOL_VERSION_MINOR)?;
+    let version = Version { major, minor };
+    if VERSIONS.contains(&version) {
+        Ok(version)
+    } else {
+        Err(Refused::message(format!("KMIP {major}.{minor} is not spoken here, but 1.0 to 1.4")))
+    }
+}
+
+/// What a request's header asks for, its version apart.
+struct Header {
+    response_len_max: Option<usize>,
+    on_error: BatchErrorContinuation,
+    synchronous: Result<(), Refused>,
+}
+
+impl Header {
+    fn read(message: &Item) -> Result<Self, Refused> {
+        let header = message.structure(Tag::REQUEST_HEADER)?.required(Tag::REQUEST_HEADER)?;
+        let response_len_max = match header.integer(Tag::MAXIMUM_RESPONSE_SIZE)? {
+            None => None,
+            Some(len) => Some(usize::try_from(len).map_err(|_| Refused::field("a negative Maximum Response Size"))?),
+        };
+        let synchronous = match header.boolean(Tag::ASYNCHRONOUS_INDICATOR)? {
+            Some(true) => Err(Refused::new(
+                ResultReason::OperationNotSupported,
+                "everything is answered at once here: leave the Asynchronous Indicator out",
+            )),
+            None | Some(false) => Ok(()),
+        };
+        let on_error = header
+            .known(Tag::BATCH_ERROR_CONTINUATION_OPTION, BatchErrorContinuation::from_number)?
+            .unwrap_or(BatchErrorContinuation::Stop);
+        let count = header.integer(Tag::BATCH_COUNT)?.required(Tag::BATCH_COUNT)?;
+        let items = message.items().iter().filter(|item| item.tag == Tag::BATCH_ITEM).count();
+        if usize::try_from(count).ok() != Some(items) || items == 0 {
+            return Err(Refused::message(format!("the Batch Count is {count}, and there are {items} batch items")));
+        }
+        if items > BATCH_COUNT_MAX {
+            return Err(Refused::message(format!("a batch has at most {BATCH_COUNT_MAX} items here")));
+        }
+        Ok(Self { response_len_max, on_error, synchronous })
+    }
+
+    fn decide(
+        self,
+        version: Version,
+        message: &Item,
+        requester: &Requester,
+        objects: &dyn ObjectStore,
+        now_s: i64,
+    ) -> Decided {
+        let mut batch = Batch::new(View::new(objects, &requester.domain), version, now_s);
+        let start = batch.view.mark();
+        let (mut items, mut acts) = (Vec::new(), Vec::new());
+        let mut undo = None;
+        for request in message.items().iter().filter(|item| item.tag == Tag::BATCH_ITEM) {
+            let operation = request.number(Tag::OPERATION).ok().flatten();
+            let result = self.synchronous.clone().and_then(|()| batch.item(request, &requester.permitted));
+            acts.push(Act {
+                operation: operation.and_then(Operation::from_number),
+                uids: std::mem::take(&mut batch.uids),
+                outcome: result.as_ref().map(|_| ()).map_err(|refused| refused.reason),
+            });
+            let id = request.child(Tag::UNIQUE_BATCH_ITEM_ID);
+            match result {
+                Ok(Done { operation, payload }) => items.push(succeeded(operation, id, payload)),
+                Err(refused) => {
+                    items.push(failed(operation, id, &refused));
+                    match self.on_error {
+                        BatchErrorContinuation::Continue => {}
+                        BatchErrorContinuation::Stop => break,
+                        BatchErrorContinuation::Undo => {
+                            undo = Some(start);
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        if let Some(start) = undo {
+            batch.view.back_to(start);
+            let earlier = items.len() - 1;
+            items[..earlier].iter_mut().for_each(undone);
+            acts[..earlier].iter_mut().for_each(|act| act.outcome = Err(ResultReason::OperationCanceledByRequester));
+        }
+        let mut response = response(version, now_s, items);
+        let (mut changes, mut notes) = batch.view.into_changes();
+        let len = encoded_len(&response);
+        if self.response_len_max.is_some_and(|max| max < len) {
+            // The client could not read what was done, so nothing is.
+            (changes, notes) = (Vec::new(), Vec::new());
+            let refused = Refused::new(ResultReason::ResponseTooLarge, format!("the response has {len} bytes"));
+            acts.iter_mut().for_each(|act| act.outcome = Err(ResultReason::ResponseTooLarge));
+            refuse_all(&mut response, &refused);
+        }
+        Decided { response: encode(&response), changes, notes, acts }
+    }
+}
+
+fn response(version: Version, now_s: i64, items: Vec<Item>) -> Item {
+    let count = i32::try_from(items.len()).unwrap_or(i32::MAX);
+    let header = vec![version.item(), Item::date_time(Tag::TIME_STAMP, now_s), Item::integer(Tag::BATCH_COUNT, count)];
+    let mut message = vec![Item::structure(Tag::RESPONSE_HEADER, header)];
+    message.extend(items);
+    Item::structure(Tag::RESPONSE_MESSAGE, message)
+}
+
+fn succeeded(operation: Operation, id: Option<&Item>, payload: Vec<Item>) -> Item {
+    let mut items = vec![Item::enumeration(Tag::OPERATION, operation)];
+    items.extend(id.cloned());
+    items.push(Item::enumeration(Tag::RESULT_STATUS, ResultStatus::Success));
+    items.push(Item::structure(Tag::RESPONSE_PAYLOAD, payload));
+    Item::structure(Tag::BATCH_ITEM, items)
+}
+
+fn failed(operation: Option<u32>, id: Option<&Item>, refused: &Refused) -> Item {
+    let mut items = Vec::new();
+    items.extend(operation.map(|operation| Item::enumeration(Tag::OPERATION, operation)));
+    items.extend(id.cloned());
+    items.extend(failure(refused));
+    Item::structure(Tag::BATCH_ITEM, items)
+}
+
+fn failure(refused: &Refused) -> [Item; 3] {
+    [
+        Item::enumeration(Tag::RESULT_STATUS, ResultStatus::OperationFailed),
+        Item::enumeration(Tag::RESULT_REASON, refused.reason),
+        Item::text(Tag::RESULT_MESSAGE, refused.message.clone()),
+    ]
+}
+
+/// What an item was before the whole batch was taken back.
+fn undone(item: &mut Item) {
+    let Value::Structure(fields) = &mut item.value else { return };
+    fields.retain(|field| field.tag != Tag::RESPONSE_PAYLOAD && field.tag != Tag::RESULT_STATUS);
+    fields.push(Item::enumeration(Tag::RESULT_STATUS, ResultStatus::OperationUndone));
+}
+
+fn refuse_all(response: &mut Item, refused: &Refused) {
+    let Value::Structure(items) = &mut response.value else { return };
+    for item in items.iter_mut().filter(|item| item.tag == Tag::BATCH_ITEM) {
+        let Value::Structure(fields) = &mut item.value else { continue };
+        fields.retain(|field| matches!(field.tag, Tag::OPERATION | Tag::UNIQUE_BATCH_ITEM_ID));
+        fields.extend(failure(refused));
+    }
+}
