@@ -8,6 +8,8 @@
 //!  ledger/     sealed records by path, compare-and-set: etcd
 //! ```
 
+pub mod audit;
+pub mod authority;
 pub mod backup;
 pub mod desk;
 pub mod door;
@@ -16,11 +18,9 @@ pub mod ledger;
 pub mod node;
 pub mod path;
 pub mod record;
+pub mod replica;
 pub mod root;
 pub mod seal;
-pub mod replica;
 mod seeded;
 pub mod state;
-pub mod audit;
-pub mod authority;
 mod time;
