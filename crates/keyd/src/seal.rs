@@ -24,6 +24,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+pub use capstan_keys::api::ClusterId;
 use capstan_keys::{KeyError, RootKey, random};
 use thiserror::Error;
 use zeroize::Zeroizing;
@@ -41,16 +42,6 @@ const DOMAIN: &[u8] = b"capstan keyd record v1";
 const AAD_LEN_MAX: usize = DOMAIN.len() + 16 + PATH_LEN_MAX + HEADER_LEN;
 /// Kinds whose keys are kept; there are some 15, and whoever invents paths shall not fill the memory.
 const KINDS_MAX: usize = 64;
-
-/// The name of a cluster, drawn when it is founded; it tells nothing and never changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ClusterId(pub [u8; 16]);
-
-impl std::fmt::Display for ClusterId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
 
 /// Why a record was not sealed or opened.
 #[derive(Debug, Error)]

@@ -6,13 +6,18 @@
 
 mod base64_text;
 mod certificates;
+mod keys;
 mod members;
 mod peer;
 mod problem;
+mod text;
 
 pub use base64_text::Base64;
 pub use certificates::{
     BeginEnrolment, EnrolmentBegun, EnrolmentFinished, FinishEnrolment, IssuedCertificate, RenewCertificate,
+};
+pub use keys::{
+    ActivateKey, Activated, AppendVolume, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, ReadVolume, Standing, Tag,
 };
 pub use members::{KmaMember, KmaState};
 pub use peer::{ClusterId, ConversationId, InvalidId, PeerId, PeerKind, RequestId, Serial};

@@ -51,6 +51,7 @@ mod header;
 mod holdings;
 mod key_file;
 mod lifecycle;
+mod provider;
 mod realm;
 mod record;
 mod root;
@@ -65,6 +66,7 @@ pub use header::{SlotRecord, StoreHeader};
 pub use holdings::{Changes, DrawnKey, Holdings, KeyToAppend};
 pub use key_file::{create_key_file, read_key_file};
 pub use lifecycle::{ForbiddenTransition, KeyEvent, KeyState};
+pub use provider::KeyProvider;
 pub use realm::{
     Agent, AppendKey, DataUnit, InvalidName, IssuedKey, KeyGroup, KeyUse, Name, NewKey, Period, Permission, Policy,
     Realm, RealmRecord, RecordKind, Refusal,

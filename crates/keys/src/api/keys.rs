@@ -1,0 +1,178 @@
+//! Keys for drives: what agents ask.
+//!
+//! Each request has an id ([`super::REQUEST_ID_HEADER`]), and the same id is the same question: a node that was asked already, or another one
+//! that is asked because the first did not answer, gives the same key and not a second one.
+
+use capstan_format::{Algorithm, KeyTag, Volser};
+use serde::{Deserialize, Serialize};
+
+use super::{Base64, text};
+use crate::cluster::HandOver;
+use crate::{KeyState, Name};
+
+/// `POST /v1/keys/begin`: a key for a volume that is about to be written from the beginning of tape. Answered with [`KeyGiven`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BeginVolume {
+    /// The volume's barcode.
+    #[serde(with = "text")]
+    pub volume: Volser,
+    /// The drive it is in.
+    pub drive: Name,
+    /// The key group; that of the drive where none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<Name>,
+    /// The pool that the volume is of: where no group is named and there is one of the pool's name, it is that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The cipher: `AES-256-GCM`, `AES-256-CCM`.
+    #[serde(with = "cipher")]
+    pub algorithm: Algorithm,
+    /// The agent's public key for this request.
+    pub public: Base64,
+}
+
+/// `POST /v1/keys/append`: the key to append to a volume with. Answered with [`KeyGiven`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppendVolume {
+    /// The volume's barcode.
+    #[serde(with = "text")]
+    pub volume: Volser,
+    /// The drive it is in.
+    pub drive: Name,
+    /// The key that the volume's first block names.
+    #[serde(with = "text")]
+    pub first: KeyTag,
+    /// The agent's public key for this request.
+    pub public: Base64,
+}
+
+/// `POST /v1/keys/read`: a key to read a volume with. Answered with [`KeyGiven`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadVolume {
+    /// The volume's barcode.
+    #[serde(with = "text")]
+    pub volume: Volser,
+    /// The drive it is in.
+    pub drive: Name,
+    /// The key that a block names.
+    #[serde(with = "text")]
+    pub key: KeyTag,
+    /// The agent's public key for this request.
+    pub public: Base64,
+}
+
+/// A key, wrapped for whoever asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyGiven {
+    /// The key's public name.
+    #[serde(with = "text")]
+    pub key: KeyTag,
+    /// Its cipher.
+    #[serde(with = "cipher")]
+    pub algorithm: Algorithm,
+    /// Its group.
+    pub group: Name,
+    /// Itself.
+    pub handed_over: HandOver,
+    /// On what the answer stands.
+    pub standing: Standing,
+}
+
+/// On what an answer stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// The node was in touch with the majority a moment ago.
+    Current,
+    /// The node is cut off from the majority, and answers by what was so before; what it gave out now the cluster will learn.
+    CutOff,
+}
+
+/// `POST /v1/keys/activate`: the first block encrypted with a key is about to be written. Answered with [`Activated`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActivateKey {
+    /// The volume's barcode.
+    #[serde(with = "text")]
+    pub volume: Volser,
+    /// The key.
+    #[serde(with = "text")]
+    pub key: KeyTag,
+}
+
+/// The keys that read only from here on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activated {
+    /// Their public names.
+    pub retired: Vec<Tag>,
+}
+
+/// `POST /v1/keys/end`: a volume was erased, or begun anew without encryption.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndVolume {
+    /// The volume's barcode.
+    #[serde(with = "text")]
+    pub volume: Volser,
+}
+
+/// `GET /v1/units/BARCODE/keys`: the keys that a volume ever had, those issued first in front.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyOfVolume {
+    /// Its public name.
+    #[serde(with = "text")]
+    pub key: KeyTag,
+    /// Its group.
+    pub group: Name,
+    /// Its cipher.
+    #[serde(with = "cipher")]
+    pub algorithm: Algorithm,
+    /// Its state, as it is now.
+    #[serde(with = "state")]
+    pub state: KeyState,
+    /// When it was issued.
+    pub issued: jiff::Timestamp,
+    /// When the first block encrypted with it was reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activated: Option<jiff::Timestamp>,
+    /// When it was destroyed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destroyed: Option<jiff::Timestamp>,
+    /// Since when the volume holds nothing of it any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<jiff::Timestamp>,
+}
+
+/// A tag on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Tag(#[serde(with = "text")] pub KeyTag);
+
+mod cipher {
+    use capstan_format::Algorithm;
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(algorithm: &Algorithm, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(algorithm.name())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Algorithm, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        let found = [Algorithm::Aes256Gcm, Algorithm::Aes256Ccm].into_iter().find(|algorithm| algorithm.name() == text);
+        found.ok_or_else(|| de::Error::custom("a cipher is AES-256-GCM or AES-256-CCM"))
+    }
+}
+
+mod state {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    use crate::KeyState;
+
+    pub(super) fn serialize<S: Serializer>(state: &KeyState, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(state.name())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<KeyState, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        let found = KeyState::ALL.into_iter().find(|state| state.name() == text);
+        found.ok_or_else(|| de::Error::custom("no state of a key"))
+    }
+}

@@ -1,0 +1,113 @@
+//! Where drives get their keys, whoever keeps them: the sealed store of this machine, or a cluster of key nodes.
+
+use capstan_format::{Algorithm, KeyTag, Volser};
+
+use crate::{Agent, KeyError, KeyRecord, Name, SealedStore, VolumeKey};
+
+/// Gives drives the keys of their volumes. `drive` is the drive, which may be held to some of the keys.
+///
+/// Every implementation keeps the same promises: a key is given out to write with only after it is stored where it can be had back, a
+/// new one was never used before, and whatever fails leaves the volume's older keys as they were.
+pub trait KeyProvider: Send {
+    /// Whether a volume of a pool could get a key at all: asked before a cartridge is made or mounted for it.
+    fn check_new_volume(&mut self, drive: &Name, pool: &str, algorithm: Algorithm) -> Result<(), KeyError>;
+
+    /// A new key for a volume of a pool that is about to be written from the beginning of tape. The older ones stay in force until it is
+    /// activated.
+    fn key_for_new_volume(
+        &mut self,
+        volser: &Volser,
+        drive: &Name,
+        pool: &str,
+        algorithm: Algorithm,
+        now_ns: i64,
+    ) -> Result<VolumeKey, KeyError>;
+
+    /// The first block encrypted with a key stands on its volume, or is about to. Gives the tags of the keys that this has retired.
+    fn activate(&mut self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError>;
+
+    /// The key to append to a volume with, whose first block names the key `first`; if it is a new one, that is on record already.
+    fn key_for_append(
+        &mut self,
+        volser: &Volser,
+        first: &KeyTag,
+        drive: &Name,
+        now_ns: i64,
+    ) -> Result<VolumeKey, KeyError>;
+
+    /// The key to read a volume with, whose tag a block of it carries.
+    fn key_for_reading(
+        &mut self,
+        volser: &Volser,
+        tag: &KeyTag,
+        drive: &Name,
+        now_ns: i64,
+    ) -> Result<VolumeKey, KeyError>;
+
+    /// A volume was erased, or begun anew without encryption: its keys encrypt no more.
+    fn ended(&mut self, volser: &Volser, now_ns: i64) -> Result<(), KeyError>;
+
+    /// Every key that was ever issued for a volume, those issued first in front.
+    fn keys_of(&mut self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError>;
+}
+
+impl KeyProvider for SealedStore {
+    fn check_new_volume(&mut self, drive: &Name, pool: &str, algorithm: Algorithm) -> Result<(), KeyError> {
+        let realm = self.realm()?;
+        realm.key_to_begin(&realm.agent(drive), &realm.group_of_pool(pool), algorithm)?;
+        Ok(())
+    }
+
+    fn key_for_new_volume(
+        &mut self,
+        volser: &Volser,
+        drive: &Name,
+        pool: &str,
+        algorithm: Algorithm,
+        now_ns: i64,
+    ) -> Result<VolumeKey, KeyError> {
+        let realm = self.realm()?;
+        let group = realm.group_of_pool(pool);
+        Self::key_for_new_volume(self, volser, &realm.agent(drive), &group, algorithm, now_ns)
+    }
+
+    fn activate(&mut self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
+        Self::activate(self, volser, tag, now_ns)
+    }
+
+    fn key_for_append(
+        &mut self,
+        volser: &Volser,
+        first: &KeyTag,
+        drive: &Name,
+        now_ns: i64,
+    ) -> Result<VolumeKey, KeyError> {
+        let agent = self.agent(drive)?;
+        Self::key_for_append(self, volser, first, &agent, now_ns)
+    }
+
+    fn key_for_reading(
+        &mut self,
+        volser: &Volser,
+        tag: &KeyTag,
+        drive: &Name,
+        now_ns: i64,
+    ) -> Result<VolumeKey, KeyError> {
+        let agent = self.agent(drive)?;
+        Self::key_for_reading(self, volser, tag, &agent, now_ns)
+    }
+
+    fn ended(&mut self, volser: &Volser, now_ns: i64) -> Result<(), KeyError> {
+        Self::ended(self, volser, now_ns)
+    }
+
+    fn keys_of(&mut self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError> {
+        Ok(self.list()?.into_iter().filter(|key| key.volser == *volser).collect())
+    }
+}
+
+impl SealedStore {
+    fn agent(&self, drive: &Name) -> Result<Agent, KeyError> {
+        Ok(self.realm()?.agent(drive))
+    }
+}
