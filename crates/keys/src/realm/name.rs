@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 const LEN_MAX: usize = 63;
@@ -10,7 +11,8 @@ const DEFAULT: &str = "default";
 
 /// A name that fits into a path, a table and a command line: 1 to 63 ASCII letters, digits, `.`, `_` and `-`, the first of them
 /// a letter or a digit.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Name(String);
 
 /// A text is no name.
@@ -52,6 +54,20 @@ impl FromStr for Name {
             return Ok(Self(text.to_owned()));
         }
         Err(InvalidName { text: text.chars().take(LEN_MAX + 1).collect() })
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = InvalidName;
+
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        text.parse()
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> Self {
+        name.0
     }
 }
 
