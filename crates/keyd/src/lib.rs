@@ -10,5 +10,6 @@
 
 pub mod audit;
 pub mod authority;
+pub mod journal;
 pub mod ledger;
 mod time;
