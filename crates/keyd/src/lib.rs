@@ -10,6 +10,7 @@
 
 pub mod audit;
 pub mod authority;
+pub mod exposure;
 pub mod journal;
 pub mod ledger;
 mod time;
