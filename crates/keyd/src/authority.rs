@@ -36,7 +36,7 @@ mod user;
 
 pub use act::{Act, Denied, Permission, may};
 pub use arguments::{Arguments, InvalidArgument};
-pub use pending::{Approval, Mandate, Pending, PendingId, Refused, RequestDigest, Stage, Verdict};
+pub use pending::{Decision, Mandate, Pending, PendingId, Refused, RequestDigest, Stage, Verdict};
 pub use quorum::QuorumRule;
 pub use role::{Role, Roles};
 pub use user::{CertificateSerial, Standing, Unworkable, User, Users};

@@ -14,6 +14,8 @@ pub mod backup;
 pub mod desk;
 pub mod door;
 pub mod identity;
+pub mod exposure;
+pub mod journal;
 pub mod ledger;
 pub mod node;
 pub mod path;

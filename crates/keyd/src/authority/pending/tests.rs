@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use proptest::prelude::*;
 
 use super::super::bytes::check_hostile;
-use super::super::{Roles, Standing};
+use super::super::{Denied, Roles, Standing};
 use super::*;
 
 const ID: PendingId = PendingId([7; 16]);
