@@ -1,5 +1,6 @@
 //! Errors, as RFC 9457 has them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,9 @@ pub struct Problem {
     /// What is the matter this time and what to do next.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
+    /// What a program may want of it, by name: `tag`, `volume`, `destroyed_ns`.
+    #[serde(flatten, default)]
+    pub members: BTreeMap<String, String>,
     /// The id of the request that was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
@@ -31,7 +35,13 @@ impl Problem {
     /// A problem of one of our kinds; `name` is its last part, as in `not-found`.
     pub fn new(status: u16, name: &str, title: &str, detail: impl Into<String>) -> Self {
         let kind = format!("capstan:problem/{name}");
-        Self { kind, title: title.to_owned(), status, detail: detail.into(), request: None }
+        Self { kind, title: title.to_owned(), status, detail: detail.into(), request: None, members: BTreeMap::new() }
+    }
+
+    /// The same with one more member.
+    pub fn with(mut self, name: &str, value: impl ToString) -> Self {
+        self.members.insert(name.to_owned(), value.to_string());
+        self
     }
 
     /// Whether it is of the kind with this last part.
