@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! cargo-fuzz --> fuzz_targets/NAME.rs --.
-//!                                       +--> NAME(data) --> format, tape, keys, mover, director, vtl
+//!                                       +--> NAME(data) --> format, tape, keys, keyd, mover, director, vtl
 //! cargo test --> corpus/NAME/* ---------'
 //! ```
 //! Checksums would keep a fuzzer at the door, so a target runs its input twice where one stands in the way: as it is, and
@@ -19,6 +19,7 @@
 //! capstan_fuzz::label(b"VOL1A00001");
 //! ```
 
+mod backup;
 mod block;
 mod cartridge;
 mod commands;
@@ -38,6 +39,7 @@ mod seeds;
 mod session_trailer;
 mod volume;
 
+pub use backup::backup;
 pub use block::block;
 pub use cartridge::cartridge;
 pub use commands::commands;
