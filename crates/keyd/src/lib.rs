@@ -24,5 +24,6 @@ pub mod replica;
 pub mod root;
 pub mod seal;
 mod seeded;
+pub mod service;
 pub mod state;
 mod time;

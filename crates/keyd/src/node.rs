@@ -280,6 +280,11 @@ impl Node {
         desk::pool_of(memory.view(), &self.name, memory.backed_up)
     }
 
+    /// Entries of its journal that the ledger does not have yet.
+    pub async fn journal_pending(&self) -> Result<usize, NodeError> {
+        Ok(self.journal.lock().await.pending()?.len())
+    }
+
     /// Records that it does not believe, and why.
     pub fn doubts(&self) -> Vec<String> {
         self.memory().doubts.clone()
