@@ -228,3 +228,35 @@ async fn a_replica_follows_a_member_that_dies_and_comes_back() {
     node.wait("it never comes back", |freshness| freshness.applied >= Some(last)).await;
     assert_eq!(assert_same(node, &*ledger).await, 1, "no whole copy was needed but the first");
 }
+
+/// `cargo test --release -p capstan-keyd --test ledger -- --ignored --nocapture a_million`
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn a_million_records_are_copied() {
+    const RECORDS: usize = 1_000_000;
+    let etcd = Etcd::start(1).await;
+    let ledger = Arc::new(etcd.ledger("million", 0, crate::etcd::PATIENT).await);
+    let began = Instant::now();
+    let paths: Vec<_> = (0..RECORDS).map(|n| format!("key/{:032x}", n * 7919)).collect();
+    let commits = paths.chunks(100).map(|paths| {
+        let put = paths.iter().map(|path| (path.clone(), vec![1; 200])).collect();
+        change(&*ledger, Transaction { put, ..Transaction::default() })
+    });
+    futures_util::StreamExt::for_each_concurrent(futures_util::stream::iter(commits), 8, async |commit| {
+        drop(commit.await)
+    })
+    .await;
+    println!("commits of {RECORDS} in hundreds: {:?}", began.elapsed());
+    let began = Instant::now();
+    assert_eq!(ledger.read("").await.unwrap().entries.len(), RECORDS);
+    println!("snapshot: {:?}", began.elapsed());
+    let began = Instant::now();
+    let mut node = Node::start(ledger.clone(), folder());
+    node.wait_until_current().await;
+    println!("a new replica is current: {:?}", began.elapsed());
+    let folder = node.stop().await.0;
+    let began = Instant::now();
+    let mut node = Node::start(ledger, folder);
+    node.wait_until_current().await;
+    println!("started again and current: {:?}", began.elapsed());
+}
