@@ -1,3 +1,5 @@
+//! Requests of a quorum: the usual way, every way around it, bytes, and random orders of steps.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::collections::BTreeSet;

@@ -1,3 +1,5 @@
+//! Journals and copies: every state that a loss of power leaves, failing disks, forks.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::io;
