@@ -13,4 +13,5 @@ pub mod authority;
 pub mod exposure;
 pub mod journal;
 pub mod ledger;
+mod lock;
 mod time;

@@ -141,6 +141,15 @@ fn an_altered_log_is_not_written_any_further() {
     assert!(AuditLog::open(directory.path(), &kma(), 0).is_ok());
 }
 
+#[test]
+fn a_log_has_one_writer() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = AuditLog::open(directory.path(), &kma(), 0).unwrap();
+    assert!(matches!(AuditLog::open(directory.path(), &kma(), 0), Err(AuditError::InUse { .. })));
+    log.close();
+    assert!(AuditLog::open(directory.path(), &kma(), 0).is_ok());
+}
+
 /// A crash between the creation of a file and its first record.
 #[test]
 fn an_empty_last_file_goes_on_where_the_one_before_ended() {
