@@ -26,4 +26,5 @@ pub mod seal;
 mod seeded;
 pub mod service;
 pub mod state;
+mod lock;
 mod time;

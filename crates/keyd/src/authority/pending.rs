@@ -253,6 +253,11 @@ impl Pending {
         }
     }
 
+    /// Whether its record may be removed: whatever state of it somebody puts back is expired on every node's clock.
+    pub fn is_removable(&self, now_ns: i64) -> bool {
+        now_ns >= self.expires_ns.saturating_add(CLOCK_TOLERANCE_NS)
+    }
+
     /// The approvals that count: of this very request, by people who are quorum members now, and not by who asked.
     fn approvals(&self, users: &Users) -> usize {
         let digest = self.digest();

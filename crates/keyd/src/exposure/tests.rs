@@ -1,3 +1,5 @@
+//! A few cartridges, and what each suspect exposes of them.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use capstan_format::Algorithm;

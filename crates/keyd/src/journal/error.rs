@@ -90,6 +90,12 @@ pub enum JournalError {
         /// Length of what is sealed.
         sealed_len: usize,
     },
+    /// Operator: another process writes it.
+    #[error("the journal {} is in use: another node runs with this state; stop it, or give this one a state of its own", path.display())]
+    InUse {
+        /// The journal.
+        path: PathBuf,
+    },
     /// Host: the file cannot be opened or read.
     #[error("the journal {} cannot be opened: see that the node may read and write there", path.display())]
     Unusable {

@@ -1,7 +1,7 @@
 //! The journal on disk: a node's own, and the copies of others'.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use super::chain::{Chain, ChainKey, Mac, Next, next_record};
 use super::medium::{Disk, Medium};
 use super::record::Body;
 use super::{JournalEntry, JournalError, Recorded};
+use crate::lock::lock;
 
 /// As much as is read into memory at a start.
 const FILE_LEN_MAX: u64 = 64 << 20;
@@ -253,44 +254,54 @@ impl<M: Medium> ChainFile<M> {
 }
 
 /// What this node has assigned while it was cut off.
-pub struct Journal(ChainFile<Disk>);
+pub struct Journal {
+    file: ChainFile<Disk>,
+    /// Held locked as long as the journal is open: two writers would make two chains of one.
+    _lock: File,
+}
 
 impl Journal {
     /// Opens this node's journal in a folder, or begins one. `key` is the cluster's journal key.
     pub fn open(directory: &Path, kma: &Name, key: &Secret) -> Result<(Self, Start), JournalError> {
-        let (file, start) = ChainFile::open(directory.join("own"), kma, key)?;
-        Ok((Self(file), start))
+        let path = directory.join("own");
+        let unusable = |source| JournalError::Unusable { path: path.clone(), source };
+        fs::create_dir_all(directory).map_err(unusable)?;
+        let Some(lock) = lock(&directory.join(".lock")).map_err(unusable)? else {
+            return Err(JournalError::InUse { path });
+        };
+        let (file, start) = ChainFile::open(path, kma, key)?;
+        Ok((Self { file, _lock: lock }, start))
     }
 
     /// Notes an entry; when this returns, it is on disk. After an error it must not be acted upon.
     pub fn append(&mut self, entry: JournalEntry) -> Result<u64, JournalError> {
-        self.0.append(entry)
+        self.file.append(entry)
     }
 
     /// What is not reconciled yet, in order.
     pub fn pending(&self) -> impl Iterator<Item = &Recorded> {
-        self.0.chain.pending.iter()
+        self.file.chain.pending.iter()
     }
 
     /// The ledger has all entries up to this record, or has refused them for good.
     pub fn reconciled(&mut self, up_to: u64) -> Result<(), JournalError> {
-        self.0.reconciled(up_to, TRIM_LEN)
+        self.file.reconciled(up_to, TRIM_LEN)
     }
 
     /// The number of the last record.
     pub fn sequence(&self) -> u64 {
-        self.0.chain.sequence
+        self.file.chain.sequence
     }
 
     /// What a peer misses that has a copy up to `after`: about 1 MiB at most, so that it is asked for until the copy stands at
     /// [`Journal::sequence`].
     pub fn since(&mut self, after: u64) -> Result<Vec<u8>, JournalError> {
-        self.0.since(after)
+        self.file.since(after)
     }
 
     /// Takes back from a peer's copy what this disk has lost.
     pub fn take_back(&mut self, segment: &[u8]) -> Result<u64, JournalError> {
-        self.0.accept(segment, TRIM_LEN)
+        self.file.accept(segment, TRIM_LEN)
     }
 }
 

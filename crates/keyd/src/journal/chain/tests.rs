@@ -1,3 +1,5 @@
+//! Bytes of a journal: as documented, with every bit flipped, with zeros of a crash.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use super::super::JournalEntry;

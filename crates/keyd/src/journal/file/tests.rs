@@ -1,3 +1,5 @@
+//! Journals and copies: every state that a loss of power leaves, failing disks, forks.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::io;
@@ -177,6 +179,7 @@ fn a_journal_is_there_again_after_a_start() {
     }
     journal.reconciled(2).unwrap();
     journal.reconciled(1).unwrap();
+    assert!(matches!(open(), Err(JournalError::InUse { .. })), "one writer");
     drop(journal);
     // A crash in the next append, and one while the file was begun anew.
     let file = directory.path().join("own");
@@ -189,7 +192,7 @@ fn a_journal_is_there_again_after_a_start() {
     assert_eq!(start, Start::Torn { bytes: 11 });
     assert_eq!(journal.pending().map(|recorded| recorded.sequence).collect::<Vec<_>>(), [3]);
     assert_eq!(journal.append(entry(4, 40)).unwrap(), 5);
-    journal.0.reconciled(5, 0).unwrap();
+    journal.file.reconciled(5, 0).unwrap();
     assert!(fs::metadata(&file).unwrap().len() < 200, "all is reconciled, and the file begins anew");
     drop(journal);
     let (mut journal, start) = open().unwrap();
