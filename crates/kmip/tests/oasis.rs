@@ -67,9 +67,17 @@ fn changed_cases_fail() {
         ("SKLC-M-2-14", "value=\"PermissionDenied\"", "value=\"InvalidField\""),
         ("CS-BC-M-4-14", "d9bcce11b0b437b90239552df3a360c9\"/>", "d9bcce11b0b437b90239552df3a360c8\"/>"),
         ("CS-BC-M-GCM-1-14", "ab6e47d42cec13bdf53a67b21257bddf", "ab6e47d42cec13bdf53a67b21257bdde"),
-        ("TL-M-2-14", "<UniqueBatchItemID type=\"ByteString\" value=\"02\"/>\n    <ResultStatus", "<UniqueBatchItemID type=\"ByteString\" value=\"03\"/>\n    <ResultStatus"),
+        (
+            "TL-M-2-14",
+            "<UniqueBatchItemID type=\"ByteString\" value=\"02\"/>\n    <ResultStatus",
+            "<UniqueBatchItemID type=\"ByteString\" value=\"03\"/>\n    <ResultStatus",
+        ),
         ("SASED-M-1-14", "value=\"SecretData\"", "value=\"State\""),
-        ("SKFF-M-9-14", "<AttributeName type=\"TextString\" value=\"Revocation Reason\"/>", "<AttributeName type=\"TextString\" value=\"Archive Date\"/>"),
+        (
+            "SKFF-M-9-14",
+            "<AttributeName type=\"TextString\" value=\"Revocation Reason\"/>",
+            "<AttributeName type=\"TextString\" value=\"Archive Date\"/>",
+        ),
     ];
     for (number, (case, from, to)) in changes.into_iter().enumerate() {
         let text = std::fs::read_to_string(root().join(format!("testdata/kmip-1.4/{case}.xml"))).unwrap();

@@ -159,7 +159,7 @@ fn may_change(object: &ManagedObject, given: &Given<'_>) -> Result<(), Refused> 
     }
 }
 
-fn name_of<'a>(rule: Named, name: &'a str) -> &'a str {
+fn name_of(rule: Named, name: &str) -> &str {
     match rule {
         Named::Standard(rule) => rule.name,
         Named::Custom => name,

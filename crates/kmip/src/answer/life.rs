@@ -89,12 +89,12 @@ fn store(batch: &mut Batch<'_>, mut object: ManagedObject) -> Result<Vec<Item>, 
 pub(crate) fn check(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Refused> {
     let object = batch.object(payload)?;
     let mut response = vec![uid_item(&object.uid)];
-    if let Some(wanted) = payload.long(Tag::USAGE_LIMITS_COUNT)? {
-        if let Some(Value::Structure(limits)) = object.first("Usage Limits") {
-            let left = limits.as_slice().long(Tag::USAGE_LIMITS_COUNT)?.unwrap_or(0);
-            if left < wanted {
-                response.push(Item::new(Tag::USAGE_LIMITS_COUNT, Value::LongInteger(left)));
-            }
+    if let Some(wanted) = payload.long(Tag::USAGE_LIMITS_COUNT)?
+        && let Some(Value::Structure(limits)) = object.first("Usage Limits")
+    {
+        let left = limits.as_slice().long(Tag::USAGE_LIMITS_COUNT)?.unwrap_or(0);
+        if left < wanted {
+            response.push(Item::new(Tag::USAGE_LIMITS_COUNT, Value::LongInteger(left)));
         }
     }
     if let Some(wanted) = payload.integer(Tag::CRYPTOGRAPHIC_USAGE_MASK)? {
@@ -106,10 +106,9 @@ pub(crate) fn check(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, 
     let lease = object.shown(batch.now_s).into_iter().find(|attribute| attribute.name == "Lease Time");
     if let (Some(wanted), Some(Value::Interval(lease))) =
         (payload.interval(Tag::LEASE_TIME)?, lease.map(|attribute| attribute.value))
+        && lease < wanted
     {
-        if lease < wanted {
-            response.push(Item::new(Tag::LEASE_TIME, Value::Interval(lease)));
-        }
+        response.push(Item::new(Tag::LEASE_TIME, Value::Interval(lease)));
     }
     batch.placeholder = Some(object.uid.clone());
     Ok(response)
