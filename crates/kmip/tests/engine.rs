@@ -103,6 +103,20 @@ fn a_response_too_large_does_nothing() {
     assert!(client.objects.index().is_empty());
 }
 
+/// A batch of 256 that each ask for all attributes of an object with large ones.
+#[test]
+fn a_response_has_a_limit_whatever_is_asked() {
+    let mut client = Client::new();
+    let large = (0..30).map(|number| custom(&format!("x-{number}"), &"v".repeat(1000)));
+    let created = client.one(Operation::Create, aes(large.collect())).unwrap();
+    for on_error in [None, Some(1), Some(3)] {
+        let items = vec![(Operation::GetAttributes, vec![uid(&created)]); 256];
+        let results = client.batch(Options { on_error, ..Options::default() }, items);
+        let last = results.last().unwrap().as_ref().unwrap_err();
+        assert_eq!(last.reason, Some(ResultReason::ResponseTooLarge.into()));
+    }
+}
+
 #[test]
 fn asynchronous_requests_are_refused() {
     let mut client = Client::new();

@@ -1,3 +1,5 @@
+//! The codec against the standard's examples, its limits, and itself.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use proptest::prelude::*;

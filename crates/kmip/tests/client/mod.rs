@@ -12,7 +12,7 @@ pub(crate) struct Client {
 }
 
 /// What a request's header may say besides its version.
-#[derive(Default)]
+#[derive(Default, Clone, Copy)]
 pub(crate) struct Options {
     pub(crate) on_error: Option<u32>,
     pub(crate) response_len_max: Option<i32>,
