@@ -19,7 +19,7 @@
 
 use thiserror::Error;
 
-use super::{Attribute, KeyBlock, ManagedObject};
+use super::{Attribute, KeyBlock, ManagedObject, shared_name};
 use crate::enumeration::{KeyFormat, ObjectType};
 use crate::lifecycle::State;
 use crate::ttlv::{Item, Limits, Malformed, Tag, Value, decode, encode};
@@ -112,7 +112,7 @@ fn attribute(item: &Item) -> Result<Attribute, RecordError> {
         Some(_) => return Err(wrong()),
     };
     let value = item.child(Tag::ATTRIBUTE_VALUE).ok_or_else(wrong)?.value.clone();
-    Ok(Attribute { name: text(item, Tag::ATTRIBUTE_NAME)?, index, value })
+    Ok(Attribute { name: shared_name(&text(item, Tag::ATTRIBUTE_NAME)?), index, value })
 }
 
 fn block(item: &Item) -> Result<KeyBlock, RecordError> {
