@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! cargo-fuzz --> fuzz_targets/NAME.rs --.
-//!                                       +--> NAME(data) --> format, tape, keys, keyd, mover, director, vtl
+//!                                       +--> NAME(data) --> format, tape, keys, keyd, mover, director, vtl, kmip
 //! cargo test --> corpus/NAME/* ---------'
 //! ```
 //! Checksums would keep a fuzzer at the door, so a target runs its input twice where one stands in the way: as it is, and
@@ -37,6 +37,7 @@ mod script;
 #[cfg(test)]
 mod seeds;
 mod session_trailer;
+mod ttlv;
 mod volume;
 
 pub use backup::backup;
@@ -51,4 +52,5 @@ pub use pax_reader::pax_reader;
 pub use rebuild::rebuild;
 pub use replay::replay;
 pub use session_trailer::session_trailer;
+pub use ttlv::ttlv;
 pub use volume::volume;

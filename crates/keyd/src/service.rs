@@ -4,6 +4,7 @@
 //!  keyd.toml     who it is, where it listens, its members of etcd          identity.pem   its certificate and key
 //!  root.sealed   the root key, sealed                                      replica.db     the ledger, as it lies there
 //!  journal/      what it gave out cut off                                  audit/         who did what
+//!  keyd.sock     takes shares of the root key, from its owner alone
 //! ```
 //! ```text
 //!  locked --- enough shares, the token, or its key file ---> open
@@ -21,6 +22,7 @@ mod phase;
 mod problem;
 mod registrar;
 mod run;
+mod unlock;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -36,6 +38,7 @@ use crate::root::SealedRoot;
 pub use directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory};
 pub use found::{FirstUser, Founded, Founding, FoundingError, RootChoice, found, new_cluster};
 pub use run::run;
+pub use unlock::Unlock;
 
 use phase::Phase;
 

@@ -157,8 +157,15 @@ pub(crate) struct Asking {
 
 #[derive(Debug, Args)]
 pub(crate) struct Unlock {
-    #[command(flatten)]
-    pub(crate) asking: Asking,
+    /// The state directory of the node, on its own machine
+    #[arg(long, required_unless_present = "node", conflicts_with_all = ["identity", "node"])]
+    pub(crate) state: Option<PathBuf>,
+    /// Or, from elsewhere: who gives the share
+    #[arg(long, value_name = "FILE", env = "KEYD_IDENTITY")]
+    pub(crate) identity: Option<PathBuf>,
+    /// And the node
+    #[arg(long, value_name = "HOST:PORT", env = "KEYD_NODE", requires = "identity")]
+    pub(crate) node: Option<String>,
     /// Whose share it is
     #[arg(long, value_name = "NAME")]
     pub(crate) holder: Name,

@@ -176,6 +176,11 @@ impl StateDirectory {
         self.file("root.sealed")
     }
 
+    /// The socket that takes shares while the node runs.
+    pub fn socket(&self) -> PathBuf {
+        self.file("keyd.sock")
+    }
+
     pub(super) fn identity(&self) -> PathBuf {
         self.file("identity.pem")
     }

@@ -5,20 +5,14 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use capstan_keys::Name;
 use capstan_keys::api::{KmaMember, KmaState, PeerKind, Problem};
-use serde::Deserialize;
 use serde_json::{Value, json};
-use zeroize::Zeroizing;
 
+use super::unlock::{UNLOCK, Unlock, said};
 use super::{Service, entry};
-use crate::audit::{Deed, Outcome};
 use crate::door::{CameFrom, Input, Readiness, Refusal};
 use crate::identity::Peer;
 use crate::node::Standing;
-use crate::root::GateStatus;
-
-const UNLOCK: Deed = Deed::named("unlock");
 
 /// The routes that are there while the node is locked as well.
 pub(super) fn routes(service: Arc<Service>) -> Router {
@@ -52,13 +46,7 @@ async fn kmas(State(service): State<Arc<Service>>) -> Json<Vec<KmaMember>> {
 }
 
 async fn status(State(service): State<Arc<Service>>) -> Json<Value> {
-    let gate = match service.gate.lock().await.status() {
-        GateStatus::Locked => json!({"state": "locked"}),
-        GateStatus::Unlocking { given, threshold } => {
-            json!({"state": "unlocking", "given": given, "needed": threshold})
-        }
-        GateStatus::Unlocked => json!({"state": "unlocked"}),
-    };
+    let gate = said(service.gate.lock().await.status());
     let mut status = json!({
         "name": service.settings.name, "cluster": service.settings.cluster, "epoch": service.settings.epoch,
         "site": service.settings.site, "lock": gate,
@@ -84,13 +72,6 @@ async fn status(State(service): State<Arc<Service>>) -> Json<Value> {
     Json(status)
 }
 
-/// `POST /v1/unlock`: one holder's share.
-#[derive(Deserialize)]
-struct Unlock {
-    holder: Name,
-    passphrase: Zeroizing<String>,
-}
-
 async fn unlock(
     State(service): State<Arc<Service>>,
     (Extension(peer), Extension(from)): (Extension<Peer>, Extension<CameFrom>),
@@ -99,45 +80,8 @@ async fn unlock(
     if peer.id.kind != PeerKind::User {
         return Err(Refusal::forbidden(format!("{} is no person: nodes are unlocked by people.", peer.id)));
     }
-    let noted = entry(&peer, from, UNLOCK).of("holder", &asked.holder);
-    let opened = {
-        let service = service.clone();
-        let Unlock { holder, passphrase } = asked;
-        // A second or so of Argon2.
-        tokio::task::spawn_blocking(move || service.sealed_root.open_share(&holder, &passphrase)).await
-    };
-    let share = match opened.map_err(|_| Refusal::failed())? {
-        Ok(share) => share,
-        Err(error) => {
-            service.note(noted.came_to(Outcome::Refused { why: "the share did not open".into() })).await?;
-            return Err(Problem::new(403, "not-unlocked", "The share does not open", error.to_string()).into());
-        }
-    };
-    service.note(noted).await?;
-    let (status, keys) = {
-        let mut gate = service.gate.lock().await;
-        let status = gate
-            .give(&service.sealed_root, share, (service.clock)())
-            .map_err(|error| Problem::new(403, "not-unlocked", "The shares do not open", error.to_string()))?;
-        (status, gate.keys())
-    };
-    if let Some(keys) = keys {
-        let service = service.clone();
-        let opened = tokio::task::spawn_blocking(move || service.open(keys)).await.map_err(|_| Refusal::failed())?;
-        if let Err(error) = opened {
-            tracing::error!(error = format!("{error:#}"), "the node cannot be opened");
-            return Err(Refusal::unready(format!(
-                "The shares open the root key, and the node does not start: {error:#}."
-            )));
-        }
-    }
-    Ok(Json(match status {
-        GateStatus::Unlocked => json!({"state": "unlocked"}),
-        GateStatus::Unlocking { given, threshold } => {
-            json!({"state": "unlocking", "given": given, "needed": threshold})
-        }
-        GateStatus::Locked => json!({"state": "locked"}),
-    }))
+    let noted = entry(&peer, from, UNLOCK);
+    Ok(Json(service.give_share(noted, asked).await?))
 }
 
 /// `GET /v1/root`: the sealed root key, for a node that joins. Nothing in it is secret, and only nodes get it.

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::directory::StateDirectory;
 use super::phase::{Opening, Phase};
 use super::registrar::Registry;
+use super::unlock::serve_here;
 use super::{Service, agents, members};
 use crate::audit::AuditLog;
 use crate::door::{Limits, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers};
@@ -92,10 +93,12 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         let error = follow(&*ledger, replica, seed, &freshness, |delivery| service.deliver(delivery)).await;
         anyhow::Error::from(error).context("the replica cannot be used any more")
     };
+    let socket = directory.socket();
     ready(&service);
     tokio::select! {
         () = members => Ok(()),
         ended = strangers => ended,
+        ended = serve_here(&service, &socket) => ended.context("the socket of the state directory cannot be served"),
         error = following => Err(error),
         () = listen_for_majority(&service, fresh) => Ok(()),
         () = tend(&service) => Ok(()),
