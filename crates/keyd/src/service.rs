@@ -50,6 +50,8 @@ pub struct Service {
     phase: RwLock<Phase>,
     opened: tokio::sync::Notify,
     opening: phase::Opening,
+    /// When the majority was heard last, locked or not.
+    heard: std::sync::Mutex<Option<std::time::Instant>>,
     audit: AuditLog,
     clock: Clock,
 }

@@ -64,6 +64,7 @@ impl Service {
 
     /// The majority was heard.
     pub(super) fn heard(&self, asked: Instant) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(asked);
         if let Some(node) = self.open_node() {
             node.heard(asked);
         }
@@ -83,6 +84,9 @@ impl Service {
         let begun = Instant::now();
         node.load(entries.values(), *revision, self.opening.heard_ns);
         tracing::info!(records = entries.len(), ms = begun.elapsed().as_millis(), "unlocked");
+        if let Some(asked) = *self.heard.lock().unwrap_or_else(PoisonError::into_inner) {
+            node.heard(asked);
+        }
         *phase = Phase::Open(Arc::new(node));
         drop(phase);
         self.opened.notify_waiters();

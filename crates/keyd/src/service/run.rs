@@ -62,6 +62,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         phase: RwLock::new(Phase::Locked { entries, revision }),
         opened: tokio::sync::Notify::new(),
         opening,
+        heard: std::sync::Mutex::default(),
         audit,
         clock,
     });
