@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! cargo-fuzz --> fuzz_targets/NAME.rs --.
-//!                                       +--> NAME(data) --> format, tape, keys, mover, director, vtl
+//!                                       +--> NAME(data) --> format, tape, keys, mover, director, vtl, keyd
 //! cargo test --> corpus/NAME/* ---------'
 //! ```
 //! Checksums would keep a fuzzer at the door, so a target runs its input twice where one stands in the way: as it is, and
@@ -22,6 +22,7 @@
 mod block;
 mod cartridge;
 mod commands;
+mod enrolment;
 mod extract;
 mod input;
 mod iscsi;
@@ -41,6 +42,7 @@ mod volume;
 pub use block::block;
 pub use cartridge::cartridge;
 pub use commands::commands;
+pub use enrolment::enrolment;
 pub use extract::extract;
 pub use iscsi::iscsi;
 pub use key_store::key_store;

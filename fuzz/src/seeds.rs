@@ -7,6 +7,7 @@
 
 mod catalog;
 mod commands;
+mod enrolments;
 mod iscsi;
 mod streams;
 mod volumes;
@@ -118,7 +119,7 @@ fn key_store() -> Seeds {
 
 type SeededTarget = (&'static str, fn() -> Seeds, fn(&[u8]));
 
-const TARGETS: [SeededTarget; 11] = [
+const TARGETS: [SeededTarget; 12] = [
     ("label", label, crate::label),
     ("block", block, crate::block),
     ("session_trailer", session_trailer, crate::session_trailer),
@@ -130,6 +131,7 @@ const TARGETS: [SeededTarget; 11] = [
     ("rebuild", written, crate::rebuild),
     ("iscsi", iscsi::conversations, crate::iscsi),
     ("commands", commands::conversations, crate::commands),
+    ("enrolment", enrolments::enrolment, crate::enrolment),
 ];
 
 #[test]

@@ -6,6 +6,7 @@
 
 mod base64_text;
 mod certificates;
+mod hand_over;
 mod members;
 mod peer;
 mod problem;
@@ -14,6 +15,7 @@ pub use base64_text::Base64;
 pub use certificates::{
     BeginEnrolment, EnrolmentBegun, EnrolmentFinished, FinishEnrolment, IssuedCertificate, RenewCertificate,
 };
+pub use hand_over::HandOver;
 pub use members::{KmaMember, KmaState};
 pub use peer::{ClusterId, ConversationId, InvalidId, PeerId, PeerKind, RequestId, Serial};
 pub use problem::{PROBLEM_MEDIA_TYPE, Problem};

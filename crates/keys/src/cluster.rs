@@ -31,7 +31,7 @@ pub use client::{ClusterClient, Repeat};
 pub use enrol::enrol;
 pub use enrolment::{CertificateAwaited, EnrolmentClient};
 pub use error::{ClusterError, Gone, Silence};
-pub use handover::{HandOver, HandOverFailed, KeyRequest, hand_over};
+pub use handover::{HandOverFailed, KeyRequest, hand_over};
 pub use identity::{CertificateKey, Identity, IdentityError};
 pub use pake::{PakeError, PakeKeys, PakeServer, PakeVerifier};
 pub use passphrase::{EnrolmentPassphrase, InvalidPassphrase};

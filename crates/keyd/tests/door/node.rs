@@ -9,8 +9,8 @@ use std::time::Duration;
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use capstan_keyd::door::{
-    Limits, Readiness, Shutdown, ShutdownTrigger, enrolment_routes, health_routes, renewal_routes, serve_members,
-    serve_strangers,
+    Limits, Readiness, Shutdown, ShutdownTrigger, enrolment_routes, health_routes, listen, renewal_routes,
+    serve_members, serve_strangers,
 };
 use capstan_keyd::identity::{
     Authority, Clock, Enrolment, Gate, Peer, PresentedCertificate, Registrar, Revoked, SystemClock, member_tls,
@@ -22,7 +22,6 @@ use capstan_keys::api::{
 use capstan_keys::cluster::{CertificateKey, EnrolmentPassphrase, Identity};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
 pub(crate) const DAY_NS: i64 = 24 * 60 * 60 * 1_000_000_000;
@@ -163,7 +162,7 @@ impl Node {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let presented = PresentedCertificate::new(identity).unwrap();
         let (trigger, shutdown) = ShutdownTrigger::new();
-        let bind = || runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let bind = || runtime.block_on(async { listen("127.0.0.1:0".parse().unwrap()) }).unwrap();
         let (members, strangers) = (bind(), bind());
         let addresses = (members.local_addr().unwrap(), strangers.local_addr().unwrap());
         let tls = member_tls(presented.clone(), site.authority.certificate().clone(), site.clock.clone()).unwrap();
