@@ -10,7 +10,8 @@
 //! cluster's own authority, not by a host's name: addresses of nodes change, and any node is as good as any other.
 //!
 //! **Timing.** A node that refuses a connection is passed over at once, one that is silent after 0.3 s (connecting) or 0.6 s
-//! (answering), and the next is asked. Only when none has answered so fast are they given longer. Who was silent is asked last, and is looked at from time to time on a thread that lives for that one look.
+//! (answering), and the next is asked. Only when none has answered so fast are they given longer. Who was silent is asked last, and is
+//! looked at from time to time on a thread that lives for that one look.
 
 mod certificate;
 mod client;
