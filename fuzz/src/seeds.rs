@@ -7,6 +7,7 @@
 
 mod catalog;
 mod commands;
+mod enrolments;
 mod iscsi;
 mod streams;
 mod volumes;
@@ -137,6 +138,7 @@ const TARGETS: [SeededTarget; 12] = [
     ("rebuild", written, crate::rebuild),
     ("iscsi", iscsi::conversations, crate::iscsi),
     ("commands", commands::conversations, crate::commands),
+    ("enrolment", enrolments::enrolment, crate::enrolment),
 ];
 
 #[test]

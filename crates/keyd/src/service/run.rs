@@ -1,5 +1,6 @@
 //! A node that runs: everything of it, until it is told to end.
 
+use std::net::SocketAddr;
 use std::path::Path as FilePath;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -69,7 +70,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     service.unlock_by_itself().await?;
 
     let settings = &service.settings;
-    let listener = listen(&settings.listen).await?;
+    let listener = listen(&settings.listen)?;
     let presented = PresentedCertificate::new(&identity)?;
     let clock = Arc::new(SystemClock);
     let tls = member_tls(presented.clone(), identity.authority_der().clone(), clock.clone())?;
@@ -82,7 +83,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     let members = serve_members(listener, tls, gate, routes, Limits::default(), shutdown.clone());
     let strangers = async {
         let Some(address) = &settings.enrol_listen else { return std::future::pending().await };
-        let listener = listen(address).await?;
+        let listener = listen(address)?;
         let routes = enrolment_routes(registrar, settings.cluster);
         serve_strangers(listener, stranger_tls(presented)?, routes, Limits::strangers(), shutdown.clone()).await;
         anyhow::Ok(())
@@ -123,10 +124,10 @@ impl Service {
     }
 }
 
-async fn listen(address: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen at {address}: name another address in keyd.toml"))
+fn listen(address: &str) -> anyhow::Result<TcpListener> {
+    let refused = || format!("cannot listen at {address}: name another address in keyd.toml");
+    let address: SocketAddr = address.parse().with_context(refused)?;
+    crate::door::listen(address).with_context(refused)
 }
 
 /// Passes on when the majority was heard.
