@@ -125,7 +125,7 @@ fn key_store() -> Seeds {
 
 type SeededTarget = (&'static str, fn() -> Seeds, fn(&[u8]));
 
-const TARGETS: [SeededTarget; 12] = [
+const TARGETS: [SeededTarget; 13] = [
     ("label", label, crate::label),
     ("block", block, crate::block),
     ("session_trailer", session_trailer, crate::session_trailer),

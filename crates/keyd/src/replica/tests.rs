@@ -1,3 +1,5 @@
+//! The replica against a model, and against damage.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::collections::BTreeMap;

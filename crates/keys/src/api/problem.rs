@@ -25,7 +25,7 @@ pub struct Problem {
     pub detail: String,
     /// What a program may want of it, by name: `tag`, `volume`, `destroyed_ns`.
     #[serde(flatten, default)]
-    pub members: BTreeMap<String, String>,
+    pub members: Box<BTreeMap<String, String>>,
     /// The id of the request that was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
@@ -35,11 +35,11 @@ impl Problem {
     /// A problem of one of our kinds; `name` is its last part, as in `not-found`.
     pub fn new(status: u16, name: &str, title: &str, detail: impl Into<String>) -> Self {
         let kind = format!("capstan:problem/{name}");
-        Self { kind, title: title.to_owned(), status, detail: detail.into(), request: None, members: BTreeMap::new() }
+        Self { kind, title: title.to_owned(), status, detail: detail.into(), request: None, members: Box::default() }
     }
 
     /// The same with one more member.
-    pub fn with(mut self, name: &str, value: impl ToString) -> Self {
+    pub fn with(mut self, name: &str, value: &impl ToString) -> Self {
         self.members.insert(name.to_owned(), value.to_string());
         self
     }
