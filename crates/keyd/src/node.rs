@@ -20,6 +20,7 @@ mod reconcile;
 mod tend;
 
 use std::collections::HashSet;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -35,7 +36,7 @@ use crate::root::ClusterKeys;
 use crate::seal::SealError;
 use crate::state::{Apart, Mark, State, StateError, View};
 
-pub use note::{JournalError, Notebook, Noted, SealedJournal};
+pub use note::{JournalError, Notebook, Noted, Peers, SealedJournal};
 pub use reconcile::Reconciled;
 pub use tend::Tended;
 
@@ -143,6 +144,9 @@ pub struct Node {
     keys: Arc<ClusterKeys>,
     memory: RwLock<Memory>,
     journal: tokio::sync::Mutex<Box<dyn Notebook>>,
+    peers: Option<Arc<dyn Peers>>,
+    /// Whether its journal is the one that its peers know.
+    journal_fit: AtomicBool,
     /// Keys of the pool that a decision under way may give out.
     reserved: Mutex<HashSet<KeyTag>>,
     progress: watch::Sender<Progress>,
@@ -189,9 +193,16 @@ impl Node {
             keys,
             memory: RwLock::default(),
             journal: tokio::sync::Mutex::new(journal),
+            peers: None,
+            journal_fit: AtomicBool::new(true),
             reserved: Mutex::default(),
             progress: watch::Sender::new(Progress::default()),
         }
+    }
+
+    /// The same, with peers that keep copies of its journal.
+    pub fn with_peers(self, peers: Arc<dyn Peers>) -> Self {
+        Self { peers: Some(peers), ..self }
     }
 
     /// Its name.
@@ -258,8 +269,12 @@ impl Node {
         tag: &KeyTag,
     ) -> Result<(IssuedRecord, VolumeKey, Standing), NodeError> {
         let memory = self.memory();
-        let (record, key) = desk::read(memory.view(), &self.keys, (by, drive), (volser, tag), self.now_ns())?;
         let standing = self.standing();
+        let read = desk::read(memory.view(), &self.keys, (by, drive), (volser, tag), self.now_ns());
+        let (record, key) = match standing {
+            Standing::Current => read?,
+            Standing::Alone { .. } => read.map_err(alone::unknown_here)?,
+        };
         self.check_isolation(&memory, &record.issued.group, standing)?;
         Ok((record, key, standing))
     }

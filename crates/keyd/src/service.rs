@@ -18,6 +18,7 @@ mod agents;
 mod directory;
 mod found;
 mod members;
+mod peers;
 mod phase;
 mod problem;
 mod registrar;
@@ -52,6 +53,8 @@ pub struct Service {
     opening: phase::Opening,
     /// When the majority was heard last, locked or not.
     heard: std::sync::Mutex<Option<std::time::Instant>>,
+    /// Of other nodes' journals; there while the node is open.
+    copies: std::sync::Mutex<Option<Arc<peers::Copies>>>,
     audit: AuditLog,
     clock: Clock,
 }

@@ -1,10 +1,12 @@
 //! What is decided cut off from the majority: noted in the journal, on the disk, before it is answered.
 
-use capstan_keys::{KeyState, KeyUse, Name};
+use std::sync::atomic::Ordering;
+
+use capstan_keys::{KeyError, KeyState, KeyUse, Name};
 
 use super::ask::Half;
-use super::{Answered, Node, NodeError, Standing};
-use crate::desk::{Adopted, Answer, Asked, Decided, Operation, decide};
+use super::{Answered, Node, NodeError, Notebook, Standing};
+use crate::desk::{Adopted, Answer, Asked, Decided, DeskError, Operation, decide};
 use crate::record::IssuedRecord;
 use crate::state::View;
 
@@ -17,13 +19,16 @@ impl Node {
         request: [u8; 16],
     ) -> Result<Answered, NodeError> {
         let mut journal = self.journal.lock().await;
+        if !self.journal_fit.load(Ordering::SeqCst) {
+            return Err(NodeError::NeedsMajority { source: None });
+        }
         let standing = self.standing();
         let reserved = self.reserve(&operation, Half::Reserve);
         let operation = operation.drawing(reserved.tag);
         let asked = Asked { operation, request, by: by.clone(), kma: self.name.clone(), now_ns: self.now_ns() };
         let (decided, notes) = {
             let memory = self.memory();
-            let decided = decide(memory.view(), &self.keys, &asked)?;
+            let decided = decide(memory.view(), &self.keys, &asked).map_err(unknown_here)?;
             if let Answer::Key(record) = &decided.answer {
                 self.check_isolation(&memory, &record.issued.group, standing)?;
             }
@@ -32,11 +37,40 @@ impl Node {
         };
         if decided.changes_anything() {
             journal.note(&notes)?;
+            self.copy_journal(&mut **journal).await?;
             let mut memory = self.memory_mut();
             let memory = &mut *memory;
             memory.apart.put(&memory.state, &decided.puts)?;
         }
         Ok(Answered { answer: decided.answer, standing })
+    }
+
+    /// Leaves the journal with whichever peers can be reached: cut off from the majority is not cut off from everybody, and a disk may be
+    /// lost before the majority is back.
+    async fn copy_journal(&self, journal: &mut dyn Notebook) -> Result<(), NodeError> {
+        let Some(peers) = &self.peers else { return Ok(()) };
+        let mut segments = Vec::new();
+        for (peer, after) in peers.standing() {
+            if let Some(segment) = journal.since(after)? {
+                segments.push((peer, segment));
+            }
+        }
+        peers.copy(segments).await;
+        Ok(())
+    }
+
+    /// Takes back from the peers what this node's disk has lost of its journal: it was lost, or put back to an older state. Where they know
+    /// another journal of this node, nothing is given out cut off from then on.
+    pub async fn take_journal_back(&self) -> Result<(), NodeError> {
+        let Some(peers) = &self.peers else { return Ok(()) };
+        let mut journal = self.journal.lock().await;
+        for segment in peers.give_back(journal.sequence()).await {
+            if let Err(error) = journal.take_back(&segment) {
+                self.journal_fit.store(false, Ordering::SeqCst);
+                return Err(error.into());
+            }
+        }
+        Ok(())
     }
 
     /// Decides again what the journal holds, after a restart.
@@ -56,6 +90,14 @@ impl Node {
             }
         }
         Ok(pending.len())
+    }
+}
+
+/// A node that is cut off does not know what keys there are since: that it knows none is no answer, and another node may have one.
+pub(super) fn unknown_here(error: DeskError) -> NodeError {
+    match error {
+        DeskError::Key(KeyError::KeyMissing { .. }) => NodeError::NeedsMajority { source: None },
+        other => other.into(),
     }
 }
 

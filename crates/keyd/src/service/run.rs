@@ -14,7 +14,7 @@ use super::directory::StateDirectory;
 use super::phase::{Opening, Phase};
 use super::registrar::Registry;
 use super::unlock::serve_here;
-use super::{Service, agents, members};
+use super::{Service, agents, members, peers};
 use crate::audit::AuditLog;
 use crate::door::{Limits, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers};
 use crate::identity::{Gate, PresentedCertificate, SystemClock, member_tls, stranger_tls};
@@ -48,6 +48,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     let opening = Opening {
         ledger: ledger.clone(),
         journal: directory.journal(),
+        identity: directory.identity(),
         node: NodeSettings {
             pool_keys: settings.pool_keys,
             pool_low: settings.pool_keys / 5,
@@ -64,6 +65,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         opened: tokio::sync::Notify::new(),
         opening,
         heard: std::sync::Mutex::default(),
+        copies: std::sync::Mutex::default(),
         audit,
         clock,
     });
@@ -78,6 +80,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     let registrar = Arc::new(Registry(Arc::downgrade(&service)));
     let routes = agents::routes(service.clone())
         .merge(members::routes(service.clone()))
+        .merge(peers::routes(service.clone()))
         .merge(renewal_routes(registrar.clone()))
         .merge(health_routes(service.clone()));
     let members = serve_members(listener, tls, gate, routes, Limits::default(), shutdown.clone());
@@ -152,6 +155,9 @@ async fn tend(service: &Service) {
             }
             continue;
         };
+        if let Err(error) = node.take_journal_back().await {
+            tracing::error!(%error, "the journal is not the one that the other nodes know: nothing is given out cut off");
+        }
         if let Err(error) = node.resume_journal().await {
             tracing::error!(%error, "the journal does not fit what is known");
         }

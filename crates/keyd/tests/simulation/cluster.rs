@@ -109,6 +109,18 @@ impl Notebook for Book {
         Ok(self.0.lock().unwrap().1.clone())
     }
 
+    fn sequence(&self) -> u64 {
+        self.0.lock().unwrap().0
+    }
+
+    fn take_back(&mut self, _: &[u8]) -> Result<(), JournalError> {
+        Ok(())
+    }
+
+    fn since(&mut self, _: u64) -> Result<Option<Vec<u8>>, JournalError> {
+        Ok(None)
+    }
+
     fn is_empty(&self) -> bool {
         self.0.lock().unwrap().1.is_empty()
     }
