@@ -6,6 +6,7 @@
 
 mod base64_text;
 mod certificates;
+mod key_problem;
 mod keys;
 mod members;
 mod peer;
@@ -16,6 +17,7 @@ pub use base64_text::Base64;
 pub use certificates::{
     BeginEnrolment, EnrolmentBegun, EnrolmentFinished, FinishEnrolment, IssuedCertificate, RenewCertificate,
 };
+pub use key_problem::KeyMembers;
 pub use keys::{
     ActivateKey, Activated, AppendVolume, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, ReadVolume, Standing, Tag,
 };

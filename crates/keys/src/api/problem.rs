@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::KeyMembers;
+
 /// The media type of a [`Problem`].
 pub const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
 
@@ -25,18 +27,27 @@ pub struct Problem {
     /// The id of the request that was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
+    /// The key and the volume that it is about, for problems of keys.
+    #[serde(flatten)]
+    pub about: Box<KeyMembers>,
 }
 
 impl Problem {
     /// A problem of one of our kinds; `name` is its last part, as in `not-found`.
     pub fn new(status: u16, name: &str, title: &str, detail: impl Into<String>) -> Self {
         let kind = format!("capstan:problem/{name}");
-        Self { kind, title: title.to_owned(), status, detail: detail.into(), request: None }
+        let (title, detail) = (title.to_owned(), detail.into());
+        Self { kind, title, status, detail, request: None, about: Box::default() }
     }
 
     /// Whether it is of the kind with this last part.
     pub fn is(&self, name: &str) -> bool {
-        self.kind.strip_prefix("capstan:problem/") == Some(name)
+        self.name() == Some(name)
+    }
+
+    /// The last part of its kind, if it is one of ours.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.kind.strip_prefix("capstan:problem/")
     }
 
     fn blank() -> String {
