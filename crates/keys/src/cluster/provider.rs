@@ -13,7 +13,7 @@ use capstan_format::{Algorithm, KeyTag, Volser};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{ClusterClient, ClusterError, Identity, IdentityError, KeyRequest, PeerCertificate, Repeat};
+use super::{ClusterClient, ClusterError, ClusterStatus, Identity, IdentityError, KeyRequest, PeerCertificate, Repeat};
 use crate::api::{
     ActivateKey, Activated, AppendVolume, Base64, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, PeerId, ReadVolume,
     RequestId, Standing,
@@ -57,6 +57,13 @@ impl KeyCluster {
     /// The cluster at this place. Nobody is asked yet. `clock` is read for the certificate alone: nanoseconds since 1970.
     pub fn new(place: ClusterPlace, clock: fn() -> i64, notice: OnNotice) -> Self {
         Self { place, clock, notice, connected: None, renewal_tried_ns: None, standing: Standing::Current }
+    }
+
+    /// How the cluster looks from here. Every node is asked, and the certificate renewed if it is time to.
+    pub fn status(&mut self) -> Result<ClusterStatus, IdentityError> {
+        // Who does not answer is told below, each by itself.
+        let _ = self.connected();
+        ClusterStatus::ask(&self.place)
     }
 
     /// The connection, made if there was none, and the certificate renewed if it is time to.

@@ -32,7 +32,7 @@ pub struct NodeStatus {
 
 impl ClusterStatus {
     /// Asks every node there is. Takes as long as the slowest is waited for, some seconds.
-    pub fn ask(place: &ClusterPlace) -> Result<Self, IdentityError> {
+    pub(super) fn ask(place: &ClusterPlace) -> Result<Self, IdentityError> {
         let identity = Identity::load(&place.identity)?;
         let mut asked = ask_each(&identity, place.nodes.clone());
         let mut members: Vec<KmaMember> = Vec::new();
