@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! cargo-fuzz --> fuzz_targets/NAME.rs --.
-//!                                       +--> NAME(data) --> format, tape, keys, mover, director, vtl
+//!                                       +--> NAME(data) --> format, tape, keys, keyd, mover, director, vtl, kmip
 //! cargo test --> corpus/NAME/* ---------'
 //! ```
 //! Checksums would keep a fuzzer at the door, so a target runs its input twice where one stands in the way: as it is, and
@@ -19,9 +19,11 @@
 //! capstan_fuzz::label(b"VOL1A00001");
 //! ```
 
+mod backup;
 mod block;
 mod cartridge;
 mod commands;
+mod enrolment;
 mod extract;
 mod input;
 mod iscsi;
@@ -36,11 +38,14 @@ mod script;
 #[cfg(test)]
 mod seeds;
 mod session_trailer;
+mod ttlv;
 mod volume;
 
+pub use backup::backup;
 pub use block::block;
 pub use cartridge::cartridge;
 pub use commands::commands;
+pub use enrolment::enrolment;
 pub use extract::extract;
 pub use iscsi::iscsi;
 pub use key_store::key_store;
@@ -49,4 +54,5 @@ pub use pax_reader::pax_reader;
 pub use rebuild::rebuild;
 pub use replay::replay;
 pub use session_trailer::session_trailer;
+pub use ttlv::ttlv;
 pub use volume::volume;

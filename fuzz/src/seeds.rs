@@ -7,6 +7,7 @@
 
 mod catalog;
 mod commands;
+mod enrolments;
 mod iscsi;
 mod streams;
 mod volumes;
@@ -87,6 +88,12 @@ fn block() -> Seeds {
     ]
 }
 
+/// The fixtures of the key node: each read by its own decoder.
+fn backups() -> Seeds {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/keyd/testdata/v1");
+    ["root.sealed", "core.backup", "database.backup"].map(|name| std::fs::read(folder.join(name)).unwrap()).into()
+}
+
 fn key_store() -> Seeds {
     let directory = scratch::directory();
     let passphrase = || String::from("a passphrase").into();
@@ -118,18 +125,20 @@ fn key_store() -> Seeds {
 
 type SeededTarget = (&'static str, fn() -> Seeds, fn(&[u8]));
 
-const TARGETS: [SeededTarget; 11] = [
+const TARGETS: [SeededTarget; 13] = [
     ("label", label, crate::label),
     ("block", block, crate::block),
     ("session_trailer", session_trailer, crate::session_trailer),
     ("pax_reader", pax_reader, crate::pax_reader),
     ("extract", extract, crate::extract),
     ("key_store", key_store, crate::key_store),
+    ("backup", backups, crate::backup),
     ("cartridge", cartridge, crate::cartridge),
     ("volume", written, crate::volume),
     ("rebuild", written, crate::rebuild),
     ("iscsi", iscsi::conversations, crate::iscsi),
     ("commands", commands::conversations, crate::commands),
+    ("enrolment", enrolments::enrolment, crate::enrolment),
 ];
 
 #[test]
@@ -146,6 +155,7 @@ fn every_seed_passes_its_target() {
 #[test]
 fn seeds_are_valid() {
     use capstan_format::{EntryDecoder, vol1_decode};
+    use capstan_keyd::{backup::CoreBackup, root::SealedRoot};
     use capstan_keys::{KeyExport, StoreHeader};
     assert_eq!(vol1_decode(&label()[0]).unwrap(), volser());
     assert!(label()[2..].iter().all(|seed| VolumeHeader::decode(seed).is_ok()));
@@ -153,6 +163,8 @@ fn seeds_are_valid() {
     assert!(block()[5..].iter().all(|seed| Envelope::decode(seed).is_ok()));
     assert!(EntryDecoder::new(&entries()).all(|entry| entry.is_ok()));
     assert!(CatalogPart::decode(&catalog_part()).is_ok());
+    let [root, core, _] = &backups()[..] else { panic!("three kinds") };
+    assert!(SealedRoot::decode(root).is_ok() && CoreBackup::decode(core).is_ok());
     let keys = key_store();
     assert!(keys[..2].iter().all(|seed| StoreHeader::decode(seed).is_ok()) && KeyExport::decode(&keys[2]).is_ok());
 }

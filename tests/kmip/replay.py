@@ -26,9 +26,9 @@ ASYMMETRIC = re.compile(r'AKLC-M-|CS-AC-M-(OAEP-\d+|[1238])-')
 REFUSALS = {ENUMERATIONS['ResultReason'][name] for name in ('OperationNotSupported', 'InvalidField', 'FeatureNotSupported')}
 PROFILES = {
     'AKLC': 'Asymmetric Key Lifecycle', 'AX': 'Storage Array with Encryption, AES XTS', 'CS-AC': 'Advanced Cryptographic Server',
-    'CS-BC': 'Basic Cryptographic Server', 'CS-RNG': 'RNG Cryptographic Server', 'MSGENC': 'HTTPS, JSON and XML encodings',
+    'CS-BC': 'Basic Cryptographic Server', 'CS-RNG': 'RNG Cryptographic Server', 'MSGENC': 'HTTPS, JSON and XML encodings: their messages, in TTLV',
     'OMOS': 'Opaque Managed Object Store', 'SASED': 'Storage Array with Self-Encrypting Drives',
-    'SKFF': 'Symmetric Key Foundry for FIPS 140-2', 'SKLC': 'Symmetric Key Lifecycle', 'SUITEB': 'Suite B (messages alone)',
+    'SKFF': 'Symmetric Key Foundry for FIPS 140-2', 'SKLC': 'Symmetric Key Lifecycle', 'SUITEB': 'Suite B: its messages',
     'TL': 'Tape Library',
 }
 

@@ -23,6 +23,14 @@
 //!   the quorum.
 //! - No change of users may leave the cluster without a security officer and m other quorum members ([`Users::check`]).
 //!
+//! - To unlock a node takes no request: a locked node cannot read one, and the split credentials of the root key are its quorum. That a node may
+//!   unlock itself takes one.
+//!
+//! **Where a request lies.** In the ledger, sealed; a request to begin a new epoch, for which there is no majority, in the file of the node that is
+//! asked: the functions are the same. A record is kept until it could not be executed any more ([`Pending::is_removable`]): an
+//! older state of it that somebody puts back, approved and not yet executed, would be executed again. Until then the act itself has to
+//! stand a repetition, as all compare-and-set does.
+//!
 //! Everything here is a function of (record, who, now) and changes nothing: the desk commits what comes out by compare-and-set, so that
 //! of two executions of one request only one finds the record as it was.
 
@@ -36,7 +44,7 @@ mod user;
 
 pub use act::{Act, Denied, Permission, may};
 pub use arguments::{Arguments, InvalidArgument};
-pub use pending::{Approval, Mandate, Pending, PendingId, Refused, RequestDigest, Stage, Verdict};
+pub use pending::{Decision, Mandate, Pending, PendingId, Refused, RequestDigest, Stage, Verdict};
 pub use quorum::QuorumRule;
 pub use role::{Role, Roles};
 pub use user::{CertificateSerial, Standing, Unworkable, User, Users};

@@ -26,7 +26,7 @@ mod pace;
 mod refusal;
 mod shutdown;
 
-pub use accept::{Visit, serve_streams};
+pub use accept::{Visit, listen, serve_streams};
 pub use crowd::{Place, Standing};
 pub use enrolment::{enrolment_routes, renewal_routes};
 pub use health::{Readiness, health_routes};

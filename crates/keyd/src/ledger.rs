@@ -24,6 +24,7 @@ pub use faulty::{Faults, Faulty};
 pub use simulated::SimulatedLedger;
 
 use std::collections::HashSet;
+use std::fmt;
 use std::time::Instant;
 
 use futures_util::future::BoxFuture;
@@ -40,7 +41,7 @@ pub const TRANSACTION_RECORDS_MAX: usize = 100;
 pub const TRANSACTION_BYTES_MAX: usize = 1 << 20;
 
 /// One record of the ledger.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Where it lies, as in `key/4f02...`: kinds and names, divided by `/`.
     pub path: String,
@@ -48,6 +49,13 @@ pub struct Entry {
     pub sealed: Vec<u8>,
     /// The commit that put it there.
     pub revision: i64,
+}
+
+impl fmt::Debug for Entry {
+    /// Without what is sealed: nobody can read it, and there may be much of it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} bytes, commit {})", self.path, self.sealed.len(), self.revision)
+    }
 }
 
 /// How a record must be for a transaction to take place.

@@ -35,7 +35,7 @@ use crate::root::ClusterKeys;
 use crate::seal::SealError;
 use crate::state::{Apart, Mark, State, StateError, View};
 
-pub use note::{JournalError, Notebook, Noted};
+pub use note::{JournalError, Notebook, Noted, SealedJournal};
 pub use reconcile::Reconciled;
 pub use tend::Tended;
 
@@ -140,7 +140,7 @@ pub struct Node {
     settings: NodeSettings,
     clock: Clock,
     ledger: Arc<dyn Ledger>,
-    keys: ClusterKeys,
+    keys: Arc<ClusterKeys>,
     memory: RwLock<Memory>,
     journal: tokio::sync::Mutex<Box<dyn Notebook>>,
     /// Keys of the pool that a decision under way may give out.
@@ -175,7 +175,7 @@ impl Node {
         name: Name,
         epoch: u32,
         ledger: Arc<dyn Ledger>,
-        keys: ClusterKeys,
+        keys: Arc<ClusterKeys>,
         journal: Box<dyn Notebook>,
         clock: Clock,
         settings: NodeSettings,
@@ -200,7 +200,7 @@ impl Node {
     }
 
     /// The keys it works with.
-    pub fn keys(&self) -> &ClusterKeys {
+    pub fn keys(&self) -> &Arc<ClusterKeys> {
         &self.keys
     }
 
@@ -278,6 +278,11 @@ impl Node {
     pub fn pool(&self) -> Pool {
         let memory = self.memory();
         desk::pool_of(memory.view(), &self.name, memory.backed_up)
+    }
+
+    /// Entries of its journal that the ledger does not have yet.
+    pub async fn journal_pending(&self) -> Result<usize, NodeError> {
+        Ok(self.journal.lock().await.pending()?.len())
     }
 
     /// Records that it does not believe, and why.

@@ -9,8 +9,9 @@
 //!   A new epoch is another ledger, whose commits are counted anew; the records of the one before stay until its snapshot is there.
 //! - **Damage is seen:** every record has a checksum, and the header has one over all of them and over itself, so that neither a bit
 //!   nor a whole record can be lost. That is against accidents. Against people there are the seals: they bind a record to its path.
-//! - **No old bytes:** what is replaced or removed is zeroed (`secure_delete`), the journal stays in its blocks and is overwritten
-//!   (`journal_mode = PERSIST`). A write-ahead log was rejected: it would need one flush instead of three, and keeps old pages.
+//! - **No old bytes:** what is replaced or removed is zeroed (`secure_delete`), and the journal, which stays in its blocks
+//!   (`journal_mode = PERSIST`), is overwritten after each change. A write-ahead log was rejected: it would need one flush instead of
+//!   three, and keeps old pages.
 //! - **Locking:** one process has the file, as long as it has it open.
 //!
 //! Nothing in it is irreplaceable: a node that moves it away copies the ledger anew, once it reaches the majority.
@@ -134,6 +135,10 @@ impl Replica {
         database::write_header(&transaction, &header).map_err(|error| ReplicaError::sort(path, error))?;
         transaction.commit().map_err(|error| ReplicaError::sort(path, error))?;
         self.header = header;
+        if let Err(error) = database::wipe_journal(path) {
+            // What was asked for is done.
+            tracing::warn!(%error, replica = %path.display(), "bytes of records that were replaced stay in the replica's journal");
+        }
         Ok(())
     }
 

@@ -234,6 +234,11 @@ impl State {
         self.held.get(kma).copied().unwrap_or(0)
     }
 
+    /// One of the records that only their own rooms decode.
+    pub fn other(&self, path: &str) -> Option<&[u8]> {
+        self.others.get(path).map(|other| other.record.as_slice())
+    }
+
     /// What only its own room decodes: the records whose paths begin with `prefix`.
     pub fn others<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a [u8])> {
         let from = self.others.range(prefix.to_owned()..);

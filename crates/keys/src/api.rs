@@ -6,6 +6,7 @@
 
 mod base64_text;
 mod certificates;
+mod hand_over;
 mod key_problem;
 mod keys;
 mod members;
@@ -17,7 +18,7 @@ pub use base64_text::Base64;
 pub use certificates::{
     BeginEnrolment, EnrolmentBegun, EnrolmentFinished, FinishEnrolment, IssuedCertificate, RenewCertificate,
 };
-pub use key_problem::KeyMembers;
+pub use hand_over::HandOver;
 pub use keys::{
     ActivateKey, Activated, AppendVolume, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, ReadVolume, Standing, Tag,
 };

@@ -11,8 +11,8 @@
 //! cluster's own authority, not by a host's name: addresses of nodes change, and any node is as good as any other.
 //!
 //! **Timing.** A node that refuses a connection is passed over at once, one that is silent after 0.3 s (connecting) or 0.6 s
-//! (answering); the next is asked meanwhile nothing else happens. Only when none has answered so fast are they given longer. Who
-//! was silent is asked last, and is looked at from time to time on a thread that lives for that one look.
+//! (answering), and the next is asked. Only when none has answered so fast are they given longer. Who was silent is asked last, and is
+//! looked at from time to time on a thread that lives for that one look.
 
 mod certificate;
 mod client;
@@ -34,7 +34,7 @@ pub use client::{ClusterClient, Repeat};
 pub use enrol::enrol;
 pub use enrolment::{CertificateAwaited, EnrolmentClient};
 pub use error::{ClusterError, Gone, Silence};
-pub use handover::{HandOver, HandOverFailed, KeyRequest, hand_over};
+pub use handover::{HandOverFailed, KeyRequest, hand_over};
 pub use identity::{CertificateKey, Identity, IdentityError};
 pub use pake::{PakeError, PakeKeys, PakeServer, PakeVerifier};
 pub use passphrase::{EnrolmentPassphrase, InvalidPassphrase};

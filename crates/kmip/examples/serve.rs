@@ -21,7 +21,7 @@ fn main() -> io::Result<()> {
 }
 
 /// Answers one connection after another.
-pub fn serve(connection: &mut TcpStream, objects: &mut MemoryStore) -> io::Result<()> {
+pub(crate) fn serve(connection: &mut TcpStream, objects: &mut MemoryStore) -> io::Result<()> {
     let requester = Requester { domain: "cases".to_owned(), permitted: Permitted::All };
     loop {
         let mut header = [0; HEADER_LEN];

@@ -53,7 +53,7 @@ impl ManagedObject {
     /// Every term that it is to be found by.
     pub fn terms(&self) -> Vec<Term> {
         let object_type =
-            Attribute { name: "Object Type".to_owned(), index: 0, value: Value::Enumeration(self.object_type.into()) };
+            Attribute { name: "Object Type".into(), index: 0, value: Value::Enumeration(self.object_type.into()) };
         let attributes = self.attributes.iter().chain([&object_type]);
         attributes.filter_map(|attribute| Term::of(&attribute.name, &attribute.value)).collect()
     }

@@ -12,13 +12,17 @@ use crate::authority::{Act, CertificateSerial, Denied, PendingId, Refused, Reque
 /// A text that may stand in a log: made of what can be no secret, and of nothing else.
 ///
 /// There is no way from a `String` or from bytes, so that neither a passphrase nor a key gets in by mistake:
-/// ```compile_fail
-/// let passphrase = String::from("correct horse");
-/// let fact = capstan_keyd::audit::Fact::from(passphrase);
+/// ```
+/// use capstan_keyd::audit::Fact;
+/// fn tag(key: &capstan_keys::VolumeKey) -> Fact { Fact::from(key.tag()) }
 /// ```
 /// ```compile_fail
-/// let key: &capstan_keys::VolumeKey = todo!();
-/// let fact = capstan_keyd::audit::Fact::from(&key.expose()[..]);
+/// use capstan_keyd::audit::Fact;
+/// fn key(key: &capstan_keys::VolumeKey) -> Fact { Fact::from(key.expose()) }
+/// ```
+/// ```compile_fail
+/// use capstan_keyd::audit::Fact;
+/// fn passphrase(passphrase: String) -> Fact { Fact::from(passphrase) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact(String);

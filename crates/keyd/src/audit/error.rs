@@ -39,6 +39,12 @@ pub enum AuditError {
         /// Where, and how that shows.
         what: String,
     },
+    /// Operator: another process writes it.
+    #[error("the audit log {} is in use: another node runs with this state; stop it, or give this one a state of its own", directory.display())]
+    InUse {
+        /// The folder of the log.
+        directory: PathBuf,
+    },
     /// Host: the log's files cannot be read or made.
     #[error("the audit log {} cannot be opened: see that the node may read and write there", directory.display())]
     Unusable {

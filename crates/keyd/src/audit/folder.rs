@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use super::chain::{Link, read_line};
 use super::{AuditError, Head, LineHash};
+use crate::lock::lock;
 
 /// Room that is given up for readings once the disk is full: some ten thousand records.
 pub const RESERVE_LEN: u64 = 4 << 20;
 const RESERVE: &str = "reserve";
+const LOCK: &str = "lock";
 /// Digits of a record's number in a file's name: enough for a thousand records a second for thirty years.
 const DIGITS: usize = 12;
 
@@ -32,6 +34,8 @@ pub(super) trait Disk: Send {
 pub(super) struct Folder {
     directory: PathBuf,
     file: File,
+    /// Held locked as long as the log is open: two writers would make two chains of one.
+    _lock: File,
 }
 
 /// A folder as it was found.
@@ -64,10 +68,13 @@ impl Folder {
     pub(super) fn open(directory: &Path) -> Result<Found, AuditError> {
         let unusable = |error| AuditError::Unusable { directory: directory.to_owned(), source: Arc::new(error) };
         fs::create_dir_all(directory).map_err(unusable)?;
+        let Some(lock) = lock(&directory.join(LOCK)).map_err(unusable)? else {
+            return Err(AuditError::InUse { directory: directory.to_owned() });
+        };
         let files = log_files(directory).map_err(unusable)?;
         let Some((last, earlier)) = files.split_last() else {
             let file = create(directory, 1).map_err(unusable)?;
-            let folder = Self { directory: directory.to_owned(), file };
+            let folder = Self { directory: directory.to_owned(), file, _lock: lock };
             return Ok(Found { folder, len: 0, head: Head::NONE, torn: None });
         };
         let mut end = End::of(last).map_err(unusable)?;
@@ -88,7 +95,7 @@ impl Folder {
         if end.torn.is_some() {
             file.set_len(end.len).and_then(|()| file.sync_all()).map_err(unusable)?;
         }
-        let folder = Self { directory: directory.to_owned(), file };
+        let folder = Self { directory: directory.to_owned(), file, _lock: lock };
         Ok(Found { folder, len: end.len, head: end.head.unwrap_or(Head::NONE), torn: end.torn })
     }
 }

@@ -2,17 +2,16 @@
 
 use std::fmt;
 
-use aws_lc_rs::digest::{SHA256, digest};
-use capstan_format::{Cursor, FormatError};
 use capstan_keys::Name;
-use thiserror::Error;
 
-use super::bytes::{name, put_name, version};
-use super::{Act, Arguments, Denied, Permission, QuorumRule, Role, User, Users, may};
+use super::{Act, Arguments, Permission, QuorumRule, Role, User, Users, may};
 use crate::time::rfc3339;
 
-const WHAT: &str = "pending request";
-const VERSION: u8 = 1;
+mod record;
+mod refused;
+
+pub use refused::Refused;
+
 /// Who else decides by then has nothing to add: it takes at most 16 approvals.
 const DECISIONS_MAX: usize = 32;
 /// How far the clocks of two nodes may be apart before one of them is not believed.
@@ -49,7 +48,7 @@ pub enum Verdict {
 
 /// A quorum member's word on one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Approval {
+pub struct Decision {
     /// Whose.
     pub who: Name,
     /// Yes or no.
@@ -70,12 +69,6 @@ enum End {
 ///
 /// What was asked for never changes: the fields are read, and a change is a new record by [`Pending::approve`] and its like, which the caller
 /// commits by compare-and-set.
-/// ```text
-/// version 1 (1) | what was asked for: id (16) | act (2) | requested by (name) | requested, expires (8 each) | approvals needed (1) |
-/// arguments | number of decisions (1), to 32 | of each: who (name) | verdict (1): 1 approved, 2 rejected | when (8) | digest (32) |
-/// end (1): 0 none, 1 withdrawn and when (8), 2 executed, by whom (name) and when (8)
-/// ```
-/// The digest is SHA-256 of `capstan quorum request v1`, a byte 0, and what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending {
     id: PendingId,
@@ -85,7 +78,7 @@ pub struct Pending {
     requested_ns: i64,
     expires_ns: i64,
     needed: u8,
-    decisions: Vec<Approval>,
+    decisions: Vec<Decision>,
     end: Option<End>,
 }
 
@@ -145,85 +138,6 @@ impl Mandate {
     }
 }
 
-/// Why the queue did not take somebody's word.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Refused {
-    /// Operator: they may not.
-    #[error(transparent)]
-    Denied(#[from] Denied),
-    /// Caller: this waits for nobody.
-    #[error("to {} takes no quorum: do it at once", act.words())]
-    NoQuorumNeeded {
-        /// The act.
-        act: Act,
-    },
-    /// Operator: two people's work.
-    #[error("{who} asked for this and cannot approve it: other quorum members must")]
-    OwnRequest {
-        /// Who.
-        who: Name,
-    },
-    /// Operator: each counts once.
-    #[error("{who} has already decided on this request: somebody else must")]
-    DecidedAlready {
-        /// Who.
-        who: Name,
-    },
-    /// Caller: the approval is of something else.
-    #[error("what was approved is not what is asked for: read the request again, and decide on that")]
-    OtherRequest,
-    /// Caller: something else was to be done than what was approved.
-    #[error("request {id} was approved for something else: ask for what is to be done, and have it approved")]
-    OtherAct {
-        /// The request.
-        id: PendingId,
-    },
-    /// Operator: not their own.
-    #[error("only {requested_by} can withdraw this request: a quorum member can reject it")]
-    NotOwn {
-        /// Who asked for it.
-        requested_by: Name,
-    },
-    /// Operator: more must approve.
-    #[error("{approvals} of {needed} approvals are there: ask other quorum members")]
-    TooFew {
-        /// Those that count.
-        approvals: usize,
-        /// Those that it takes.
-        needed: u8,
-    },
-    /// Operator: its time is over.
-    #[error("the request expired on {}: ask again", rfc3339(*expired_ns))]
-    Expired {
-        /// When.
-        expired_ns: i64,
-    },
-    /// Operator: it was rejected or withdrawn.
-    #[error("the request was ended by {by}: ask again, once they agree")]
-    Ended {
-        /// By whom.
-        by: Name,
-    },
-    /// Operator: it was done already.
-    #[error("the request was executed by {by} on {}: it is done, and is not done again", rfc3339(*at_ns))]
-    Executed {
-        /// By whom.
-        by: Name,
-        /// When.
-        at_ns: i64,
-    },
-    /// Host: this node's clock is behind.
-    #[error(
-        "this node's clock is at {}, and the request knows of {}: set the clock, and try again", rfc3339(*now_ns), rfc3339(*known_ns)
-    )]
-    ClockBehind {
-        /// What this node takes for now.
-        now_ns: i64,
-        /// A time that has passed already.
-        known_ns: i64,
-    },
-}
-
 impl Pending {
     /// Asks for an act that takes a quorum. `id` is random.
     pub fn request(
@@ -280,7 +194,7 @@ impl Pending {
             return Err(Refused::OtherRequest);
         }
         let mut decided = self.clone();
-        decided.decisions.push(Approval { who: by.name.clone(), verdict, at_ns: now_ns, digest });
+        decided.decisions.push(Decision { who: by.name.clone(), verdict, at_ns: now_ns, digest });
         Ok(decided)
     }
 
@@ -339,10 +253,15 @@ impl Pending {
         }
     }
 
+    /// Whether its record may be removed: whatever state of it somebody puts back is expired on every node's clock.
+    pub fn is_removable(&self, now_ns: i64) -> bool {
+        now_ns >= self.expires_ns.saturating_add(CLOCK_TOLERANCE_NS)
+    }
+
     /// The approvals that count: of this very request, by people who are quorum members now, and not by who asked.
     fn approvals(&self, users: &Users) -> usize {
         let digest = self.digest();
-        let counts = |approval: &&Approval| {
+        let counts = |approval: &&Decision| {
             approval.verdict == Verdict::Approved
                 && approval.digest == digest
                 && approval.who != self.requested_by
@@ -352,7 +271,7 @@ impl Pending {
         self.decisions.iter().filter(counts).count()
     }
 
-    fn rejection(&self) -> Option<&Approval> {
+    fn rejection(&self) -> Option<&Decision> {
         self.decisions.iter().find(|decision| decision.verdict == Verdict::Rejected)
     }
 
@@ -374,90 +293,6 @@ impl Pending {
             return Err(Refused::ClockBehind { now_ns, known_ns });
         }
         Ok(())
-    }
-
-    /// What an approval has to name.
-    pub fn digest(&self) -> RequestDigest {
-        let mut bytes = b"capstan quorum request v1\0".to_vec();
-        self.put_request(&mut bytes);
-        let mut sum = [0; 32];
-        sum.copy_from_slice(digest(&SHA256, &bytes).as_ref());
-        RequestDigest(sum)
-    }
-
-    fn put_request(&self, bytes: &mut Vec<u8>) {
-        bytes.extend_from_slice(&self.id.0);
-        bytes.extend_from_slice(&self.act.code().to_le_bytes());
-        put_name(bytes, &self.requested_by);
-        bytes.extend_from_slice(&self.requested_ns.to_le_bytes());
-        bytes.extend_from_slice(&self.expires_ns.to_le_bytes());
-        bytes.push(self.needed);
-        self.arguments.encode(bytes);
-    }
-
-    /// The record as bytes.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![VERSION];
-        self.put_request(&mut bytes);
-        bytes.push(self.decisions.len() as u8);
-        for decision in &self.decisions {
-            put_name(&mut bytes, &decision.who);
-            bytes.push(match decision.verdict {
-                Verdict::Approved => 1,
-                Verdict::Rejected => 2,
-            });
-            bytes.extend_from_slice(&decision.at_ns.to_le_bytes());
-            bytes.extend_from_slice(&decision.digest.0);
-        }
-        match &self.end {
-            None => bytes.push(0),
-            Some(End::Withdrawn { at_ns }) => {
-                bytes.push(1);
-                bytes.extend_from_slice(&at_ns.to_le_bytes());
-            }
-            Some(End::Executed { by, at_ns }) => {
-                bytes.push(2);
-                put_name(&mut bytes, by);
-                bytes.extend_from_slice(&at_ns.to_le_bytes());
-            }
-        }
-        bytes
-    }
-
-    /// The record of these bytes.
-    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        let mut fields = Cursor::new(WHAT, bytes);
-        version(&mut fields, WHAT, VERSION)?;
-        let id = PendingId(fields.array()?);
-        let code = u16::from_le_bytes(fields.array()?);
-        let act = Act::from_code(code).ok_or_else(|| fields.field("act", &code))?;
-        let requested_by = name(&mut fields)?;
-        let (requested_ns, expires_ns, needed) = (fields.i64()?, fields.i64()?, fields.u8()?);
-        if needed == 0 {
-            return Err(fields.field("approvals needed", &needed));
-        }
-        let arguments = Arguments::decode(&mut fields)?;
-        let mut decisions: Vec<Approval> = Vec::new();
-        for _ in 0..fields.u8()? {
-            let who = name(&mut fields)?;
-            if decisions.iter().any(|decision| decision.who == who) || decisions.len() == DECISIONS_MAX {
-                return Err(fields.field("decision", &"one person's twice, or too many"));
-            }
-            let verdict = match fields.u8()? {
-                1 => Verdict::Approved,
-                2 => Verdict::Rejected,
-                other => return Err(fields.field("verdict", &other)),
-            };
-            decisions.push(Approval { who, verdict, at_ns: fields.i64()?, digest: RequestDigest(fields.array()?) });
-        }
-        let end = match fields.u8()? {
-            0 => None,
-            1 => Some(End::Withdrawn { at_ns: fields.i64()? }),
-            2 => Some(End::Executed { by: name(&mut fields)?, at_ns: fields.i64()? }),
-            other => return Err(fields.field("end", &other)),
-        };
-        fields.end()?;
-        Ok(Self { id, act, arguments, requested_by, requested_ns, expires_ns, needed, decisions, end })
     }
 
     /// Its name.
@@ -496,7 +331,7 @@ impl Pending {
     }
 
     /// What was said to it.
-    pub fn decisions(&self) -> &[Approval] {
+    pub fn decisions(&self) -> &[Decision] {
         &self.decisions
     }
 }

@@ -21,6 +21,12 @@ const CERTIFICATES_MAX: usize = 16;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CertificateSerial(Vec<u8>);
 
+impl From<capstan_keys::api::Serial> for CertificateSerial {
+    fn from(serial: capstan_keys::api::Serial) -> Self {
+        Self(serial.0.to_vec())
+    }
+}
+
 impl CertificateSerial {
     /// The serial number, big-endian as in the certificate; none if it is empty or longer than 20 bytes.
     pub fn new(bytes: &[u8]) -> Option<Self> {

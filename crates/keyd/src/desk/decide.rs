@@ -87,6 +87,11 @@ impl Decided {
         Self { answer, puts: Vec::new(), removes: Vec::new(), rests_on: Vec::new() }
     }
 
+    /// Records as they are to be, and others that are to be no more; nothing else is answered.
+    pub fn records(puts: Vec<(Path, Vec<u8>)>, removes: Vec<Path>) -> Self {
+        Self { puts, removes, ..Self::known(Answer::Done) }
+    }
+
     /// Whether there is anything to commit.
     pub fn changes_anything(&self) -> bool {
         !self.puts.is_empty() || !self.removes.is_empty()

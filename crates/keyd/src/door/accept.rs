@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -19,6 +19,19 @@ use crate::identity::{Gate, Peer};
 
 /// Out of file descriptors, or of memory for sockets: it gets no better by trying at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Connections that the kernel keeps until they are accepted: with fewer, a burst of others costs whoever comes a second, until his first
+/// packet is sent again. The kernel's own limit (`net.core.somaxconn`) is 4096.
+const BACKLOG: u32 = 4096;
+
+/// Opens a port for a door.
+pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // So that a node that was stopped can start again at once.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// A connection whose peer is known.
 pub struct Visit {
@@ -128,7 +141,8 @@ pub(super) async fn accept<H, F>(
             match established {
                 Some(Ok(stream)) => {
                     place.stands(Standing::Idle);
-                    serve(Arrival { from, stream, place }, shutdown).await;
+                    // On the heap, as is TLS: what waits to be somebody takes no room for what only members need.
+                    Box::pin(serve(Arrival { from, stream, place }, shutdown)).await;
                 }
                 Some(Err(error)) => info!(%from, %error, "no TLS"),
                 None => debug!(%from, "dropped before TLS was established"),
@@ -148,5 +162,5 @@ async fn establish(acceptor: &TlsAcceptor, stream: TcpStream) -> std::io::Result
     stream.set_nodelay(true)?;
     // Nothing is laid out for TLS before there is something to read.
     stream.readable().await?;
-    acceptor.accept(stream).await
+    Box::pin(acceptor.accept(stream)).await
 }

@@ -3,7 +3,6 @@
 use capstan_keys::{KeyState, KeyUse, Name};
 
 use super::ask::Half;
-use super::note::Noted;
 use super::{Answered, Node, NodeError, Standing};
 use crate::desk::{Adopted, Answer, Asked, Decided, Operation, decide};
 use crate::record::IssuedRecord;
@@ -43,8 +42,8 @@ impl Node {
     /// Decides again what the journal holds, after a restart.
     pub async fn resume_journal(&self) -> Result<usize, NodeError> {
         let journal = self.journal.lock().await;
-        let pending = journal.pending();
-        for Noted { asked, .. } in &pending {
+        let pending = journal.pending()?;
+        for asked in pending.iter().flat_map(|noted| &noted.asked) {
             let decided = decide(self.memory().view(), &self.keys, asked);
             match decided {
                 Ok(decided) => {

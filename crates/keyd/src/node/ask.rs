@@ -57,7 +57,7 @@ impl Node {
                 return self.ask_alone(operation, by, request).await;
             }
             // Back in touch and not yet through with the journal: its entries come first.
-            if !self.journal.lock().await.pending().is_empty() && operation.in_isolation() {
+            if operation.in_isolation() && !self.journal.lock().await.is_empty() {
                 return self.ask_alone(operation, by, request).await;
             }
             let base = self.progress.borrow().applied;
@@ -87,6 +87,45 @@ impl Node {
             Some(source) => Err(NodeError::NeedsMajority { source: Some(source) }),
             None => Err(NodeError::Contended { tries: TRIES }),
         }
+    }
+
+    /// Changes records of other rooms, in touch with the majority: `decide` looks at the state, says what is to be, and is asked anew
+    /// where others were faster.
+    ///
+    /// Unlike [`Node::ask`] it is not told what became of a commit whose answer was lost before it decides anew: it must decide so that to
+    /// do a thing twice is to do it once, or to see that it was done.
+    pub async fn change<E: From<NodeError>>(
+        &self,
+        mut decide: impl FnMut(View<'_>) -> Result<Decided, E>,
+    ) -> Result<(), E> {
+        let mut lost = None;
+        for _ in 0..TRIES {
+            if self.standing() != Standing::Current {
+                return Err(NodeError::NeedsMajority { source: lost }.into());
+            }
+            let base = self.progress.borrow().applied;
+            let (decided, transaction) = {
+                let memory = self.memory();
+                let decided = decide(View::of(&memory.state))?;
+                let transaction =
+                    decided.transaction(&memory.state, &self.keys, self.epoch).map_err(NodeError::from)?;
+                (decided, transaction)
+            };
+            if !decided.changes_anything() {
+                return Ok(());
+            }
+            match self.commit(&decided, transaction).await? {
+                Attempt::Committed => return Ok(()),
+                Attempt::Conflict => {}
+                Attempt::Failed(error) => lost = Some(error),
+            }
+            self.wait_for_news(base).await;
+        }
+        Err(match lost {
+            Some(source) => NodeError::NeedsMajority { source: Some(source) },
+            None => NodeError::Contended { tries: TRIES },
+        }
+        .into())
     }
 
     /// Commits what was decided, and takes it in.

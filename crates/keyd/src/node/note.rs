@@ -1,27 +1,47 @@
 //! The journal as the node uses it: what was decided cut off, until the ledger has it.
+//!
+//! An entry of the journal is what was decided at one time, sealed JSON: keys as they were issued, and what was reported of volumes. It is said
+//! to the ledger word for word.
 
+use std::sync::Arc;
+
+use capstan_format::Algorithm;
+use capstan_keys::{KeyUse, Name};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::desk::Asked;
+use crate::desk::{Adopted, Asked, Operation};
+use crate::journal::{self, Journal, JournalEntry};
+use crate::root::ClusterKeys;
+use crate::seal::SealError;
+
+/// The number of our entries among those of a journal.
+const KIND: u8 = 1;
 
 /// An entry that the ledger does not have yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Noted {
     /// Its number in the journal.
     pub number: u64,
-    /// What is to be said to the ledger.
-    pub asked: Asked,
+    /// What is to be said to the ledger, in order.
+    pub asked: Vec<Asked>,
 }
 
-/// Host: an entry could not be written or read.
+/// Why an entry could not be written or read.
 #[derive(Debug, Error)]
-#[error("the journal of what this node gave out cut off: {what}")]
-pub struct JournalError {
-    /// What happened, and what to do.
-    pub what: String,
-    /// The cause.
-    #[source]
-    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+pub enum JournalError {
+    /// Host: its file.
+    #[error(transparent)]
+    File(#[from] journal::JournalError),
+    /// Host: its seal.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// Peer: sealed by this cluster, and not readable.
+    #[error("an entry of the journal cannot be read: {what}")]
+    Entry {
+        /// What is wrong with it.
+        what: String,
+    },
 }
 
 /// Where a node notes what it decides cut off.
@@ -30,8 +50,189 @@ pub trait Notebook: Send {
     fn note(&mut self, asked: &[Asked]) -> Result<(), JournalError>;
 
     /// What was noted and not struck out, in order.
-    fn pending(&self) -> Vec<Noted>;
+    fn pending(&self) -> Result<Vec<Noted>, JournalError>;
 
-    /// The ledger has an entry: it is pending no more.
+    /// Whether there is anything of that.
+    fn is_empty(&self) -> bool;
+
+    /// The ledger has an entry, and those before it: they are pending no more.
     fn strike_out(&mut self, number: u64) -> Result<(), JournalError>;
+}
+
+/// The journal of a node, its entries sealed.
+pub struct SealedJournal {
+    journal: Journal,
+    keys: Arc<ClusterKeys>,
+    path: String,
+    epoch: u32,
+}
+
+impl SealedJournal {
+    /// Over an open journal.
+    pub fn new(journal: Journal, kma: &Name, keys: Arc<ClusterKeys>, epoch: u32) -> Self {
+        Self { journal, keys, path: format!("journal/{kma}"), epoch }
+    }
+}
+
+impl Notebook for SealedJournal {
+    fn note(&mut self, asked: &[Asked]) -> Result<(), JournalError> {
+        let told: Vec<_> = asked.iter().filter_map(Told::of).collect();
+        let plaintext = serde_json::to_vec(&told).map_err(|error| JournalError::Entry { what: error.to_string() })?;
+        let change = self.journal.sequence() + 1;
+        let sealed = self.keys.sealer().seal(&self.path, self.epoch, change, &plaintext)?;
+        self.journal.append(JournalEntry { kind: KIND, path: self.path.clone(), sealed })?;
+        Ok(())
+    }
+
+    fn pending(&self) -> Result<Vec<Noted>, JournalError> {
+        let unreadable = |what: String| JournalError::Entry { what };
+        let read = |recorded: &journal::Recorded| {
+            let opened = self.keys.sealer().open(&self.path, &recorded.entry.sealed)?;
+            let told: Vec<Told> =
+                serde_json::from_slice(&opened.plaintext).map_err(|error| unreadable(error.to_string()))?;
+            let asked = told.into_iter().map(Told::asked).collect::<Result<_, _>>().map_err(unreadable)?;
+            Ok(Noted { number: recorded.sequence, asked })
+        };
+        self.journal.pending().map(read).collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.journal.pending().next().is_none()
+    }
+
+    fn strike_out(&mut self, number: u64) -> Result<(), JournalError> {
+        Ok(self.journal.reconciled(number)?)
+    }
+}
+
+/// What is said of one decision, as it stands in the journal.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    request: String,
+    by: Name,
+    kma: Name,
+    now_ns: i64,
+    volume: String,
+    what: What,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum What {
+    Adopt { key: String, wrapped: String, group: Name, algorithm: u8, first: Option<String>, created_ns: i64 },
+    Activate { key: String },
+    End,
+}
+
+impl Told {
+    /// What a node says of what it decided by itself; nothing of what it cannot decide.
+    fn of(asked: &Asked) -> Option<Self> {
+        let what = match &asked.operation {
+            Operation::Adopt(adopted) => What::Adopt {
+                key: adopted.tag.to_string(),
+                wrapped: hexadecimal(&adopted.wrapped),
+                group: adopted.group.clone(),
+                algorithm: adopted.algorithm.code(),
+                first: match adopted.issued_for {
+                    KeyUse::Append { first } => Some(first.to_string()),
+                    KeyUse::Begin | KeyUse::Elsewhere => None,
+                },
+                created_ns: adopted.created_ns,
+            },
+            Operation::Activate { tag, .. } => What::Activate { key: tag.to_string() },
+            Operation::End { .. } => What::End,
+            Operation::Begin { .. }
+            | Operation::Append { .. }
+            | Operation::Compromise { .. }
+            | Operation::Destroy { .. }
+            | Operation::PutPolicy(_)
+            | Operation::PutGroup { .. }
+            | Operation::PutAgent(_)
+            | Operation::ExtendReading { .. } => return None,
+        };
+        Some(Self {
+            request: hexadecimal(&asked.request),
+            by: asked.by.clone(),
+            kma: asked.kma.clone(),
+            now_ns: asked.now_ns,
+            volume: asked.operation.volser()?.to_string(),
+            what,
+        })
+    }
+
+    fn asked(self) -> Result<Asked, String> {
+        let volser: capstan_format::Volser = parsed(&self.volume)?;
+        let operation = match self.what {
+            What::Adopt { key, wrapped, group, algorithm, first, created_ns } => {
+                let first = first.map(|first| parsed(&first)).transpose()?;
+                Operation::Adopt(Box::new(Adopted {
+                    volser,
+                    tag: parsed(&key)?,
+                    wrapped: bytes(&wrapped)?,
+                    group,
+                    algorithm: Algorithm::from_code(algorithm).ok_or_else(|| format!("cipher {algorithm}"))?,
+                    issued_for: first.map_or(KeyUse::Begin, |first| KeyUse::Append { first }),
+                    created_ns,
+                }))
+            }
+            What::Activate { key } => Operation::Activate { volser, tag: parsed(&key)? },
+            What::End => Operation::End { volser },
+        };
+        let Self { request, by, kma, now_ns, .. } = self;
+        Ok(Asked { operation, request: bytes(&request)?, by, kma, now_ns })
+    }
+}
+
+fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: T::Err| error.to_string())
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes<const N: usize>(text: &str) -> Result<[u8; N], String> {
+    let mut bytes = [0; N];
+    if text.len() != 2 * N || !text.is_ascii() {
+        return Err(format!("{text:?} has not {N} bytes"));
+    }
+    for (place, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * place..2 * place + 2], 16).map_err(|error| error.to_string())?;
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use capstan_format::{KeyTag, Volser};
+
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_what_was_asked() {
+        let volser = Volser::new("A00001").unwrap();
+        let tag = KeyTag([7; 16]);
+        let adopted = Adopted {
+            volser: volser.clone(),
+            tag,
+            wrapped: [9; 40],
+            group: Name::default(),
+            algorithm: Algorithm::Aes256Ccm,
+            issued_for: KeyUse::Append { first: KeyTag([1; 16]) },
+            created_ns: 5,
+        };
+        let operations = [
+            Operation::Adopt(Box::new(adopted)),
+            Operation::Activate { volser: volser.clone(), tag },
+            Operation::End { volser },
+        ];
+        for operation in operations {
+            let (by, kma) = ("host".parse().unwrap(), "a".parse().unwrap());
+            let asked = Asked { operation, request: [0xab; 16], by, kma, now_ns: -3 };
+            let json = serde_json::to_vec(&Told::of(&asked).unwrap()).unwrap();
+            assert_eq!(serde_json::from_slice::<Told>(&json).unwrap().asked().unwrap(), asked);
+        }
+    }
 }

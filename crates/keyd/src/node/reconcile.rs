@@ -24,7 +24,7 @@ impl Node {
         loop {
             let first = {
                 let journal = self.journal.lock().await;
-                let Some(first) = journal.pending().into_iter().next() else {
+                let Some(first) = journal.pending()?.into_iter().next() else {
                     // Nobody decides alone while this is held: from here on the ledger knows everything.
                     self.memory_mut().apart = Apart::default();
                     return Ok(reconciled);
@@ -32,15 +32,15 @@ impl Node {
                 first
             };
             let Noted { number, asked } = first;
-            match self.say(&asked).await {
-                Ok(()) => reconciled.taken += 1,
-                Err(NodeError::Desk(DeskError::Key(
-                    void @ (KeyError::KeyDestroyed { .. } | KeyError::KeyRetired { .. } | KeyError::KeyMissing { .. }),
-                ))) => {
-                    tracing::warn!(error = %void, number, "an entry of the journal no longer fits");
-                    reconciled.void.push(void.to_string());
+            for asked in &asked {
+                match self.say(asked).await {
+                    Ok(()) => reconciled.taken += 1,
+                    Err(NodeError::Desk(DeskError::Key(void))) if is_void(&void) => {
+                        tracing::warn!(error = %void, number, "an entry of the journal no longer fits");
+                        reconciled.void.push(void.to_string());
+                    }
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
             }
             self.journal.lock().await.strike_out(number)?;
         }
@@ -67,4 +67,9 @@ impl Node {
             }
         }
     }
+}
+
+/// Whether what was noted no longer fits what the majority has decided since, and never will again.
+fn is_void(error: &KeyError) -> bool {
+    matches!(error, KeyError::KeyDestroyed { .. } | KeyError::KeyRetired { .. } | KeyError::KeyMissing { .. })
 }

@@ -4,7 +4,7 @@ use capstan_format::Algorithm;
 
 use super::ask::Attempt;
 use super::{Node, NodeError, Standing};
-use crate::desk::{self, Answer, Decided, draw_for_pool};
+use crate::desk::{self, Decided, draw_for_pool};
 use crate::path::Path;
 use crate::record::encode_held;
 
@@ -72,7 +72,7 @@ impl Node {
     /// Puts records that are this node's own. Whether it was done: if not, it is due again.
     async fn put(&self, puts: Vec<(Path, Vec<u8>)>) -> Result<bool, NodeError> {
         let base = self.progress.borrow().applied;
-        let decided = Decided { answer: Answer::Done, puts, removes: Vec::new(), rests_on: Vec::new() };
+        let decided = Decided::records(puts, Vec::new());
         let transaction = decided.transaction(&self.memory().state, &self.keys, self.epoch)?;
         match self.commit(&decided, transaction).await? {
             Attempt::Committed => Ok(true),

@@ -7,7 +7,7 @@
 //! The XOR over all records can be kept up with each change, and shows a record that is missing or there twice.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -152,6 +152,15 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
          BEGIN EXCLUSIVE; COMMIT",
     )?;
     Ok(connection)
+}
+
+/// Overwrites the journal of a change that is over: it holds the pages from before it. Not flushed: nobody waits for it.
+pub(super) fn wipe_journal(path: &Path) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-journal");
+    let mut journal = OpenOptions::new().write(true).open(name)?;
+    let len = journal.metadata()?.len();
+    io::copy(&mut io::repeat(0).take(len), &mut journal).map(|_| ())
 }
 
 pub(super) fn read_header(connection: &Connection, path: &Path) -> Result<Header, ReplicaError> {

@@ -8,7 +8,8 @@
 //! ```
 //! What is delivered is on disk. Whatever goes wrong with the ledger, the loop pauses and goes on, since to be cut off is an ordinary
 //! state of a node: the pause doubles up to [`PAUSE_MAX`] as long as nothing comes, and has a random part, so that the nodes of a
-//! cluster that comes back do not all ask at once. It ends only with a replica that cannot be used any more.
+//! cluster that comes back do not all ask at once. It ends only with a replica that cannot be used any more, or with a ledger that was
+//! put back to an older state: what is here is then more than the cluster has, and people must say which of them counts.
 //!
 //! Limits: what has come and is not applied is at most [`BATCH`] answers of the ledger; all of them go to the disk in one transaction,
 //! so that a node which has fallen behind catches up faster than one commit per flush.
@@ -71,7 +72,7 @@ impl From<ReplicaError> for Ended {
 }
 
 /// Follows `ledger` with `replica`, tells `deliver` of everything that is on disk, and keeps `freshness`. Runs until it is dropped, or
-/// until the replica cannot be used any more, which it returns. `seed` is for the pauses: another one on each node.
+/// until it must not go on, which it returns: the replica stays as it is, and can be answered from. `seed` is for the pauses: another one on each node.
 pub async fn follow<L: Ledger + ?Sized>(
     ledger: &L,
     replica: Replica,
@@ -90,9 +91,15 @@ pub async fn follow<L: Ledger + ?Sized>(
                 follower.whole_copy = WholeCopy::Needed;
                 LedgerError::Compacted { from }.to_string()
             }
+            // It may grow past what is here, and would then look like a ledger that only went on: now is when it can be told.
+            Ended::Ledger(LedgerError::WentBack { known, found }) => {
+                let error = follower.went_back(known, found);
+                follower.publish(None, Some(describe(&error)));
+                return error;
+            }
             Ended::Ledger(error) => describe(&error),
-            // The disk has room again one day; a ledger that went back is repaired by people. All else is about the file itself.
-            Ended::Replica(error @ (ReplicaError::DiskFull { .. } | ReplicaError::WentBack { .. })) => describe(&error),
+            // The disk has room again one day. All else is about the file itself.
+            Ended::Replica(error @ ReplicaError::DiskFull { .. }) => describe(&error),
             Ended::Replica(error) => {
                 follower.publish(None, Some(describe(&error)));
                 return error;
@@ -209,6 +216,11 @@ impl<L: Ledger + ?Sized, F: FnMut(Delivery<'_>)> Follower<'_, L, F> {
         };
         self.replica = Some(replica);
         result.map(|()| what)
+    }
+
+    fn went_back(&self, known: i64, found: i64) -> ReplicaError {
+        let replica = self.replica.as_ref().map(|replica| replica.path.clone()).unwrap_or_default();
+        ReplicaError::WentBack { replica, applied: known, offered: found }
     }
 
     fn publish(&self, current_at: Option<Instant>, trouble: Option<String>) {

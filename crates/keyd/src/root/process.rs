@@ -7,7 +7,7 @@
 use std::io;
 
 use rustix::mm::{MlockAllFlags, mlockall};
-use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 
 /// Takes this process out of core dumps and out of the swap, for good: called once, before the first secret is there.
 ///
@@ -16,6 +16,12 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior,
 pub fn keep_memory_private() -> io::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    // Under a limit, locked memory would make a later allocation fail, the 64 MiB of Argon2id first.
+    let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
+    if let Some(bytes) = getrlimit(Resource::Memlock).current {
+        let reason = format!("memory that may be locked is limited to {bytes} bytes: set LimitMEMLOCK=infinity");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+    }
     mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use super::*;
 use crate::seal::ClusterId;
 
-mod dump;
+pub(crate) mod dump;
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
 const CHEAP: Argon2Cost = Argon2Cost { memory_kib: 64, iterations: 1, lanes: 1 };

@@ -200,6 +200,21 @@ impl Etcd {
         }));
     }
 
+    /// Copies the data of a member that does not run.
+    pub(crate) fn save(&self, place: usize) {
+        copy_folder(&self.data(place), &self.folder.path().join("saved"));
+    }
+
+    /// Puts the data of a member back that was copied.
+    pub(crate) fn put_back(&self, place: usize) {
+        std::fs::remove_dir_all(self.data(place)).unwrap();
+        copy_folder(&self.folder.path().join("saved"), &self.data(place));
+    }
+
+    fn data(&self, place: usize) -> PathBuf {
+        self.folder.path().join(format!("member{place}"))
+    }
+
     fn logs(&self) -> String {
         let tail = |member: &Mutex<Member>| {
             let log = std::fs::read_to_string(&member.lock().unwrap().log).unwrap_or_default();
@@ -236,6 +251,11 @@ fn folder() -> TempDir {
         return folder;
     }
     tempfile::Builder::new().prefix(name).tempdir().unwrap()
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("--archive").arg(from).arg(to).status().unwrap();
+    assert!(copied.success());
 }
 
 /// Ports that nobody has, and no other test of this process was given.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use capstan_keyd::ledger::{
     Change, Entry, EtcdTiming, Faults, Faulty, Ledger, LedgerError, Outcome, SimulatedLedger, Transaction,
 };
-use capstan_keyd::replica::{Delivery, Freshness, Replica, follow};
+use capstan_keyd::replica::{Delivery, Freshness, Replica, ReplicaError, follow};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -48,7 +48,7 @@ struct Node {
     folder: Arc<TempDir>,
     decoded: Arc<Mutex<Decoded>>,
     freshness: watch::Receiver<Freshness>,
-    task: JoinHandle<()>,
+    task: JoinHandle<ReplicaError>,
 }
 
 impl Node {
@@ -58,8 +58,7 @@ impl Node {
         let (sender, freshness) = watch::channel(Freshness::default());
         let told = decoded.clone();
         let task = tokio::spawn(async move {
-            let error = follow(&*ledger, replica, 1, &sender, |delivery| told.lock().unwrap().take(delivery)).await;
-            panic!("the replica cannot be used: {error}");
+            follow(&*ledger, replica, 1, &sender, |delivery| told.lock().unwrap().take(delivery)).await
         });
         Self { folder, decoded, freshness, task }
     }
@@ -227,4 +226,58 @@ async fn a_replica_follows_a_member_that_dies_and_comes_back() {
     let last = put(&*ledger, "key/2", b"1").await;
     node.wait("it never comes back", |freshness| freshness.applied >= Some(last)).await;
     assert_eq!(assert_same(node, &*ledger).await, 1, "no whole copy was needed but the first");
+}
+
+/// A member that is put back to an older state has fewer commits than the replica, and may have other ones of the same number soon.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_that_was_put_back_is_not_believed() {
+    let etcd = Etcd::start(1).await;
+    let ledger = Arc::new(etcd.ledger("put-back", 0, EtcdTiming::default()).await);
+    put(&*ledger, "key/1", b"1").await;
+    etcd.kill(0);
+    etcd.save(0);
+    etcd.restart(0);
+    let last = put(&*ledger, "key/2", b"lost with the newer state").await;
+    let mut node = Node::start(ledger.clone(), folder());
+    node.wait("it never has everything", |freshness| freshness.applied >= Some(last)).await;
+    etcd.kill(0);
+    etcd.put_back(0);
+    etcd.restart(0);
+    let error = tokio::time::timeout(PATIENCE, node.task).await.unwrap().unwrap();
+    assert!(matches!(error, ReplicaError::WentBack { applied, .. } if applied == last), "{error}");
+    assert!(node.freshness.borrow().trouble.as_ref().unwrap().contains("older state"));
+    let (replica, records) = open(&node.folder);
+    assert_eq!((replica.applied(), records.len()), (Some(last), 2), "what the node knows it keeps");
+}
+
+/// `cargo test --release -p capstan-keyd --test ledger -- --ignored --nocapture a_million`
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn a_million_records_are_copied() {
+    const RECORDS: usize = 1_000_000;
+    let etcd = Etcd::start(1).await;
+    let ledger = Arc::new(etcd.ledger("million", 0, crate::etcd::PATIENT).await);
+    let began = Instant::now();
+    let paths: Vec<_> = (0..RECORDS).map(|n| format!("key/{:032x}", n * 7919)).collect();
+    let commits = paths.chunks(100).map(|paths| {
+        let put = paths.iter().map(|path| (path.clone(), vec![1; 200])).collect();
+        change(&*ledger, Transaction { put, ..Transaction::default() })
+    });
+    futures_util::StreamExt::for_each_concurrent(futures_util::stream::iter(commits), 8, async |commit| {
+        commit.await;
+    })
+    .await;
+    println!("commits of {RECORDS} in hundreds: {:?}", began.elapsed());
+    let began = Instant::now();
+    assert_eq!(ledger.read("").await.unwrap().entries.len(), RECORDS);
+    println!("snapshot: {:?}", began.elapsed());
+    let began = Instant::now();
+    let mut node = Node::start(ledger.clone(), folder());
+    node.wait_until_current().await;
+    println!("a new replica is current: {:?}", began.elapsed());
+    let folder = node.stop().await.0;
+    let began = Instant::now();
+    let mut node = Node::start(ledger, folder);
+    node.wait_until_current().await;
+    println!("started again and current: {:?}", began.elapsed());
 }

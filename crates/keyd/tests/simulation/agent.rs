@@ -63,8 +63,7 @@ pub(crate) async fn run(cluster: &Cluster, seed: u64) -> Seen {
         _ = working => {}
         () = trouble => {}
     }
-    let seen = seen.lock().unwrap().clone();
-    seen
+    Arc::try_unwrap(seen).unwrap().into_inner().unwrap()
 }
 
 async fn agent(cluster: &Cluster, seen: Arc<Mutex<Seen>>, number: u64, mut random: Seeded) {
@@ -181,7 +180,7 @@ async fn given(
             assert!(!begins, "key {tag} was given out to begin {volser} twice");
         }
         None => {
-            assert!(seen.keys.values().filter(|(_, bytes)| bytes == key.expose()).count() == 1, "one key, two tags")
+            assert!(seen.keys.values().filter(|(_, bytes)| bytes == key.expose()).count() == 1, "one key, two tags");
         }
     }
     Some(tag)

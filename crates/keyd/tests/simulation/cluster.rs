@@ -99,16 +99,18 @@ pub(crate) struct Book(Arc<Mutex<(u64, Vec<Noted>)>>);
 impl Notebook for Book {
     fn note(&mut self, asked: &[Asked]) -> Result<(), JournalError> {
         let mut book = self.0.lock().unwrap();
-        for asked in asked {
-            book.0 += 1;
-            let number = book.0;
-            book.1.push(Noted { number, asked: asked.clone() });
-        }
+        book.0 += 1;
+        let number = book.0;
+        book.1.push(Noted { number, asked: asked.to_vec() });
         Ok(())
     }
 
-    fn pending(&self) -> Vec<Noted> {
-        self.0.lock().unwrap().1.clone()
+    fn pending(&self) -> Result<Vec<Noted>, JournalError> {
+        Ok(self.0.lock().unwrap().1.clone())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.lock().unwrap().1.is_empty()
     }
 
     fn strike_out(&mut self, number: u64) -> Result<(), JournalError> {
@@ -176,7 +178,7 @@ impl Cluster {
         let now_ns = self.now_ns.clone();
         let clock = Arc::new(move || now_ns.fetch_add(1_000, Ordering::SeqCst));
         let book = Box::new(seat.book.clone());
-        let node = Arc::new(Node::new(seat.name.clone(), 1, link.clone(), keys, book, clock, SETTINGS));
+        let node = Arc::new(Node::new(seat.name.clone(), 1, link.clone(), Arc::new(keys), book, clock, SETTINGS));
         let replica = seat.replica.lock().unwrap().clone();
         node.load(replica.entries.iter(), replica.revision, 0);
         let task = tokio::spawn(live(node.clone(), link, seat.clone()));
@@ -210,7 +212,7 @@ impl Cluster {
         for seat in &self.seats {
             let node = seat.node().unwrap();
             until("a node is in touch and through with its journal", || {
-                node.standing() == Standing::Current && seat.book.pending().is_empty()
+                node.standing() == Standing::Current && seat.book.is_empty()
             })
             .await;
         }
@@ -252,7 +254,7 @@ async fn live(node: Arc<Node>, ledger: Arc<Link>, seat: Arc<Seat>) {
     let tending = async {
         loop {
             let tended = node.tend().await;
-            if node.standing() == Standing::Current && !seat.book.pending().is_empty() {
+            if node.standing() == Standing::Current && !seat.book.is_empty() {
                 let _ = node.reconcile().await;
             }
             if !tended.is_ok_and(|tended| tended.more) {

@@ -18,134 +18,78 @@
 use std::str::FromStr;
 
 use capstan_format::{KeyTag, Volser};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Problem;
 use crate::error::ClusterRefusal;
 use crate::{KeyError, KeyPlace, KeyState, Refusal};
 
-/// The members of a problem that name a key and a volume. What cannot be read is passed over: the words of the problem remain.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeyMembers {
-    /// The key's public name.
-    #[serde(default, with = "word", skip_serializing_if = "Option::is_none")]
-    pub tag: Option<KeyTag>,
-    /// The volume that was asked for.
-    #[serde(default, with = "word", skip_serializing_if = "Option::is_none")]
-    pub volume: Option<Volser>,
-    /// The volume that the key was issued for, where that is another.
-    #[serde(default, with = "word", skip_serializing_if = "Option::is_none")]
-    pub owner: Option<Volser>,
-    /// When the key was destroyed, in nanoseconds since 1970.
-    #[serde(default, deserialize_with = "number", skip_serializing_if = "Option::is_none")]
-    pub destroyed_ns: Option<i64>,
-    /// The state that the key is in.
-    #[serde(default, with = "state", skip_serializing_if = "Option::is_none")]
-    pub state: Option<KeyState>,
-}
-
 impl Problem {
     /// The problem that says what this error says; none for an error of the node itself, which is not the agent's business.
     pub fn of_key(error: &KeyError) -> Option<Self> {
-        let detail = error.to_string();
-        let problem = |status, name, title, members: KeyMembers| {
-            let about = Box::new(members);
-            Some(Self { about, ..Self::new(status, name, title, detail) })
-        };
-        let about = |tag: &KeyTag, volume: Option<&Volser>| KeyMembers {
-            tag: Some(*tag),
-            volume: volume.cloned(),
-            ..KeyMembers::default()
-        };
-        match error {
+        let problem = |status, name, title| Self::new(status, name, title, error.to_string());
+        Some(match error {
             KeyError::KeyMissing { tag, volser, .. } => {
-                problem(404, "key-missing", "There is no such key", about(tag, volser.as_ref()))
+                let problem = problem(404, "key-missing", "There is no such key").with("tag", tag);
+                match volser {
+                    Some(volser) => problem.with("volume", volser),
+                    None => problem,
+                }
             }
             KeyError::KeyDestroyed { tag, volser, destroyed_ns } => {
-                let members = KeyMembers { destroyed_ns: Some(*destroyed_ns), ..about(tag, Some(volser)) };
-                problem(410, "key-destroyed", "The key was destroyed", members)
+                let problem = problem(410, "key-destroyed", "The key was destroyed").with("tag", tag);
+                problem.with("volume", volser).with("destroyed_ns", destroyed_ns)
             }
             KeyError::KeyRetired { tag, volser, state } => {
-                let members = KeyMembers { state: Some(*state), ..about(tag, Some(volser)) };
-                problem(409, "key-retired", "The key does not encrypt any more", members)
+                let problem = problem(409, "key-retired", "The key encrypts no more").with("tag", tag);
+                problem.with("volume", volser).with("state", &state.name())
             }
             KeyError::KeyOfOtherVolume { tag, volser, owner } => {
-                let members = KeyMembers { owner: Some(owner.clone()), ..about(tag, Some(volser)) };
-                problem(409, "key-of-other-volume", "The key is another volume's", members)
+                let problem = problem(409, "key-of-other-volume", "The key is another volume's").with("tag", tag);
+                problem.with("volume", volser).with("owner", owner)
             }
             KeyError::Refused(Refusal::CryptoperiodOver { tag, volser, .. }) => {
-                problem(403, "cryptoperiod-over", "The key's time is over", about(tag, Some(volser)))
+                let problem = problem(403, "cryptoperiod-over", "The key's time is over").with("tag", tag);
+                problem.with("volume", volser)
             }
             KeyError::Refused(Refusal::KeysUsedUp { volser }) => {
-                let members = KeyMembers { volume: Some(volser.clone()), ..KeyMembers::default() };
-                problem(403, "keys-used-up", "The volume takes no further key", members)
+                problem(403, "keys-used-up", "The volume takes no further key").with("volume", volser)
             }
-            KeyError::Refused(_) => problem(403, "refused", "A rule forbids it", KeyMembers::default()),
-            _ => None,
-        }
+            KeyError::Refused(_) => problem(403, "refused", "The rules forbid it"),
+            _ => return None,
+        })
     }
 
     /// The error that a problem of keys stands for, if it is one and names what it is about.
     pub fn key_error(&self) -> Option<KeyError> {
-        let KeyMembers { tag, volume, owner, destroyed_ns, state } = &*self.about;
         let refused = |reason| Some(KeyError::RefusedByCluster { reason, detail: self.detail.clone() });
+        let tag = || self.member::<KeyTag>("tag");
+        let volser = || self.member::<Volser>("volume");
         match self.name()? {
-            "key-missing" => {
-                Some(KeyError::KeyMissing { place: KeyPlace::Cluster, tag: (*tag)?, volser: volume.clone() })
-            }
+            "key-missing" => Some(KeyError::KeyMissing { place: KeyPlace::Cluster, tag: tag()?, volser: volser() }),
             "key-destroyed" => {
-                Some(KeyError::KeyDestroyed { tag: (*tag)?, volser: volume.clone()?, destroyed_ns: (*destroyed_ns)? })
+                let destroyed_ns = self.member("destroyed_ns")?;
+                Some(KeyError::KeyDestroyed { tag: tag()?, volser: volser()?, destroyed_ns })
             }
-            "key-retired" => Some(KeyError::KeyRetired { tag: (*tag)?, volser: volume.clone()?, state: (*state)? }),
+            "key-retired" => Some(KeyError::KeyRetired { tag: tag()?, volser: volser()?, state: self.state()? }),
             "key-of-other-volume" => {
-                Some(KeyError::KeyOfOtherVolume { tag: (*tag)?, volser: volume.clone()?, owner: owner.clone()? })
+                Some(KeyError::KeyOfOtherVolume { tag: tag()?, volser: volser()?, owner: self.member("owner")? })
             }
-            "cryptoperiod-over" => refused(ClusterRefusal::CryptoperiodOver { tag: (*tag)? }),
+            "cryptoperiod-over" => refused(ClusterRefusal::CryptoperiodOver { tag: tag()? }),
             "keys-used-up" => refused(ClusterRefusal::KeysUsedUp),
             "refused" => refused(ClusterRefusal::Other),
             _ => None,
         }
     }
-}
 
-/// A value that is written as text, or nothing where the text says nothing to this program.
-mod word {
-    use std::fmt::Display;
-
-    use super::{Deserializer, FromStr, Serializer, text};
-
-    pub(super) fn serialize<T: Display, S: Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
-        match value {
-            Some(value) => serializer.collect_str(value),
-            None => serializer.serialize_none(),
-        }
+    /// A member, if it is there and can be read.
+    fn member<T: FromStr>(&self, name: &str) -> Option<T> {
+        self.members.get(name)?.parse().ok()
     }
 
-    pub(super) fn deserialize<'de, T: FromStr, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-        Ok(text(deserializer)?.and_then(|text| text.parse().ok()))
+    fn state(&self) -> Option<KeyState> {
+        let name = self.members.get("state")?;
+        KeyState::ALL.into_iter().find(|state| state.name() == name)
     }
-}
-
-mod state {
-    use super::{Deserializer, KeyState, Serializer, text};
-
-    pub(super) fn serialize<S: Serializer>(state: &Option<KeyState>, serializer: S) -> Result<S::Ok, S::Error> {
-        super::word::serialize(&state.map(KeyState::name), serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<KeyState>, D::Error> {
-        let text = text(deserializer)?;
-        Ok(KeyState::ALL.into_iter().find(|state| text.as_deref() == Some(state.name())))
-    }
-}
-
-fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    let value = serde_json::Value::deserialize(deserializer)?;
-    Ok(value.as_str().map(str::to_owned))
-}
-
-fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
-    Ok(serde_json::Value::deserialize(deserializer)?.as_i64())
 }
 
 #[cfg(test)]
@@ -206,10 +150,9 @@ mod tests {
     #[test]
     fn a_member_that_cannot_be_read_leaves_the_words() {
         let json = r#"{"type": "capstan:problem/key-retired", "status": 409, "detail": "It rests.",
-                       "tag": 5, "volume": "not a barcode", "state": "asleep", "destroyed_ns": "yesterday", "more": [1]}"#;
+                       "tag": 5, "volume": "not a barcode", "state": "asleep", "more": [1]}"#;
         let problem: Problem = serde_json::from_str(json).unwrap();
-        assert_eq!(problem.to_string(), "It rests.");
-        assert_eq!(*problem.about, KeyMembers::default());
+        assert_eq!((problem.to_string(), problem.status), ("It rests.".to_owned(), 409));
         assert!(problem.key_error().is_none());
     }
 

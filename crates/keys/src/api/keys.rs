@@ -6,8 +6,7 @@
 use capstan_format::{Algorithm, KeyTag, Volser};
 use serde::{Deserialize, Serialize};
 
-use super::{Base64, text};
-use crate::cluster::HandOver;
+use super::{Base64, HandOver, text};
 use crate::{KeyState, Name};
 
 /// `POST /v1/keys/begin`: a key for a volume that is about to be written from the beginning of tape. Answered with [`KeyGiven`].

@@ -1,10 +1,10 @@
 //! Errors, as RFC 9457 has them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
-use super::KeyMembers;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 /// The media type of a [`Problem`].
 pub const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
@@ -24,20 +24,25 @@ pub struct Problem {
     /// What is the matter this time and what to do next.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
+    /// What a program may want of it, by name: `tag`, `volume`, `destroyed_ns`.
+    #[serde(flatten, default, deserialize_with = "words")]
+    pub members: Box<BTreeMap<String, String>>,
     /// The id of the request that was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// The key and the volume that it is about, for problems of keys.
-    #[serde(flatten)]
-    pub about: Box<KeyMembers>,
 }
 
 impl Problem {
     /// A problem of one of our kinds; `name` is its last part, as in `not-found`.
     pub fn new(status: u16, name: &str, title: &str, detail: impl Into<String>) -> Self {
         let kind = format!("capstan:problem/{name}");
-        let (title, detail) = (title.to_owned(), detail.into());
-        Self { kind, title, status, detail, request: None, about: Box::default() }
+        Self { kind, title: title.to_owned(), status, detail: detail.into(), request: None, members: Box::default() }
+    }
+
+    /// The same with one more member.
+    pub fn with(mut self, name: &str, value: &impl ToString) -> Self {
+        self.members.insert(name.to_owned(), value.to_string());
+        self
     }
 
     /// Whether it is of the kind with this last part.
@@ -53,6 +58,16 @@ impl Problem {
     fn blank() -> String {
         "about:blank".to_owned()
     }
+}
+
+/// Members that are words. Others are a later release's, and nobody here asks for them.
+fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<BTreeMap<String, String>>, D::Error> {
+    let members = BTreeMap::<String, Value>::deserialize(deserializer)?;
+    let word = |(name, value)| match value {
+        Value::String(word) => Some((name, word)),
+        _ => None,
+    };
+    Ok(Box::new(members.into_iter().filter_map(word).collect()))
 }
 
 impl fmt::Display for Problem {

@@ -141,7 +141,9 @@ impl ClusterClient {
         let mut gone = Vec::new();
         for patience in ROUNDS {
             gone.clear();
-            for candidate in lock(&self.shared.roster).order() {
+            // Bound first: a guard in the head of the loop would be held through all of it.
+            let order = lock(&self.shared.roster).order();
+            for candidate in order {
                 let address = candidate.address.clone();
                 match send(&agent, candidate, id, path, body, patience) {
                     Ok(answer) => {

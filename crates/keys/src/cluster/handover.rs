@@ -13,10 +13,9 @@
 use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
 use aws_lc_rs::hkdf;
 use capstan_format::{Algorithm, KeyTag};
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::api::{Base64, PeerId, RequestId};
+use crate::api::{Base64, HandOver, PeerId, RequestId};
 use crate::secret::Secret;
 use crate::{KeyError, VolumeKey, WRAPPED_LEN, tag_of, unwrap, wrap};
 
@@ -40,15 +39,6 @@ pub enum HandOverFailed {
 pub struct KeyRequest {
     private: PrivateKey,
     public: Vec<u8>,
-}
-
-/// What a node answers with: nothing in it is secret.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HandOver {
-    /// The node's public key for this answer alone (X25519, 32 bytes).
-    pub node: Base64,
-    /// The key, wrapped (40 bytes).
-    pub wrapped: Base64,
 }
 
 impl KeyRequest {

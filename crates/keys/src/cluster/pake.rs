@@ -5,11 +5,11 @@
 //! MACs that are part of the protocol, and lets the node keep a verifier that cannot be used to enrol, where a balanced exchange keeps what
 //! is as good as the passphrase.
 //!
-//! `opaque-ke` was chosen because it follows an RFC with test vectors and was audited (NCC Group, 2021; findings mended in its
-//! 1.2). Rejected: `spake2` (no key confirmation, not RFC 9382 on the wire, never audited), `pake-cpace` (a draft, one author, quiet
-//! for years), `srp` (an older protocol, and only against a group of the last century), SPAKE2 out of AWS-LC (not in aws-lc-rs: it
-//! would be unsafe code of our own around a deprecated interface). Its arithmetic is curve25519-dalek's: the one place where
-//! aws-lc-rs does not do ours, since it offers no group operations.
+//! `opaque-ke` was chosen because it follows an RFC with test vectors and an early release of it was audited (NCC Group, 2021; the findings
+//! were mended in 1.2, and later releases have had no audit). Rejected: `spake2` (no key confirmation, not RFC 9382 on the wire, not audited),
+//! `pake-cpace` (a draft, and one author), `srp` (an older protocol with a weaker proof), SPAKE2 out of AWS-LC (not in aws-lc-rs: it would be
+//! unsafe code of our own). Its arithmetic is curve25519-dalek's: the one place where aws-lc-rs does not do ours, since it offers no group
+//! operations.
 //!
 //! ```text
 //!  client                                              node

@@ -6,11 +6,11 @@ mod node;
 use std::sync::{Arc, Mutex};
 
 use capstan_format::{Algorithm, KeyTag, Volser};
-use capstan_keys::api::{
-    Activated, Base64, KeyGiven, KeyMembers, KeyOfVolume, Problem, RenewCertificate, Standing, Tag,
-};
+use capstan_keys::api::{Activated, Base64, KeyGiven, KeyOfVolume, Problem, RenewCertificate, Standing, Tag};
 use capstan_keys::cluster::{ClusterError, Identity, KeyCluster, Silence, hand_over};
-use capstan_keys::{ClusterRefusal, KeyError, KeyPlace, KeyProvider, KeyState, Name, Period, Refusal, Secret, VolumeKey, random};
+use capstan_keys::{
+    ClusterRefusal, KeyError, KeyPlace, KeyProvider, KeyState, Name, Period, Refusal, Secret, VolumeKey, random,
+};
 
 use node::{AGENT, Asked, Nodes, Reply};
 
@@ -159,8 +159,7 @@ fn what_a_node_says_of_a_key_becomes_the_error_that_callers_know() {
     let got = refused(new_key(&mut keys, None));
     assert!(matches!(&got, KeyError::RefusedByCluster { reason: ClusterRefusal::Other, .. }), "{got:?}");
     assert_eq!(got.to_string(), "the key cluster refused: Not tonight: Wait.");
-    let bare =
-        Problem { about: Box::new(KeyMembers::default()), ..Problem::new(410, "key-destroyed", "Gone", "Gone.") };
+    let bare = Problem::new(410, "key-destroyed", "Gone", "Gone.");
     nodes.answer(move |_| Reply::Problem(Box::new(bare.clone())));
     let got = refused(new_key(&mut keys, None));
     let KeyError::Cluster(error) = &got else { panic!("{got:?}") };

@@ -9,7 +9,7 @@ use super::fields::{Fields, Required};
 use super::template::{Given, check_new, given};
 use crate::enumeration::ResultReason;
 use crate::lifecycle::State;
-use crate::object::{Attribute, Client, Instances, ManagedObject, Named, RULES, named};
+use crate::object::{Attribute, Client, Instances, ManagedObject, Named, RULES, named, shared_name};
 use crate::ttlv::{Item, Tag, Value};
 use crate::view::Weight;
 
@@ -37,14 +37,14 @@ pub(crate) fn get(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Re
 
 pub(crate) fn list(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Refused> {
     let object = batch.object(payload)?;
-    let mut names: Vec<String> = Vec::new();
+    let mut names = Vec::new();
     for attribute in shown(batch, &object) {
         if !names.contains(&attribute.name) {
             names.push(attribute.name);
         }
     }
     let mut response = vec![uid_item(&object.uid)];
-    response.extend(names.into_iter().map(|name| Item::text(Tag::ATTRIBUTE_NAME, name)));
+    response.extend(names.into_iter().map(|name| Item::text(Tag::ATTRIBUTE_NAME, name.as_ref())));
     Ok(response)
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn add(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Re
     check_new(batch, &object, given.name, given.value)?;
     let mut changed = ManagedObject::clone(&object);
     let index = changed.add(given.name, given.value.clone());
-    store(batch, changed, &Attribute { name: given.name.to_owned(), index, value: given.value.clone() })
+    store(batch, changed, &Attribute { name: shared_name(given.name), index, value: given.value.clone() })
 }
 
 pub(crate) fn modify(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Refused> {
@@ -86,7 +86,7 @@ pub(crate) fn modify(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>,
     }
     check_new(batch, &changed, given.name, given.value)?;
     may_change(&object, &given)?;
-    let attribute = Attribute { name: given.name.to_owned(), index, value: given.value.clone() };
+    let attribute = Attribute { name: shared_name(given.name), index, value: given.value.clone() };
     changed.attributes.push(attribute.clone());
     store(batch, changed, &attribute)
 }
@@ -159,7 +159,7 @@ fn may_change(object: &ManagedObject, given: &Given<'_>) -> Result<(), Refused> 
     }
 }
 
-fn name_of<'a>(rule: Named, name: &'a str) -> &'a str {
+fn name_of(rule: Named, name: &str) -> &str {
     match rule {
         Named::Standard(rule) => rule.name,
         Named::Custom => name,

@@ -72,12 +72,10 @@ impl<'a> Batch<'a> {
             .find(|(operation, since, _)| u32::from(*operation) == number && *since <= self.version.minor)
             .ok_or_else(|| Refused::new(ResultReason::OperationNotSupported, "this operation is not done here"))?;
         permitted.check(*operation)?;
-        if let Some(extension) = item.child(Tag::MESSAGE_EXTENSION) {
-            if extension.boolean(Tag::CRITICALITY_INDICATOR)?.unwrap_or(false) {
-                return Err(Refused::feature(
-                    "no Message Extension is known here, and this one is said to be critical",
-                ));
-            }
+        if let Some(extension) = item.child(Tag::MESSAGE_EXTENSION)
+            && extension.boolean(Tag::CRITICALITY_INDICATOR)?.unwrap_or(false)
+        {
+            return Err(Refused::feature("no Message Extension is known here, and this one is said to be critical"));
         }
         let nothing = Item::structure(Tag::REQUEST_PAYLOAD, Vec::new());
         if let Some(payload) = item.child(Tag::REQUEST_PAYLOAD) {

@@ -247,6 +247,8 @@ pub(crate) fn finish(
         object.set("Usage Limits", super::cryptography::usage_limits(total, total, unit));
     }
     fits(&object)?;
+    // It stays in memory for as long as the object is known.
+    object.attributes.shrink_to_fit();
     let uid = object.uid.clone();
     batch.view.insert(object, material);
     batch.placeholder = Some(uid.clone());

@@ -4,7 +4,7 @@ use super::Refused;
 use super::batch::{Batch, uid_item};
 use super::fields::{Fields, Required};
 use crate::enumeration::{ResultReason, RevocationReasonCode};
-use crate::lifecycle::Event;
+use crate::lifecycle::{Event, State};
 use crate::object::{ManagedObject, has_life};
 use crate::ttlv::{Item, Tag, Value};
 use crate::view::Weight;
@@ -45,7 +45,9 @@ pub(crate) fn revoke(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>,
             object.set("Deactivation Date", Value::DateTime(batch.now_s));
         }
     }
-    object.set("Revocation Reason", Value::Structure(reason.items().to_vec()));
+    let mut kept = vec![Item::enumeration(Tag::REVOCATION_REASON_CODE, code)];
+    kept.extend(words.map(|words| Item::text(Tag::REVOCATION_MESSAGE, words)));
+    object.set("Revocation Reason", Value::Structure(kept));
     store(batch, object)
 }
 
@@ -68,7 +70,13 @@ fn go(batch: &Batch<'_>, object: &mut ManagedObject, event: Event) -> Result<(),
     }
     let state = object.state(batch.now_s);
     object.written_state = state.after(event).map_err(|reason| {
-        Refused::new(reason, format!("the object is {state:?}, from where {event:?} leads nowhere"))
+        let advice = match (state, event) {
+            (State::Active, Event::Destroy) => "revoke it first",
+            (State::PreActive, Event::Deactivate) => "activate it first, destroy it, or revoke it for a compromise",
+            (State::Destroyed | State::DestroyedCompromised, _) => "its material is gone",
+            _ => "there is no way back",
+        };
+        Refused::new(reason, format!("the object is {state:?}: {advice}"))
     })?;
     Ok(())
 }
@@ -89,12 +97,12 @@ fn store(batch: &mut Batch<'_>, mut object: ManagedObject) -> Result<Vec<Item>, 
 pub(crate) fn check(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Refused> {
     let object = batch.object(payload)?;
     let mut response = vec![uid_item(&object.uid)];
-    if let Some(wanted) = payload.long(Tag::USAGE_LIMITS_COUNT)? {
-        if let Some(Value::Structure(limits)) = object.first("Usage Limits") {
-            let left = limits.as_slice().long(Tag::USAGE_LIMITS_COUNT)?.unwrap_or(0);
-            if left < wanted {
-                response.push(Item::new(Tag::USAGE_LIMITS_COUNT, Value::LongInteger(left)));
-            }
+    if let Some(wanted) = payload.long(Tag::USAGE_LIMITS_COUNT)?
+        && let Some(Value::Structure(limits)) = object.first("Usage Limits")
+    {
+        let left = limits.as_slice().long(Tag::USAGE_LIMITS_COUNT)?.unwrap_or(0);
+        if left < wanted {
+            response.push(Item::new(Tag::USAGE_LIMITS_COUNT, Value::LongInteger(left)));
         }
     }
     if let Some(wanted) = payload.integer(Tag::CRYPTOGRAPHIC_USAGE_MASK)? {
@@ -106,10 +114,9 @@ pub(crate) fn check(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, 
     let lease = object.shown(batch.now_s).into_iter().find(|attribute| attribute.name == "Lease Time");
     if let (Some(wanted), Some(Value::Interval(lease))) =
         (payload.interval(Tag::LEASE_TIME)?, lease.map(|attribute| attribute.value))
+        && lease < wanted
     {
-        if lease < wanted {
-            response.push(Item::new(Tag::LEASE_TIME, Value::Interval(lease)));
-        }
+        response.push(Item::new(Tag::LEASE_TIME, Value::Interval(lease)));
     }
     batch.placeholder = Some(object.uid.clone());
     Ok(response)

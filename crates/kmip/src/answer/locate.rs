@@ -38,10 +38,10 @@ pub(crate) fn locate(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>,
         };
         match uid_of(&wanted) {
             Some(uid) => {
-                if let Ok(object) = batch.view.find(uid) {
-                    if object.material() == Material::Kept {
-                        look(&object);
-                    }
+                if let Ok(object) = batch.view.find(uid)
+                    && object.material() == Material::Kept
+                {
+                    look(&object);
                 }
             }
             None => {

@@ -43,6 +43,9 @@ pub const VERSIONS: [Version; 5] = [
 /// Most items of one batch.
 pub const BATCH_COUNT_MAX: usize = 256;
 
+/// Longest response, in bytes: a batch of searches would else ask for any amount of memory.
+const RESPONSE_LEN_MAX: usize = 4 << 20;
+
 /// A version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
@@ -147,7 +150,7 @@ fn version_of(message: &Item) -> Result<Version, Refused> {
 
 /// What a request's header asks for, its version apart.
 struct Header {
-    response_len_max: Option<usize>,
+    response_len_max: usize,
     on_error: BatchErrorContinuation,
     synchronous: Result<(), Refused>,
 }
@@ -156,8 +159,10 @@ impl Header {
     fn read(message: &Item) -> Result<Self, Refused> {
         let header = message.structure(Tag::REQUEST_HEADER)?.required(Tag::REQUEST_HEADER)?;
         let response_len_max = match header.integer(Tag::MAXIMUM_RESPONSE_SIZE)? {
-            None => None,
-            Some(len) => Some(usize::try_from(len).map_err(|_| Refused::field("a negative Maximum Response Size"))?),
+            None => RESPONSE_LEN_MAX,
+            Some(len) => usize::try_from(len)
+                .map_err(|_| Refused::field("a negative Maximum Response Size"))?
+                .min(RESPONSE_LEN_MAX),
         };
         let synchronous = match header.boolean(Tag::ASYNCHRONOUS_INDICATOR)? {
             Some(true) => Err(Refused::new(
@@ -190,17 +195,21 @@ impl Header {
     ) -> Decided {
         let mut batch = Batch::new(View::new(objects, &requester.domain), version, now_s);
         let start = batch.view.mark();
-        let (mut items, mut acts) = (Vec::new(), Vec::new());
+        let (mut items, mut acts): (Vec<Item>, Vec<Act>) = (Vec::new(), Vec::new());
         let mut undo = None;
+        let mut items_len = 0;
         for request in message.items().iter().filter(|item| item.tag == Tag::BATCH_ITEM) {
             let operation = request.number(Tag::OPERATION).ok().flatten();
-            let result = self.synchronous.clone().and_then(|()| batch.item(request, &requester.permitted));
+            let id = request.child(Tag::UNIQUE_BATCH_ITEM_ID);
+            // What is too large already is refused below, and the rest is not done.
+            let room = if items_len > self.response_len_max { Err(too_large(items_len)) } else { Ok(()) };
+            let ready = room.and_then(|()| self.synchronous.clone());
+            let result = ready.and_then(|()| batch.item(request, &requester.permitted));
             acts.push(Act {
                 operation: operation.and_then(Operation::from_number),
                 uids: std::mem::take(&mut batch.uids),
                 outcome: result.as_ref().map(|_| ()).map_err(|refused| refused.reason),
             });
-            let id = request.child(Tag::UNIQUE_BATCH_ITEM_ID);
             match result {
                 Ok(Done { operation, payload }) => items.push(succeeded(operation, id, payload)),
                 Err(refused) => {
@@ -215,6 +224,7 @@ impl Header {
                     }
                 }
             }
+            items_len += items.last().map_or(0, encoded_len);
         }
         if let Some(start) = undo {
             batch.view.back_to(start);
@@ -225,15 +235,22 @@ impl Header {
         let mut response = response(version, now_s, items);
         let (mut changes, mut notes) = batch.view.into_changes();
         let len = encoded_len(&response);
-        if self.response_len_max.is_some_and(|max| max < len) {
+        if self.response_len_max < len {
             // The client could not read what was done, so nothing is.
             (changes, notes) = (Vec::new(), Vec::new());
-            let refused = Refused::new(ResultReason::ResponseTooLarge, format!("the response has {len} bytes"));
+            let refused = too_large(len);
             acts.iter_mut().for_each(|act| act.outcome = Err(ResultReason::ResponseTooLarge));
             refuse_all(&mut response, &refused);
         }
         Decided { response: encode(&response), changes, notes, acts }
     }
+}
+
+fn too_large(len: usize) -> Refused {
+    Refused::new(
+        ResultReason::ResponseTooLarge,
+        format!("the response has {len} bytes or more: ask for less at a time"),
+    )
 }
 
 fn response(version: Version, now_s: i64, items: Vec<Item>) -> Item {

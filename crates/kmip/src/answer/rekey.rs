@@ -63,7 +63,8 @@ pub(crate) fn rekey(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, 
     new.set("Cryptographic Algorithm", Value::Enumeration(algorithm));
     new.set("Cryptographic Length", Value::Integer(length_bits));
     let inherited = old.attributes.iter().filter(|attribute| {
-        !given_names.contains(&attribute.name) && (attribute.name == "Name" || !OWN.contains(&attribute.name.as_str()))
+        !given_names.iter().any(|given| *given == attribute.name)
+            && (attribute.name == "Name" || !OWN.contains(&attribute.name.as_ref()))
     });
     new.attributes.extend(inherited.cloned());
     if let Some(offset_s) = offset_s {

@@ -71,7 +71,7 @@ impl<'a> Aes<'a> {
 }
 
 fn whole(blocks: &[u8]) -> Result<(), Refused> {
-    if blocks.len() % BLOCK_LEN == 0 {
+    if blocks.len().is_multiple_of(BLOCK_LEN) {
         Ok(())
     } else {
         Err(failure("the data are no whole number of blocks, and no padding was asked for"))

@@ -1,5 +1,7 @@
 //! What attributes there are and who may do what to them, as a table (KMIP 1.4, section 3).
 
+use std::borrow::Cow;
+
 use crate::enumeration::{ObjectType, ResultReason};
 use crate::ttlv::{Item, Tag, Value};
 
@@ -125,8 +127,8 @@ rules! {
 /// One instance of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attribute {
-    /// Its name: the standard's, or a client's own that begins with `x-`.
-    pub name: String,
+    /// Its name: the standard's, of which there is one copy for all objects, or a client's own that begins with `x-`.
+    pub name: Cow<'static, str>,
     /// Which instance it is; others may have gone before it.
     pub index: u32,
     /// Its value.
@@ -136,12 +138,20 @@ pub struct Attribute {
 impl Attribute {
     /// As a message shows it.
     pub(crate) fn item(&self) -> Item {
-        let mut items = vec![Item::text(Tag::ATTRIBUTE_NAME, self.name.clone())];
+        let mut items = vec![Item::text(Tag::ATTRIBUTE_NAME, self.name.as_ref())];
         if self.index > 0 {
             items.push(Item::integer(Tag::ATTRIBUTE_INDEX, i32::try_from(self.index).unwrap_or(i32::MAX)));
         }
         items.push(Item::new(Tag::ATTRIBUTE_VALUE, self.value.clone()));
         Item::structure(Tag::ATTRIBUTE, items)
+    }
+}
+
+/// A name as attributes have it.
+pub(crate) fn shared_name(name: &str) -> Cow<'static, str> {
+    match RULES.iter().find(|rule| rule.name == name) {
+        Some(rule) => Cow::Borrowed(rule.name),
+        None => Cow::Owned(name.to_owned()),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::lifecycle::{Material, State};
 use crate::ttlv::{Item, Tag, Value};
 
 pub use attribute::Attribute;
-pub(crate) use attribute::{Client, Instances, Named, RULES, has_life, named};
+pub(crate) use attribute::{Client, Instances, Named, RULES, has_life, named, shared_name};
 pub use material::KeyMaterial;
 pub use record::{RECORD_LEN_MAX, RecordError};
 
@@ -93,7 +93,7 @@ impl ManagedObject {
     pub(crate) fn set(&mut self, name: &str, value: Value) {
         match self.attributes.iter_mut().find(|attribute| attribute.name == name) {
             Some(attribute) => attribute.value = value,
-            None => self.attributes.push(Attribute { name: name.to_owned(), index: 0, value }),
+            None => self.attributes.push(Attribute { name: shared_name(name), index: 0, value }),
         }
     }
 
@@ -104,13 +104,13 @@ impl ManagedObject {
     /// Adds an instance and says which it is.
     pub(crate) fn add(&mut self, name: &str, value: Value) -> u32 {
         let index = self.all(name).map(|attribute| attribute.index + 1).max().unwrap_or(0);
-        self.attributes.push(Attribute { name: name.to_owned(), index, value });
+        self.attributes.push(Attribute { name: shared_name(name), index, value });
         index
     }
 
     /// Every attribute as a client sees it: the stored and the computed.
     pub(crate) fn shown(&self, now_s: i64) -> Vec<Attribute> {
-        let computed = |name: &str, value| Attribute { name: name.to_owned(), index: 0, value };
+        let computed = |name: &str, value| Attribute { name: shared_name(name), index: 0, value };
         let mut shown = vec![
             computed("Unique Identifier", Value::TextString(self.uid.clone())),
             computed("Object Type", Value::Enumeration(self.object_type.into())),

@@ -19,7 +19,7 @@
 
 use thiserror::Error;
 
-use super::{Attribute, KeyBlock, ManagedObject};
+use super::{Attribute, KeyBlock, ManagedObject, shared_name};
 use crate::enumeration::{KeyFormat, ObjectType};
 use crate::lifecycle::State;
 use crate::ttlv::{Item, Limits, Malformed, Tag, Value, decode, encode};
@@ -112,7 +112,7 @@ fn attribute(item: &Item) -> Result<Attribute, RecordError> {
         Some(_) => return Err(wrong()),
     };
     let value = item.child(Tag::ATTRIBUTE_VALUE).ok_or_else(wrong)?.value.clone();
-    Ok(Attribute { name: text(item, Tag::ATTRIBUTE_NAME)?, index, value })
+    Ok(Attribute { name: shared_name(&text(item, Tag::ATTRIBUTE_NAME)?), index, value })
 }
 
 fn block(item: &Item) -> Result<KeyBlock, RecordError> {
@@ -176,7 +176,7 @@ mod tests {
     fn version_1_stays_readable() {
         let golden = concat!(
             "434b4d4f01000000",
-            "5400000100000110",
+            "54000001000000e8",
             "42009407000000026b31000000000000",
             "54000107000000076c69627261727900",
             "42005705000000040000000200000000",
@@ -185,7 +185,7 @@ mod tests {
             "42004205000000040000000100000000",
             "42002805000000040000000300000000",
             "42002a02000000040000010000000000",
-            "4200080100000030",
+            "4200080100000028",
             "42000a0700000009782d426172636f646500000000000000",
             "42000b07000000084130303030314c39",
             "4200080100000038",

@@ -76,7 +76,7 @@ pub fn message_len(header: &[u8; HEADER_LEN], limits: &Limits) -> Result<usize, 
         return Err(Malformed::Type { at: 0, tag, kind });
     }
     let length = u32::from_be_bytes(length) as usize;
-    if length % 8 != 0 {
+    if !length.is_multiple_of(8) {
         return Err(Malformed::Length { at: 0 });
     }
     length.checked_add(HEADER_LEN).filter(|len| *len <= limits.len_max).ok_or_else(|| (*limits).into())

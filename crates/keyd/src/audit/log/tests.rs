@@ -1,3 +1,5 @@
+//! The log on disk: many at once, files, starts after every cut, what is no crash.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::fs;
@@ -87,14 +89,14 @@ fn a_runtime_notes_too() {
 fn a_log_cut_at_any_byte_goes_on() {
     let whole = tempfile::tempdir().unwrap();
     let log = AuditLog::open(whole.path(), &kma(), 0).unwrap();
-    for number in 0..3 {
-        log.note_blocking(entry(number), 1).unwrap();
-    }
+    log.note_blocking(entry(1), 1).unwrap();
     log.close();
     let bytes = fs::read(whole.path().join("000000000001.jsonl")).unwrap();
     // One folder for all, for its reserve is laid in but once.
     let directory = tempfile::tempdir().unwrap();
-    for (len, zeros) in (0..=bytes.len()).flat_map(|len| [(len, 0), (len, 700)]) {
+    let lens = 0..=bytes.len();
+    let with_zeros = lens.clone().step_by(13).map(|len| (len, 700));
+    for (len, zeros) in lens.map(|len| (len, 0)).chain(with_zeros) {
         let file: PathBuf = directory.path().join("000000000001.jsonl");
         // Some file systems leave zeros where the file grew and its bytes did not arrive.
         fs::write(&file, [&bytes[..len], &vec![0; zeros]].concat()).unwrap();
@@ -136,6 +138,15 @@ fn an_altered_log_is_not_written_any_further() {
         assert!(matches!(AuditLog::open(directory.path(), &kma(), 0), Err(AuditError::Altered { .. })));
     }
     fs::write(&file, text).unwrap();
+    assert!(AuditLog::open(directory.path(), &kma(), 0).is_ok());
+}
+
+#[test]
+fn a_log_has_one_writer() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = AuditLog::open(directory.path(), &kma(), 0).unwrap();
+    assert!(matches!(AuditLog::open(directory.path(), &kma(), 0), Err(AuditError::InUse { .. })));
+    log.close();
     assert!(AuditLog::open(directory.path(), &kma(), 0).is_ok());
 }
 

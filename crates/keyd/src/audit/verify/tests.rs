@@ -1,3 +1,5 @@
+//! Logs that were altered in every way, checked by this program and by the checker in Python.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::fs;
@@ -65,7 +67,7 @@ fn a_whole_log_is_whole_and_an_anchor_vouches_up_to_itself() {
 fn the_first_record_that_is_altered_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let (lines, heads) = log(directory.path());
-    for at in 2..=9 {
+    for at in [2, 5, 9] {
         // What it says, and what it says it followed.
         for (from, to) in [("pool-filled", "pool-killed"), ("\"before\":\"", "\"before\":\"0")] {
             let mut altered = lines.clone();
@@ -92,7 +94,7 @@ fn the_first_record_that_is_altered_is_named() {
 fn records_that_are_gone_or_elsewhere_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let (lines, heads) = log(directory.path());
-    for at in 2..=9usize {
+    for at in [2, 5, 9usize] {
         let mut fewer = lines.clone();
         fewer.remove(at - 1);
         let found = finding(&fewer, &[]);
@@ -115,7 +117,7 @@ fn records_that_are_gone_or_elsewhere_are_named() {
         twice.insert(at, lines[at - 1].clone());
         assert!(matches!(finding(&twice, &[]), Some(Finding::Reordered { .. })));
     }
-    for len in 0..10 {
+    for len in [0, 4, 9] {
         let found = finding(&lines[..len], &[anchor(heads[10])]);
         assert_eq!(found, Some(Finding::Shorter { last: len as u64, anchored: 10 }));
     }

@@ -1,3 +1,5 @@
+//! Disks that are full or fail, as the log's thread sees them.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use super::super::chain::Link;

@@ -1,11 +1,14 @@
+//! Requests of a quorum: the usual way, every way around it, bytes, and random orders of steps.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::collections::BTreeSet;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use proptest::prelude::*;
 
 use super::super::bytes::check_hostile;
-use super::super::{Roles, Standing};
+use super::super::{Denied, Roles, Standing};
 use super::*;
 
 const ID: PendingId = PendingId([7; 16]);
@@ -128,6 +131,17 @@ fn a_request_ends_by_its_time_by_a_no_and_by_its_requester() {
     assert_eq!(not_own, Err(Refused::NotOwn { requested_by: name("anna") }));
     let withdrawn = pending.withdraw(all.get(&name("anna")).unwrap(), NOW_NS).unwrap();
     assert_eq!(execute(&withdrawn, "anna", NOW_NS).unwrap_err(), Refused::Ended { by: name("anna") });
+}
+
+/// The state before its execution, put back after its record was removed, is not executed again.
+#[test]
+fn what_is_removed_cannot_be_executed_again() {
+    let pending = approved(&asked(), &["m1", "m2"]);
+    let (executed, _) = execute(&pending, "bo", NOW_NS + 2).unwrap();
+    assert!(!executed.is_removable(NOW_NS + HOUR_NS));
+    let removed_ns = NOW_NS + HOUR_NS + CLOCK_TOLERANCE_NS;
+    assert!(executed.is_removable(removed_ns));
+    assert!(matches!(execute(&pending, "anna", removed_ns - CLOCK_TOLERANCE_NS), Err(Refused::Expired { .. })));
 }
 
 /// A clock that is set back by years would bring what has expired to life again.

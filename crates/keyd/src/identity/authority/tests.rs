@@ -1,3 +1,5 @@
+//! What the authority signs, and what it does not.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use capstan_keys::api::{Base64, IssuedCertificate};

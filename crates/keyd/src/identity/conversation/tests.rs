@@ -1,3 +1,5 @@
+//! Both sides of an enrolment, without sockets: honest, mixed up, and by somebody who lacks the passphrase.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use capstan_keys::cluster::{ClusterError, EnrolmentClient, EnrolmentPassphrase};

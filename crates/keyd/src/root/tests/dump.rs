@@ -11,7 +11,7 @@ use super::*;
 const INNER: &str = "CAPSTAN_TEST_DUMPED";
 
 /// What must be found, so that not finding can be believed: 32 bytes on the heap that stand in no program file.
-fn canary() -> Secret {
+pub(crate) fn canary() -> Secret {
     let hash = digest(&SHA256, b"canary of the dump test");
     Secret::filled(|bytes| {
         bytes.copy_from_slice(hash.as_ref());
@@ -52,21 +52,16 @@ fn be_dumped() {
     let record = keys.sealer().seal("key/x", 1, 1, b"plaintext").unwrap();
     keys.sealer().open("key/x", &record).unwrap();
     keys.new_group_key(&name("weekly")).unwrap();
-    println!("\nready");
-    std::io::stdout().flush().unwrap();
-    let _ = std::io::stdin().read_line(&mut String::new());
+    wait_to_be_dumped();
     drop((canary, root, keys));
 }
 
-#[test]
-fn a_core_dump_holds_neither_root_nor_cluster_key() {
-    if std::env::var_os(INNER).is_some() {
-        return be_dumped();
-    }
+/// Runs this test again in a process of its own, which calls [`wait_to_be_dumped`], and gives its core dump.
+pub(crate) fn dump_of(test: &str, mark: &str) -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["root::tests::dump::a_core_dump_holds_neither_root_nor_cluster_key", "--exact", "--nocapture"])
-        .env(INNER, "1")
+        .args([test, "--exact", "--nocapture"])
+        .env(mark, "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -79,15 +74,33 @@ fn a_core_dump_holds_neither_root_nor_cluster_key() {
     let core = directory.path().join("core");
     let output = Command::new("gcore").arg("-o").arg(&core).arg(dumped.child.id().to_string()).output();
     let output = output.unwrap_or_else(|error| panic!("gcore: {error}: install the package gdb (`./x test` does)"));
-    let dump = directory.path().join(format!("core.{}", dumped.child.id()));
     let said = [output.stdout, output.stderr].concat();
-    let dump = std::fs::read(dump).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&said)));
-    drop(dumped);
+    let dump = std::fs::read(directory.path().join(format!("core.{}", dumped.child.id())));
+    dump.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&said)))
+}
 
-    let (_, root) = open_fixture();
+/// What the process to dump does in the end, with all it has.
+pub(crate) fn wait_to_be_dumped() {
+    println!("\nready");
+    std::io::stdout().flush().unwrap();
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+pub(crate) fn assert_absent(dump: &[u8], secrets: &[(&str, &[u8; 32])]) {
     let holds = |secret: &[u8; 32]| dump.windows(32).any(|window| window == secret);
     println!("a dump of {} bytes", dump.len());
     assert!(holds(canary().expose()), "the dump does not hold what every dump holds: this test proves nothing");
-    assert!(!holds(root.keys.key().expose()), "the cluster key is in the dump");
-    assert!(!holds(root.root.expose()), "the root key is in the dump");
+    for (what, secret) in secrets {
+        assert!(!holds(secret), "the {what} is in the dump");
+    }
+}
+
+#[test]
+fn a_core_dump_holds_neither_root_nor_cluster_key() {
+    if std::env::var_os(INNER).is_some() {
+        return be_dumped();
+    }
+    let dump = dump_of("root::tests::dump::a_core_dump_holds_neither_root_nor_cluster_key", INNER);
+    let (_, root) = open_fixture();
+    assert_absent(&dump, &[("cluster key", root.keys.key().expose()), ("root key", root.root.expose())]);
 }

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use zeroize::Zeroizing;
 
 use super::*;
+use crate::root::tests::dump;
 use crate::root::{RootError, SealedRoot};
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
@@ -153,5 +154,27 @@ fn a_token_that_is_taken_away_in_use_is_noticed() {
         let error = refused(token.unseal(&sealed, CLUSTER));
         assert!(matches!(error, TokenError::Removed { .. } | TokenError::KeyMissing { .. }), "{error:?}");
         assert!(error.to_string().contains("plug"), "{error}");
+    });
+}
+
+/// The key that a token gives out passes through its module and through the library that calls it.
+#[test]
+fn a_core_dump_of_a_node_with_a_token_does_not_hold_the_cluster_key() {
+    const TEST: &str = "a_core_dump_of_a_node_with_a_token_does_not_hold_the_cluster_key";
+    const DUMPED: &str = "CAPSTAN_TEST_TOKEN_DUMPED";
+    with_token(TEST, || {
+        let path = PathBuf::from(std::env::var_os(TOKENS).unwrap()).with_file_name("root.sealed");
+        if std::env::var_os(DUMPED).is_some() {
+            let canary = dump::canary();
+            let keys = SealedRoot::read(&path).unwrap().open_with_token(&open()).unwrap();
+            dump::wait_to_be_dumped();
+            drop((canary, keys));
+            return;
+        }
+        let (token, keys) = (open(), ClusterKeys::create(CLUSTER).unwrap());
+        let sealed = SealedRoot::under_token(&keys, 3, &token).unwrap();
+        sealed.write(&path, crate::root::Existing::Kept).unwrap();
+        let dump = dump::dump_of(&format!("root::token::tests::{TEST}"), DUMPED);
+        dump::assert_absent(&dump, &[("cluster key", keys.key().expose())]);
     });
 }

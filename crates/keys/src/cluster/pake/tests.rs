@@ -1,3 +1,5 @@
+//! Every byte counts, and so do passphrase, peer and cluster.
+
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use super::*;

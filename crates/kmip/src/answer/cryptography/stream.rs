@@ -37,7 +37,7 @@ pub(super) fn encrypt(
         (false, Some(correlation)) => Gcm::restore(aes, &*open(object, material, correlation)?)?,
         _ => return Err(Refused::message("the first part has the Init Indicator, the others a Correlation Value")),
     };
-    if !last && data.len() % BLOCK_LEN != 0 {
+    if !last && !data.len().is_multiple_of(BLOCK_LEN) {
         return Err(Refused::field("every part but the last has a multiple of 16 bytes"));
     }
     let mut data = Zeroizing::new(data.to_vec());

@@ -1,0 +1,340 @@
+//! The journal on disk: a node's own, and the copies of others'.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use capstan_keys::{Name, Secret};
+
+use super::chain::{Chain, ChainKey, Mac, Next, next_record};
+use super::medium::{Disk, Medium};
+use super::record::Body;
+use super::{JournalEntry, JournalError, Recorded};
+use crate::lock::lock;
+
+/// As much as is read into memory at a start.
+const FILE_LEN_MAX: u64 = 64 << 20;
+/// Entries leave room for what reconciles them.
+const ENTRIES_LEN_MAX: u64 = FILE_LEN_MAX - (1 << 20);
+/// A file in which everything is reconciled begins anew when it is longer.
+const TRIM_LEN: u64 = 1 << 20;
+/// Most bytes of records that one node sends to another at once.
+const SEGMENT_LEN_MAX: usize = 1 << 20;
+
+/// How a journal was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// There was none. Where this node has had one, a peer has the copy.
+    New,
+    /// As it was left.
+    Whole,
+    /// A crash left a part of a record that was never acknowledged; it is cut off.
+    Torn {
+        /// How many bytes.
+        bytes: u64,
+    },
+}
+
+enum State {
+    Good,
+    Broken,
+}
+
+/// Where a record stands in the file.
+struct Placed {
+    sequence: u64,
+    mac: Mac,
+    range: Range<usize>,
+}
+
+struct ChainFile<M> {
+    medium: M,
+    path: PathBuf,
+    chain: Chain,
+    len: u64,
+    state: State,
+}
+
+impl ChainFile<Disk> {
+    fn open(path: PathBuf, kma: &Name, key: &Secret) -> Result<(Self, Start), JournalError> {
+        let unusable = |source| JournalError::Unusable { path: path.clone(), source };
+        let key = ChainKey::new(kma, key);
+        fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(unusable)?;
+        match fs::metadata(&path) {
+            Ok(found) if found.len() > FILE_LEN_MAX => {
+                let what = format!("it has {} bytes, more than any", found.len());
+                Err(JournalError::Altered { path, what })
+            }
+            Ok(_) => {
+                let bytes = fs::read(&path).map_err(unusable)?;
+                let loaded = Chain::load(&key, &bytes);
+                let loaded = loaded.map_err(|what| JournalError::Altered { path: path.clone(), what })?;
+                let file = OpenOptions::new().read(true).append(true).open(&path).map_err(unusable)?;
+                let torn = (bytes.len() - loaded.len) as u64;
+                let len = loaded.len as u64;
+                let mut medium = Disk { path: path.clone(), file };
+                if torn > 0 {
+                    medium.cut(len).map_err(unusable)?;
+                }
+                let start = if torn > 0 { Start::Torn { bytes: torn } } else { Start::Whole };
+                Ok((Self { medium, path, chain: loaded.chain, len, state: State::Good }, start))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let chain = Chain::new(key);
+                let header = chain.header();
+                let file = Disk::write_new(&path, &header).map_err(unusable)?;
+                let medium = Disk { path: path.clone(), file };
+                let len = header.len() as u64;
+                Ok((Self { medium, path, chain, len, state: State::Good }, Start::New))
+            }
+            Err(error) => Err(unusable(error)),
+        }
+    }
+}
+
+impl<M: Medium> ChainFile<M> {
+    /// Makes records durable. Only then the chain takes its step.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), JournalError> {
+        self.check_good()?;
+        if let Err(source) = self.medium.append(bytes) {
+            // A disk that is full is well otherwise. After any other failure nobody knows what it holds.
+            let full = matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+            if !full || self.medium.cut(self.len).is_err() {
+                self.state = State::Broken;
+            }
+            return Err(JournalError::NotNoted { path: self.path.clone(), source });
+        }
+        self.len += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn check_room(&self, bytes: &[u8], len_max: u64) -> Result<(), JournalError> {
+        if self.len + bytes.len() as u64 > len_max {
+            return Err(JournalError::Full { path: self.path.clone() });
+        }
+        Ok(())
+    }
+
+    fn check_good(&self) -> Result<(), JournalError> {
+        match self.state {
+            State::Good => Ok(()),
+            State::Broken => Err(JournalError::Broken { path: self.path.clone() }),
+        }
+    }
+
+    fn append(&mut self, entry: JournalEntry) -> Result<u64, JournalError> {
+        if entry.is_too_large() {
+            return Err(JournalError::TooLarge { path_len: entry.path.len(), sealed_len: entry.sealed.len() });
+        }
+        let (bytes, step) = self.chain.record(Body::Entry(entry));
+        self.check_room(&bytes, ENTRIES_LEN_MAX)?;
+        self.write(&bytes)?;
+        self.chain.advance(step);
+        Ok(self.chain.sequence)
+    }
+
+    fn reconciled(&mut self, up_to: u64, trim_len: u64) -> Result<(), JournalError> {
+        let up_to = up_to.min(self.chain.sequence);
+        if up_to > self.chain.reconciled {
+            let (bytes, step) = self.chain.record(Body::Reconciled { up_to });
+            self.check_room(&bytes, FILE_LEN_MAX)?;
+            self.write(&bytes)?;
+            self.chain.advance(step);
+        }
+        self.trim(trim_len)
+    }
+
+    /// Begins the file anew when nothing in it is needed any more.
+    fn trim(&mut self, trim_len: u64) -> Result<(), JournalError> {
+        if !self.chain.pending.is_empty() || self.len <= trim_len {
+            return Ok(());
+        }
+        self.check_good()?;
+        let header = self.chain.header();
+        match self.medium.replace(&header) {
+            Ok(()) => {
+                self.len = header.len() as u64;
+                self.chain.reconciled = self.chain.sequence;
+            }
+            // No room for a second file: the long one goes on.
+            Err(error) if error.kind() == ErrorKind::StorageFull => {}
+            Err(_) => self.state = State::Broken,
+        }
+        Ok(())
+    }
+
+    /// A segment of what comes after a record.
+    fn since(&mut self, after: u64) -> Result<Vec<u8>, JournalError> {
+        let (kma, own) = (self.chain.key.kma.clone(), self.chain.sequence);
+        if after > own {
+            return Err(JournalError::PeerKnowsMore { kma, own, peer: after });
+        }
+        let (bytes, records) = self.read_back()?;
+        let header_len = records.first().map_or(bytes.len(), |first| first.range.start);
+        let mut segment = bytes[..header_len].to_vec();
+        for Placed { range, .. } in records.into_iter().filter(|record| record.sequence > after) {
+            if segment.len() + range.len() > SEGMENT_LEN_MAX {
+                break;
+            }
+            segment.extend_from_slice(&bytes[range]);
+        }
+        Ok(segment)
+    }
+
+    /// The MACs of the records that are in the file.
+    fn macs(&mut self) -> Result<BTreeMap<u64, Mac>, JournalError> {
+        let (_, records) = self.read_back()?;
+        Ok(records.into_iter().map(|record| (record.sequence, record.mac)).collect())
+    }
+
+    /// The file as it is, and where its records stand.
+    fn read_back(&mut self) -> Result<(Vec<u8>, Vec<Placed>), JournalError> {
+        let bytes = self.medium.read_from(0, self.len as usize);
+        let bytes = bytes.map_err(|source| JournalError::Unusable { path: self.path.clone(), source })?;
+        let altered = |what| JournalError::Altered { path: self.path.clone(), what };
+        let (_, mut at) = Chain::read_header(&self.chain.key, &bytes).map_err(altered)?;
+        let mut records = Vec::new();
+        while at < bytes.len() {
+            let Next::Record { sequence, mac, len, .. } = next_record(&bytes, at) else {
+                return Err(altered("it changed while it was open".to_owned()));
+            };
+            records.push(Placed { sequence, mac, range: at..at + len });
+            at += len;
+        }
+        Ok((bytes, records))
+    }
+
+    /// Takes what continues the chain out of a segment, durable when this returns; then says where the chain stands.
+    fn accept(&mut self, segment: &[u8], trim_len: u64) -> Result<u64, JournalError> {
+        let kma = self.chain.key.kma.clone();
+        let malformed = |what: &str| JournalError::Malformed { kma: kma.clone(), what: what.to_owned() };
+        if segment.len() > FILE_LEN_MAX as usize {
+            return Err(malformed("it is longer than any"));
+        }
+        let (base, mut at) = Chain::read_header(&self.chain.key, segment).map_err(|what| malformed(&what))?;
+        // The other side has begun its file anew since: what this one misses, and all that it has, is reconciled there.
+        let skips = base.sequence > self.chain.sequence;
+        let mut chain = if skips { base } else { self.chain.clone() };
+        let (skipped, mut taken, mut known) = (chain.clone(), Vec::new(), BTreeMap::new());
+        while at < segment.len() {
+            let Next::Record { sequence, body, signed, mac, len } = next_record(segment, at) else {
+                return Err(malformed("a record in it is not whole"));
+            };
+            let forked = || JournalError::Forked { kma: kma.clone(), sequence };
+            if sequence > chain.sequence {
+                chain.take(sequence, body, signed, mac).map_err(|_| forked())?;
+                taken.extend_from_slice(&segment[at..at + len]);
+            } else {
+                if known.is_empty() {
+                    known = self.macs()?;
+                }
+                if known.get(&sequence).is_some_and(|known| *known != mac) {
+                    return Err(forked());
+                }
+            }
+            at += len;
+        }
+        if skips {
+            self.check_good()?;
+            let header = skipped.header();
+            let replaced = self.medium.replace(&header);
+            replaced.map_err(|source| JournalError::NotNoted { path: self.path.clone(), source })?;
+            (self.len, self.chain) = (header.len() as u64, skipped);
+        }
+        if !taken.is_empty() {
+            self.check_room(&taken, FILE_LEN_MAX)?;
+            self.write(&taken)?;
+            self.chain = chain;
+        }
+        self.trim(trim_len)?;
+        Ok(self.chain.sequence)
+    }
+}
+
+/// What this node has assigned while it was cut off.
+pub struct Journal {
+    file: ChainFile<Disk>,
+    /// Held locked as long as the journal is open: two writers would make two chains of one.
+    _lock: File,
+}
+
+impl Journal {
+    /// Opens this node's journal in a folder, or begins one. `key` is the cluster's journal key.
+    pub fn open(directory: &Path, kma: &Name, key: &Secret) -> Result<(Self, Start), JournalError> {
+        let path = directory.join("own");
+        let unusable = |source| JournalError::Unusable { path: path.clone(), source };
+        fs::create_dir_all(directory).map_err(unusable)?;
+        let Some(lock) = lock(&directory.join(".lock")).map_err(unusable)? else {
+            return Err(JournalError::InUse { path });
+        };
+        let (file, start) = ChainFile::open(path, kma, key)?;
+        Ok((Self { file, _lock: lock }, start))
+    }
+
+    /// Notes an entry; when this returns, it is on disk. After an error it must not be acted upon.
+    pub fn append(&mut self, entry: JournalEntry) -> Result<u64, JournalError> {
+        self.file.append(entry)
+    }
+
+    /// What is not reconciled yet, in order.
+    pub fn pending(&self) -> impl Iterator<Item = &Recorded> {
+        self.file.chain.pending.iter()
+    }
+
+    /// The ledger has all entries up to this record, or has refused them for good.
+    pub fn reconciled(&mut self, up_to: u64) -> Result<(), JournalError> {
+        self.file.reconciled(up_to, TRIM_LEN)
+    }
+
+    /// The number of the last record.
+    pub fn sequence(&self) -> u64 {
+        self.file.chain.sequence
+    }
+
+    /// What a peer misses that has a copy up to `after`: about 1 MiB at most, so that it is asked for until the copy stands at
+    /// [`Journal::sequence`].
+    pub fn since(&mut self, after: u64) -> Result<Vec<u8>, JournalError> {
+        self.file.since(after)
+    }
+
+    /// Takes back from a peer's copy what this disk has lost.
+    pub fn take_back(&mut self, segment: &[u8]) -> Result<u64, JournalError> {
+        self.file.accept(segment, TRIM_LEN)
+    }
+}
+
+/// A copy of another node's journal.
+pub struct JournalCopy(ChainFile<Disk>);
+
+impl JournalCopy {
+    /// Opens the copy of a peer's journal in the folder of this node's own, or begins one.
+    pub fn open(directory: &Path, peer: &Name, key: &Secret) -> Result<(Self, Start), JournalError> {
+        let (file, start) = ChainFile::open(directory.join("copies").join(peer.as_str()), peer, key)?;
+        Ok((Self(file), start))
+    }
+
+    /// Takes what the peer sent, if it continues the copy; when this returns, it is on disk. Says where the copy stands.
+    pub fn accept(&mut self, segment: &[u8]) -> Result<u64, JournalError> {
+        self.0.accept(segment, TRIM_LEN)
+    }
+
+    /// What the peer has not reconciled, as far as is known here.
+    pub fn pending(&self) -> impl Iterator<Item = &Recorded> {
+        self.0.chain.pending.iter()
+    }
+
+    /// The number of the last record that is here.
+    pub fn sequence(&self) -> u64 {
+        self.0.chain.sequence
+    }
+
+    /// What the peer misses itself, if it lost its disk.
+    pub fn since(&mut self, after: u64) -> Result<Vec<u8>, JournalError> {
+        self.0.since(after)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! The command line of `keyd`.
+
+mod arguments;
+mod clients;
+mod founding;
+mod node;
+mod secrets;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::{Command, Keyd};
+
+/// Runs what the command line says: 0 if it was done, 1 if not, 2 if the command line makes no sense.
+pub(crate) fn main() -> ExitCode {
+    let keyd = Keyd::parse();
+    match run(keyd.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("keyd: {}", said(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Found(found) => founding::found(&found),
+        Command::Join(join) => founding::join(&join),
+        Command::Run(run) => node::run(&run),
+        Command::Enrol(enrol) => clients::enrol(&enrol),
+        Command::Unlock(unlock) => clients::unlock(&unlock),
+        Command::Status(status) => clients::status(&status),
+    }
+}
+
+/// An error with its causes, each said once.
+fn said(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}

@@ -1,0 +1,197 @@
+//! What can be said on the command line.
+
+use std::path::PathBuf;
+
+use capstan_keyd::authority::{Role, Roles};
+use capstan_keyd::service::FirstUser;
+use capstan_keys::Name;
+use capstan_keys::api::PeerKind;
+use clap::{Args, Parser, Subcommand};
+
+/// A node of a key-management cluster: keys for tape drives that are never lost, never leaked, and there when a drive mounts
+#[derive(Debug, Parser)]
+#[command(name = "keyd", version, max_term_width = 120)]
+pub(crate) struct Keyd {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Found a cluster: its first node, root key and users
+    Found(Found),
+    /// Make this machine a further node, with a passphrase that a security officer was given for it
+    Join(Join),
+    /// Run the node of a state directory
+    Run(Run),
+    /// Enrol a person, a drive or a KMIP client: get a certificate for a one-time passphrase
+    Enrol(Enrol),
+    /// Give a holder's passphrase to a node that is locked
+    Unlock(Unlock),
+    /// Say how a node is
+    Status(Status),
+}
+
+/// Where a node is.
+#[derive(Debug, Args)]
+pub(crate) struct Place {
+    /// The node's name
+    #[arg(long)]
+    pub(crate) name: Name,
+    /// The site it stands at
+    #[arg(long, default_value = "")]
+    pub(crate) site: String,
+    /// Where agents, people and other nodes reach it: host and port
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) address: String,
+    /// Where it listens for them [default: all interfaces, the port of its address]
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) listen: Option<String>,
+    /// Where it listens for those who enrol; not at all if this is not said
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) enrol_listen: Option<String>,
+    /// A client address of etcd, this node's own member first
+    #[arg(long = "etcd", value_name = "URL", required = true)]
+    pub(crate) etcd: Vec<String>,
+    /// Where etcd speaks TLS: its authority's certificates
+    #[arg(long, value_name = "PEM", requires = "etcd_certificate")]
+    pub(crate) etcd_authority: Option<PathBuf>,
+    /// The node's certificate for etcd
+    #[arg(long, value_name = "PEM", requires = "etcd_key")]
+    pub(crate) etcd_certificate: Option<PathBuf>,
+    /// Its private key
+    #[arg(long, value_name = "PEM", requires = "etcd_authority")]
+    pub(crate) etcd_key: Option<PathBuf>,
+    /// Keys that its pool is filled up to
+    #[arg(long, default_value_t = 1000, value_name = "KEYS")]
+    pub(crate) pool: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Found {
+    /// The state directory, which must not exist or be empty
+    #[arg(long)]
+    pub(crate) state: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// A holder of a share of the root key; asked for a passphrase
+    #[arg(long = "holder", value_name = "NAME", required_unless_present = "token")]
+    pub(crate) holders: Vec<Name>,
+    /// How many holders open the root key
+    #[arg(long, value_name = "NUMBER", default_value_t = 2)]
+    pub(crate) needed: u8,
+    /// A holder's passphrase is in a file instead
+    #[arg(long, value_name = "NAME=FILE", value_parser = of_name)]
+    pub(crate) passphrase_file: Vec<(Name, PathBuf)>,
+    /// The root key is in a PKCS#11 token of this label instead, and never leaves it
+    #[arg(long, value_name = "LABEL", conflicts_with = "holders", requires = "token_module")]
+    pub(crate) token: Option<String>,
+    /// The token's module, as /usr/lib/softhsm/libsofthsm2.so
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_module: Option<PathBuf>,
+    /// A file with the token's PIN, readable by its owner alone [default: asked for]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_pin_file: Option<PathBuf>,
+    /// A first user and their roles: security-officer, compliance-officer, operator, backup-operator, auditor, quorum-member
+    #[arg(long = "user", value_name = "NAME:ROLE,ROLE", value_parser = first_user, required = true)]
+    pub(crate) users: Vec<FirstUser>,
+    /// Approvals that an act by quorum takes
+    #[arg(long, default_value_t = 2, value_name = "NUMBER")]
+    pub(crate) approvals: u8,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Join {
+    /// The state directory, which must not exist or be empty
+    #[arg(long)]
+    pub(crate) state: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Where a node listens for those who enrol
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) enrol_at: String,
+    /// Where that node answers members
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) node: String,
+    /// The one-time passphrase is in a file [default: asked for]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) passphrase_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The state directory
+    #[arg(long)]
+    pub(crate) state: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Enrol {
+    /// Where a node listens for those who enrol
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) at: String,
+    /// What is enrolled: user, agent, kmip
+    #[arg(long, default_value = "user", value_parser = kind)]
+    pub(crate) kind: PeerKind,
+    /// Its name
+    #[arg(long)]
+    pub(crate) name: Name,
+    /// The one-time passphrase is in a file [default: asked for]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) passphrase_file: Option<PathBuf>,
+    /// Where certificate and key are put; nothing is overwritten
+    #[arg(long, value_name = "FILE")]
+    pub(crate) identity: PathBuf,
+}
+
+/// Whom to ask, and as whom.
+#[derive(Debug, Args)]
+pub(crate) struct Asking {
+    /// Who asks: the file that `keyd enrol` made
+    #[arg(long, value_name = "FILE", env = "KEYD_IDENTITY")]
+    pub(crate) identity: PathBuf,
+    /// The node that is asked
+    #[arg(long, value_name = "HOST:PORT", env = "KEYD_NODE")]
+    pub(crate) node: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Unlock {
+    /// The state directory of the node, on its own machine
+    #[arg(long, required_unless_present = "node", conflicts_with_all = ["identity", "node"])]
+    pub(crate) state: Option<PathBuf>,
+    /// Or, from elsewhere: who gives the share
+    #[arg(long, value_name = "FILE", env = "KEYD_IDENTITY")]
+    pub(crate) identity: Option<PathBuf>,
+    /// And the node
+    #[arg(long, value_name = "HOST:PORT", env = "KEYD_NODE", requires = "identity")]
+    pub(crate) node: Option<String>,
+    /// Whose share it is
+    #[arg(long, value_name = "NAME")]
+    pub(crate) holder: Name,
+    /// The holder's passphrase is in a file [default: asked for]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) passphrase_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) asking: Asking,
+}
+
+fn of_name(text: &str) -> Result<(Name, PathBuf), String> {
+    let (name, file) = text.split_once('=').ok_or("give NAME=FILE")?;
+    Ok((name.parse().map_err(|error: capstan_keys::InvalidName| error.to_string())?, PathBuf::from(file)))
+}
+
+fn first_user(text: &str) -> Result<FirstUser, String> {
+    let (name, roles) = text.split_once(':').ok_or("give NAME:ROLE, or several roles with commas between them")?;
+    let role = |name: &str| Role::named(name).ok_or_else(|| format!("{name:?} is no role"));
+    let roles: Roles = roles.split(',').map(role).collect::<Result<_, _>>()?;
+    Ok(FirstUser { name: name.parse().map_err(|error: capstan_keys::InvalidName| error.to_string())?, roles })
+}
+
+fn kind(text: &str) -> Result<PeerKind, String> {
+    text.parse().map_err(|error: capstan_keys::api::InvalidId| error.to_string())
+}

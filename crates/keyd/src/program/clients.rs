@@ -1,0 +1,89 @@
+//! What people ask of a node.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use anyhow::Context;
+use capstan_keyd::service::{self, StateDirectory};
+use capstan_keys::api::{PeerId, RequestId};
+use capstan_keys::cluster::{ClusterClient, Identity, Repeat, enrol as enrol_peer};
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use super::arguments::{Asking, Enrol, Status, Unlock};
+use super::secrets::passphrase;
+
+pub(super) fn enrol(asked: &Enrol) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !exists(&asked.identity),
+        "{} exists already and is left as it is: name another file",
+        asked.identity.display()
+    );
+    let text = passphrase("one-time passphrase", asked.passphrase_file.as_deref())?;
+    let peer = PeerId { kind: asked.kind, name: asked.name.clone() };
+    let identity = enrol_peer(&asked.at, peer, text.parse()?)?;
+    identity.save(&asked.identity)?;
+    println!(
+        "{} of cluster {} is enrolled; its certificate and key are in {}",
+        identity.certificate().peer,
+        identity.certificate().cluster,
+        asked.identity.display()
+    );
+    Ok(())
+}
+
+fn exists(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
+fn client(asking: &Asking) -> anyhow::Result<ClusterClient> {
+    let identity = Identity::load(&asking.identity)?;
+    Ok(ClusterClient::open(&identity, std::slice::from_ref(&asking.node), "")?)
+}
+
+pub(super) fn unlock(asked: &Unlock) -> anyhow::Result<()> {
+    let share = || {
+        let prompt = format!("passphrase of holder {}", asked.holder);
+        let passphrase = passphrase(&prompt, asked.passphrase_file.as_deref())?;
+        anyhow::Ok(service::Unlock { holder: asked.holder.clone(), passphrase })
+    };
+    let said: Value = match (&asked.state, &asked.identity, &asked.node) {
+        (Some(state), ..) => here(&StateDirectory::open(state)?.0.socket(), &share()?)?,
+        (None, Some(identity), Some(node)) => {
+            let client = client(&Asking { identity: identity.clone(), node: node.clone() })?;
+            client.post("/v1/unlock", &share()?, &RequestId::random()?, Repeat::SameRequest)?
+        }
+        _ => anyhow::bail!("give --state on the node's own machine, or --identity and --node from elsewhere"),
+    };
+    match (said["state"].as_str(), said["needed"].as_u64(), said["given"].as_array()) {
+        (Some("unlocked"), ..) => println!("the node is unlocked"),
+        (_, Some(needed), Some(given)) => {
+            println!("{} of {needed} shares are there; the others have a quarter of an hour", given.len());
+        }
+        _ => println!("{said}"),
+    }
+    Ok(())
+}
+
+/// Says something to the node of a state directory on this machine.
+fn here(socket: &Path, share: &service::Unlock) -> anyhow::Result<Value> {
+    let unreachable = || format!("no node runs here ({}): start it with `keyd run`", socket.display());
+    let mut stream = UnixStream::connect(socket).with_context(unreachable)?;
+    let mut line = Zeroizing::new(serde_json::to_vec(share)?);
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer)?;
+    let answer: Value = serde_json::from_str(&answer).context("the node said nothing: look at its log")?;
+    if let Some(refused) = answer.get("refused") {
+        anyhow::bail!("{}", refused["detail"].as_str().unwrap_or("it was refused"));
+    }
+    Ok(answer)
+}
+
+pub(super) fn status(asked: &Status) -> anyhow::Result<()> {
+    let status: Value = client(&asked.asking)?.get("/v1/status")?;
+    println!("{status:#}");
+    Ok(())
+}

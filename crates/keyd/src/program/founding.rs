@@ -1,0 +1,126 @@
+//! `keyd found` and `keyd join`: nodes come into being.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use capstan_keyd::authority::QuorumRule;
+use capstan_keyd::ledger::{EtcdLedger, EtcdTiming};
+use capstan_keyd::root::{Existing, Holder, Pin, Quorum, SealedRoot, Token};
+use capstan_keyd::service::{self, EtcdSettings, Founded, Founding, KmaSettings, RootChoice, StateDirectory};
+use capstan_keys::Argon2Cost;
+use capstan_keys::api::{Base64, ClusterId, PeerId, PeerKind};
+use capstan_keys::cluster::{ClusterClient, EnrolmentPassphrase, enrol};
+use serde::Deserialize;
+
+use super::arguments::{Found, Join, Place};
+use super::secrets::{new_passphrase, passphrase};
+
+const WEEKEND_SECONDS: u32 = 3 * 24 * 3600;
+
+pub(super) fn found(asked: &Found) -> anyhow::Result<()> {
+    let rule = QuorumRule::new(asked.approvals, WEEKEND_SECONDS).context("an act by quorum takes 1 to 16 approvals")?;
+    let root = root(asked)?;
+    let cluster = service::new_cluster()?;
+    let kma = settings(&asked.place, cluster);
+    let directory = StateDirectory::create(&asked.state)?;
+    let founding = Founding { kma: kma.clone(), root, users: asked.users.clone(), rule, now_ns: now_ns() };
+    let founded = runtime()?.block_on(async {
+        let ledger = EtcdLedger::new(&cluster.to_string(), &kma.etcd.members()?, EtcdTiming::default()).await?;
+        anyhow::Ok(service::found(&directory, &ledger, founding).await?)
+    });
+    let Founded { cluster, passphrases } = founded.inspect_err(|_| directory.discard())?;
+    println!("cluster {cluster} is founded; its first node is {}, in {}", kma.name, asked.state.display());
+    println!("Each user enrols once, within a week, with the passphrase of theirs. It is shown only here:");
+    for (name, passphrase) in passphrases {
+        println!("  {name}  {}", passphrase.expose().as_str());
+    }
+    println!(
+        "Next: `keyd run --state {}`, `keyd enrol`, `keyd unlock`; then a backup, before anything is written to tape.",
+        asked.state.display()
+    );
+    Ok(())
+}
+
+fn root(asked: &Found) -> anyhow::Result<RootChoice> {
+    if let (Some(label), Some(module)) = (&asked.token, &asked.token_module) {
+        let pin = match &asked.token_pin_file {
+            Some(file) => Pin::read(file)?,
+            None => Pin::new(&passphrase(&format!("PIN of token {label}"), None)?),
+        };
+        return Ok(RootChoice::Token(Token::open(module, label, &pin)?));
+    }
+    let mut holders = Vec::new();
+    for name in &asked.holders {
+        let file = asked.passphrase_file.iter().find(|(other, _)| other == name).map(|(_, file)| file.as_path());
+        let passphrase = new_passphrase(&format!("passphrase of holder {name}"), file)?;
+        holders.push(Holder { name: name.clone(), passphrase });
+    }
+    Ok(RootChoice::Quorum(Quorum { threshold: asked.needed, holders, cost: cost() }))
+}
+
+/// What a guess of a holder's passphrase costs. Tests found clusters by the dozen and say less.
+fn cost() -> Argon2Cost {
+    match std::env::var_os("KEYD_TEST_ARGON2") {
+        Some(_) => Argon2Cost { memory_kib: 64, iterations: 1, lanes: 1 },
+        None => Argon2Cost::default(),
+    }
+}
+
+/// What a node that joins is told of the root key.
+#[derive(Deserialize)]
+struct Root {
+    root: Base64,
+    epoch: u32,
+}
+
+pub(super) fn join(asked: &Join) -> anyhow::Result<()> {
+    let text = passphrase("one-time passphrase of this node", asked.passphrase_file.as_deref())?;
+    let passphrase: EnrolmentPassphrase = text.parse()?;
+    let directory = StateDirectory::create(&asked.state)?;
+    let joined = joined(asked, passphrase, &directory);
+    let kma = joined.inspect_err(|_| directory.discard())?;
+    println!("node {} of cluster {} is in {}", kma.name, kma.cluster, asked.state.display());
+    println!("Next: `keyd run --state {}`, and `keyd unlock` by as many holders as it takes.", asked.state.display());
+    Ok(())
+}
+
+fn joined(asked: &Join, passphrase: EnrolmentPassphrase, directory: &StateDirectory) -> anyhow::Result<KmaSettings> {
+    let own = PeerId { kind: PeerKind::Kma, name: asked.place.name.clone() };
+    let identity = enrol(&asked.enrol_at, own, passphrase)?;
+    let cluster = identity.certificate().cluster;
+    // Kept before anything else: the passphrase is used up.
+    directory.write_identity(&identity)?;
+    let client = ClusterClient::open(&identity, std::slice::from_ref(&asked.node), "")?;
+    let Root { root, epoch } = client.get("/v1/root")?;
+    SealedRoot::decode(&root.0)?.write(&directory.root(), Existing::Kept)?;
+    let kma = KmaSettings { epoch, ..settings(&asked.place, cluster) };
+    directory.write_settings(&kma)?;
+    Ok(kma)
+}
+
+fn settings(place: &Place, cluster: ClusterId) -> KmaSettings {
+    let port = place.address.rsplit_once(':').map_or("7443", |(_, port)| port);
+    let listen = place.listen.clone().unwrap_or_else(|| format!("[::]:{port}"));
+    let kma = KmaSettings::new(place.name.clone(), cluster, place.address.clone(), listen, place.etcd.clone());
+    KmaSettings {
+        site: place.site.clone(),
+        enrol_listen: place.enrol_listen.clone(),
+        pool_keys: place.pool,
+        etcd: EtcdSettings {
+            authority: place.etcd_authority.clone(),
+            certificate: place.etcd_certificate.clone(),
+            private_key: place.etcd_key.clone(),
+            ..kma.etcd
+        },
+        ..kma
+    }
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the system gives no threads")
+}
+
+fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,107 @@
+//! A node as a process: its state directory, its locks and doors, and what runs in it.
+//!
+//! ```text
+//!  keyd.toml     who it is, where it listens, its members of etcd          identity.pem   its certificate and key
+//!  root.sealed   the root key, sealed                                      replica.db     the ledger, as it lies there
+//!  journal/      what it gave out cut off                                  audit/         who did what
+//!  keyd.sock     takes shares of the root key, from its owner alone
+//! ```
+//! ```text
+//!  locked --- enough shares, the token, or its key file ---> open
+//!    replica follows the ledger, sealed                        Node: state, pool, journal
+//!    doors answer: locked, status, unlock                      doors answer everything
+//! ```
+//! The replica follows the ledger whether or not the node is unlocked: following takes no key. **Locks:** `phase` before everything of the
+//! node, and never held across an await.
+
+mod agents;
+mod directory;
+mod found;
+mod members;
+mod phase;
+mod problem;
+mod registrar;
+mod run;
+mod unlock;
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use capstan_keys::Name;
+use capstan_keys::api::{PeerId, PeerKind, Serial};
+
+use crate::audit::{AuditError, AuditLog, Entry, Origin, Who};
+use crate::door::{CameFrom, Refusal};
+use crate::identity::{Peer, Revoked};
+use crate::node::{Clock, Node};
+use crate::root::SealedRoot;
+
+pub use directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory};
+pub use found::{FirstUser, Founded, Founding, FoundingError, RootChoice, found, new_cluster};
+pub use run::run;
+pub use unlock::Unlock;
+
+use phase::Phase;
+
+/// A node that runs.
+pub struct Service {
+    settings: KmaSettings,
+    sealed_root: SealedRoot,
+    gate: tokio::sync::Mutex<crate::root::Gate>,
+    phase: RwLock<Phase>,
+    opened: tokio::sync::Notify,
+    opening: phase::Opening,
+    /// When the majority was heard last, locked or not.
+    heard: std::sync::Mutex<Option<std::time::Instant>>,
+    audit: AuditLog,
+    clock: Clock,
+}
+
+impl Service {
+    /// The node, or that it is locked.
+    pub fn node(&self) -> Result<Arc<Node>, Refusal> {
+        self.open_node().ok_or_else(|| problem::locked(&self.settings.name).into())
+    }
+
+    fn open_node(&self) -> Option<Arc<Node>> {
+        match &*self.phase.read().unwrap_or_else(PoisonError::into_inner) {
+            Phase::Open(node) => Some(node.clone()),
+            Phase::Locked { .. } => None,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &Name {
+        &self.settings.name
+    }
+
+    /// Notes an act before it is answered. One that cannot be noted is not done.
+    async fn note(&self, entry: Entry) -> Result<(), Refusal> {
+        self.audit.note(entry, (self.clock)()).await.map(drop).map_err(|error: AuditError| {
+            tracing::error!(%error, "an act cannot be noted");
+            Refusal::unready(error.to_string())
+        })
+    }
+}
+
+/// Who somebody is, in the words of the audit log.
+fn who(PeerId { kind, name }: &PeerId) -> Who {
+    let name = name.clone();
+    match kind {
+        PeerKind::Kma => Who::Kma(name),
+        PeerKind::Agent => Who::Agent(name),
+        PeerKind::User => Who::User(name),
+        PeerKind::KmipClient => Who::KmipClient(name),
+    }
+}
+
+fn entry(peer: &Peer, from: CameFrom, deed: crate::audit::Deed) -> Entry {
+    Entry::new(who(&peer.id), Origin::Address(from.0), deed)
+}
+
+impl Revoked for Service {
+    /// A node that is locked cannot read what is revoked; it answers nothing then that a revoked certificate could be of use for.
+    fn is_revoked(&self, serial: &Serial) -> bool {
+        let path = registrar::revoked_path(serial);
+        self.open_node().is_some_and(|node| node.view(|view| view.ledger().others(&path).next().is_some()))
+    }
+}

@@ -1,0 +1,223 @@
+//! What agents ask: `/v1/keys/...`.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use capstan_format::Volser;
+use capstan_keys::api::{
+    ActivateKey, Activated, AppendVolume, Base64, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, PeerKind, ReadVolume,
+    RequestId, Tag,
+};
+use capstan_keys::{Name, VolumeKey, api, cluster::hand_over};
+use jiff::Timestamp;
+
+use super::{Service, entry};
+use crate::audit::Deed;
+use crate::desk::{Answer, Operation};
+use crate::door::{CameFrom, Input, Refusal};
+use crate::identity::Peer;
+use crate::node::{Node, Standing};
+use crate::record::IssuedRecord;
+
+/// The routes of agents.
+pub(super) fn routes(service: Arc<Service>) -> Router {
+    Router::new()
+        .route("/v1/keys/begin", post(begin))
+        .route("/v1/keys/append", post(append))
+        .route("/v1/keys/read", post(read))
+        .route("/v1/keys/activate", post(activate))
+        .route("/v1/keys/end", post(end))
+        .route("/v1/units/{volume}/keys", get(keys_of))
+        .with_state(service)
+}
+
+/// An agent that asks something.
+struct Asking {
+    service: Arc<Service>,
+    node: Arc<Node>,
+    peer: Peer,
+    from: CameFrom,
+    request: RequestId,
+}
+
+type Whence = (Extension<Peer>, Extension<CameFrom>, Extension<RequestId>);
+
+impl Asking {
+    fn new(
+        service: Arc<Service>,
+        (Extension(peer), Extension(from), Extension(request)): Whence,
+    ) -> Result<Self, Refusal> {
+        if peer.id.kind != PeerKind::Agent {
+            return Err(Refusal::forbidden(format!("{} is no agent: keys are given to drives alone.", peer.id)));
+        }
+        let node = service.node()?;
+        Ok(Self { service, node, peer, from, request })
+    }
+
+    fn name(&self) -> &Name {
+        &self.peer.id.name
+    }
+
+    /// Gives a key that was committed, or noted in the journal: once the audit log has it as well.
+    async fn give(
+        &self,
+        deed: Deed,
+        drive: &Name,
+        public: &Base64,
+        record: &IssuedRecord,
+        key: &VolumeKey,
+        standing: Standing,
+    ) -> Result<Json<KeyGiven>, Refusal> {
+        let mut noted = entry(&self.peer, self.from, deed)
+            .of("key", record.stored.record.tag)
+            .with("volume", record.volser())
+            .with("drive", drive);
+        if deed == READ {
+            noted = noted.reading();
+        }
+        if standing != Standing::Current {
+            noted = noted.with("cut-off", "yes");
+        }
+        self.service.note(noted).await?;
+        let handed_over = hand_over(key, public, &self.peer.id, &self.request)
+            .map_err(|error| Refusal::malformed(format!("The public key of the request is none: {error}")))?;
+        Ok(Json(KeyGiven {
+            key: record.stored.record.tag,
+            algorithm: record.stored.record.algorithm,
+            group: record.issued.group.clone(),
+            handed_over,
+            standing: said(standing),
+        }))
+    }
+
+    async fn issued(
+        &self,
+        deed: Deed,
+        drive: &Name,
+        public: &Base64,
+        operation: Operation,
+    ) -> Result<Json<KeyGiven>, Refusal> {
+        let answered = self.node.ask(operation, self.name(), self.request.0).await?;
+        let Answer::Key(record) = answered.answer else { return Err(Refusal::failed()) };
+        let key = self.node.open(&record)?;
+        self.give(deed, drive, public, &record, &key, answered.standing).await
+    }
+}
+
+const BEGIN: Deed = Deed::named("key-to-begin");
+const APPEND: Deed = Deed::named("key-to-append");
+const READ: Deed = Deed::named("key-to-read");
+const ACTIVATE: Deed = Deed::named("key-activated");
+const END: Deed = Deed::named("volume-ended");
+
+async fn begin(
+    State(service): State<Arc<Service>>,
+    whence: Whence,
+    Input(asked): Input<BeginVolume>,
+) -> Result<Json<KeyGiven>, Refusal> {
+    let asking = Asking::new(service, whence)?;
+    let BeginVolume { volume: volser, drive, group, pool, algorithm, public } = asked;
+    // The group of the pool's name, if there is one, else the drive's own.
+    let of_pool = pool.and_then(|pool| pool.parse::<Name>().ok());
+    let of_pool = of_pool.filter(|name| asking.node.view(|view| view.ledger().realm().group(name).is_some()));
+    let group = group.or(of_pool);
+    let operation = Operation::Begin { volser, drive: drive.clone(), group, algorithm, draw: None };
+    asking.issued(BEGIN, &drive, &public, operation).await
+}
+
+async fn append(
+    State(service): State<Arc<Service>>,
+    whence: Whence,
+    Input(asked): Input<AppendVolume>,
+) -> Result<Json<KeyGiven>, Refusal> {
+    let asking = Asking::new(service, whence)?;
+    let AppendVolume { volume: volser, drive, first, public } = asked;
+    let operation = Operation::Append { volser, drive: drive.clone(), first, draw: None };
+    asking.issued(APPEND, &drive, &public, operation).await
+}
+
+async fn read(
+    State(service): State<Arc<Service>>,
+    whence: Whence,
+    Input(asked): Input<ReadVolume>,
+) -> Result<Json<KeyGiven>, Refusal> {
+    let asking = Asking::new(service, whence)?;
+    let (record, key, standing) = asking.node.read(asking.name(), &asked.drive, &asked.volume, &asked.key)?;
+    asking.give(READ, &asked.drive, &asked.public, &record, &key, standing).await
+}
+
+async fn activate(
+    State(service): State<Arc<Service>>,
+    whence: Whence,
+    Input(asked): Input<ActivateKey>,
+) -> Result<Json<Activated>, Refusal> {
+    let asking = Asking::new(service, whence)?;
+    let noted = entry(&asking.peer, asking.from, ACTIVATE).of("key", asked.key).with("volume", &asked.volume);
+    let operation = Operation::Activate { volser: asked.volume, tag: asked.key };
+    let answered = asking.node.ask(operation, asking.name(), asking.request.0).await?;
+    asking.service.note(noted).await?;
+    let retired = match answered.answer {
+        Answer::Retired(retired) => retired.into_iter().map(Tag).collect(),
+        Answer::Key(_) | Answer::Record(_) | Answer::Done => Vec::new(),
+    };
+    Ok(Json(Activated { retired }))
+}
+
+async fn end(
+    State(service): State<Arc<Service>>,
+    whence: Whence,
+    Input(asked): Input<EndVolume>,
+) -> Result<Json<serde_json::Value>, Refusal> {
+    let asking = Asking::new(service, whence)?;
+    let noted = entry(&asking.peer, asking.from, END).of("unit", &asked.volume);
+    asking.node.ask(Operation::End { volser: asked.volume }, asking.name(), asking.request.0).await?;
+    asking.service.note(noted).await?;
+    Ok(Json(serde_json::json!({})))
+}
+
+async fn keys_of(
+    State(service): State<Arc<Service>>,
+    whence: Whence,
+    Path(volume): Path<String>,
+) -> Result<Json<Vec<KeyOfVolume>>, Refusal> {
+    let asking = Asking::new(service, whence)?;
+    let volser: Volser = volume.parse().map_err(|_| Refusal::malformed(format!("{volume:?} is no barcode.")))?;
+    let now_ns = asking.node.now_ns();
+    let keys = asking.node.view(|view| {
+        let issued = view.unit(&volser).into_iter().flat_map(|unit| &unit.keys);
+        issued
+            .filter_map(|issued| Some((issued.clone(), view.key(&issued.tag)?.stored.record.clone())))
+            .map(|(issued, record)| {
+                let state = view
+                    .ledger()
+                    .realm()
+                    .policy_of(&issued.group)
+                    .map_or(record.state, |policy| policy.effective_state(record.state, issued.issued_ns, now_ns));
+                KeyOfVolume {
+                    key: issued.tag,
+                    group: issued.group,
+                    algorithm: record.algorithm,
+                    state,
+                    issued: time(issued.issued_ns),
+                    activated: record.activated_ns.map(time),
+                    destroyed: record.destroyed_ns.map(time),
+                    dropped: issued.dropped_ns.map(time),
+                }
+            })
+            .collect()
+    });
+    Ok(Json(keys))
+}
+
+fn time(ns: i64) -> Timestamp {
+    Timestamp::from_nanosecond(i128::from(ns)).unwrap_or_default()
+}
+
+fn said(standing: Standing) -> api::Standing {
+    match standing {
+        Standing::Current => api::Standing::Current,
+        Standing::Alone { .. } => api::Standing::CutOff,
+    }
+}

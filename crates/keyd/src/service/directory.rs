@@ -1,0 +1,203 @@
+//! The state directory of a node.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use capstan_keys::Name;
+use capstan_keys::api::ClusterId;
+use capstan_keys::cluster::{Identity, IdentityError};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::ledger::{EtcdFiles, EtcdMembers};
+
+/// Who a node is and where: `keyd.toml`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KmaSettings {
+    /// Its name, as in its certificate.
+    pub name: Name,
+    /// The cluster it belongs to.
+    pub cluster: ClusterId,
+    /// The cluster's epoch that it belongs to.
+    pub epoch: u32,
+    /// The site it stands at.
+    #[serde(default)]
+    pub site: String,
+    /// Where agents and people reach it: host and port, as the other nodes tell them.
+    pub address: String,
+    /// Where it listens for them.
+    pub listen: String,
+    /// Where it listens for those who enrol; nowhere if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enrol_listen: Option<String>,
+    /// Keys that its pool is filled up to.
+    #[serde(default = "pool_keys")]
+    pub pool_keys: usize,
+    /// Its key file, where it unlocks itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autonomous_key_file: Option<PathBuf>,
+    /// The members of etcd.
+    pub etcd: EtcdSettings,
+}
+
+fn pool_keys() -> usize {
+    1000
+}
+
+/// Where the ledger is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EtcdSettings {
+    /// The client addresses of the members, this node's own first.
+    pub endpoints: Vec<String>,
+    /// Where they speak TLS: the certificates of their authority, PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<PathBuf>,
+    /// The node's certificate for etcd, PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<PathBuf>,
+    /// Its private key, PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub private_key: Option<PathBuf>,
+}
+
+impl EtcdSettings {
+    /// As the ledger takes them.
+    pub fn members(&self) -> Result<EtcdMembers, DirectoryError> {
+        let files = match (&self.authority, &self.certificate, &self.private_key) {
+            (None, None, None) => None,
+            (Some(authority), Some(certificate), Some(private_key)) => Some(EtcdFiles {
+                authority: authority.clone(),
+                certificate: certificate.clone(),
+                private_key: private_key.clone(),
+            }),
+            _ => return Err(DirectoryError::HalfOfTls),
+        };
+        Ok(EtcdMembers { endpoints: self.endpoints.clone(), files })
+    }
+}
+
+/// Why a state directory is not used.
+#[derive(Debug, Error)]
+pub enum DirectoryError {
+    /// Operator: there is something already.
+    #[error("{} exists already and is left as it is: a node has a directory of its own; name another", path.display())]
+    Exists {
+        /// What.
+        path: PathBuf,
+    },
+    /// Operator: nothing was founded there.
+    #[error("there is no node in {}: `keyd found` makes the first one of a cluster, `keyd join` a further one", path.display())]
+    NoNode {
+        /// Where.
+        path: PathBuf,
+    },
+    /// Operator: the settings cannot be read.
+    #[error("{} cannot be read: correct it", path.display())]
+    Settings {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: toml::de::Error,
+    },
+    /// Operator: TLS to etcd takes three files.
+    #[error("TLS to etcd takes an authority, a certificate and a private key: give all three, or none")]
+    HalfOfTls,
+    /// Host: the system refused.
+    #[error("{} cannot be written or read", path.display())]
+    Host {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The state directory of a node.
+#[derive(Debug, Clone)]
+pub struct StateDirectory(PathBuf);
+
+impl StateDirectory {
+    /// A new one, for its owner only.
+    pub fn create(path: &Path) -> Result<Self, DirectoryError> {
+        let host = |source| DirectoryError::Host { path: path.to_owned(), source };
+        match DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if fs::read_dir(path).map_err(host)?.next().is_some() {
+                    return Err(DirectoryError::Exists { path: path.to_owned() });
+                }
+            }
+            Err(error) => return Err(host(error)),
+        }
+        Ok(Self(path.to_owned()))
+    }
+
+    /// One that holds a node.
+    pub fn open(path: &Path) -> Result<(Self, KmaSettings), DirectoryError> {
+        let directory = Self(path.to_owned());
+        let file = directory.file("keyd.toml");
+        let text = fs::read_to_string(&file).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => DirectoryError::NoNode { path: path.to_owned() },
+            _ => DirectoryError::Host { path: file.clone(), source },
+        })?;
+        let settings = toml::from_str(&text).map_err(|source| DirectoryError::Settings { path: file, source })?;
+        Ok((directory, settings))
+    }
+
+    /// Writes the settings: last of all when a node is made, so that a directory without them holds none.
+    pub fn write_settings(&self, settings: &KmaSettings) -> Result<(), DirectoryError> {
+        let path = self.file("keyd.toml");
+        let host = |source| DirectoryError::Host { path: path.clone(), source };
+        let text = toml::to_string(settings).map_err(|error| host(io::Error::other(error)))?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(host)?;
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(host)
+    }
+
+    /// Takes away what was made in it: for a founding that came to nothing.
+    pub fn discard(self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            tracing::warn!(%error, directory = %self.0.display(), "what was begun here could not be taken away");
+        }
+    }
+
+    /// Keeps the identity of a node that has enrolled.
+    pub fn write_identity(&self, identity: &Identity) -> Result<(), IdentityError> {
+        identity.save(&self.identity())
+    }
+
+    /// Where the sealed root key lies.
+    pub fn root(&self) -> PathBuf {
+        self.file("root.sealed")
+    }
+
+    /// The socket that takes shares while the node runs.
+    pub fn socket(&self) -> PathBuf {
+        self.file("keyd.sock")
+    }
+
+    pub(super) fn identity(&self) -> PathBuf {
+        self.file("identity.pem")
+    }
+
+    pub(super) fn replica(&self) -> PathBuf {
+        self.file("replica.db")
+    }
+
+    pub(super) fn journal(&self) -> PathBuf {
+        self.file("journal")
+    }
+
+    pub(super) fn audit(&self) -> PathBuf {
+        self.file("audit")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}

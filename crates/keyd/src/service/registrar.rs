@@ -1,0 +1,262 @@
+//! Enrolments and certificates, on the ledger.
+//!
+//! ```text
+//!  authority                     the cluster's authority: certificate and key
+//!  enrolment/KIND/NAME           an enrolment that is open, or was used
+//!  certificate/SERIAL            whose certificate that is, and until when
+//!  revoked/SERIAL                it is not let in any more
+//! ```
+//! All of it is sealed under the cluster key; a node that is locked enrols nobody.
+
+use std::sync::{Arc, Weak};
+
+use capstan_keys::api::{Base64, IssuedCertificate, PeerId, PeerKind, Problem, Serial};
+use futures_util::future::BoxFuture;
+use rustls::pki_types::CertificateDer;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::{Service, who};
+use crate::audit::{Deed, Entry, Origin};
+use crate::authority::{CertificateSerial, User};
+use crate::desk::Decided;
+use crate::door::Refusal;
+use crate::identity::{Authority, AuthorityError, AuthorityKey, Enrolment, Issued, Peer, Registrar, random_serial};
+use crate::node::{Node, NodeError};
+use crate::path::Path;
+use crate::record::KmaRecord;
+use crate::state::View;
+
+/// The record of the authority.
+#[derive(Serialize, Deserialize)]
+pub(super) struct AuthorityRecord {
+    certificate: Base64,
+    key: Base64,
+}
+
+/// The record of a certificate.
+#[derive(Serialize, Deserialize)]
+pub(super) struct CertificateRecord {
+    pub(super) peer: PeerId,
+    pub(super) not_after_ns: i64,
+}
+
+impl AuthorityRecord {
+    pub(super) fn path() -> Path {
+        Path::Other("authority".to_owned())
+    }
+
+    pub(super) fn encode(authority: &Authority, key: &AuthorityKey) -> serde_json::Result<Vec<u8>> {
+        let certificate = Base64(authority.certificate().to_vec());
+        serde_json::to_vec(&Self { certificate, key: Base64(key.expose().to_vec()) })
+    }
+}
+
+pub(super) fn enrolment_path(PeerId { kind, name }: &PeerId) -> Path {
+    Path::Other(format!("enrolment/{kind}/{name}"))
+}
+
+pub(super) fn certificate_path(serial: &Serial) -> Path {
+    Path::Other(format!("certificate/{serial}"))
+}
+
+pub(super) fn revoked_path(serial: &Serial) -> String {
+    format!("revoked/{serial}")
+}
+
+/// The registrar of a node that runs.
+pub(super) struct Registry(pub(super) Weak<Service>);
+
+/// What stands in the way, as the peer is told it.
+struct Stopped(Box<Problem>);
+
+impl From<NodeError> for Stopped {
+    fn from(error: NodeError) -> Self {
+        Self(Refusal::from(error).0)
+    }
+}
+
+impl From<AuthorityError> for Stopped {
+    fn from(error: AuthorityError) -> Self {
+        Self(match error {
+            AuthorityError::Request(_) => Refusal::malformed(error.to_string()).0,
+            other => {
+                tracing::error!(error = %other, "no certificate was made out");
+                Refusal::failed().0
+            }
+        })
+    }
+}
+
+impl From<Refusal> for Stopped {
+    fn from(refusal: Refusal) -> Self {
+        Self(refusal.0)
+    }
+}
+
+fn record<'a>(view: View<'a>, path: &Path) -> Option<&'a [u8]> {
+    let path = path.to_string();
+    view.ledger().other(&path)
+}
+
+fn authority(view: View<'_>) -> Result<Authority, Stopped> {
+    let broken = || Stopped(Refusal::failed().0);
+    let bytes = record(view, &AuthorityRecord::path()).ok_or_else(broken)?;
+    let AuthorityRecord { certificate, key } = serde_json::from_slice(bytes).map_err(|_| broken())?;
+    let key = AuthorityKey::new(Zeroizing::new(key.0));
+    Ok(Authority::open(CertificateDer::from(certificate.0), &key)?)
+}
+
+fn enrolment(view: View<'_>, peer: &PeerId) -> Result<Enrolment, Stopped> {
+    // Who was never announced and who was mistyped are told the same.
+    let unknown = || {
+        Problem::new(403, "not-proved", "The enrolment came to nothing", "There is no such enrolment, or it is over.")
+    };
+    let bytes = record(view, &enrolment_path(peer)).ok_or_else(|| Stopped(Box::new(unknown())))?;
+    Enrolment::decode(bytes).map_err(|_| Stopped(Refusal::failed().0))
+}
+
+impl Registry {
+    fn node(&self) -> Result<(Arc<Service>, Arc<Node>), Refusal> {
+        let service = self.0.upgrade().ok_or_else(Refusal::failed)?;
+        let node = service.node()?;
+        Ok((service, node))
+    }
+}
+
+const ENROLLED: Deed = Deed::named("enrolled");
+const RENEWED: Deed = Deed::named("certificate-renewed");
+const ENROLMENT_REFUSED: Deed = Deed::named("enrolment-refused");
+
+impl Registrar for Registry {
+    fn take_try<'a>(&'a self, peer: &'a PeerId) -> BoxFuture<'a, Result<Enrolment, Problem>> {
+        Box::pin(async move {
+            let (service, node) = self.node().map_err(|refusal| *refusal.0)?;
+            let mut taken = None;
+            let result = node
+                .change(|view| {
+                    let mut enrolment = enrolment(view, peer)?;
+                    enrolment.take_try(node.now_ns()).map_err(|refusal| {
+                        tracing::warn!(%peer, %refusal, "an enrolment is refused");
+                        Refusal::forbidden("There is no such enrolment, or it is over.")
+                    })?;
+                    let put = (enrolment_path(peer), enrolment.encode().to_vec());
+                    taken = Some(enrolment);
+                    Ok::<_, Stopped>(Decided::records(vec![put], Vec::new()))
+                })
+                .await;
+            if let Err(Stopped(problem)) = result {
+                let noted = Entry::new(who(peer), Origin::Here, ENROLMENT_REFUSED);
+                service.note(noted).await.map_err(|refusal| *refusal.0)?;
+                return Err(*problem);
+            }
+            taken.ok_or_else(|| *Refusal::failed().0)
+        })
+    }
+
+    fn admit<'a>(&'a self, peer: &'a PeerId, request: &'a [u8]) -> BoxFuture<'a, Result<IssuedCertificate, Problem>> {
+        Box::pin(async move {
+            let (service, node) = self.node().map_err(|refusal| *refusal.0)?;
+            let mut answer = None;
+            let serial = random_serial().map_err(|_| *Refusal::failed().0)?;
+            let result = node
+                .change(|view| {
+                    let now_ns = node.now_ns();
+                    if answer.is_some() && record(view, &certificate_path(&serial)).is_some() {
+                        // It was committed, and its answer was lost.
+                        return Ok(Decided::records(Vec::new(), Vec::new()));
+                    }
+                    let mut enrolment = enrolment(view, peer)?;
+                    enrolment.use_up(now_ns).map_err(|refusal| Refusal::forbidden(refusal.to_string()))?;
+                    let authority = authority(view)?;
+                    let issued = authority.issue(peer, &enrolment.hosts, request, serial, now_ns)?;
+                    let mut puts = vec![(enrolment_path(peer), enrolment.encode().to_vec())];
+                    puts.extend(of_certificate(view, peer, &issued, None)?);
+                    if let (PeerKind::Kma, Some(kma)) = (peer.kind, &enrolment_note(view, peer)) {
+                        let kma = serde_json::to_vec(kma).map_err(|_| Refusal::failed())?;
+                        puts.push((Path::Kma(peer.name.clone()), kma));
+                    }
+                    answer = Some(certificate(&authority, issued));
+                    Ok::<_, Stopped>(Decided::records(puts, Vec::new()))
+                })
+                .await;
+            result.map_err(|Stopped(problem)| *problem)?;
+            let noted =
+                Entry::new(who(peer), Origin::Here, ENROLLED).of("certificate", &CertificateSerial::from(serial));
+            service.note(noted).await.map_err(|refusal| *refusal.0)?;
+            answer.ok_or_else(|| *Refusal::failed().0)
+        })
+    }
+
+    fn renew<'a>(&'a self, peer: &'a Peer, request: &'a [u8]) -> BoxFuture<'a, Result<IssuedCertificate, Problem>> {
+        Box::pin(async move {
+            let (service, node) = self.node().map_err(|refusal| *refusal.0)?;
+            let mut answer = None;
+            let serial = random_serial().map_err(|_| *Refusal::failed().0)?;
+            let result = node
+                .change(|view| {
+                    if answer.is_some() && record(view, &certificate_path(&serial)).is_some() {
+                        return Ok(Decided::records(Vec::new(), Vec::new()));
+                    }
+                    let authority = authority(view)?;
+                    let kma = view.ledger().kmas().get(&peer.id.name).filter(|_| peer.id.kind == PeerKind::Kma);
+                    let hosts: Vec<_> = kma.and_then(|kma| host_of(&kma.address)).into_iter().collect();
+                    let issued = authority.issue(&peer.id, &hosts, request, serial, node.now_ns())?;
+                    let puts = of_certificate(view, &peer.id, &issued, Some(&peer.serial))?;
+                    answer = Some(certificate(&authority, issued));
+                    Ok::<_, Stopped>(Decided::records(puts, Vec::new()))
+                })
+                .await;
+            result.map_err(|Stopped(problem)| *problem)?;
+            let noted =
+                Entry::new(who(&peer.id), Origin::Here, RENEWED).of("certificate", &CertificateSerial::from(serial));
+            service.note(noted).await.map_err(|refusal| *refusal.0)?;
+            answer.ok_or_else(|| *Refusal::failed().0)
+        })
+    }
+}
+
+/// The records of a certificate that is made out: itself, and for a person that it is theirs, in the place of the one it renews.
+pub(super) fn of_certificate(
+    view: View<'_>,
+    peer: &PeerId,
+    issued: &Issued,
+    renewed: Option<&Serial>,
+) -> Result<Vec<(Path, Vec<u8>)>, Refusal> {
+    let serial = issued.fields.serial;
+    let certificate = CertificateRecord { peer: peer.clone(), not_after_ns: issued.fields.not_after_ns };
+    let bytes = serde_json::to_vec(&certificate).map_err(|_| Refusal::failed())?;
+    let mut puts = vec![(certificate_path(&serial), bytes)];
+    if peer.kind == PeerKind::User {
+        let path = Path::Other(format!("user/{}", peer.name));
+        let bytes =
+            record(view, &path).ok_or_else(|| Refusal::forbidden(format!("There is no user {}.", peer.name)))?;
+        let mut user = User::decode(bytes).map_err(|_| Refusal::failed())?;
+        if let Some(renewed) = renewed {
+            user.certificates.remove(&CertificateSerial::from(*renewed));
+        }
+        user.certificates.insert(CertificateSerial::from(serial));
+        puts.push((path, user.encode()));
+    }
+    Ok(puts)
+}
+
+fn certificate(authority: &Authority, issued: Issued) -> IssuedCertificate {
+    IssuedCertificate { certificate: Base64(issued.certificate), authority: Base64(authority.certificate().to_vec()) }
+}
+
+/// What was said of a node when its enrolment was opened: it becomes one with its certificate.
+fn enrolment_note(view: View<'_>, peer: &PeerId) -> Option<KmaRecord> {
+    serde_json::from_slice(record(view, &joining_path(peer))?).ok()
+}
+
+/// Where a node that is to join is described: `joining/NAME`.
+pub(super) fn joining_path(peer: &PeerId) -> Path {
+    Path::Other(format!("joining/{}", peer.name))
+}
+
+/// The host of `host:port`.
+pub(super) fn host_of(address: &str) -> Option<String> {
+    let (host, _) = address.rsplit_once(':')?;
+    Some(host.trim_matches(['[', ']']).to_owned())
+}

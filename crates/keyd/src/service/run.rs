@@ -1,0 +1,189 @@
+//! A node that runs: everything of it, until it is told to end.
+
+use std::net::SocketAddr;
+use std::path::Path as FilePath;
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use capstan_keys::cluster::Identity;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::directory::StateDirectory;
+use super::phase::{Opening, Phase};
+use super::registrar::Registry;
+use super::unlock::serve_here;
+use super::{Service, agents, members};
+use crate::audit::AuditLog;
+use crate::door::{Limits, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers};
+use crate::identity::{Gate, PresentedCertificate, SystemClock, member_tls, stranger_tls};
+use crate::ledger::{EtcdLedger, EtcdTiming, Ledger};
+use crate::node::{Clock, NodeSettings, Standing};
+use crate::replica::{Freshness, Replica, follow};
+use crate::root::SealedRoot;
+
+/// How often a node looks at what is due.
+const TEND_EVERY: Duration = Duration::from_millis(200);
+/// How often it looks while its pool fills.
+const TEND_MORE: Duration = Duration::from_millis(1);
+
+/// Runs the node of a state directory until the end begins. `ready` is told when the doors are open.
+pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: Shutdown) -> anyhow::Result<()> {
+    let (directory, settings) = StateDirectory::open(directory)?;
+    let clock: Clock = Arc::new(now_ns);
+    let ledger =
+        EtcdLedger::new(&settings.cluster.to_string(), &settings.etcd.members()?, EtcdTiming::default()).await?;
+    let ledger: Arc<dyn Ledger> = Arc::new(ledger);
+
+    let mut entries = std::collections::BTreeMap::new();
+    let replica = Replica::open(&directory.replica(), &settings.cluster.to_string(), settings.epoch.into(), |entry| {
+        entries.insert(entry.path.clone(), entry);
+    })?;
+    let revision = replica.applied().unwrap_or(0);
+    let sealed_root = SealedRoot::read(&directory.root())?;
+    let identity = Identity::load(&directory.identity())?;
+    let audit = AuditLog::open(&directory.audit(), &settings.name, now_ns())?;
+    let heard_ns = modified_ns(&directory.replica());
+    let opening = Opening {
+        ledger: ledger.clone(),
+        journal: directory.journal(),
+        node: NodeSettings {
+            pool_keys: settings.pool_keys,
+            pool_low: settings.pool_keys / 5,
+            ..NodeSettings::default()
+        },
+        clock: clock.clone(),
+        heard_ns,
+    };
+    let service = Arc::new(Service {
+        settings,
+        sealed_root,
+        gate: tokio::sync::Mutex::default(),
+        phase: RwLock::new(Phase::Locked { entries, revision }),
+        opened: tokio::sync::Notify::new(),
+        opening,
+        heard: std::sync::Mutex::default(),
+        audit,
+        clock,
+    });
+    service.unlock_by_itself().await?;
+
+    let settings = &service.settings;
+    let listener = listen(&settings.listen)?;
+    let presented = PresentedCertificate::new(&identity)?;
+    let clock = Arc::new(SystemClock);
+    let tls = member_tls(presented.clone(), identity.authority_der().clone(), clock.clone())?;
+    let gate = Gate::new(settings.cluster, service.clone(), clock);
+    let registrar = Arc::new(Registry(Arc::downgrade(&service)));
+    let routes = agents::routes(service.clone())
+        .merge(members::routes(service.clone()))
+        .merge(renewal_routes(registrar.clone()))
+        .merge(health_routes(service.clone()));
+    let members = serve_members(listener, tls, gate, routes, Limits::default(), shutdown.clone());
+    let strangers = async {
+        let Some(address) = &settings.enrol_listen else { return std::future::pending().await };
+        let listener = listen(address)?;
+        let routes = enrolment_routes(registrar, settings.cluster);
+        serve_strangers(listener, stranger_tls(presented)?, routes, Limits::strangers(), shutdown.clone()).await;
+        anyhow::Ok(())
+    };
+
+    let (freshness, fresh) = watch::channel(Freshness::default());
+    let following = async {
+        let seed = u64::from(std::process::id());
+        let error = follow(&*ledger, replica, seed, &freshness, |delivery| service.deliver(delivery)).await;
+        anyhow::Error::from(error).context("the replica cannot be used any more")
+    };
+    let socket = directory.socket();
+    ready(&service);
+    tokio::select! {
+        () = members => Ok(()),
+        ended = strangers => ended,
+        ended = serve_here(&service, &socket) => ended.context("the socket of the state directory cannot be served"),
+        error = following => Err(error),
+        () = listen_for_majority(&service, fresh) => Ok(()),
+        () = tend(&service) => Ok(()),
+    }
+}
+
+impl Service {
+    /// Unlocks the node with its own key file, where a quorum has left a copy of the root key for it.
+    async fn unlock_by_itself(self: &Arc<Self>) -> anyhow::Result<()> {
+        let Some(key_file) = self.settings.autonomous_key_file.clone() else { return Ok(()) };
+        let keys = self.sealed_root.open_with_key_file(&key_file)?;
+        let keys = {
+            let mut gate = self.gate.lock().await;
+            gate.admit(keys);
+            gate.keys()
+        };
+        if let Some(keys) = keys {
+            self.open(keys)?;
+        }
+        Ok(())
+    }
+}
+
+fn listen(address: &str) -> anyhow::Result<TcpListener> {
+    let refused = || format!("cannot listen at {address}: name another address in keyd.toml");
+    let address: SocketAddr = address.parse().with_context(refused)?;
+    crate::door::listen(address).with_context(refused)
+}
+
+/// Passes on when the majority was heard.
+async fn listen_for_majority(service: &Service, mut fresh: watch::Receiver<Freshness>) {
+    let mut told = None;
+    while fresh.changed().await.is_ok() {
+        let current_at = fresh.borrow_and_update().current_at;
+        if let Some(asked) = current_at.filter(|_| current_at != told) {
+            service.heard(asked);
+            told = current_at;
+        }
+    }
+}
+
+/// Does what is due: journal, pool, marks of what is held.
+async fn tend(service: &Service) {
+    loop {
+        let Some(node) = service.open_node() else {
+            let opened = service.opened.notified();
+            if service.open_node().is_none() {
+                opened.await;
+            }
+            continue;
+        };
+        if let Err(error) = node.resume_journal().await {
+            tracing::error!(%error, "the journal does not fit what is known");
+        }
+        loop {
+            let mut pause = TEND_EVERY;
+            if node.standing() == Standing::Current {
+                match node.reconcile().await {
+                    Ok(reconciled) if reconciled.taken > 0 || !reconciled.void.is_empty() => {
+                        tracing::info!(?reconciled, "back in touch: the ledger has what was given out cut off");
+                    }
+                    Ok(_) => {}
+                    Err(error) => tracing::warn!(%error, "what was given out cut off is not with the ledger yet"),
+                }
+                match node.tend().await {
+                    Ok(tended) if tended.more => pause = TEND_MORE,
+                    Ok(_) => {}
+                    Err(error) => tracing::warn!(%error, "what is due was not done"),
+                }
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// When a file was changed last: the replica is written with each commit, so that is about when the majority was heard.
+fn modified_ns(path: &FilePath) -> i64 {
+    let modified = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    let since = modified.and_then(|modified| modified.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}

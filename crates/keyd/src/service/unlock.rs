@@ -1,0 +1,121 @@
+//! Unlocking: shares of the root key, over the network by people of the cluster, or here by whoever has the state directory.
+//!
+//! Users enrol with a node that is unlocked, and a node is unlocked by people: so the first time, and whenever nobody's certificate is
+//! at hand, it is done on the node itself, through a socket in its state directory that is its owner's alone. One line of JSON each way.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use capstan_keys::Name;
+use capstan_keys::api::Problem;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use zeroize::Zeroizing;
+
+use super::Service;
+use crate::audit::{Deed, Entry, Origin, Outcome, Who};
+use crate::door::Refusal;
+use crate::root::GateStatus;
+
+pub(super) const UNLOCK: Deed = Deed::named("unlock");
+/// Longest line: a name and a passphrase.
+const LINE_LEN_MAX: u64 = 4096;
+
+/// One holder's share, as it is given.
+#[derive(Serialize, Deserialize)]
+pub struct Unlock {
+    /// Whose.
+    pub holder: Name,
+    /// What opens it.
+    pub passphrase: Zeroizing<String>,
+}
+
+impl Service {
+    /// Takes a holder's share, and opens the node with the last one.
+    pub(super) async fn give_share(self: &Arc<Self>, noted: Entry, asked: Unlock) -> Result<Value, Refusal> {
+        let noted = noted.of("holder", &asked.holder);
+        let opened = {
+            let service = self.clone();
+            // A second or so of Argon2.
+            tokio::task::spawn_blocking(move || service.sealed_root.open_share(&asked.holder, &asked.passphrase)).await
+        };
+        let refused = |error: crate::root::RootError| {
+            Problem::new(403, "not-unlocked", "The share does not open", error.to_string())
+        };
+        let share = match opened.map_err(|_| Refusal::failed())? {
+            Ok(share) => share,
+            Err(error) => {
+                self.note(noted.came_to(Outcome::Refused { why: "the share did not open".into() })).await?;
+                return Err(refused(error).into());
+            }
+        };
+        self.note(noted).await?;
+        let (status, keys) = {
+            let mut gate = self.gate.lock().await;
+            let status = gate.give(&self.sealed_root, share, (self.clock)()).map_err(refused)?;
+            (status, gate.keys())
+        };
+        if let Some(keys) = keys {
+            let service = self.clone();
+            let opened =
+                tokio::task::spawn_blocking(move || service.open(keys)).await.map_err(|_| Refusal::failed())?;
+            if let Err(error) = opened {
+                tracing::error!(error = format!("{error:#}"), "the node cannot be opened");
+                let detail = format!("The shares open the root key, and the node does not start: {error:#}.");
+                return Err(Refusal::unready(detail));
+            }
+        }
+        Ok(said(status))
+    }
+}
+
+/// Where a node stands, in JSON.
+pub(super) fn said(status: GateStatus) -> Value {
+    match status {
+        GateStatus::Locked => json!({"state": "locked"}),
+        GateStatus::Unlocking { given, threshold } => {
+            json!({"state": "unlocking", "given": given, "needed": threshold})
+        }
+        GateStatus::Unlocked => json!({"state": "unlocked"}),
+    }
+}
+
+/// Serves the socket of the state directory.
+pub(super) async fn serve_here(service: &Arc<Service>, socket: &Path) -> io::Result<()> {
+    // What a killed node left behind; the replica's lock says that no other runs.
+    match std::fs::remove_file(socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(socket)?;
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let service = service.clone();
+        tokio::spawn(async move {
+            if let Err(error) = converse(&service, stream).await {
+                tracing::debug!(%error, "the socket of the state directory");
+            }
+        });
+    }
+}
+
+async fn converse(service: &Arc<Service>, stream: UnixStream) -> io::Result<()> {
+    let (read, mut write) = stream.into_split();
+    let mut line = Zeroizing::new(Vec::new());
+    BufReader::new(read.take(LINE_LEN_MAX)).read_until(b'\n', &mut line).await?;
+    let answer = match serde_json::from_slice::<Unlock>(&line) {
+        Ok(asked) => {
+            let noted = Entry::new(Who::Nobody, Origin::Here, UNLOCK);
+            service.give_share(noted, asked).await.unwrap_or_else(|Refusal(problem)| json!({"refused": *problem}))
+        }
+        Err(error) => {
+            json!({"refused": Problem::new(400, "malformed", "The request makes no sense", error.to_string())})
+        }
+    };
+    write.write_all(format!("{answer}\n").as_bytes()).await
+}

@@ -1,0 +1,115 @@
+//! What strangers send to a node's enrolment door, and what somebody in between sends to who enrols.
+
+use capstan_keyd::identity::{Authority, Conversation, ENROLMENT_TRIES, Enrolment, random_serial};
+use capstan_keys::api::{
+    Base64, BeginEnrolment, ClusterId, ConversationId, EnrolmentBegun, EnrolmentFinished, FinishEnrolment, HandOver,
+    IssuedCertificate, KmaMember, PeerId, Problem, RenewCertificate,
+};
+use capstan_keys::cluster::{EnrolmentClient, EnrolmentPassphrase, PeerCertificate};
+use rustls::pki_types::CertificateDer;
+
+pub(crate) const CLUSTER: ClusterId = ClusterId([7; 16]);
+pub(crate) const NOW_NS: i64 = 1_790_000_000_000_000_000;
+const CONVERSATION: ConversationId = ConversationId([1; 16]);
+const PROOF_LEN: usize = 64;
+
+pub(crate) struct Site {
+    pub(crate) authority: Authority,
+    pub(crate) enrolment: Enrolment,
+    typed: String,
+}
+
+thread_local! {
+    static SITE: Site = Site::new();
+}
+
+impl Site {
+    pub(crate) fn new() -> Self {
+        let passphrase = EnrolmentPassphrase::random().expect("randomness");
+        let peer = "agent/DRIVE1".parse().expect("a peer");
+        let (authority, _) = Authority::create(CLUSTER, NOW_NS).expect("an authority");
+        let hosts = vec!["::1".to_owned()];
+        let enrolment = Enrolment::open(peer, hosts, &CLUSTER, &passphrase, NOW_NS + 1).expect("an enrolment");
+        Self { authority, enrolment, typed: passphrase.expose().to_string() }
+    }
+
+    pub(crate) fn client(&self) -> (EnrolmentClient, BeginEnrolment) {
+        let passphrase = self.typed.parse().expect("what was shown");
+        EnrolmentClient::begin(self.enrolment.peer.clone(), passphrase).expect("a client begins")
+    }
+
+    fn begin(&self, question: &BeginEnrolment) -> Option<(Conversation, EnrolmentBegun)> {
+        Conversation::begin(&self.enrolment, CLUSTER, CONVERSATION, question).ok()
+    }
+}
+
+/// One message or record of any bytes, of the kind that the first byte says. Nobody who lacks the passphrase is believed.
+pub fn enrolment(data: &[u8]) {
+    let Some((kind, bytes)) = data.split_first() else { return };
+    SITE.with(|site| match kind % 7 {
+        0 => first_message(site, bytes),
+        1 => second_message(site, bytes),
+        2 => third_message(site, bytes),
+        3 => record(bytes),
+        4 => drop(PeerCertificate::read(&CertificateDer::from(bytes))),
+        5 => request(site, bytes),
+        _ => json(bytes),
+    });
+}
+
+fn first_message(site: &Site, bytes: &[u8]) {
+    let question = BeginEnrolment { peer: site.enrolment.peer.clone(), message: Base64(bytes.to_vec()) };
+    let _ = site.begin(&question);
+}
+
+fn second_message(site: &Site, bytes: &[u8]) {
+    let begun = EnrolmentBegun { conversation: CONVERSATION, cluster: CLUSTER, message: Base64(bytes.to_vec()) };
+    assert!(site.client().0.answer(&begun).is_err(), "a node without the passphrase was believed");
+}
+
+fn third_message(site: &Site, bytes: &[u8]) {
+    let (conversation, _) = site.begin(&site.client().1).expect("an honest first message");
+    let (proof, sealed) = bytes.split_at(bytes.len().min(PROOF_LEN));
+    let (message, sealed_request) = (Base64(proof.to_vec()), Base64(sealed.to_vec()));
+    let question = FinishEnrolment { conversation: CONVERSATION, message, sealed_request };
+    assert!(conversation.finish(&question).is_err(), "a client without the passphrase was believed");
+}
+
+fn record(bytes: &[u8]) {
+    let Ok(mut enrolment) = Enrolment::decode(bytes) else { return };
+    assert_eq!(*enrolment.encode(), bytes, "two records mean the same");
+    let before = enrolment.tries_left;
+    if enrolment.take_try(NOW_NS).is_ok() {
+        assert!(enrolment.tries_left < before && before <= ENROLMENT_TRIES, "a try cost nothing");
+    }
+    if enrolment.use_up(NOW_NS).is_ok() {
+        assert!(enrolment.take_try(NOW_NS).is_err() && enrolment.use_up(NOW_NS).is_err(), "it was used twice");
+    }
+}
+
+fn request(site: &Site, bytes: &[u8]) {
+    let serial = random_serial().expect("randomness");
+    if let Ok(issued) = site.authority.issue(&site.enrolment.peer, &[], bytes, serial, NOW_NS) {
+        assert_eq!((issued.fields.peer, issued.fields.serial), (site.enrolment.peer.clone(), serial));
+    }
+}
+
+fn json(bytes: &[u8]) {
+    fn read<T: serde::de::DeserializeOwned + serde::Serialize>(bytes: &[u8]) {
+        if let Ok(read) = serde_json::from_slice::<T>(bytes) {
+            let again = serde_json::to_vec(&read).expect("what was read can be written");
+            let written = serde_json::from_slice::<T>(&again).expect("what was written can be read");
+            assert_eq!(serde_json::to_vec(&written).expect("and written again"), again);
+        }
+    }
+    read::<BeginEnrolment>(bytes);
+    read::<EnrolmentBegun>(bytes);
+    read::<FinishEnrolment>(bytes);
+    read::<EnrolmentFinished>(bytes);
+    read::<RenewCertificate>(bytes);
+    read::<IssuedCertificate>(bytes);
+    read::<Vec<KmaMember>>(bytes);
+    read::<HandOver>(bytes);
+    read::<Problem>(bytes);
+    read::<PeerId>(bytes);
+}
