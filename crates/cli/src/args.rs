@@ -14,7 +14,7 @@ Exit codes:
   1    failed; the message says what to do
   2    the command line is wrong
   3    done, but some files could not be read, or some data could not be given back as it was: they are listed
-  4    keys: wrong passphrase, missing or destroyed key, tampered key store
+  4    keys: wrong passphrase, missing or destroyed key, tampered key store, or no node of the key cluster answers
   5    no volume to write to
   6    another capstan is writing in this state directory
   130  stopped by Ctrl-C; what was reported as protected stays, and the next run goes on from there";
@@ -47,7 +47,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Make a state directory: catalog, virtual library, sealed key store
     #[command(
-        after_help = "Examples:\n  capstan init --volume-size 100G\n  capstan init --changer /dev/tape/by-id/scsi-3500110a-changer\n  capstan init --by-hand --drive /dev/nst0 --encrypt none\n\nThe passphrase is asked for, or taken from CAPSTAN_PASSPHRASE; --key-file makes a key file instead."
+        after_help = "Examples:\n  capstan init --volume-size 100G\n  capstan init --changer /dev/tape/by-id/scsi-3500110a-changer\n  capstan init --by-hand --drive /dev/nst0 --encrypt none\n  capstan init --key-cluster kma1:7443 --key-cluster kma2:7443 --key-identity /etc/capstan/agent.pem\n\nThe passphrase is asked for, or taken from CAPSTAN_PASSPHRASE; --key-file makes a key file instead. With --key-cluster there is neither: the cluster keeps the keys."
     )]
     Init(Init),
     /// Back up files, directories, a block device, or standard input
@@ -126,7 +126,7 @@ pub(crate) enum Command {
     Status,
     /// List, export, import or destroy keys
     #[command(
-        after_help = "Examples:\n  capstan keys list\n  capstan keys export /media/stick/capstan.keys\n  capstan keys passphrase\n  capstan keys add --new-key-file /media/stick/capstan.key\n  capstan keys destroy A00001 --yes\n  capstan keys policies add yearly --encrypt-for 7d --decrypt-for 10y\n  capstan keys groups add offsite --policy yearly"
+        after_help = "Examples:\n  capstan keys list\n  capstan keys export /media/stick/capstan.keys\n  capstan keys passphrase\n  capstan keys add --new-key-file /media/stick/capstan.key\n  capstan keys destroy A00001 --yes\n  capstan keys policies add yearly --encrypt-for 7d --decrypt-for 10y\n  capstan keys groups add offsite --policy yearly\n  capstan keys status"
     )]
     Keys(Keys),
     /// Run a drive's model in virtual time, under a trace of rates or a job of files
@@ -183,6 +183,22 @@ pub(crate) struct Init {
     /// Cipher of the default pool
     #[arg(long, value_enum, default_value_t = Cipher::Gcm)]
     pub(crate) encrypt: Cipher,
+    #[command(flatten)]
+    pub(crate) keys: KeyCluster,
+}
+
+/// A key cluster instead of the key store of this machine.
+#[derive(Debug, Args)]
+pub(crate) struct KeyCluster {
+    /// Keys from a key cluster: a node of it; may be given several times
+    #[arg(long = "key-cluster", value_name = "HOST:PORT", requires = "identity")]
+    pub(crate) nodes: Vec<String>,
+    /// Who this machine is for the key cluster: the file that `capstan keys enrol` made
+    #[arg(long = "key-identity", value_name = "FILE", requires = "nodes")]
+    pub(crate) identity: Option<PathBuf>,
+    /// The site whose nodes are asked first
+    #[arg(long = "key-site", value_name = "SITE", requires = "nodes")]
+    pub(crate) site: Option<String>,
 }
 
 /// A pool's cipher.
@@ -517,8 +533,25 @@ pub(crate) enum DriveAction {
     },
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Enrol {
+    /// The enrolment door of a node: host and port
+    #[arg(value_name = "HOST:PORT")]
+    pub(crate) node: String,
+    /// The name of this machine in the cluster, as the enrolment was opened for
+    #[arg(long)]
+    pub(crate) name: Name,
+    /// The file to make
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_identity: PathBuf,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyAction {
+    /// Say who keeps the keys; of a key cluster, which nodes answer, and until when this machine's certificate holds
+    Status,
+    /// Become an agent of a key cluster; the one-time passphrase is asked for, or taken from CAPSTAN_ENROLMENT_PASSPHRASE
+    Enrol(Enrol),
     /// List keys: never the keys themselves
     List,
     /// Write keys to a sealed file; a passphrase for it is asked for, or taken from CAPSTAN_EXPORT_PASSPHRASE

@@ -24,7 +24,7 @@ pub(crate) enum Failure {
 pub(crate) const DONE_WITH_PROBLEMS: u8 = 3;
 
 /// Done in part, because a key is not there.
-const WITHOUT_KEY: u8 = 4;
+pub(crate) const WITHOUT_KEY: u8 = 4;
 
 /// How work ended that could not be done in full: keys that are not there have a code of their own, wherever they are met.
 pub(crate) fn ended_in_part(without_key: &[(Volser, DirectorError)]) -> ExitCode {
@@ -65,6 +65,8 @@ impl Failure {
             Self::Passphrase(_) => WITHOUT_KEY,
             Self::Director(error) => match error {
                 DirectorError::Keys(_) | DirectorError::KeysLocked => WITHOUT_KEY,
+                // The command is for a key store, and there is none.
+                DirectorError::KeysInCluster { .. } => 2,
                 DirectorError::NoVolume { .. } => 5,
                 DirectorError::Busy { .. } => 6,
                 DirectorError::Interrupted | DirectorError::RestoreInterrupted => 130,

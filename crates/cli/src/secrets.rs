@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use capstan_director::{DirectorError, Events, Site, Unlock, Zeroizing};
+use capstan_director::{ClusterPlace, Config, DirectorError, Events, Site, Unlock, Zeroizing};
 
 use crate::args::Cli;
 use crate::failure::Failure;
@@ -122,6 +122,32 @@ pub(crate) fn export_passphrase(new: bool) -> Result<Zeroizing<String>, Failure>
     })
 }
 
+/// The key cluster of the state directory, if its keys are kept by one.
+pub(crate) fn cluster_at(dir: &Path) -> Result<Option<ClusterPlace>, Failure> {
+    let settings = dir.join("capstan.toml");
+    if !settings.exists() {
+        return Ok(None);
+    }
+    Ok(Config::read(&settings)?.keys.cluster(dir))
+}
+
+/// What unlocks the keys of the state directory; nothing does where a cluster keeps them.
+pub(crate) fn unlock_at(cli: &Cli, dir: &Path) -> Result<Option<Unlock>, Failure> {
+    if cluster_at(dir)?.is_some() { Ok(None) } else { unlock(cli).map(Some) }
+}
+
+/// The one-time passphrase of an enrolment.
+pub(crate) fn enrolment_passphrase() -> Result<Zeroizing<String>, Failure> {
+    if let Some(passphrase) = from_environment("CAPSTAN_ENROLMENT_PASSPHRASE") {
+        return Ok(passphrase);
+    }
+    ask("Passphrase of the enrolment: ").map_err(|_| {
+        let advice =
+            "the enrolment has a one-time passphrase: type it at a terminal, or set CAPSTAN_ENROLMENT_PASSPHRASE";
+        Failure::Passphrase(advice.to_owned())
+    })
+}
+
 /// Opens the state directory.
 pub(crate) fn open(cli: &Cli, need: Need, events: Events) -> Result<Site, Failure> {
     let dir = state_dir(cli)?;
@@ -129,7 +155,7 @@ pub(crate) fn open(cli: &Cli, need: Need, events: Events) -> Result<Site, Failur
     if !dir.join("capstan.toml").exists() {
         return Err(DirectorError::NotInitialised { path: dir }.into());
     }
-    let unlock = if need == Need::Keys { Some(unlock(cli)?) } else { None };
+    let unlock = if need == Need::Keys { unlock_at(cli, &dir)? } else { None };
     Ok(Site::open(&dir, unlock.as_ref(), now_ns, events)?)
 }
 

@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use capstan_director::key_store_path;
+use capstan_director::{ClusterPlace, SealedStore, key_cluster, key_store_path};
 use capstan_vtl::iscsi::WirePoint;
 use capstan_vtl::{
     CommandClass, ControlReply, ControlRequest, DeviceFault, Encryption, Event, Events, FaultOrder, FaultyUnit,
-    Gravity, KeyAgent, LAYOUT_FILE, Layout, LibraryStatus, Service, StoreAgent, ask,
+    Gravity, KeyAgent, LAYOUT_FILE, Layout, LibraryStatus, ProviderAgent, Service, ask,
 };
 use clap::Subcommand;
 
-use crate::args::Cli;
+use crate::args::{self, Cli};
 use crate::failure::Failure;
-use crate::progress::stop_on_interrupt;
-use crate::secrets::{state_dir, unlock};
+use crate::progress::{Display, stop_on_interrupt};
+use crate::secrets::{cluster_at, now_ns, state_dir, unlock};
 use crate::table::Table;
 use crate::units;
 
@@ -34,7 +34,7 @@ pub(crate) enum Vtl {
     },
     /// Serve a library over iSCSI until Ctrl-C, and say what happens
     #[command(
-        after_help = "Examples:\n  capstan vtl serve /srv/vtl\n  capstan vtl serve /srv/vtl --listen 192.0.2.7:3260\n\nDrives that are encryption agents take their keys from the key store of the state directory."
+        after_help = "Examples:\n  capstan vtl serve /srv/vtl\n  capstan vtl serve /srv/vtl --listen 192.0.2.7:3260\n  capstan vtl serve /srv/vtl --key-cluster kma1:7443 --key-identity /etc/capstan/vtl.pem\n\nDrives that are encryption agents take their keys from the key cluster that is named here; else from the key cluster, or the key store, of the state directory."
     )]
     Serve {
         /// The library's folder
@@ -42,6 +42,8 @@ pub(crate) enum Vtl {
         /// Listen here instead of where vtl.toml says
         #[arg(long, value_name = "ADDRESS:PORT")]
         listen: Option<SocketAddr>,
+        #[command(flatten)]
+        keys: args::KeyCluster,
     },
     /// Show drives, places and who is logged in
     #[command(after_help = "Example:\n  capstan vtl status /srv/vtl")]
@@ -144,7 +146,7 @@ fn inject(
 pub(crate) fn vtl(cli: &Cli, command: &Vtl) -> Result<ExitCode, Failure> {
     match command {
         Vtl::Init { folder } => init(cli, folder),
-        Vtl::Serve { folder, listen } => serve(cli, folder, *listen),
+        Vtl::Serve { folder, listen, keys } => serve(cli, folder, *listen, keys),
         Vtl::Status { folder } => status(cli, folder),
         Vtl::Create { folder, barcode, capacity, generation, worm } => {
             let (barcode, generation) = (barcode.clone(), generation.clone());
@@ -180,15 +182,30 @@ fn init(cli: &Cli, folder: &Path) -> Result<ExitCode, Failure> {
     }
 }
 
-fn serve(cli: &Cli, folder: &Path, listen: Option<SocketAddr>) -> Result<ExitCode, Failure> {
+/// Who gives the drives their keys: the cluster that was named, else that of the state directory, else its key store.
+fn key_agent(cli: &Cli, named: &args::KeyCluster) -> Result<Arc<dyn KeyAgent>, Failure> {
+    let dir = state_dir(cli)?;
+    let named = named.identity.as_ref().map(|identity| ClusterPlace {
+        identity: identity.clone(),
+        nodes: named.nodes.clone(),
+        site: named.site.clone().unwrap_or_default(),
+    });
+    let place = match named {
+        None => cluster_at(&dir)?,
+        named => named,
+    };
+    if let Some(place) = place {
+        let events = Display::new(cli).events();
+        return Ok(Arc::new(ProviderAgent::new(key_cluster(place, now_ns, &events))));
+    }
+    let store = SealedStore::open(&key_store_path(&dir), &unlock(cli)?);
+    Ok(Arc::new(ProviderAgent::new(store.map_err(|error| Failure::Director(error.into()))?)))
+}
+
+fn serve(cli: &Cli, folder: &Path, listen: Option<SocketAddr>, keys: &args::KeyCluster) -> Result<ExitCode, Failure> {
     let layout = Layout::read(folder).map_err(|error| Failure::because(&error))?;
     let wants_keys = layout.drives.iter().any(|drive| drive.encryption == Encryption::Agent);
-    let agent = if wants_keys {
-        let store = StoreAgent::open(&key_store_path(&state_dir(cli)?), &unlock(cli)?);
-        Some(Arc::new(store.map_err(|error| Failure::Director(error.into()))?) as Arc<dyn KeyAgent>)
-    } else {
-        None
-    };
+    let agent = if wants_keys { Some(key_agent(cli, keys)?) } else { None };
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_interrupt(&stop);
     let service =

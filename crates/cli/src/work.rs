@@ -1,6 +1,7 @@
 //! Commands that do work.
 
 mod backup;
+mod key_cluster;
 mod key_policies;
 mod keys;
 mod media;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use capstan_catalog::{CheckpointSeen, Moment, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
 use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeId};
-use capstan_keys::{KeyError, Refusal};
+use capstan_keys::KeyError;
 use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, MoverError, VolumeEnd, VolumeReader};
 use capstan_tape::{Drive, DriveError, EncryptionState, with_causes};
 
@@ -149,11 +149,11 @@ impl AppendHost {
                 // It was set aside when it left its drive, and somebody was told.
                 Err(DirectorError::VolumeWorn { volser, .. }) => protected.push(volser),
                 // Its keys are past their time: it is left as it is, and may be read again when somebody says so.
-                Err(error @ DirectorError::Keys(KeyError::Refused(Refusal::CryptoperiodOver { .. }))) => {
+                Err(DirectorError::Keys(error)) if error.past_its_time().is_some() => {
                     (self.desk.events)(Event::Notice { message: with_causes(&error) });
                     past.push(volser);
                 }
-                Err(error @ DirectorError::Keys(KeyError::Refused(Refusal::KeysUsedUp { .. }))) => {
+                Err(DirectorError::Keys(error)) if error.keys_used_up() => {
                     (self.desk.events)(Event::Notice { message: with_causes(&error) });
                     locked(&self.desk.catalog).update_volume(&volser, |known| known.state = VolumeState::Full)?;
                 }
@@ -218,10 +218,11 @@ impl AppendHost {
                 | DirectorError::Keys(KeyError::KeyDestroyed { .. } | KeyError::KeyMissing { .. }),
             ) => return Ok(None),
             // What is past its time can be had back. It is the life that the catalog knows to be of no use, or another one.
-            Err(DirectorError::Keys(KeyError::Refused(Refusal::CryptoperiodOver { tag, .. }))) => {
-                return match known.key {
-                    Some(key) if key.tag == tag => Ok(None),
-                    _ => Err(differs(
+            Err(DirectorError::Keys(error)) => {
+                return match error.past_its_time() {
+                    None => Err(error.into()),
+                    tag if tag == known.key.map(|key| key.tag) => Ok(None),
+                    Some(_) => Err(differs(
                         "it is encrypted with another key than the catalog knows, which is past its time".to_owned(),
                     )),
                 };
@@ -252,11 +253,11 @@ impl AppendHost {
         let known = self.desk.volume(volser)?;
         let differs = |reason: String| DirectorError::VolumeDiffers { volser: volser.clone(), reason };
         let Some(life) = known.id else { return Err(differs("the catalog knows no life of it".to_owned())) };
-        // What its policy says needs no mount; whatever else is wrong with its key is told by the volume itself.
-        if let Some(Err(error @ DirectorError::Keys(KeyError::Refused(_)))) =
-            known.key.map(|key| self.desk.drive_key(volser, &key.tag))
+        // What its policy says, or that nobody can be asked, needs no mount; whatever else is wrong with its key is told by the volume itself.
+        if let Some(Err(DirectorError::Keys(error))) = known.key.map(|key| self.desk.drive_key(volser, &key.tag, None))
+            && (error.is_refusal() || matches!(error, KeyError::Cluster(_)))
         {
-            return Err(error);
+            return Err(error.into());
         }
         let mut volume = match self.desk.mount_known(volser, life) {
             Ok(volume) => volume,

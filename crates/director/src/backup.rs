@@ -173,10 +173,10 @@ impl Site {
         let began = Instant::now();
         let pools = (1..=request.copies).map(|copy| pool_of_copy(self, &request.pool, copy));
         let pools = pools.collect::<Result<Vec<_>, _>>()?;
-        if request.target == Target::Pool && pools.iter().any(|pool| pool.encryption.is_some()) {
-            drop(self.keys()?);
-        }
         let desk = Desk::new(self).stopped_by(&watch.stop);
+        if request.target == Target::Pool {
+            desk.check_keys(&pools)?;
+        }
         let mut known = Known::All;
         if request.target == Target::Pool && self.any_interrupted(request)? {
             // What a killed run flushed and could not record must be known before connections are numbered: a number that is

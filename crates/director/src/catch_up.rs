@@ -157,7 +157,7 @@ pub(crate) fn catch_up_pool(desk: &Desk, pool: &str) -> Result<Known, DirectorEr
             // A run was killed before the label was written: nothing can be on it, and it will be labelled again.
             Err(error) if known.checkpoint_lbn == 0 && error.blames_volume() => continue,
             // Without its key nothing of it can be learned, and other volumes can be written all the same.
-            Err(error @ DirectorError::Keys(KeyError::KeyDestroyed { .. } | KeyError::Refused(_))) => {
+            Err(DirectorError::Keys(error)) if error.is_refusal() || matches!(error, KeyError::KeyDestroyed { .. }) => {
                 (desk.events)(Event::Notice { message: with_causes(&error) });
                 all = Known::NotAll;
                 continue;
@@ -228,7 +228,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (state, source) = (dir.path().join("state"), dir.path().join("source"));
         let unlock = create_key_file(&dir.path().join("key")).unwrap();
-        Site::init(&state, &InitOptions { config: Config::default(), encryption: None }, &unlock).unwrap();
+        Site::init(&state, &InitOptions { config: Config::default(), encryption: None }, Some(&unlock)).unwrap();
         std::fs::create_dir(&source).unwrap();
         std::fs::write(source.join("a"), "a").unwrap();
         let site = Site::open(&state, Some(&unlock), || 1, Arc::new(|_| {})).unwrap();
@@ -243,7 +243,7 @@ mod tests {
             locked(&desk.library).load(&known.volser, 0).unwrap();
             let mut drive = Faulty::new(drive, vec![Fault::FlushRefused { flush: 0 }]);
             let (medium, volser) = (drive.load().unwrap(), known.volser.clone());
-            let mut volume = InDrive { drive: Box::new(drive), number: 0, volser, medium, worn: None };
+            let mut volume = InDrive { drive: Box::new(drive), number: 0, serial: None, volser, medium, worn: None };
             let caught_up = catch_up(&desk, &mut volume, &Volume { checkpoint_lbn, ..known.clone() }, life);
             match caught_up {
                 Err(DirectorError::Volume { source: DriveError::Deferred { .. }, .. }) => assert!(is_flushed),

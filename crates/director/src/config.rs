@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use capstan_format::BLOCK_HEADER_LEN;
+use capstan_keys::cluster::ClusterPlace;
 use capstan_tape::model::{DriveModel, ModelError, built_in};
 use capstan_tape::scsi::BlockProtection;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,52 @@ pub struct Config {
     pub library: LibraryConfig,
     /// The data path.
     pub data: DataConfig,
+    /// Where keys come from.
+    pub keys: KeysConfig,
+}
+
+/// Where keys come from: the sealed store of this machine, or a cluster of key nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct KeysConfig {
+    /// Nodes of a cluster, host and port, as many as are known: one that answers tells of the others. None for the sealed store.
+    pub nodes: Vec<String>,
+    /// Who this machine is for the cluster: the file that enrolment made. Relative to the state directory.
+    pub identity: PathBuf,
+    /// The site whose nodes are asked first; empty for none.
+    pub site: String,
+}
+
+impl KeysConfig {
+    /// Whether a cluster keeps the keys; then no passphrase opens anything here.
+    pub fn is_cluster(&self) -> bool {
+        !self.nodes.is_empty()
+    }
+
+    /// Where the cluster is, if one keeps the keys.
+    pub fn cluster(&self, dir: &Path) -> Option<ClusterPlace> {
+        let place =
+            || ClusterPlace { identity: dir.join(&self.identity), nodes: self.nodes.clone(), site: self.site.clone() };
+        self.is_cluster().then(place)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.is_cluster() == self.identity.as_os_str().is_empty() {
+            return Err(
+                "keys.nodes and keys.identity go together: name both for a key cluster, none of them for keys of this \
+                        machine"
+                    .to_owned(),
+            );
+        }
+        let is_address = |node: &str| {
+            let (host, port) = node.rsplit_once(':').unwrap_or_default();
+            !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0)
+        };
+        match self.nodes.iter().find(|node| !is_address(node)) {
+            Some(node) => Err(format!("keys.nodes: {node:?} is no host and port, as in \"kma1:7443\"")),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The library: a folder of virtual cartridges, or a real one.
@@ -138,8 +185,9 @@ impl Config {
         toml::to_string(self).unwrap_or_default()
     }
 
-    fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         self.check_data()?;
+        self.keys.check()?;
         let Some(model) = self.pace().map_err(|error| format!("library.pace: {error}"))? else { return Ok(()) };
         let (block_len, max) = (BLOCK_HEADER_LEN + self.chunk_len(), model.block_len_max.value);
         if block_len > max as usize {

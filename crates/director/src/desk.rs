@@ -7,18 +7,18 @@ use std::sync::{Arc, Mutex};
 
 use capstan_catalog::{Catalog, MediumKind, Moment, Volume, VolumeState};
 use capstan_format::{KeyTag, Volser, VolumeHeader, VolumeId};
-use capstan_keys::{Agent, KeyError, Name, Refusal, SealedStore};
+use capstan_keys::{KeyError, Name};
 use capstan_mover::read_label;
 use capstan_tape::model::DriveModel;
 use capstan_tape::{
-    ChangerError, Drive, DriveError, Element, ElementAddress, EncryptionState, Medium, PaceMeter, Paced, Rewritability,
-    WallClock,
+    ChangerError, Drive, DriveError, Element, ElementAddress, EncryptionState, Library, Medium, PaceMeter, Paced,
+    Rewritability, WallClock,
 };
 use rustix::fs::{FlockOperation, flock};
 
 use crate::care::{release, reserve};
 use crate::config::Carrier;
-use crate::site::{Clock, SharedLibrary, Site, locked};
+use crate::site::{Clock, SharedKeys, SharedLibrary, Site, locked};
 use crate::{DirectorError, Event, Events, WriteOnceBar};
 
 mod by_hand;
@@ -32,6 +32,8 @@ pub(crate) use read::ReadDesk;
 pub(crate) struct InDrive {
     pub(crate) drive: Box<dyn Drive>,
     pub(crate) number: u32,
+    /// The drive's serial number, if that is a name: what those who give out keys know it by.
+    pub(crate) serial: Option<Name>,
     pub(crate) volser: Volser,
     pub(crate) medium: Medium,
     /// What the drive says against writing on it.
@@ -93,7 +95,7 @@ impl InDrive {
 #[derive(Clone)]
 pub(crate) struct Desk {
     pub(crate) catalog: Arc<Mutex<Catalog>>,
-    pub(crate) keys: Option<Arc<Mutex<SealedStore>>>,
+    pub(crate) keys: Option<SharedKeys>,
     pub(crate) library: SharedLibrary,
     pub(crate) clock: Clock,
     pub(crate) events: Events,
@@ -198,13 +200,14 @@ impl Desk {
                 release(drive.as_mut());
                 return Err(DirectorError::Changer(error));
             }
+            let serial = serial(&mut *library, number);
             drop(library);
-            let mut drive = self.keyed(self.paced(drive, number), volser);
+            let mut drive = self.keyed(self.paced(drive, number), volser, serial.clone());
             let ready = match self.carrier {
                 Carrier::Robot => {
                     drive.load().map_err(|source| DirectorError::Volume { volser: volser.clone(), source })
                 }
-                Carrier::Person => self.ask_for(drive.as_mut(), number, volser),
+                Carrier::Person => self.ask_for(drive.as_mut(), number, serial.as_ref(), volser),
             };
             let medium = match ready {
                 Ok(medium) => medium,
@@ -227,7 +230,7 @@ impl Desk {
             locked(&self.in_use).push(volser.clone());
             (self.events)(Event::Mounted { volser: volser.clone(), drive: drive.identity().name });
             let worn = self.worn(volser);
-            let volume = InDrive { drive, number, volser: volser.clone(), medium, worn };
+            let volume = InDrive { drive, number, serial, volser: volser.clone(), medium, worn };
             if let Err(error) = self.note_kind(&volume) {
                 let _ = self.dismount(volume.drive, number, volser);
                 return Err(error);
@@ -295,15 +298,10 @@ impl Desk {
         back.map_err(DirectorError::Changer)
     }
 
-    /// This machine, as those see it who give out keys: which pool's volume it is says what it may use.
-    pub(crate) fn agent(&self) -> Agent {
-        Agent::anything(Name::default())
-    }
-
     /// Loads the key that the medium names, if it names one, and reads the label.
     pub(crate) fn open_label(&self, volume: &mut InDrive) -> Result<VolumeHeader, DirectorError> {
         if let EncryptionState::Encrypted { tag, .. } = volume.medium.encryption {
-            let key = self.drive_key(&volume.volser, &tag)?;
+            let key = self.drive_key(&volume.volser, &tag, volume.serial.as_ref())?;
             volume.drive.set_key(Some(key))?;
         }
         Ok(read_label(volume.drive.as_mut(), &volume.volser)?)
@@ -313,15 +311,9 @@ impl Desk {
     /// while later blocks have others. Which life a block belongs to each block says itself.
     pub(crate) fn mount_to_read(&self, volser: &Volser, life: VolumeId) -> Result<InDrive, DirectorError> {
         self.mount_checked(volser, |volume| match self.check_life(volume, life) {
-            Err(
-                error @ DirectorError::Keys(
-                    KeyError::KeyDestroyed { .. }
-                    | KeyError::KeyMissing { .. }
-                    | KeyError::Refused(Refusal::CryptoperiodOver { .. }),
-                ),
-            ) => match volume.medium.encryption {
+            Err(DirectorError::Keys(error)) if is_gone(&error) => match volume.medium.encryption {
                 EncryptionState::Encrypted { tag, .. } if self.went_on(volser, &tag)? => Ok(()),
-                _ => Err(error),
+                _ => Err(error.into()),
             },
             checked => checked,
         })
@@ -380,6 +372,18 @@ impl Desk {
         let found = locked(&self.catalog).volume(volser)?;
         found.ok_or_else(|| DirectorError::UnknownVolume { volser: volser.to_string() })
     }
+}
+
+/// Whether this key is out of reach for good, or until somebody says otherwise, while others of its volume may not be.
+fn is_gone(error: &KeyError) -> bool {
+    matches!(error, KeyError::KeyDestroyed { .. } | KeyError::KeyMissing { .. }) || error.past_its_time().is_some()
+}
+
+/// The serial number of a drive, if the library tells it and it is a name.
+fn serial(library: &mut dyn Library, number: u32) -> Option<Name> {
+    // A library that cannot tell has given the drive all the same, and keys are asked for without its name.
+    let mut drives = library.describe_drives().ok()?.into_iter();
+    drives.nth(number as usize)?.serial?.trim().parse().ok()
 }
 
 /// Whether a cartridge's memory and the robot mean the same barcode: some leave out the two characters of the media type.

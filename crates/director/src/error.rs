@@ -163,6 +163,15 @@ pub enum DirectorError {
     /// Operator: keys are needed and were not unlocked.
     #[error("this needs the key store: give its passphrase (CAPSTAN_PASSPHRASE, or type it) or --key-file")]
     KeysLocked,
+    /// Operator: what was asked for is done where the keys are kept.
+    #[error(
+        "the keys of this site are kept by a key cluster ({nodes}), which needs no passphrase here and is managed on one of its nodes: \
+         `keyd --help` there lists what can be done"
+    )]
+    KeysInCluster {
+        /// Where it is.
+        nodes: String,
+    },
     /// Source: it cannot be read at all.
     #[error("source {} cannot be read", path.display())]
     Source {
@@ -344,6 +353,11 @@ fn shortage_advice(pool: &str, shortage: &Shortage) -> String {
 }
 
 impl DirectorError {
+    /// Whether nobody can be asked for keys at all: no matter of one volume, and no volume is the worse for it.
+    pub(crate) fn no_keys_at_all(&self) -> bool {
+        matches!(self, Self::KeysLocked | Self::Keys(KeyError::Cluster(_)))
+    }
+
     /// Whether it is a matter of the volume in the drive, as what was read from it or its drive says; and not of the catalog,
     /// the keys, the robot or the host, which are no reason to set a volume aside.
     pub(crate) fn blames_volume(&self) -> bool {

@@ -59,9 +59,8 @@ pub(crate) fn label_volume(
     let mut key: Option<VolumeKey> = None;
     if let Some(algorithm) = pool.and_then(|pool| pool.encryption) {
         let keys = desk.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let name = pool.map(|pool| pool.name.as_str()).unwrap_or_default();
-        let group = locked(keys).realm()?.group_of_pool(name);
-        let issued = locked(keys).key_for_new_volume(&volser, &desk.agent(), &group, algorithm, now_ns)?;
+        let (serial, pool) = (volume.serial.as_ref(), pool.map(|pool| pool.name.as_str()));
+        let issued = locked(keys).key_for_new_volume(&volser, serial, pool, algorithm, now_ns)?;
         volume.drive.set_key(Some(for_drive(&issued)))?;
         key = Some(VolumeKey { tag: issued.tag(), algorithm });
     } else {

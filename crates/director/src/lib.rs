@@ -37,7 +37,7 @@ mod verify_object;
 pub use admin::{Loss, Overwritten};
 pub use append::Shortfall;
 pub use backup::{BackupReport, BackupRequest, BackupWatch, Level, SourceOutcome, StreamInput, Target};
-pub use config::{BY_HAND, Config, DataConfig, LibraryConfig};
+pub use config::{BY_HAND, Config, DataConfig, KeysConfig, LibraryConfig};
 pub use copy::CopyReport;
 pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};
 pub use error::{DirectorError, WriteOnceBar};
@@ -52,16 +52,20 @@ pub use rebuild::{RebuildReport, rebuild};
 pub use repair::{RepairReport, RepairedCopy};
 pub use restore::{FailedFile, RestoreReport};
 pub use select::{Place, index_path, path_pattern};
-pub use site::{Clock, DEFAULT_POOL, InitOptions, Site, WriterLock, key_store_path};
+pub use site::{Clock, DEFAULT_POOL, InitOptions, Site, WriterLock, key_cluster, key_store_path};
 
 // The words of lower rooms that this room's methods speak in, so that a door needs no other room.
 pub use capstan_catalog::{
     CopyState, Counts, MediumKind, Object, ObjectFilter, ObjectStatus, Pool, StateEntry, Volume, VolumeState,
 };
 pub use capstan_format::{Algorithm, EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, Volser};
+pub use capstan_keys::api::{KmaState, PeerId, PeerKind};
+pub use capstan_keys::cluster::{
+    ClusterError, ClusterPlace, ClusterStatus, EnrolmentPassphrase, Identity, KeyCluster, NodeStatus, enrol,
+};
 pub use capstan_keys::{
-    Agent, ImportOutcome, IssuedKey, KeyGroup, KeyRecord, KeyUse, Name, Period, Permission, Policy, SlotKind,
-    SlotRecord, Unlock, create_key_file,
+    Agent, ImportOutcome, IssuedKey, KeyGroup, KeyRecord, KeyUse, Name, Period, Permission, Policy, SealedStore,
+    SlotKind, SlotRecord, Unlock, create_key_file,
 };
 pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};
 pub use capstan_mover::{Damage, Mounts, RestoreWatch, Severity, TreeOptions};

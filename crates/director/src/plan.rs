@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use capstan_catalog::{Catalog, ObjectStatus, StateEntry, Volume};
 use capstan_format::{EntryKind, ObjectId, ObjectKind, Volser};
-use capstan_keys::{KeyError, KeyRecord};
+use capstan_keys::KeyError;
 use capstan_mover::{ReadPlan, Wanted, plan_reads, take_apart};
 
 use crate::DirectorError;
@@ -131,8 +131,7 @@ impl Site {
             skipped: pass.blocks_skipped(),
         });
         let passes: Vec<_> = rows.collect();
-        let keys = self.keys().and_then(|keys| Ok(keys.list()?)).unwrap_or_default();
-        let without_key = destroyed_keys(&locked(&self.catalog), &keys, &passes)?;
+        let without_key = self.destroyed_keys(&passes)?;
         // Catalog parts come from volumes, and a hostile one may claim anything.
         let read_bytes = total(reads.passes.iter().flat_map(|pass| &pass.runs).map(|run| run.plain_len));
         let is_file = |entry: &&StateEntry| entry.entry.kind == EntryKind::File;
@@ -179,24 +178,23 @@ pub(crate) fn older_versions(catalog: &Catalog, entries: &[StateEntry]) -> Resul
     Ok(older)
 }
 
-/// Volumes of a plan of which a key was destroyed, in the words of the key store. The catalog knows that one was, and the first;
-/// `known`, all keys that the store lists if it is open, says which.
-fn destroyed_keys(
-    catalog: &Catalog,
-    known: &[KeyRecord],
-    passes: &[PassRow],
-) -> Result<Vec<(Volser, DirectorError)>, DirectorError> {
-    let mut without_key: Vec<(Volser, DirectorError)> = Vec::new();
-    for PassRow { volser, .. } in passes {
-        let Some(Volume { key: Some(key), key_destroyed_ns: Some(destroyed_ns), .. }) = catalog.volume(volser)? else {
-            continue;
-        };
-        if without_key.iter().all(|(known, _)| known != volser) {
-            let gone = known.iter().find(|key| key.volser == *volser && key.destroyed_ns == Some(destroyed_ns));
+impl Site {
+    /// Volumes of a plan of which a key was destroyed, in the words of those who keep keys. The catalog knows that one was, and the
+    /// first; which one it was they say, if they can be asked.
+    fn destroyed_keys(&self, passes: &[PassRow]) -> Result<Vec<(Volser, DirectorError)>, DirectorError> {
+        let mut without_key: Vec<(Volser, DirectorError)> = Vec::new();
+        for PassRow { volser, .. } in passes {
+            let known = locked(&self.catalog).volume(volser)?;
+            let Some(Volume { key: Some(key), key_destroyed_ns: Some(destroyed_ns), .. }) = known else { continue };
+            if without_key.iter().any(|(known, _)| known == volser) {
+                continue;
+            }
+            let keys = self.keys.as_deref().and_then(|keys| locked(keys).keys_of(volser).ok()).unwrap_or_default();
+            let gone = keys.iter().find(|key| key.destroyed_ns == Some(destroyed_ns));
             let tag = gone.map_or(key.tag, |gone| gone.tag);
             let error = KeyError::KeyDestroyed { tag, volser: volser.clone(), destroyed_ns };
             without_key.push((volser.clone(), error.into()));
         }
+        Ok(without_key)
     }
-    Ok(without_key)
 }

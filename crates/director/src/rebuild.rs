@@ -59,7 +59,7 @@ pub fn rebuild(
         match read_volume(&desk, &volser, &mut report) {
             Ok(()) => {}
             // Without keys nothing can be read: that is no matter of one volume.
-            Err(error @ DirectorError::KeysLocked) => return Err(error),
+            Err(error) if error.no_keys_at_all() => return Err(error),
             Err(error) => report.problems.push((volser, with_causes(&error))),
         }
     }

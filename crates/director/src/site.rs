@@ -4,12 +4,13 @@
 //! capstan.toml     settings
 //! catalog/         what is on which volume
 //! library/         virtual cartridges (or wherever the settings say)
-//! keys.db          sealed key store
+//! keys.db          sealed key store, unless a cluster keeps the keys
 //! writer.lock      held by the process that writes
 //! volumes.lock     held while a volume is chosen or labelled
 //! ```
 //! Any number of processes may read at the same time; one writes. Locking order: writer lock, volumes lock, then library, keys, catalog; no
-//! lock of the last three is held while another process or a person is waited for.
+//! lock of the last three is held while another process or a person is waited for; that of the keys is held while a node of a key cluster is,
+//! which is seconds at most.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -19,7 +20,8 @@ use std::time::{Duration, Instant};
 
 use capstan_catalog::{Catalog, Pool, ScratchFeed};
 use capstan_format::Algorithm;
-use capstan_keys::{Argon2Cost, SealedStore, Unlock};
+use capstan_keys::cluster::{ClusterPlace, Identity, KeyCluster};
+use capstan_keys::{Argon2Cost, KeyError, KeyProvider, SealedStore, Unlock};
 use capstan_tape::linux::{ByHandLibrary, LinuxLibrary};
 use capstan_tape::{Library, VirtualLibrary};
 use rustix::fs::{FlockOperation, flock};
@@ -37,6 +39,9 @@ const WRITER_LOOKS: Duration = Duration::from_millis(10);
 /// The time, nanoseconds since 1970.
 pub type Clock = fn() -> i64;
 
+/// Who gives drives their keys, shared by everything in one process that mounts.
+pub(crate) type SharedKeys = Arc<Mutex<dyn KeyProvider>>;
+
 /// The library, shared by everything in one process that mounts.
 pub(crate) type SharedLibrary = Arc<Mutex<dyn Library>>;
 
@@ -45,7 +50,8 @@ pub struct Site {
     dir: PathBuf,
     pub(crate) config: Config,
     pub(crate) catalog: Arc<Mutex<Catalog>>,
-    pub(crate) keys: Option<Arc<Mutex<SealedStore>>>,
+    pub(crate) keys: Option<SharedKeys>,
+    store: Option<Arc<Mutex<SealedStore>>>,
     pub(crate) library: SharedLibrary,
     pub(crate) clock: Clock,
     pub(crate) events: Events,
@@ -71,17 +77,25 @@ pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Site {
-    /// Makes a state directory; whatever exists already is left as it is.
-    pub fn init(dir: &Path, options: &InitOptions, unlock: &Unlock) -> Result<(), DirectorError> {
+    /// Makes a state directory; whatever exists already is left as it is. `unlock` will open its key store; a site of a key cluster has
+    /// none.
+    pub fn init(dir: &Path, options: &InitOptions, unlock: Option<&Unlock>) -> Result<(), DirectorError> {
         let config_path = dir.join("capstan.toml");
         if config_path.exists() {
             return Err(DirectorError::AlreadyInitialised { path: dir.to_owned() });
         }
+        options.config.check().map_err(|reason| DirectorError::Config { path: config_path.clone(), reason })?;
         std::fs::create_dir_all(dir).map_err(DirectorError::host("make", dir))?;
         restrict(dir)?;
-        let store = key_store_path(dir);
-        if !store.exists() {
-            SealedStore::create(&store, unlock, Argon2Cost::default())?;
+        match options.config.keys.cluster(dir) {
+            // A file that was never made, or that others can read, is better known of today than at the first mount.
+            Some(place) => drop(Identity::load(&place.identity).map_err(|error| cluster_error(error.into()))?),
+            None => {
+                let (store, unlock) = (key_store_path(dir), unlock.ok_or(DirectorError::KeysLocked)?);
+                if !store.exists() {
+                    SealedStore::create(&store, unlock, Argon2Cost::default())?;
+                }
+            }
         }
         let mut catalog = Catalog::open(&dir.join("catalog"))?;
         let pool = Pool {
@@ -98,7 +112,8 @@ impl Site {
         std::fs::rename(&staged, &config_path).map_err(DirectorError::host("write", &config_path))
     }
 
-    /// Opens a state directory. Without `unlock` everything works that needs no key.
+    /// Opens a state directory. Without `unlock` everything works that needs no key; where a cluster keeps the keys it is not needed for
+    /// anything, and nobody is asked before a key is wanted.
     pub fn open(dir: &Path, unlock: Option<&Unlock>, clock: Clock, events: Events) -> Result<Self, DirectorError> {
         if !dir.join("capstan.toml").exists() {
             return Err(DirectorError::NotInitialised { path: dir.to_owned() });
@@ -111,6 +126,13 @@ impl Site {
     #[must_use]
     pub fn with_library(mut self, library: impl Library + 'static) -> Self {
         self.library = Arc::new(Mutex::new(library));
+        self
+    }
+
+    /// The same site with drives' keys from elsewhere than its settings say.
+    #[must_use]
+    pub fn with_keys(mut self, keys: impl KeyProvider + 'static) -> Self {
+        self.keys = Some(Arc::new(Mutex::new(keys)));
         self
     }
 
@@ -127,12 +149,18 @@ impl Site {
         }
         let config = Config::read(&config_path)?;
         let library = open_library(dir, &config.library, &events)?;
-        let keys = match unlock {
-            Some(unlock) => Some(Arc::new(Mutex::new(SealedStore::open(&key_store_path(dir), unlock)?))),
-            None => None,
-        };
+        let (mut keys, mut store) = (None, None);
+        match (config.keys.cluster(dir), unlock) {
+            (Some(place), _) => keys = Some(Arc::new(Mutex::new(key_cluster(place, clock, &events))) as SharedKeys),
+            (None, Some(unlock)) => {
+                let opened = Arc::new(Mutex::new(SealedStore::open(&key_store_path(dir), unlock)?));
+                keys = Some(Arc::clone(&opened) as SharedKeys);
+                store = Some(opened);
+            }
+            (None, None) => {}
+        }
         let client = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Ok(Self { dir: dir.to_owned(), config, catalog, keys, library, clock, events, client })
+        Ok(Self { dir: dir.to_owned(), config, catalog, keys, store, library, clock, events, client })
     }
 
     /// The state directory.
@@ -155,9 +183,12 @@ impl Site {
         locked(&self.catalog)
     }
 
-    /// The key store, if it was unlocked.
+    /// The key store of this machine, if it was unlocked. A site whose keys a cluster keeps has none.
     pub fn keys(&self) -> Result<MutexGuard<'_, SealedStore>, DirectorError> {
-        self.keys.as_deref().map(locked).ok_or(DirectorError::KeysLocked)
+        if self.config.keys.is_cluster() {
+            return Err(DirectorError::KeysInCluster { nodes: self.config.keys.nodes.join(", ") });
+        }
+        self.store.as_deref().map(locked).ok_or(DirectorError::KeysLocked)
     }
 
     pub(crate) fn now_ns(&self) -> i64 {
@@ -210,6 +241,16 @@ fn open_library(dir: &Path, config: &LibraryConfig, events: &Events) -> Result<S
         return Ok(Arc::new(Mutex::new(ByHandLibrary::new(devices, config.protection(), on_wait))));
     }
     Ok(Arc::new(Mutex::new(LinuxLibrary::new(changer, devices, config.protection(), on_wait))))
+}
+
+/// Keys from a cluster, whose notices go where this site's go.
+pub fn key_cluster(place: ClusterPlace, clock: Clock, events: &Events) -> KeyCluster {
+    let events = Arc::clone(events);
+    KeyCluster::new(place, clock, Box::new(move |message| events(Event::Notice { message })))
+}
+
+fn cluster_error(error: capstan_keys::cluster::ClusterError) -> DirectorError {
+    KeyError::Cluster(Box::new(error)).into()
 }
 
 /// Where the key store of a state directory lies.

@@ -117,7 +117,7 @@ fn a_refused_checkpoint_costs_none_of_those_before_it() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state");
     let unlock = create_key_file(&directory.path().join("key")).unwrap();
-    Site::init(&state, &InitOptions { config: Config::default(), encryption: None }, &unlock).unwrap();
+    Site::init(&state, &InitOptions { config: Config::default(), encryption: None }, Some(&unlock)).unwrap();
     let volser = Volser::new("H00001").unwrap();
     let (good, hostile) = (ObjectId([1; 16]), ObjectId([2; 16]));
     let parts = [part(good, &file("source/file", 0)), part(hostile, &file("source/far", u64::MAX))];

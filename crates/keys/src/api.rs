@@ -7,6 +7,7 @@
 mod base64_text;
 mod certificates;
 mod hand_over;
+mod key_problem;
 mod keys;
 mod members;
 mod peer;

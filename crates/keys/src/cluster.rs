@@ -5,6 +5,7 @@
 //!  Identity certificate, key, CA in one 0600 file     renewed when two thirds of its time are over
 //!  ClusterClient  members, own site first, fail-over  each request has an id, and a request sent again has the same
 //!  KeyRequest / hand_over  X25519, HKDF, AES-KWP      a key in flight is wrapped for this one agent and this one request
+//!  KeyCluster   all of these, as a KeyProvider for drives
 //! ```
 //! Connections are TLS 1.3 both ways, with aws-lc-rs and nothing else. A node is known by its kind in a certificate of the
 //! cluster's own authority, not by a host's name: addresses of nodes change, and any node is as good as any other.
@@ -23,7 +24,9 @@ mod identity;
 mod one_node;
 mod pake;
 mod passphrase;
+mod provider;
 mod roster;
+mod status;
 mod tls;
 mod transport;
 
@@ -37,4 +40,6 @@ pub use identity::{CertificateKey, Identity, IdentityError};
 pub use one_node::NodeClient;
 pub use pake::{PakeError, PakeKeys, PakeServer, PakeVerifier};
 pub use passphrase::{EnrolmentPassphrase, InvalidPassphrase};
+pub use provider::{ClusterPlace, KeyCluster, OnNotice};
+pub use status::{ClusterStatus, NodeStatus};
 pub use tls::provider;

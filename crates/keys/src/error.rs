@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use capstan_format::{KeyTag, Volser};
 use thiserror::Error;
 
+use crate::cluster::ClusterError;
 use crate::{KeyState, Refusal};
 
 /// Where keys are kept.
@@ -64,8 +65,7 @@ pub enum KeyError {
     },
     /// Host or operator: the store never had this key, or lost it.
     #[error(
-        "{} is not in {place}: import an export that holds it (`capstan keys import`), or use the key store \
-         of the machine that wrote the volume", key_of_volume(tag, volser.as_ref())
+        "{} is not in {place}: {}", key_of_volume(tag, volser.as_ref()), find_it(place)
     )]
     KeyMissing {
         /// Where it was looked for.
@@ -191,6 +191,17 @@ pub enum KeyError {
     /// Operator: the key's policy, or what was said of a drive, forbids it.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// Operator: a key cluster forbids it, and says why in its own words.
+    #[error("the key cluster refused: {detail}")]
+    RefusedByCluster {
+        /// What for, as far as somebody does something else than give up.
+        reason: ClusterRefusal,
+        /// Why, and who may change it.
+        detail: String,
+    },
+    /// Peer: no node of the key cluster answers, or none could do it; no key was given out.
+    #[error(transparent)]
+    Cluster(Box<ClusterError>),
     /// Operator: the only slot of a store stays.
     #[error("slot {slot} is the only one of the key store {}: add another before removing it", store.display())]
     LastSlot {
@@ -240,7 +251,44 @@ pub enum KeyError {
     },
 }
 
+/// Why a key cluster refused, as far as it makes a difference to who asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClusterRefusal {
+    /// The key's time for reading is over: it may be had again when somebody says so.
+    CryptoperiodOver {
+        /// The key.
+        tag: KeyTag,
+    },
+    /// The volume goes on under no further key.
+    KeysUsedUp,
+    /// Something else.
+    Other,
+}
+
 impl KeyError {
+    /// The key that is not given out because its cryptoperiod is over, if that is the matter.
+    pub fn past_its_time(&self) -> Option<KeyTag> {
+        match self {
+            Self::Refused(Refusal::CryptoperiodOver { tag, .. })
+            | Self::RefusedByCluster { reason: ClusterRefusal::CryptoperiodOver { tag }, .. } => Some(*tag),
+            _ => None,
+        }
+    }
+
+    /// Whether the volume has as many keys as it can have.
+    pub fn keys_used_up(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused(Refusal::KeysUsedUp { .. })
+                | Self::RefusedByCluster { reason: ClusterRefusal::KeysUsedUp, .. }
+        )
+    }
+
+    /// Whether a rule forbids it: asking again, or asking somebody else, changes nothing.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::RefusedByCluster { .. })
+    }
+
     pub(crate) fn host(what: impl Into<String>, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Host { what: what.into(), source: source.into() }
     }
@@ -254,6 +302,18 @@ fn key_of_volume(tag: &KeyTag, volser: Option<&Volser>) -> String {
     match volser {
         Some(volser) => format!("key {tag} of volume {volser}"),
         None => format!("key {tag}"),
+    }
+}
+
+/// Where else a key may be.
+fn find_it(place: &KeyPlace) -> &'static str {
+    match place {
+        KeyPlace::Store(_) => {
+            "import an export that holds it (`capstan keys import`), or use the key store of the machine that wrote the volume"
+        }
+        KeyPlace::Cluster => {
+            "it belongs to another cluster or to a machine's own key store; keys of others join a cluster when they are imported there"
+        }
     }
 }
 

@@ -60,7 +60,7 @@ mod store;
 mod unlock;
 
 pub use envelope::{WRAPPED_LEN, WrappedKey, derive, tag_of, unwrap, wrap};
-pub use error::{KeyError, KeyPlace};
+pub use error::{ClusterRefusal, KeyError, KeyPlace};
 pub use export::KeyExport;
 pub use header::{SlotRecord, StoreHeader};
 pub use holdings::{Changes, DrawnKey, Holdings, KeyToAppend};

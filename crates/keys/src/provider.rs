@@ -2,23 +2,24 @@
 
 use capstan_format::{Algorithm, KeyTag, Volser};
 
-use crate::{Agent, KeyError, KeyRecord, Name, SealedStore, VolumeKey};
+use crate::{Agent, KeyError, KeyRecord, Name, Realm, SealedStore, VolumeKey};
 
-/// Gives drives the keys of their volumes. `drive` is the drive, which may be held to some of the keys.
+/// Gives drives the keys of their volumes. `drive` is the drive, which may be held to some of the keys: its serial number; none where
+/// it has no number that is a name, and then it is whoever asks that may be held.
 ///
 /// Every implementation keeps the same promises: a key is given out to write with only after it is stored where it can be had back, a
 /// new one was never used before, and whatever fails leaves the volume's older keys as they were.
 pub trait KeyProvider: Send {
     /// Whether a volume of a pool could get a key at all: asked before a cartridge is made or mounted for it.
-    fn check_new_volume(&mut self, drive: &Name, pool: &str, algorithm: Algorithm) -> Result<(), KeyError>;
+    fn check_new_volume(&mut self, drive: Option<&Name>, pool: &str, algorithm: Algorithm) -> Result<(), KeyError>;
 
-    /// A new key for a volume of a pool that is about to be written from the beginning of tape. The older ones stay in force until it is
-    /// activated.
+    /// A new key for a volume that is about to be written from the beginning of tape: of the group of its pool, or, where it is of none,
+    /// of the one that its drive uses unasked. The older ones stay in force until it is activated.
     fn key_for_new_volume(
         &mut self,
         volser: &Volser,
-        drive: &Name,
-        pool: &str,
+        drive: Option<&Name>,
+        pool: Option<&str>,
         algorithm: Algorithm,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError>;
@@ -31,7 +32,7 @@ pub trait KeyProvider: Send {
         &mut self,
         volser: &Volser,
         first: &KeyTag,
-        drive: &Name,
+        drive: Option<&Name>,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError>;
 
@@ -40,7 +41,7 @@ pub trait KeyProvider: Send {
         &mut self,
         volser: &Volser,
         tag: &KeyTag,
-        drive: &Name,
+        drive: Option<&Name>,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError>;
 
@@ -52,23 +53,24 @@ pub trait KeyProvider: Send {
 }
 
 impl KeyProvider for SealedStore {
-    fn check_new_volume(&mut self, drive: &Name, pool: &str, algorithm: Algorithm) -> Result<(), KeyError> {
+    fn check_new_volume(&mut self, drive: Option<&Name>, pool: &str, algorithm: Algorithm) -> Result<(), KeyError> {
         let realm = self.realm()?;
-        realm.key_to_begin(&realm.agent(drive), &realm.group_of_pool(pool), algorithm)?;
+        realm.key_to_begin(&agent(&realm, drive), &realm.group_of_pool(pool), algorithm)?;
         Ok(())
     }
 
     fn key_for_new_volume(
         &mut self,
         volser: &Volser,
-        drive: &Name,
-        pool: &str,
+        drive: Option<&Name>,
+        pool: Option<&str>,
         algorithm: Algorithm,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
         let realm = self.realm()?;
-        let group = realm.group_of_pool(pool);
-        Self::key_for_new_volume(self, volser, &realm.agent(drive), &group, algorithm, now_ns)
+        let agent = agent(&realm, drive);
+        let group = pool.map_or_else(|| agent.default_group.clone(), |pool| realm.group_of_pool(pool));
+        Self::key_for_new_volume(self, volser, &agent, &group, algorithm, now_ns)
     }
 
     fn activate(&mut self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
@@ -79,10 +81,10 @@ impl KeyProvider for SealedStore {
         &mut self,
         volser: &Volser,
         first: &KeyTag,
-        drive: &Name,
+        drive: Option<&Name>,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
-        let agent = self.agent(drive)?;
+        let agent = agent(&self.realm()?, drive);
         Self::key_for_append(self, volser, first, &agent, now_ns)
     }
 
@@ -90,10 +92,10 @@ impl KeyProvider for SealedStore {
         &mut self,
         volser: &Volser,
         tag: &KeyTag,
-        drive: &Name,
+        drive: Option<&Name>,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
-        let agent = self.agent(drive)?;
+        let agent = agent(&self.realm()?, drive);
         Self::key_for_reading(self, volser, tag, &agent, now_ns)
     }
 
@@ -106,8 +108,7 @@ impl KeyProvider for SealedStore {
     }
 }
 
-impl SealedStore {
-    fn agent(&self, drive: &Name) -> Result<Agent, KeyError> {
-        Ok(self.realm()?.agent(drive))
-    }
+/// What is said of a drive; of one without a name nothing can be.
+fn agent(realm: &Realm, drive: Option<&Name>) -> Agent {
+    drive.map_or_else(|| Agent::anything(Name::default()), |drive| realm.agent(drive))
 }

@@ -48,7 +48,9 @@ pub enum KeyAgentError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Host or peer: the keys could not be asked (7/74/61).
-    #[error("the keys of volume {volser} could not be asked: see that the key store can be read, and mount it again")]
+    #[error(
+        "the keys of volume {volser} could not be asked: see that the key store can be read, or a node of the key cluster reached, and mount it again"
+    )]
     Unreachable {
         /// The volume.
         volser: Volser,

@@ -21,9 +21,9 @@ pub mod iscsi;
 mod layout;
 mod library;
 mod local;
+mod provider_agent;
 mod service;
 mod shelf;
-mod store_agent;
 mod unit;
 
 pub use agent::{KeyAgent, KeyAgentError};
@@ -36,9 +36,9 @@ pub use layout::{
 };
 pub use library::{DriveStatus, ElementRow, Library, LibraryError};
 pub use local::{LocalLibrary, LocalTransport};
+pub use provider_agent::ProviderAgent;
 pub use service::{Service, ServiceError};
 pub use shelf::ShelfError;
-pub use store_agent::StoreAgent;
 
 // The words in which a host in the same process speaks to units: drives, changers and transports.
 pub use capstan_tape as tape;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_keys::{Agent, Argon2Cost, KeyGroup, KeyState, Name, Period, Policy, SealedStore, Unlock};
 use capstan_tape::scsi::{Data, Status, Transport};
-use capstan_vtl::{DeviceServer, KeyAgent, LAYOUT_FILE, Library, LocalTransport, Nexus, StoreAgent, TaskFunction};
+use capstan_vtl::{DeviceServer, KeyAgent, LAYOUT_FILE, Library, LocalTransport, Nexus, ProviderAgent, TaskFunction};
 
 const LAYOUT: &str = "[[drive]]\nmodel = \"LTO-9\"\nencryption = \"agent\"\n\
                       [[cartridge]]\nbarcode = \"A00001L9\"\ncapacity_mib = 16\n";
@@ -41,7 +41,7 @@ impl Bench {
         let cost = Argon2Cost { memory_kib: 8, iterations: 1, lanes: 1 };
         let path = folder.path().join("keys.sealed");
         SealedStore::create(&path, &unlock(), cost).unwrap();
-        let agent: Arc<dyn KeyAgent> = Arc::new(StoreAgent::open(&path, &unlock()).unwrap());
+        let agent: Arc<dyn KeyAgent> = Arc::new(ProviderAgent::new(SealedStore::open(&path, &unlock()).unwrap()));
         let library: Arc<dyn DeviceServer> = Arc::new(Library::open(folder.path(), Some(&agent)).unwrap());
         let drive = LocalTransport::new(Arc::clone(&library), "a host", 1);
         let mut bench = Self { library: Arc::clone(&library), drive, folder };

@@ -12,7 +12,7 @@ use capstan_tape::scsi::command::Length;
 use capstan_vtl::iscsi::{ChapCredentials, ChapSecret, Initiator, InitiatorConfig};
 use capstan_vtl::{
     CommandClass, ControlReply, ControlRequest, DeviceFault, Event, Events, FaultOrder, FaultyUnit, KeyAgent,
-    LAYOUT_FILE, Service, StoreAgent, VolumeKeyState, ask,
+    LAYOUT_FILE, ProviderAgent, Service, VolumeKeyState, ask,
 };
 use zeroize::Zeroizing;
 
@@ -65,7 +65,8 @@ impl Bench {
         std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
         let cost = Argon2Cost { memory_kib: 8, iterations: 1, lanes: 1 };
         SealedStore::create(&store(folder.path()), &unlock(), cost).unwrap();
-        let agent: Arc<dyn KeyAgent> = Arc::new(StoreAgent::open(&store(folder.path()), &unlock()).unwrap());
+        let agent: Arc<dyn KeyAgent> =
+            Arc::new(ProviderAgent::new(SealedStore::open(&store(folder.path()), &unlock()).unwrap()));
         let log = Arc::<Log>::default();
         let into = Arc::clone(&log);
         let listener: Events = Arc::new(move |event| {

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_director::{
-    BY_HAND, BackupReport, BackupRequest, BackupWatch, Config, DirectorError, InitOptions, Level, Mounts, Severity,
-    Shortfall, Site, StreamInput, Target, TreeOptions,
+    BY_HAND, BackupReport, BackupRequest, BackupWatch, Config, DirectorError, InitOptions, KeysConfig, Level, Mounts,
+    Severity, Shortfall, Site, StreamInput, Target, TreeOptions,
 };
 use serde_json::json;
 
@@ -46,10 +46,20 @@ pub(crate) fn init(cli: &Cli, args: &args::Init) -> Result<ExitCode, Failure> {
     if !config.library.is_virtual() {
         config.library.devices = args.devices.iter().map(|device| absolute(device)).collect::<Result<_, _>>()?;
     }
-    let unlock = new_unlock(cli)?;
-    Site::init(&dir, &InitOptions { config, encryption: cipher(args.encrypt) }, &unlock)?;
+    let of_cluster = args.keys.identity.is_some();
+    if let Some(identity) = &args.keys.identity {
+        let (nodes, site) = (args.keys.nodes.clone(), args.keys.site.clone().unwrap_or_default());
+        config.keys = KeysConfig { nodes, identity: absolute(identity)?, site };
+    }
+    let unlock = if of_cluster { None } else { Some(new_unlock(cli)?) };
+    Site::init(&dir, &InitOptions { config, encryption: cipher(args.encrypt) }, unlock.as_ref())?;
     if cli.json {
         println!("{}", json!({"event": "initialised", "state": dir}));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if of_cluster {
+        println!("Capstan's state is in {}. Its keys are kept by the key cluster.", dir.display());
+        println!("`capstan keys status` shows which of its nodes answer; it needs no passphrase here.");
         return Ok(ExitCode::SUCCESS);
     }
     let secret = match &cli.key_file {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use capstan_director::{DestroyedKey, DirectorError, ImportOutcome, KeyRecord, Name, SlotKind, SlotRecord, Volser};
 use serde_json::json;
 
-use super::key_policies;
 use super::media::confirm;
+use super::{key_cluster, key_policies};
 use crate::args::{self, Cli, DriveAction, GroupAction, KeyAction, PolicyAction};
 use crate::failure::Failure;
 use crate::secrets::{Need, export_passphrase, further_unlock, now_ns, open};
@@ -22,7 +22,12 @@ use crate::units;
 const EXPORT_LEN_MAX: u64 = 1 << 30;
 
 pub(crate) fn keys(cli: &Cli, args: &args::Keys) -> Result<ExitCode, Failure> {
+    if let Some(place) = key_cluster::is_elsewhere(cli, &args.action)? {
+        return Err(place);
+    }
     match &args.action {
+        KeyAction::Status => key_cluster::status(cli),
+        KeyAction::Enrol(enrol) => key_cluster::enrol(cli, enrol),
         KeyAction::List => list(cli),
         KeyAction::Export { file, volume } => export(cli, file, volume),
         KeyAction::Import { file, group } => import(cli, file, group),

@@ -12,7 +12,7 @@ use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
 use crate::list::{find_object, short};
 use crate::progress::{Display, rate, stop_on_interrupt};
-use crate::secrets::{Need, now_ns, open, state_dir, unlock};
+use crate::secrets::{Need, now_ns, open, state_dir, unlock_at};
 use crate::table::path_text;
 use crate::units;
 
@@ -85,8 +85,8 @@ pub(crate) fn copy(cli: &Cli, args: &args::Copy) -> Result<ExitCode, Failure> {
 pub(crate) fn rebuild(cli: &Cli, args: &args::Rebuild) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let dir = state_dir(cli)?;
-    let unlock = unlock(cli)?;
-    let report = capstan_director::rebuild(&dir, Some(&unlock), now_ns, display.events(), args.discard_old)?;
+    let unlock = unlock_at(cli, &dir)?;
+    let report = capstan_director::rebuild(&dir, unlock.as_ref(), now_ns, display.events(), args.discard_old)?;
     for (volser, reason) in &report.problems {
         display.warn(&format!("{volser}: {reason}"));
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use assert_cmd::cargo::CommandCargoExt;
 use tempfile::TempDir;
 
+mod key_cluster;
 mod policies;
 
 /// Every command, with arguments that list or describe something where it has any.

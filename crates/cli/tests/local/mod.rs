@@ -32,7 +32,7 @@ impl Ground {
         config.data.compression_level = 0;
         configure(&mut config);
         let options = InitOptions { config, encryption: Some(Algorithm::Aes256Gcm) };
-        Site::init(&folder.path().join("state"), &options, &unlock).unwrap();
+        Site::init(&folder.path().join("state"), &options, Some(&unlock)).unwrap();
         fs::create_dir(folder.path().join("source")).unwrap();
         Self { folder, library, unlock }
     }

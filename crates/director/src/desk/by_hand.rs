@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use capstan_format::Volser;
+use capstan_keys::Name;
 use capstan_mover::{MoverError, read_label};
 use capstan_tape::{Drive, DriveError, EncryptionState, Medium};
 
@@ -40,7 +41,13 @@ enum Brought {
 
 impl Desk {
     /// Asks for a volume until it is in the drive, and makes it ready.
-    pub(super) fn ask_for(&self, drive: &mut dyn Drive, number: u32, volser: &Volser) -> Result<Medium, DirectorError> {
+    pub(super) fn ask_for(
+        &self,
+        drive: &mut dyn Drive,
+        number: u32,
+        serial: Option<&Name>,
+        volser: &Volser,
+    ) -> Result<Medium, DirectorError> {
         let name = drive.identity().name;
         let mut said = String::new();
         let mut say = |message: String| {
@@ -52,7 +59,7 @@ impl Desk {
         let mut wrong = LOOKS;
         loop {
             let brought = match drive.load() {
-                Ok(medium) => match self.brought(drive, &medium, volser)? {
+                Ok(medium) => match self.brought(drive, serial, &medium, volser)? {
                     Brought::Wanted => return Ok(medium),
                     Brought::Nameless => {
                         let message =
@@ -98,7 +105,13 @@ impl Desk {
         Ok(())
     }
 
-    fn brought(&self, drive: &mut dyn Drive, medium: &Medium, volser: &Volser) -> Result<Brought, DirectorError> {
+    fn brought(
+        &self,
+        drive: &mut dyn Drive,
+        serial: Option<&Name>,
+        medium: &Medium,
+        volser: &Volser,
+    ) -> Result<Brought, DirectorError> {
         if let Some(found) = &medium.volser {
             let is_it = same_barcode(found, volser);
             return Ok(if is_it { Brought::Wanted } else { Brought::Other(format!("volume {found}")) });
@@ -112,7 +125,7 @@ impl Desk {
         match medium.encryption {
             EncryptionState::Blank => return Ok(without_label()),
             EncryptionState::Plain => {}
-            EncryptionState::Encrypted { tag, .. } => match self.drive_key(volser, &tag) {
+            EncryptionState::Encrypted { tag, .. } => match self.drive_key(volser, &tag, serial) {
                 Ok(key) => drive.set_key(Some(key))?,
                 // That the key is not to be had is for who opens the volume to say.
                 Err(_) if known.and_then(|known| known.key).is_none_or(|key| key.tag == tag) => {

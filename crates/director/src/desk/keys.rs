@@ -5,19 +5,19 @@
 
 use capstan_catalog::{Catalog, Pool, Volume};
 use capstan_format::{KeyTag, Volser};
-use capstan_keys::{KeyError, VolumeKey};
-use capstan_tape::{Drive, DriveKey, EncryptionState, Keyed};
+use capstan_keys::{KeyError, Name, VolumeKey};
+use capstan_tape::{Drive, DriveKey, EncryptionState, Keyed, with_causes};
 
 use super::{Desk, InDrive};
-use crate::DirectorError;
 use crate::site::locked;
+use crate::{DirectorError, Event};
 
 impl Desk {
     /// The same drive, which fetches the keys that blocks of this volume name.
-    pub(super) fn keyed(&self, drive: Box<dyn Drive>, volser: &Volser) -> Box<dyn Drive> {
+    pub(super) fn keyed(&self, drive: Box<dyn Drive>, volser: &Volser, serial: Option<Name>) -> Box<dyn Drive> {
         let (desk, volser) = (self.clone(), volser.clone());
         let fetch = move |tag: &KeyTag| {
-            desk.drive_key(&volser, tag).inspect_err(|_| {
+            desk.drive_key(&volser, tag, serial.as_ref()).inspect_err(|_| {
                 let (mut missed, key) = (locked(&desk.missed), (volser.clone(), *tag));
                 if !missed.contains(&key) {
                     missed.push(key);
@@ -27,10 +27,15 @@ impl Desk {
         Box::new(Keyed::new(drive, fetch))
     }
 
-    /// The key of a tag, ready for the drive's key slot.
-    pub(crate) fn drive_key(&self, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, DirectorError> {
+    /// The key of a tag, ready for the drive's key slot. `serial` is the drive's, where it is in one.
+    pub(crate) fn drive_key(
+        &self,
+        volser: &Volser,
+        tag: &KeyTag,
+        serial: Option<&Name>,
+    ) -> Result<DriveKey, DirectorError> {
         let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let found = locked(keys).key_for_reading(volser, tag, &self.agent(), self.now_ns());
+        let found = locked(keys).key_for_reading(volser, tag, serial, self.now_ns());
         if let Err(KeyError::KeyDestroyed { destroyed_ns, .. }) = &found {
             // The catalog may be older than the destruction, or made anew since.
             note_destroyed(&mut locked(&self.catalog), volser, tag, *destroyed_ns)?;
@@ -41,23 +46,45 @@ impl Desk {
     /// Whether volumes of a pool can get keys at all: asked before a cartridge is made or mounted for it.
     pub(crate) fn check_policy(&self, pool: &Pool) -> Result<(), DirectorError> {
         let (Some(algorithm), Some(keys)) = (pool.encryption, self.keys.as_deref()) else { return Ok(()) };
-        let realm = locked(keys).realm()?;
-        realm.key_to_begin(&self.agent(), &realm.group_of_pool(&pool.name), algorithm).map_err(KeyError::from)?;
-        Ok(())
+        Ok(locked(keys).check_new_volume(None, &pool.name, algorithm)?)
     }
 
-    /// Nothing on a volume is encrypted any more. Where the store is locked its history says so later, when the volume has a key again.
+    /// Sees that keys can be had at all, before anything is noted of a backup that could not begin. What the rules say of a pool's keys is
+    /// a matter of its copy, and a plain copy is made whatever becomes of the others.
+    pub(crate) fn check_keys(&self, pools: &[Pool]) -> Result<(), DirectorError> {
+        let encrypted: Vec<_> = pools.iter().filter(|pool| pool.encryption.is_some()).collect();
+        let Some(first) = encrypted.first() else { return Ok(()) };
+        if self.keys.is_none() {
+            return Err(DirectorError::KeysLocked);
+        }
+        match self.check_policy(first) {
+            Err(error) if error.no_keys_at_all() && encrypted.len() == pools.len() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Nothing on a volume is encrypted any more. Where the store is locked, or no node of a cluster answers, its history says so later,
+    /// when the volume has a key again.
     pub(crate) fn keys_ended(&self, volser: &Volser) -> Result<(), DirectorError> {
         let Some(keys) = self.keys.as_deref() else { return Ok(()) };
-        locked(keys).ended(volser, self.now_ns())?;
-        Ok(())
+        match locked(keys).ended(volser, self.now_ns()) {
+            Err(error @ KeyError::Cluster(_)) => {
+                let why = with_causes(&error);
+                let message =
+                    format!("that nothing on volume {volser} is encrypted any more will be on record later: {why}");
+                (self.events)(Event::Notice { message });
+                Ok(())
+            }
+            other => Ok(other?),
+        }
     }
 
     /// The keys of a volume that could not be had since this was asked last, and why not.
     pub(super) fn take_missed(&self, volser: &Volser) -> Vec<(Volser, DirectorError)> {
         let missed: Vec<_> = locked(&self.missed).extract_if(.., |(other, _)| other == volser).collect();
         // Asked for once more, for the reason.
-        let reason = |(volser, tag): (Volser, KeyTag)| self.drive_key(&volser, &tag).err().map(|error| (volser, error));
+        let reason =
+            |(volser, tag): (Volser, KeyTag)| self.drive_key(&volser, &tag, None).err().map(|error| (volser, error));
         missed.into_iter().filter_map(reason).collect()
     }
 
@@ -65,9 +92,8 @@ impl Desk {
     /// one.
     pub(super) fn went_on(&self, volser: &Volser, first: &KeyTag) -> Result<bool, DirectorError> {
         let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let of_volume = locked(keys).list()?.into_iter().filter(|key| key.volser == *volser);
-        // The store lists keys in the order in which it came to know them.
-        let mut later = of_volume.skip_while(|key| key.tag != *first).skip(1);
+        let of_volume = locked(keys).keys_of(volser)?;
+        let mut later = of_volume.into_iter().skip_while(|key| key.tag != *first).skip(1);
         Ok(later.any(|key| key.activated_ns.is_some() && key.destroyed_ns.is_none()))
     }
 
@@ -75,7 +101,7 @@ impl Desk {
     pub(crate) fn load_key_to_append(&self, volume: &mut InDrive) -> Result<(), DirectorError> {
         let EncryptionState::Encrypted { tag: first, .. } = volume.medium.encryption else { return Ok(()) };
         let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let key = locked(keys).key_for_append(&volume.volser, &first, &self.agent(), self.now_ns())?;
+        let key = locked(keys).key_for_append(&volume.volser, &first, volume.serial.as_ref(), self.now_ns())?;
         volume.drive.set_key(Some(for_drive(&key)))?;
         Ok(())
     }

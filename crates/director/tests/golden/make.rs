@@ -108,7 +108,7 @@ fn new_site(directory: &Path) -> Site {
     config.data.block_kib = 4;
     config.data.buffer_mib = 8;
     let unlock = new_unlock(directory);
-    Site::init(&path, &InitOptions { config, encryption: None }, &unlock).unwrap();
+    Site::init(&path, &InitOptions { config, encryption: None }, Some(&unlock)).unwrap();
     let site = Site::open(&path, Some(&unlock), later, no_events()).unwrap();
     for recipe in &RECIPES {
         site.add_pool(recipe.name, recipe.encryption, None).unwrap();

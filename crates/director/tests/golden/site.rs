@@ -52,7 +52,7 @@ impl Rebuilt {
         config.library.drives = 1;
         config.data.buffer_mib = 8;
         let unlock = new_unlock(directory.path());
-        Site::init(&state, &InitOptions { config, encryption: None }, &unlock).unwrap();
+        Site::init(&state, &InitOptions { config, encryption: None }, Some(&unlock)).unwrap();
         let site = Site::open(&state, Some(&unlock), CLOCK, no_events()).unwrap();
         if keys == Keys::Imported {
             let export = fs::read(fixtures().join("keys.export")).unwrap();

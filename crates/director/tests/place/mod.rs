@@ -55,7 +55,7 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let unlock = create_key_file(&dir.path().join("key")).unwrap();
         let options = InitOptions { config, encryption };
-        Site::init(&dir.path().join("state"), &options, &unlock).unwrap();
+        Site::init(&dir.path().join("state"), &options, Some(&unlock)).unwrap();
         fs::create_dir(dir.path().join("source")).unwrap();
         Self { dir, unlock, hook: Arc::default(), notices: Arc::default() }
     }

@@ -42,37 +42,8 @@ fn problem(error: &NodeError) -> Problem {
 }
 
 fn of_key(error: &KeyError) -> Problem {
-    let said = error.to_string();
-    match error {
-        KeyError::KeyMissing { tag, volser, .. } => {
-            let problem = Problem::new(404, "key-missing", "There is no such key", said).with("tag", tag);
-            match volser {
-                Some(volser) => problem.with("volume", volser),
-                None => problem,
-            }
-        }
-        KeyError::KeyDestroyed { tag, volser, destroyed_ns } => {
-            Problem::new(410, "key-destroyed", "The key was destroyed", said)
-                .with("tag", tag)
-                .with("volume", volser)
-                .with("destroyed_ns", destroyed_ns)
-        }
-        KeyError::KeyRetired { tag, volser, state } => {
-            Problem::new(409, "key-retired", "The key encrypts no more", said)
-                .with("tag", tag)
-                .with("volume", volser)
-                .with("state", state)
-        }
-        KeyError::KeyOfOtherVolume { tag, volser, owner } => {
-            Problem::new(409, "key-of-other-volume", "The key is another volume's", said)
-                .with("tag", tag)
-                .with("volume", volser)
-                .with("owner", owner)
-        }
-        KeyError::Refused(_) => Problem::new(403, "refused", "The rules forbid it", said),
-        other => {
-            tracing::error!(error = %other, "an operation on keys failed");
-            Problem::new(500, "failed", "This node failed", "Look at its log for this request.")
-        }
-    }
+    Problem::of_key(error).unwrap_or_else(|| {
+        tracing::error!(%error, "an operation on keys failed");
+        Problem::new(500, "failed", "This node failed", "Look at its log for this request.")
+    })
 }

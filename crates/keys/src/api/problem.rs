@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 /// The media type of a [`Problem`].
 pub const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
@@ -24,7 +25,7 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
     /// What a program may want of it, by name: `tag`, `volume`, `destroyed_ns`.
-    #[serde(flatten, default)]
+    #[serde(flatten, default, deserialize_with = "words")]
     pub members: Box<BTreeMap<String, String>>,
     /// The id of the request that was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,12 +47,27 @@ impl Problem {
 
     /// Whether it is of the kind with this last part.
     pub fn is(&self, name: &str) -> bool {
-        self.kind.strip_prefix("capstan:problem/") == Some(name)
+        self.name() == Some(name)
+    }
+
+    /// The last part of its kind, if it is one of ours.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.kind.strip_prefix("capstan:problem/")
     }
 
     fn blank() -> String {
         "about:blank".to_owned()
     }
+}
+
+/// Members that are words. Others are a later release's, and nobody here asks for them.
+fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<BTreeMap<String, String>>, D::Error> {
+    let members = BTreeMap::<String, Value>::deserialize(deserializer)?;
+    let word = |(name, value)| match value {
+        Value::String(word) => Some((name, word)),
+        _ => None,
+    };
+    Ok(Box::new(members.into_iter().filter_map(word).collect()))
 }
 
 impl fmt::Display for Problem {

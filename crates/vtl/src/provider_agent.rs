@@ -1,28 +1,27 @@
-//! Keys from the sealed store of this machine.
+//! Keys from whoever keeps them: the sealed store of this machine, or a key cluster.
 
-use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use capstan_format::{Algorithm, KeyTag, Volser};
-use capstan_keys::{Agent, KeyError, Name, SealedStore, Unlock, VolumeKey};
+use capstan_keys::{KeyError, KeyProvider, Name, VolumeKey};
 use capstan_tape::DriveKey;
 
 use crate::agent::{KeyAgent, KeyAgentError};
 
-/// Fetches keys from a sealed store; other programs may use the same store.
-pub struct StoreAgent {
-    store: Mutex<SealedStore>,
+/// Fetches keys from a [`KeyProvider`], for one drive after the other; other programs may ask the same one.
+pub struct ProviderAgent<P> {
+    keys: Mutex<P>,
 }
 
-impl StoreAgent {
-    /// Opens the store.
-    pub fn open(path: &Path, unlock: &Unlock) -> Result<Self, KeyError> {
-        Ok(Self { store: Mutex::new(SealedStore::open(path, unlock)?) })
+impl<P: KeyProvider> ProviderAgent<P> {
+    /// Drives get their keys from here.
+    pub fn new(keys: P) -> Self {
+        Self { keys: Mutex::new(keys) }
     }
 
-    fn store(&self) -> MutexGuard<'_, SealedStore> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    fn keys(&self) -> MutexGuard<'_, P> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -40,35 +39,30 @@ fn unreachable(volser: &Volser) -> impl FnOnce(KeyError) -> KeyAgentError {
     move |source| KeyAgentError::Unreachable { volser, source: source.into() }
 }
 
-/// Blames a key that is not there or not to be had, or else the store.
+/// Blames a key that is not there or not to be had, or else those who keep it.
 fn of_key(drive: &str, volser: &Volser, tag: &KeyTag) -> impl FnOnce(KeyError) -> KeyAgentError {
     let (drive, volser, tag) = (drive.to_owned(), volser.clone(), *tag);
     move |error| match error {
         KeyError::KeyDestroyed { .. } | KeyError::KeyMissing { .. } => {
             KeyAgentError::Gone { volser, tag, source: error.into() }
         }
-        KeyError::Refused(_) | KeyError::KeyOfOtherVolume { .. } => {
+        KeyError::Refused(_) | KeyError::RefusedByCluster { .. } | KeyError::KeyOfOtherVolume { .. } => {
             KeyAgentError::Refused { drive, volser, source: error.into() }
         }
         error => unreachable(&volser)(error),
     }
 }
 
-/// What is said of a drive; of one whose serial number is no name nothing can be.
-fn agent(store: &SealedStore, drive: &str) -> Result<Agent, KeyError> {
-    Ok(match drive.parse() {
-        Ok(name) => store.realm()?.agent(&name),
-        Err(_) => Agent::anything(Name::default()),
-    })
+/// The drive, as those know it who keep keys; one whose serial number is no name they cannot tell from others.
+fn name(drive: &str) -> Option<Name> {
+    drive.parse().ok()
 }
 
-impl KeyAgent for StoreAgent {
+impl<P: KeyProvider> KeyAgent for ProviderAgent<P> {
     fn new_key(&self, drive: &str, volser: &Volser, algorithm: Algorithm) -> Result<DriveKey, KeyAgentError> {
-        let mut store = self.store();
-        let issued = agent(&store, drive)
-            .and_then(|agent| store.key_for_new_volume(volser, &agent, &agent.default_group, algorithm, now_ns()));
+        let issued = self.keys().key_for_new_volume(volser, name(drive).as_ref(), None, algorithm, now_ns());
         issued.map(|key| drive_key(&key)).map_err(|error| match error {
-            KeyError::Refused(_) => {
+            error if error.is_refusal() => {
                 KeyAgentError::Refused { drive: drive.to_owned(), volser: volser.clone(), source: error.into() }
             }
             error => unreachable(volser)(error),
@@ -76,18 +70,16 @@ impl KeyAgent for StoreAgent {
     }
 
     fn began(&self, drive: &str, volser: &Volser, tag: &KeyTag) -> Result<(), KeyAgentError> {
-        self.store().activate(volser, tag, now_ns()).map(drop).map_err(of_key(drive, volser, tag))
+        self.keys().activate(volser, tag, now_ns()).map(drop).map_err(of_key(drive, volser, tag))
     }
 
     fn key(&self, drive: &str, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError> {
-        let store = self.store();
-        let found = agent(&store, drive).and_then(|agent| store.key_for_reading(volser, tag, &agent, now_ns()));
+        let found = self.keys().key_for_reading(volser, tag, name(drive).as_ref(), now_ns());
         found.map(|key| drive_key(&key)).map_err(of_key(drive, volser, tag))
     }
 
     fn key_to_append(&self, drive: &str, volser: &Volser, first: &KeyTag) -> Result<DriveKey, KeyAgentError> {
-        let mut store = self.store();
-        let to_append = agent(&store, drive).and_then(|agent| store.key_for_append(volser, first, &agent, now_ns()));
+        let to_append = self.keys().key_for_append(volser, first, name(drive).as_ref(), now_ns());
         to_append.map(|key| drive_key(&key)).map_err(of_key(drive, volser, first))
     }
 }

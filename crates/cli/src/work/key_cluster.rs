@@ -1,0 +1,142 @@
+//! `keys status` and `keys enrol`, and what is done elsewhere where a cluster keeps the keys.
+
+use std::process::ExitCode;
+
+use capstan_director::{
+    ClusterStatus, EnrolmentPassphrase, KmaState, NodeStatus, PeerId, PeerKind, key_cluster, key_store_path,
+};
+use serde_json::json;
+
+use crate::args::{Cli, Enrol, KeyAction};
+use crate::failure::{DONE_WITH_PROBLEMS, Failure, WITHOUT_KEY};
+use crate::progress::Display;
+use crate::secrets::{cluster_at, enrolment_passphrase, now_ns, state_dir};
+use crate::table::Table;
+use crate::units;
+
+/// Why a command for the key store of a machine does nothing where a cluster keeps the keys: what to do instead.
+pub(super) fn is_elsewhere(cli: &Cli, action: &KeyAction) -> Result<Option<Failure>, Failure> {
+    let instead = match action {
+        KeyAction::Status | KeyAction::Enrol(_) => return Ok(None),
+        KeyAction::List => "`keyd keys` lists them",
+        KeyAction::Export { .. } => "`keyd export` makes one, after a quorum's approval",
+        KeyAction::Import { .. } => "`keyd import` takes it in",
+        KeyAction::Policies { .. } => "`keyd policies` lists and makes them",
+        KeyAction::Groups { .. } => "`keyd groups` lists and makes them",
+        KeyAction::Drives { .. } => "`keyd agents` says what drives may use",
+        KeyAction::Volumes { .. } => "`keyd units` lists volumes with their keys",
+        KeyAction::Extend { .. } => "`keyd extend` does it",
+        KeyAction::Compromise { .. } => "`keyd compromise` does it",
+        KeyAction::Destroy { .. } => "`keyd destroy` does it",
+        KeyAction::Slots | KeyAction::Passphrase | KeyAction::Add { .. } | KeyAction::Remove { .. } => {
+            "nothing here is opened by a passphrase; `capstan keys status` shows the certificate that this machine proves itself by"
+        }
+    };
+    let Some(place) = cluster_at(&state_dir(cli)?)? else { return Ok(None) };
+    let nodes = place.nodes.join(", ");
+    Ok(Some(Failure::Usage(format!("the keys of this site are kept by a key cluster ({nodes}), not here: {instead}"))))
+}
+
+/// Becomes an agent of a cluster.
+pub(super) fn enrol(cli: &Cli, args: &Enrol) -> Result<ExitCode, Failure> {
+    let file = &args.key_identity;
+    if file.exists() {
+        let reason = "it exists, and may be who this machine is for a cluster: choose another name, or move it away";
+        return Err(Failure::Other(format!("{} is not written: {reason}", file.display())));
+    }
+    let passphrase: EnrolmentPassphrase =
+        enrolment_passphrase()?.parse().map_err(|error| Failure::Passphrase(format!("{error}")))?;
+    let peer = PeerId { kind: PeerKind::Agent, name: args.name.clone() };
+    let enrolled = capstan_director::enrol(&args.node, peer, passphrase).map_err(|error| Failure::because(&error))?;
+    enrolled.save(file).map_err(|error| Failure::because(&error))?;
+    if !cli.quiet {
+        let until = units::time(enrolled.certificate().not_after_ns);
+        println!("{}: this machine is {} of the key cluster until {until}", file.display(), args.name);
+        println!("The certificate is renewed by itself when keys are used. Keep the file from everybody else.");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Who keeps the keys, and how they fare.
+pub(super) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
+    let dir = state_dir(cli)?;
+    let Some(place) = cluster_at(&dir)? else {
+        let store = key_store_path(&dir);
+        if !store.exists() {
+            let error = capstan_director::DirectorError::NotInitialised { path: dir };
+            return Err(error.into());
+        }
+        if cli.json {
+            println!("{}", json!({"kept_by": "key store", "path": store}));
+        } else {
+            println!("keys: in the key store {} of this machine", store.display());
+            println!("`capstan keys slots` lists what opens it.");
+        }
+        return Ok(ExitCode::SUCCESS);
+    };
+    let identity = place.identity.clone();
+    let mut cluster = key_cluster(place, now_ns, &Display::new(cli).events());
+    let status = cluster.status().map_err(|error| Failure::because(&error))?;
+    if cli.json {
+        println!("{:#}", as_json(&status));
+    } else {
+        show(&status, &identity).map_err(Failure::output)?;
+    }
+    let serves = |node: &&NodeStatus| node.answer.is_ok() && node.state == KmaState::Serving;
+    Ok(match status.nodes.iter().filter(serves).count() {
+        0 => ExitCode::from(WITHOUT_KEY),
+        all if all == status.nodes.len() => ExitCode::SUCCESS,
+        _ => ExitCode::from(DONE_WITH_PROBLEMS),
+    })
+}
+
+fn show(status: &ClusterStatus, identity: &std::path::Path) -> std::io::Result<()> {
+    let certificate = &status.certificate;
+    let renewed = match certificate.not_after_ns <= now_ns() {
+        true => "enrol this machine anew: `capstan keys enrol`".to_owned(),
+        false => format!("renewed by itself from {} on", units::time(certificate.renewal_due_ns())),
+    };
+    println!("keys: kept by the key cluster {}", certificate.cluster);
+    println!(
+        "this machine: {} ({}), until {}, {renewed}",
+        certificate.peer,
+        identity.display(),
+        units::time(certificate.not_after_ns)
+    );
+    println!();
+    let mut table = Table::new(&["node", "site", "address", "state", "answers"]);
+    for node in &status.nodes {
+        let answers = node.answer.as_ref().map_or_else(ToString::to_string, |()| "yes".to_owned());
+        table.row(vec![
+            node.name.clone().unwrap_or_default(),
+            node.site.clone(),
+            node.address.clone(),
+            state(node.state).to_owned(),
+            answers,
+        ]);
+    }
+    table.print(&mut std::io::stdout().lock())
+}
+
+fn as_json(status: &ClusterStatus) -> serde_json::Value {
+    let certificate = &status.certificate;
+    let node = |node: &NodeStatus| {
+        json!({
+            "name": node.name, "site": node.site, "address": node.address, "state": state(node.state),
+            "answers": node.answer.is_ok(), "why_not": node.answer.as_ref().err().map(ToString::to_string),
+        })
+    };
+    json!({
+        "kept_by": "key cluster", "cluster": certificate.cluster.to_string(), "agent": certificate.peer.to_string(),
+        "certificate_until_ns": certificate.not_after_ns, "renewal_due_ns": certificate.renewal_due_ns(),
+        "nodes": status.nodes.iter().map(node).collect::<Vec<_>>(),
+    })
+}
+
+fn state(state: KmaState) -> &'static str {
+    match state {
+        KmaState::Serving => "serving",
+        KmaState::Locked => "locked",
+        KmaState::Unknown => "not known",
+    }
+}

@@ -1,0 +1,308 @@
+//! Keys from a cluster, as drives see it: what comes across, what a node's problems become, and what is said by the way.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod node;
+
+use std::sync::{Arc, Mutex};
+
+use capstan_format::{Algorithm, KeyTag, Volser};
+use capstan_keys::api::{Activated, Base64, KeyGiven, KeyOfVolume, Problem, RenewCertificate, Standing, Tag};
+use capstan_keys::cluster::{ClusterError, Identity, KeyCluster, Silence, hand_over};
+use capstan_keys::{
+    ClusterRefusal, KeyError, KeyPlace, KeyProvider, KeyState, Name, Period, Refusal, Secret, VolumeKey, random,
+};
+
+use node::{AGENT, Asked, Nodes, Reply};
+
+const GCM: Algorithm = Algorithm::Aes256Gcm;
+/// In 2030 and 2045 and 2060, in nanoseconds since 1970: before the certificate is due, when it is, and when it is over.
+const EARLY: fn() -> i64 = || 1_900_000_000_000_000_000;
+const DUE: fn() -> i64 = || 2_370_000_000_000_000_000;
+const OVER: fn() -> i64 = || 2_850_000_000_000_000_000;
+
+fn volser() -> Volser {
+    Volser::new("A00001").unwrap()
+}
+
+fn drawn(algorithm: Algorithm) -> VolumeKey {
+    VolumeKey::new(Secret::filled(|bytes| random(bytes)).unwrap(), algorithm)
+}
+
+/// The provider, and what it says by the way.
+fn keys(nodes: &Nodes, clock: fn() -> i64) -> (KeyCluster, Arc<Mutex<Vec<String>>>) {
+    let said: Arc<Mutex<Vec<String>>> = Arc::default();
+    let notices = Arc::clone(&said);
+    let notice = Box::new(move |notice| notices.lock().unwrap().push(notice));
+    (KeyCluster::new(nodes.place(), clock, notice), said)
+}
+
+/// A key as a node gives it to whoever asked this.
+fn given(key: &VolumeKey, asked: &Asked, standing: Standing) -> Reply {
+    let public: Base64 = serde_json::from_value(asked.body["public"].clone()).unwrap();
+    let handed_over = hand_over(key, &public, &AGENT.parse().unwrap(), &asked.request).unwrap();
+    Reply::of(&KeyGiven { key: key.tag(), algorithm: key.algorithm(), group: Name::default(), handed_over, standing })
+}
+
+fn new_key(keys: &mut KeyCluster, drive: Option<&Name>) -> Result<VolumeKey, KeyError> {
+    keys.key_for_new_volume(&volser(), drive, Some("vault"), GCM, 0)
+}
+
+#[track_caller]
+fn refused<T>(result: Result<T, KeyError>) -> KeyError {
+    match result {
+        Ok(_) => panic!("it was not refused"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn keys_come_across_for_drives_with_and_without_a_name() {
+    let nodes = Nodes::start(1);
+    let (mut keys, _) = keys(&nodes, EARLY);
+    let key = Arc::new(drawn(GCM));
+    let gives = Arc::clone(&key);
+    nodes.answer(move |asked| given(&gives, asked, Standing::Current));
+    let drive: Name = "HU12345".parse().unwrap();
+    let (volser, tag) = (volser(), key.tag());
+    let got = [
+        new_key(&mut keys, Some(&drive)),
+        new_key(&mut keys, None),
+        keys.key_for_append(&volser, &tag, Some(&drive), 0),
+        keys.key_for_reading(&volser, &tag, None, 0),
+    ];
+    assert!(got.into_iter().all(|got| got.unwrap().expose() == key.expose()));
+    let asked = nodes.asked.lock().unwrap();
+    let drives: Vec<_> = asked.iter().map(|asked| asked.body["drive"].as_str().unwrap()).collect();
+    assert_eq!(drives, ["HU12345", "mover1", "HU12345", "mover1"]);
+    assert_eq!(
+        asked.iter().map(|asked| asked.path.as_str()).collect::<Vec<_>>(),
+        ["/v1/keys/begin", "/v1/keys/begin", "/v1/keys/append", "/v1/keys/read"]
+    );
+    assert_eq!((&asked[0].body["pool"], &asked[0].body["algorithm"]), (&"vault".into(), &"AES-256-GCM".into()));
+    assert_eq!((&asked[2].body["first"], &asked[3].body["key"]), (&tag.to_string().into(), &tag.to_string().into()));
+    // Another question has another id.
+    assert_ne!(asked[0].request, asked[1].request);
+}
+
+#[test]
+fn reports_and_questions_come_across() {
+    let nodes = Nodes::start(1);
+    let (mut keys, _) = keys(&nodes, EARLY);
+    let (old, new) = (KeyTag([1; 16]), KeyTag([2; 16]));
+    let time = |second| jiff::Timestamp::from_second(second).unwrap();
+    nodes.answer(move |asked| match asked.path.as_str() {
+        "/v1/keys/activate" => Reply::of(&Activated { retired: vec![Tag(old)] }),
+        "/v1/keys/end" => Reply::Json(serde_json::json!({})),
+        "/v1/units/A00001/keys" => Reply::of(&vec![KeyOfVolume {
+            key: old,
+            group: Name::default(),
+            algorithm: GCM,
+            state: KeyState::Destroyed,
+            issued: time(1),
+            activated: Some(time(2)),
+            destroyed: Some(time(3)),
+            dropped: None,
+        }]),
+        other => panic!("{other}"),
+    });
+    assert_eq!(keys.activate(&volser(), &new, 0).unwrap(), [old]);
+    keys.ended(&volser(), 0).unwrap();
+    let known = keys.keys_of(&volser()).unwrap().remove(0);
+    assert_eq!((known.tag, known.state, known.created_ns), (old, KeyState::Destroyed, 1_000_000_000));
+    assert_eq!((known.activated_ns, known.destroyed_ns), (Some(2_000_000_000), Some(3_000_000_000)));
+    keys.check_new_volume(None, "vault", GCM).unwrap();
+}
+
+#[test]
+fn what_a_node_says_of_a_key_becomes_the_error_that_callers_know() {
+    let nodes = Nodes::start(2);
+    let (mut keys, _) = keys(&nodes, EARLY);
+    let tag = KeyTag([7; 16]);
+    let other = Volser::new("A00002").unwrap();
+    let over = Refusal::CryptoperiodOver {
+        volser: volser(),
+        tag,
+        policy: Name::default(),
+        period: Period::Seconds(1),
+        ended_ns: 5,
+    };
+    let errors = [
+        KeyError::KeyMissing { place: KeyPlace::Cluster, tag, volser: Some(volser()) },
+        KeyError::KeyDestroyed { tag, volser: volser(), destroyed_ns: 1_790_000_000_000_000_000 },
+        KeyError::KeyRetired { tag, volser: volser(), state: KeyState::Compromised },
+        KeyError::KeyOfOtherVolume { tag, volser: volser(), owner: other },
+        over.into(),
+        Refusal::KeysUsedUp { volser: volser() }.into(),
+        Refusal::UnknownGroup { group: Name::default() }.into(),
+    ];
+    for error in errors {
+        let problem = Problem::of_key(&error).unwrap();
+        nodes.answer(move |_| Reply::Problem(Box::new(problem.clone())));
+        let got = refused(keys.key_for_reading(&volser(), &tag, None, 0));
+        assert!(got.to_string().contains(&error.to_string()), "{got} for {error}");
+        let reason = match &error {
+            KeyError::Refused(Refusal::CryptoperiodOver { .. }) => ClusterRefusal::CryptoperiodOver { tag },
+            KeyError::Refused(Refusal::KeysUsedUp { .. }) => ClusterRefusal::KeysUsedUp,
+            KeyError::Refused(_) => ClusterRefusal::Other,
+            _ => {
+                assert_eq!(format!("{got:?}"), format!("{error:?}"));
+                continue;
+            }
+        };
+        assert!(matches!(&got, KeyError::RefusedByCluster { reason: is, .. } if *is == reason), "{got:?}");
+    }
+    // Each was asked of one node: what a rule forbids every node forbids.
+    assert_eq!(nodes.paths().len(), 7);
+
+    // A rule of a later release, and a problem that says less than it must.
+    nodes.answer(|_| Reply::Problem(Box::new(Problem::new(403, "new-moon", "Not tonight", "Wait."))));
+    let got = refused(new_key(&mut keys, None));
+    assert!(matches!(&got, KeyError::RefusedByCluster { reason: ClusterRefusal::Other, .. }), "{got:?}");
+    assert_eq!(got.to_string(), "the key cluster refused: Not tonight: Wait.");
+    let bare = Problem::new(410, "key-destroyed", "Gone", "Gone.");
+    nodes.answer(move |_| Reply::Problem(Box::new(bare.clone())));
+    let got = refused(new_key(&mut keys, None));
+    let KeyError::Cluster(error) = &got else { panic!("{got:?}") };
+    assert!(matches!(**error, ClusterError::Refused(_)), "{got:?}");
+}
+
+#[test]
+fn what_one_node_cannot_do_another_is_asked_for_and_once() {
+    let nodes = Nodes::start(2);
+    let (mut keys, _) = keys(&nodes, EARLY);
+    let key = Arc::new(drawn(GCM));
+    for kind in ["pool-empty", "isolated-too-long", "locked", "needs-majority", "the answer is lost"] {
+        nodes.asked.lock().unwrap().clear();
+        let (gives, mut first) = (Arc::clone(&key), true);
+        nodes.answer(move |asked| match std::mem::take(&mut first) {
+            true if kind == "the answer is lost" => Reply::Nothing,
+            true => Reply::Problem(Box::new(Problem::new(503, kind, "Not here", "Ask another."))),
+            false => given(&gives, asked, Standing::Current),
+        });
+        assert_eq!(new_key(&mut keys, None).unwrap().tag(), key.tag());
+        let asked = nodes.asked.lock().unwrap();
+        assert_eq!(asked.len(), 2, "{kind}");
+        assert_eq!(asked[0].request, asked[1].request, "a second key was asked for");
+    }
+}
+
+#[test]
+fn when_no_node_can_each_is_named_and_why() {
+    let nodes = Nodes::start(2);
+    let (mut keys, _) = keys(&nodes, EARLY);
+    nodes.answer(|_| Reply::Problem(Box::new(Problem::new(503, "pool-empty", "No key is ready", "Make a backup."))));
+    let error = refused(new_key(&mut keys, None));
+    let text = error.to_string();
+    for part in ["kma1 (", "kma2 (", "cannot serve now: No key is ready: Make a backup."] {
+        assert!(text.contains(part), "{text:?} lacks {part:?}");
+    }
+    let KeyError::Cluster(error) = error else { panic!("{text}") };
+    let ClusterError::AllGone(gone) = *error else { panic!("{text}") };
+    assert!(gone.iter().all(|gone| matches!(gone.silence, Silence::Unready(_))));
+
+    // And it is no state to stay in.
+    let key = drawn(GCM);
+    nodes.answer(move |asked| given(&key, asked, Standing::Current));
+    new_key(&mut keys, None).unwrap();
+}
+
+#[test]
+fn a_key_that_was_not_asked_for_is_not_taken() {
+    let nodes = Nodes::start(1);
+    let (mut keys, _) = keys(&nodes, EARLY);
+    let key = drawn(Algorithm::Aes256Ccm);
+    nodes.answer(move |asked| given(&key, asked, Standing::Current));
+    // Another key than the one that the block names; a key for another cipher than the pool's.
+    let errors =
+        [refused(keys.key_for_reading(&volser(), &KeyTag([9; 16]), None, 0)), refused(new_key(&mut keys, None))];
+    assert!(errors.iter().all(|error| matches!(error, KeyError::Host { .. })), "{errors:?}");
+
+    // An answer to another question, sent again.
+    let (key, mut first) = (drawn(GCM), None);
+    nodes.answer(move |asked| {
+        Reply::Json(
+            first
+                .get_or_insert_with(|| match given(&key, asked, Standing::Current) {
+                    Reply::Json(answer) => answer,
+                    _ => panic!("no key"),
+                })
+                .clone(),
+        )
+    });
+    new_key(&mut keys, None).unwrap();
+    assert!(matches!(refused(new_key(&mut keys, None)), KeyError::Host { .. }));
+}
+
+#[test]
+fn the_certificate_is_renewed_by_the_way() {
+    let nodes = Nodes::start(1);
+    let (mut keys, said) = keys(&nodes, DUE);
+    let (key, authority) = (drawn(GCM), Arc::clone(&nodes.authority));
+    let before = Identity::load(&nodes.identity()).unwrap().certificate().serial;
+    nodes.answer(move |asked| match asked.path.as_str() {
+        "/v1/certificates/renew" => {
+            let RenewCertificate { request } = serde_json::from_value(asked.body.clone()).unwrap();
+            Reply::of(&authority.renew(&request, 4))
+        }
+        _ => given(&key, asked, Standing::Current),
+    });
+    new_key(&mut keys, None).unwrap();
+    assert_eq!(nodes.paths(), ["/v1/certificates/renew", "/v1/keys/begin"]);
+    assert_ne!(Identity::load(&nodes.identity()).unwrap().certificate().serial, before);
+    assert!(said.lock().unwrap()[0].contains("was renewed: it holds until 2050-01-01"), "{said:?}");
+}
+
+#[test]
+fn a_renewal_that_fails_keeps_no_key_back_and_is_not_tried_with_each() {
+    let nodes = Nodes::start(1);
+    let (mut keys, said) = keys(&nodes, DUE);
+    let key = drawn(GCM);
+    nodes.answer(move |asked| match asked.path.as_str() {
+        "/v1/certificates/renew" => Reply::Problem(Box::new(Problem::new(500, "failed", "This node failed", ""))),
+        _ => given(&key, asked, Standing::Current),
+    });
+    new_key(&mut keys, None).unwrap();
+    new_key(&mut keys, None).unwrap();
+    assert_eq!(nodes.paths(), ["/v1/certificates/renew", "/v1/keys/begin", "/v1/keys/begin"]);
+    let said = said.lock().unwrap();
+    assert!(
+        said.len() == 1 && said[0].contains("could not be") && said[0].contains("holds until 2050-01-01"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_certificate_that_has_ended_says_so_before_anybody_is_asked() {
+    let nodes = Nodes::start(1);
+    let (mut keys, _) = keys(&nodes, OVER);
+    let error = refused(new_key(&mut keys, None));
+    assert!(error.to_string().contains("ended on 2050-01-01T00:00:00Z. Enrol this machine anew"), "{error}");
+    assert!(matches!(error, KeyError::Cluster(_)) && nodes.paths().is_empty());
+}
+
+#[test]
+fn that_the_majority_is_lost_is_said_once() {
+    let nodes = Nodes::start(1);
+    let (mut keys, said) = keys(&nodes, EARLY);
+    let key = Arc::new(drawn(GCM));
+    for standing in [Standing::Current, Standing::CutOff, Standing::CutOff, Standing::Current] {
+        let key = Arc::clone(&key);
+        nodes.answer(move |asked| given(&key, asked, standing));
+        new_key(&mut keys, None).unwrap();
+    }
+    let said = said.lock().unwrap();
+    assert!(said.len() == 2 && said[0].contains("cut off") && said[1].contains("majority again"), "{said:?}");
+}
+
+#[test]
+fn the_status_asks_each_node_by_itself() {
+    let nodes = Nodes::start(2);
+    let mut place = nodes.place();
+    // One that is known from the other, and one that is not there.
+    place.nodes = vec![nodes.addresses[0].clone(), "127.0.0.1:1".to_owned()];
+    let mut keys = KeyCluster::new(place, EARLY, Box::new(|_| {}));
+    let status = keys.status().unwrap();
+    let rows: Vec<_> = status.nodes.iter().map(|node| (node.name.as_deref(), node.answer.is_ok())).collect();
+    assert_eq!(rows, [(Some("kma1"), true), (None, false), (Some("kma2"), true)]);
+    assert_eq!(status.certificate.peer.to_string(), AGENT);
+}
