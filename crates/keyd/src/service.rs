@@ -18,6 +18,7 @@ mod agents;
 mod directory;
 mod found;
 mod members;
+mod people;
 mod phase;
 mod problem;
 mod registrar;
@@ -53,6 +54,9 @@ pub struct Service {
     /// When the majority was heard last, locked or not.
     heard: std::sync::Mutex<Option<std::time::Instant>>,
     audit: AuditLog,
+    audit_directory: std::path::PathBuf,
+    /// Somebody wants an anchor at once.
+    anchoring: tokio::sync::Notify,
     clock: Clock,
 }
 

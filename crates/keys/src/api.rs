@@ -10,6 +10,7 @@ mod hand_over;
 mod keys;
 mod members;
 mod peer;
+mod people;
 mod problem;
 mod text;
 
@@ -23,6 +24,10 @@ pub use keys::{
 };
 pub use members::{KmaMember, KmaState};
 pub use peer::{ClusterId, ConversationId, InvalidId, PeerId, PeerKind, RequestId, Serial};
+pub use people::{
+    AddKma, AddPeer, AgentGroups, Decide, EnrolmentOpened, ExtendUnit, GroupSaid, KeyListed, Leave, NamedKey, Outcome,
+    Page, PeerListed, PendingListed, PolicySaid, Requested, Revoked, ShownOnce, UnitListed, UserListed, UserRoles,
+};
 pub use problem::{PROBLEM_MEDIA_TYPE, Problem};
 
 /// The header that carries the id of a request: a request that is sent again carries the same.
