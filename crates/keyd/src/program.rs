@@ -4,6 +4,7 @@ mod arguments;
 mod clients;
 mod founding;
 mod node;
+mod people;
 mod secrets;
 
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Enrol(enrol) => clients::enrol(&enrol),
         Command::Unlock(unlock) => clients::unlock(&unlock),
         Command::Status(status) => clients::status(&status),
+        Command::People(asked) => people::run(asked),
     }
 }
 

@@ -19,6 +19,7 @@ mod directory;
 mod found;
 mod members;
 mod peers;
+mod people;
 mod phase;
 mod problem;
 mod registrar;
@@ -56,6 +57,9 @@ pub struct Service {
     /// Of other nodes' journals; there while the node is open.
     copies: std::sync::Mutex<Option<Arc<peers::Copies>>>,
     audit: AuditLog,
+    audit_directory: std::path::PathBuf,
+    /// Somebody wants an anchor at once.
+    anchoring: tokio::sync::Notify,
     clock: Clock,
 }
 

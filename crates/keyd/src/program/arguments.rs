@@ -8,6 +8,8 @@ use capstan_keys::Name;
 use capstan_keys::api::PeerKind;
 use clap::{Args, Parser, Subcommand};
 
+use super::people::People;
+
 /// A node of a key-management cluster: keys for tape drives that are never lost, never leaked, and there when a drive mounts
 #[derive(Debug, Parser)]
 #[command(name = "keyd", version, max_term_width = 120)]
@@ -30,6 +32,8 @@ pub(crate) enum Command {
     Unlock(Unlock),
     /// Say how a node is
     Status(Status),
+    #[command(flatten)]
+    People(People),
 }
 
 /// Where a node is.

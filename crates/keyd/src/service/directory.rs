@@ -193,7 +193,8 @@ impl StateDirectory {
         self.file("journal")
     }
 
-    pub(super) fn audit(&self) -> PathBuf {
+    /// Where the audit log lies.
+    pub fn audit(&self) -> PathBuf {
         self.file("audit")
     }
 

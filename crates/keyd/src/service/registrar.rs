@@ -198,13 +198,23 @@ impl Registrar for Registry {
                     if answer.is_some() && record(view, &certificate_path(&serial)).is_some() {
                         return Ok(Decided::records(Vec::new(), Vec::new()));
                     }
+                    let old = revoked_path(&peer.serial);
+                    if view.ledger().other(&old).is_some() {
+                        return Err(Refusal::forbidden("The certificate that is to be renewed was revoked.").into());
+                    }
                     let authority = authority(view)?;
                     let kma = view.ledger().kmas().get(&peer.id.name).filter(|_| peer.id.kind == PeerKind::Kma);
                     let hosts: Vec<_> = kma.and_then(|kma| host_of(&kma.address)).into_iter().collect();
                     let issued = authority.issue(&peer.id, &hosts, request, serial, node.now_ns())?;
-                    let puts = of_certificate(view, &peer.id, &issued, Some(&peer.serial))?;
+                    let mut decided =
+                        Decided::records(of_certificate(view, &peer.id, &issued, Some(&peer.serial))?, Vec::new());
+                    // Whoever revokes this peer's certificates meanwhile either finds the new one or stops this.
+                    if let Some(known) = record(view, &certificate_path(&peer.serial)) {
+                        decided.puts.push((certificate_path(&peer.serial), known.to_vec()));
+                    }
+                    decided.rests_on.push(Path::Other(old));
                     answer = Some(certificate(&authority, issued));
-                    Ok::<_, Stopped>(Decided::records(puts, Vec::new()))
+                    Ok::<_, Stopped>(decided)
                 })
                 .await;
             result.map_err(|Stopped(problem)| *problem)?;

@@ -14,7 +14,7 @@ use super::directory::StateDirectory;
 use super::phase::{Opening, Phase};
 use super::registrar::Registry;
 use super::unlock::serve_here;
-use super::{Service, agents, members, peers};
+use super::{Service, agents, members, peers, people};
 use crate::audit::AuditLog;
 use crate::door::{Limits, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers};
 use crate::identity::{Gate, PresentedCertificate, SystemClock, member_tls, stranger_tls};
@@ -67,6 +67,8 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         heard: std::sync::Mutex::default(),
         copies: std::sync::Mutex::default(),
         audit,
+        audit_directory: directory.audit(),
+        anchoring: tokio::sync::Notify::new(),
         clock,
     });
     service.unlock_by_itself().await?;
@@ -81,14 +83,16 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     let routes = agents::routes(service.clone())
         .merge(members::routes(service.clone()))
         .merge(peers::routes(service.clone()))
+        .merge(people::routes(service.clone()))
         .merge(renewal_routes(registrar.clone()))
         .merge(health_routes(service.clone()));
     let members = serve_members(listener, tls, gate, routes, Limits::default(), shutdown.clone());
     let strangers = async {
         let Some(address) = &settings.enrol_listen else { return std::future::pending().await };
         let listener = listen(address)?;
-        let routes = enrolment_routes(registrar, settings.cluster);
-        serve_strangers(listener, stranger_tls(presented)?, routes, Limits::strangers(), shutdown.clone()).await;
+        let routes = enrolment_routes(registrar.clone(), settings.cluster);
+        serve_strangers(listener, stranger_tls(presented.clone())?, routes, Limits::strangers(), shutdown.clone())
+            .await;
         anyhow::Ok(())
     };
 
@@ -98,7 +102,8 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         let error = follow(&*ledger, replica, seed, &freshness, |delivery| service.deliver(delivery)).await;
         anyhow::Error::from(error).context("the replica cannot be used any more")
     };
-    let socket = directory.socket();
+    let (socket, own) = (directory.socket(), directory.identity());
+    let renewing = people::renew_own(&service, &*registrar, identity, &own, &presented);
     ready(&service);
     tokio::select! {
         () = members => Ok(()),
@@ -107,6 +112,8 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         error = following => Err(error),
         () = listen_for_majority(&service, fresh) => Ok(()),
         () = tend(&service) => Ok(()),
+        () = people::keep_anchors(&service) => Ok(()),
+        () = renewing => Ok(()),
     }
 }
 
