@@ -148,6 +148,15 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// The record that was changed.
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Put(Entry { path, .. }) | Self::Removed { path, .. } => path,
+        }
+    }
+}
+
 /// The changes of one or more whole commits: never a part of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changes {

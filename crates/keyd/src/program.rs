@@ -1,6 +1,7 @@
 //! The command line of `keyd`.
 
 mod arguments;
+mod backups;
 mod clients;
 mod founding;
 mod node;
@@ -32,6 +33,9 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Enrol(enrol) => clients::enrol(&enrol),
         Command::Unlock(unlock) => clients::unlock(&unlock),
         Command::Status(status) => clients::status(&status),
+        Command::Backup(backup) => backups::backup(&backup),
+        Command::Backups(backups) => backups::backups(&backups),
+        Command::CoreBackup(backup) => backups::core_backup(&backup),
     }
 }
 

@@ -15,9 +15,11 @@
 //! node, and never held across an await.
 
 mod agents;
+mod backups;
 mod directory;
 mod found;
 mod members;
+mod person;
 mod phase;
 mod problem;
 mod registrar;
@@ -35,6 +37,10 @@ use crate::identity::{Peer, Revoked};
 use crate::node::{Clock, Node};
 use crate::root::SealedRoot;
 
+pub use backups::{
+    BackupKept, BackupMade, BackupPart, BackupRecord, BackupState, CoreBackupMade, CoreBackupRecord, Custodian,
+    MakeCoreBackup, RestoreError, Restored, Restoring, Source, digest_of, restore,
+};
 pub use directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory};
 pub use found::{FirstUser, Founded, Founding, FoundingError, RootChoice, found, new_cluster};
 pub use run::run;
@@ -53,6 +59,7 @@ pub struct Service {
     /// When the majority was heard last, locked or not.
     heard: std::sync::Mutex<Option<std::time::Instant>>,
     audit: AuditLog,
+    backups: backups::Spool,
     clock: Clock,
 }
 

@@ -30,6 +30,12 @@ pub(crate) enum Command {
     Unlock(Unlock),
     /// Say how a node is
     Status(Status),
+    /// Back up the database: made, restored in memory, written and read again
+    Backup(super::backups::Backup),
+    /// The database backups that are known
+    Backups(super::backups::Backups),
+    /// Back up what opens database backups, split among custodians
+    CoreBackup(super::backups::CoreBackup),
 }
 
 /// Where a node is.
@@ -180,7 +186,7 @@ pub(crate) struct Status {
     pub(crate) asking: Asking,
 }
 
-fn of_name(text: &str) -> Result<(Name, PathBuf), String> {
+pub(super) fn of_name(text: &str) -> Result<(Name, PathBuf), String> {
     let (name, file) = text.split_once('=').ok_or("give NAME=FILE")?;
     Ok((name.parse().map_err(|error: capstan_keys::InvalidName| error.to_string())?, PathBuf::from(file)))
 }

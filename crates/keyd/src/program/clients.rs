@@ -37,7 +37,7 @@ fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-fn client(asking: &Asking) -> anyhow::Result<ClusterClient> {
+pub(super) fn client(asking: &Asking) -> anyhow::Result<ClusterClient> {
     let identity = Identity::load(&asking.identity)?;
     Ok(ClusterClient::open(&identity, std::slice::from_ref(&asking.node), "")?)
 }

@@ -14,7 +14,7 @@ use super::directory::StateDirectory;
 use super::phase::{Opening, Phase};
 use super::registrar::Registry;
 use super::unlock::serve_here;
-use super::{Service, agents, members};
+use super::{Service, agents, backups, members};
 use crate::audit::AuditLog;
 use crate::door::{Limits, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers};
 use crate::identity::{Gate, PresentedCertificate, SystemClock, member_tls, stranger_tls};
@@ -65,6 +65,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         opening,
         heard: std::sync::Mutex::default(),
         audit,
+        backups: backups::Spool::new(directory.backups()),
         clock,
     });
     service.unlock_by_itself().await?;
@@ -78,6 +79,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     let registrar = Arc::new(Registry(Arc::downgrade(&service)));
     let routes = agents::routes(service.clone())
         .merge(members::routes(service.clone()))
+        .merge(backups::routes(service.clone()))
         .merge(renewal_routes(registrar.clone()))
         .merge(health_routes(service.clone()));
     let members = serve_members(listener, tls, gate, routes, Limits::default(), shutdown.clone());
