@@ -5,6 +5,7 @@ mod backups;
 mod clients;
 mod founding;
 mod node;
+mod recovery;
 mod secrets;
 
 use std::process::ExitCode;
@@ -35,6 +36,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Status(status) => clients::status(&status),
         Command::Backup(backup) => backups::backup(&backup),
         Command::Backups(backups) => backups::backups(&backups),
+        Command::Restore(restore) => recovery::restore(&restore),
         Command::CoreBackup(backup) => backups::core_backup(&backup),
     }
 }

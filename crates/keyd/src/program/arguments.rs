@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Backups(super::backups::Backups),
     /// Back up what opens database backups, split among custodians
     CoreBackup(super::backups::CoreBackup),
+    /// Found the cluster anew from its backups, or from what one node holds, in a new epoch
+    Restore(super::recovery::Restore),
 }
 
 /// Where a node is.
@@ -80,6 +82,19 @@ pub(crate) struct Found {
     pub(crate) state: PathBuf,
     #[command(flatten)]
     pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) root: Root,
+    /// A first user and their roles: security-officer, compliance-officer, operator, backup-operator, auditor, quorum-member
+    #[arg(long = "user", value_name = "NAME:ROLE,ROLE", value_parser = first_user, required = true)]
+    pub(crate) users: Vec<FirstUser>,
+    /// Approvals that an act by quorum takes
+    #[arg(long, default_value_t = 2, value_name = "NUMBER")]
+    pub(crate) approvals: u8,
+}
+
+/// What opens the root key.
+#[derive(Debug, Args)]
+pub(crate) struct Root {
     /// A holder of a share of the root key; asked for a passphrase
     #[arg(long = "holder", value_name = "NAME", required_unless_present = "token")]
     pub(crate) holders: Vec<Name>,
@@ -98,12 +113,6 @@ pub(crate) struct Found {
     /// A file with the token's PIN, readable by its owner alone [default: asked for]
     #[arg(long, value_name = "FILE")]
     pub(crate) token_pin_file: Option<PathBuf>,
-    /// A first user and their roles: security-officer, compliance-officer, operator, backup-operator, auditor, quorum-member
-    #[arg(long = "user", value_name = "NAME:ROLE,ROLE", value_parser = first_user, required = true)]
-    pub(crate) users: Vec<FirstUser>,
-    /// Approvals that an act by quorum takes
-    #[arg(long, default_value_t = 2, value_name = "NUMBER")]
-    pub(crate) approvals: u8,
 }
 
 #[derive(Debug, Args)]
