@@ -37,6 +37,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Backup(backup) => backups::backup(&backup),
         Command::Backups(backups) => backups::backups(&backups),
         Command::Restore(restore) => recovery::restore(&restore),
+        Command::Prove(prove) => recovery::prove(&prove),
+        Command::Certify(certify) => recovery::certify(&certify),
         Command::CoreBackup(backup) => backups::core_backup(&backup),
     }
 }

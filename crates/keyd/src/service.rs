@@ -22,6 +22,7 @@ mod members;
 mod person;
 mod phase;
 mod problem;
+mod proof;
 mod registrar;
 mod run;
 mod unlock;
@@ -47,6 +48,7 @@ pub use run::run;
 pub use unlock::Unlock;
 
 use phase::Phase;
+pub use proof::{OwnProof, RetrievalProof, Unproved};
 
 /// A node that runs.
 pub struct Service {

@@ -38,6 +38,10 @@ pub(crate) enum Command {
     CoreBackup(super::backups::CoreBackup),
     /// Found the cluster anew from its backups, or from what one node holds, in a new epoch
     Restore(super::recovery::Restore),
+    /// Prove that every key of every data unit can be had back: here, at another node, from the latest backup
+    Prove(super::recovery::Prove),
+    /// Certify that a key is destroyed everywhere, or say what is missing until then
+    Certify(super::recovery::Certify),
 }
 
 /// Where a node is.

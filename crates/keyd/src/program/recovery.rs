@@ -1,15 +1,19 @@
-//! `keyd restore`: the cluster anew.
+//! `keyd restore`, `keyd prove`, `keyd certify`: the cluster anew, that it could be, and that a key could not.
 
 use std::path::PathBuf;
 
 use anyhow::Context;
 use capstan_keyd::backup::{CoreBackup, Knowledge, Known, OpenCore};
+use capstan_keyd::destruction::Certificate;
 use capstan_keyd::ledger::{EtcdLedger, EtcdTiming};
-use capstan_keyd::service::{self, Restored, Restoring, Source, StateDirectory};
+use capstan_keyd::service::{self, Restored, Restoring, RetrievalProof, Source, StateDirectory};
 use capstan_keys::Name;
+use capstan_keys::api::RequestId;
+use capstan_keys::cluster::Repeat;
 use clap::Args;
 
-use super::arguments::{Place, Root, of_name};
+use super::arguments::{Asking, Place, Root, of_name};
+use super::clients::client;
 use super::founding::{now_ns, root, runtime, settings};
 use super::secrets::passphrase;
 
@@ -46,6 +50,24 @@ pub(crate) struct Restore {
     place: Place,
     #[command(flatten)]
     root: Root,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Prove {
+    #[command(flatten)]
+    asking: Asking,
+    /// In JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Certify {
+    #[command(flatten)]
+    asking: Asking,
+    /// The key, in hexadecimal
+    #[arg(value_name = "TAG")]
+    key: String,
 }
 
 fn known(text: &str) -> Result<Known, String> {
@@ -112,4 +134,36 @@ fn say(asked: &Restore, restored: &Restored) {
         "Next: `keyd run --state {}`, `keyd unlock`, then `keyd backup`: no key is given out before. Every further node joins anew.",
         asked.state.display()
     );
+}
+
+pub(super) fn prove(asked: &Prove) -> anyhow::Result<()> {
+    let proof: RetrievalProof = client(&asked.asking)?.get("/v1/proof")?;
+    if asked.json {
+        println!("{}", serde_json::to_string_pretty(&proof)?);
+    } else {
+        for unproved in &proof.unproved {
+            println!("{}  {}  {}", unproved.unit, unproved.key, unproved.why);
+        }
+        println!(
+            "{} data units: {} keys proved here, at another node and in the latest backup",
+            proof.units, proof.proved
+        );
+    }
+    anyhow::ensure!(
+        proof.unproved.is_empty(),
+        "not everything can be proved: {} statements above say what and why",
+        proof.unproved.len()
+    );
+    Ok(())
+}
+
+pub(super) fn certify(asked: &Certify) -> anyhow::Result<()> {
+    let path = format!("/v1/keys/{}/destruction", asked.key);
+    let certificate: Certificate =
+        client(&asked.asking)?.post(&path, &(), &RequestId::random()?, Repeat::SameRequest)?;
+    println!("{}", serde_json::to_string_pretty(&certificate)?);
+    eprintln!(
+        "etcd's history is compacted; to give its pages back run `etcdctl defrag` on each member. Its write-ahead logs keep ciphertext for a while."
+    );
+    Ok(())
 }

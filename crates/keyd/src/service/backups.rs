@@ -6,12 +6,14 @@
 //!  POST /v1/backups/ID/kept           they have it, and this is its digest -> record `backup/ID`
 //!  GET  /v1/backups                   the records
 //!  POST /v1/backups/ID/destroyed      all copies of it are gone
+//!  POST /v1/keys/TAG/destruction      a destroyed key is in no backup, at no node and in no history any more
 //!  POST /v1/core-backups              the cluster key under its custodians' passphrases, opened again before it is given out
 //! ```
 //! Only the record counts: on it stands that keys of the pool of a node that is alone are given out, and it is written when somebody has
 //! the file. A backup that nobody fetched is none.
 
 mod core;
+mod destruction;
 mod record;
 mod restore;
 mod spool;
@@ -81,6 +83,7 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
         .route("/v1/backups/{id}/kept", post(kept))
         .route("/v1/backups/{id}/destroyed", post(destroyed))
         .route("/v1/core-backups", post(core::make))
+        .route("/v1/keys/{tag}/destruction", post(destruction::certificate))
         .with_state(service)
 }
 

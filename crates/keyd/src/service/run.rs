@@ -14,7 +14,7 @@ use super::directory::StateDirectory;
 use super::phase::{Opening, Phase};
 use super::registrar::Registry;
 use super::unlock::serve_here;
-use super::{Service, agents, backups, members};
+use super::{Service, agents, backups, members, proof};
 use crate::audit::AuditLog;
 use crate::door::{Limits, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers};
 use crate::identity::{Gate, PresentedCertificate, SystemClock, member_tls, stranger_tls};
@@ -80,6 +80,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     let routes = agents::routes(service.clone())
         .merge(members::routes(service.clone()))
         .merge(backups::routes(service.clone()))
+        .merge(proof::routes(service.clone()))
         .merge(renewal_routes(registrar.clone()))
         .merge(health_routes(service.clone()));
     let members = serve_members(listener, tls, gate, routes, Limits::default(), shutdown.clone());
@@ -106,6 +107,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         error = following => Err(error),
         () = listen_for_majority(&service, fresh) => Ok(()),
         () = tend(&service) => Ok(()),
+        () = proof::prove_now_and_then(&service) => Ok(()),
     }
 }
 

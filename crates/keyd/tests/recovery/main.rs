@@ -64,7 +64,7 @@ fn a_cluster_is_restored_from_its_two_backups() {
     let workshop = Workshop::new();
     let place = Place::new("a", &etcd.endpoints()[0]);
     let (node, passphrases) = workshop.found(&place, "state");
-    for user in ["ada", "bo"] {
+    for user in ["ada", "bo", "cy"] {
         workshop.enrol(&place, "user", user, &passphrases[user]);
     }
     let passphrase = runtime.block_on(workshop.open_enrolment(&etcd, "state", "agent/drive1"));
@@ -72,7 +72,7 @@ fn a_cluster_is_restored_from_its_two_backups() {
     let drive = workshop.identity("drive1");
     let client = ClusterClient::open(&drive, &[place.address()], "").unwrap();
 
-    let refused = begin(&client, &drive, "A00001").unwrap_err().to_string();
+    let refused = begin(&client, &drive, "A00001").err().unwrap().to_string();
     assert!(refused.contains("pool"), "without a backup: {refused}");
     workshop.keyd_as(
         &place,
@@ -103,6 +103,12 @@ fn a_cluster_is_restored_from_its_two_backups() {
     let list = workshop.keyd_as(&place, "bo", &["backups", "list"]);
     assert!(list.contains("safe 2") && list.lines().count() == 2, "{list}");
 
+    // One node is no cluster: that is all that cannot be proved.
+    let said = workshop.refused_as(&place, "bo", &["prove"]);
+    assert!(said.contains("1 statements"), "{said}");
+    let said = workshop.refused_as(&place, "cy", &["certify", &first.tag().to_string()]);
+    assert!(said.contains("is not destroyed"), "{said}");
+
     drop(node);
     drop(etcd);
     workshop.lose("state");
@@ -121,7 +127,7 @@ fn a_cluster_is_restored_from_its_two_backups() {
     let again = wait_for(|| read(&client, &drive, "A00001", &first));
     assert_eq!(again.expose(), first.expose(), "the same bytes");
     // Its pool is new: no key of the old one, which may be out there, is given out to write with.
-    assert!(begin(&client, &drive, "A00002").unwrap_err().to_string().contains("pool"));
+    assert!(begin(&client, &drive, "A00002").err().unwrap().to_string().contains("pool"));
     workshop.keyd_as(&place, "bo", &["backup", "--out", "third"]);
     let second = wait_for(|| begin(&client, &drive, "A00002"));
     assert_ne!(second.tag(), first.tag());
