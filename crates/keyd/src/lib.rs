@@ -12,6 +12,7 @@ pub mod audit;
 pub mod authority;
 pub mod backup;
 pub mod desk;
+pub mod destruction;
 pub mod door;
 pub mod exposure;
 pub mod identity;

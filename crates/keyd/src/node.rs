@@ -254,10 +254,9 @@ impl Node {
         });
     }
 
-    /// A verified backup holds everything up to that commit.
+    /// The newest verified backup that is kept holds everything up to that commit; 0 where there is none (any more).
     pub fn backed_up(&self, revision: i64) {
-        let mut memory = self.memory_mut();
-        memory.backed_up = memory.backed_up.max(revision);
+        self.memory_mut().backed_up = revision;
     }
 
     /// A key to read a volume with.

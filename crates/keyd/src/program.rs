@@ -1,10 +1,12 @@
 //! The command line of `keyd`.
 
 mod arguments;
+mod backups;
 mod clients;
 mod founding;
 mod node;
 mod people;
+mod recovery;
 mod secrets;
 
 use std::process::ExitCode;
@@ -34,6 +36,12 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Unlock(unlock) => clients::unlock(&unlock),
         Command::Status(status) => clients::status(&status),
         Command::People(asked) => people::run(asked),
+        Command::Backup(backup) => backups::backup(&backup),
+        Command::Backups(backups) => backups::backups(&backups),
+        Command::Restore(restore) => recovery::restore(&restore),
+        Command::Prove(prove) => recovery::prove(&prove),
+        Command::Certify(certify) => recovery::certify(&certify),
+        Command::CoreBackup(backup) => backups::core_backup(&backup),
     }
 }
 

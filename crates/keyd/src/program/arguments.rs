@@ -34,6 +34,18 @@ pub(crate) enum Command {
     Status(Status),
     #[command(flatten)]
     People(People),
+    /// Back up the database: made, restored in memory, written and read again
+    Backup(super::backups::Backup),
+    /// The database backups that are known
+    Backups(super::backups::Backups),
+    /// Back up what opens database backups, split among custodians
+    CoreBackup(super::backups::CoreBackup),
+    /// Found the cluster anew from its backups, or from what one node holds, in a new epoch
+    Restore(super::recovery::Restore),
+    /// Prove that every key of every data unit can be had back: here, at another node, from the latest backup
+    Prove(super::recovery::Prove),
+    /// Certify that a key is destroyed everywhere, or say what is missing until then
+    Certify(super::recovery::Certify),
 }
 
 /// Where a node is.
@@ -78,6 +90,19 @@ pub(crate) struct Found {
     pub(crate) state: PathBuf,
     #[command(flatten)]
     pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) root: Root,
+    /// A first user and their roles: security-officer, compliance-officer, operator, backup-operator, auditor, quorum-member
+    #[arg(long = "user", value_name = "NAME:ROLE,ROLE", value_parser = first_user, required = true)]
+    pub(crate) users: Vec<FirstUser>,
+    /// Approvals that an act by quorum takes
+    #[arg(long, default_value_t = 2, value_name = "NUMBER")]
+    pub(crate) approvals: u8,
+}
+
+/// What opens the root key.
+#[derive(Debug, Args)]
+pub(crate) struct Root {
     /// A holder of a share of the root key; asked for a passphrase
     #[arg(long = "holder", value_name = "NAME", required_unless_present = "token")]
     pub(crate) holders: Vec<Name>,
@@ -96,12 +121,6 @@ pub(crate) struct Found {
     /// A file with the token's PIN, readable by its owner alone [default: asked for]
     #[arg(long, value_name = "FILE")]
     pub(crate) token_pin_file: Option<PathBuf>,
-    /// A first user and their roles: security-officer, compliance-officer, operator, backup-operator, auditor, quorum-member
-    #[arg(long = "user", value_name = "NAME:ROLE,ROLE", value_parser = first_user, required = true)]
-    pub(crate) users: Vec<FirstUser>,
-    /// Approvals that an act by quorum takes
-    #[arg(long, default_value_t = 2, value_name = "NUMBER")]
-    pub(crate) approvals: u8,
 }
 
 #[derive(Debug, Args)]
@@ -184,7 +203,7 @@ pub(crate) struct Status {
     pub(crate) asking: Asking,
 }
 
-fn of_name(text: &str) -> Result<(Name, PathBuf), String> {
+pub(super) fn of_name(text: &str) -> Result<(Name, PathBuf), String> {
     let (name, file) = text.split_once('=').ok_or("give NAME=FILE")?;
     Ok((name.parse().map_err(|error: capstan_keys::InvalidName| error.to_string())?, PathBuf::from(file)))
 }

@@ -39,7 +39,7 @@ fn exists(path: &Path) -> bool {
 }
 
 /// The one node that is named: another's answer would be about another node.
-fn client(asking: &Asking) -> anyhow::Result<NodeClient> {
+pub(super) fn client(asking: &Asking) -> anyhow::Result<NodeClient> {
     let identity = Identity::load(&asking.identity)?;
     Ok(NodeClient::new(&identity, &asking.node, Duration::from_secs(15))?)
 }

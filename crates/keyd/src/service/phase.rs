@@ -9,6 +9,7 @@ use capstan_keys::Secret;
 use capstan_keys::cluster::Identity;
 
 use super::Service;
+use super::backups::{is_of_backup, tell_what_is_backed_up};
 use super::peers::{Copies, OtherNodes};
 use crate::journal::Journal;
 use crate::ledger::{Change, Entry, Ledger};
@@ -47,8 +48,14 @@ impl Service {
         match (&mut *phase, delivery) {
             (Phase::Open(node), Delivery::Whole(snapshot)) => {
                 node.load(snapshot.entries.iter(), snapshot.revision, 0);
+                tell_what_is_backed_up(node, self.settings.epoch);
             }
-            (Phase::Open(node), Delivery::Changes(changes)) => node.apply(changes),
+            (Phase::Open(node), Delivery::Changes(changes)) => {
+                node.apply(changes);
+                if changes.changes.iter().any(|change| is_of_backup(change.path())) {
+                    tell_what_is_backed_up(node, self.settings.epoch);
+                }
+            }
             (Phase::Locked { entries, revision }, Delivery::Whole(snapshot)) => {
                 *entries = snapshot.entries.iter().map(|entry| (entry.path.clone(), entry.clone())).collect();
                 *revision = snapshot.revision;
@@ -90,6 +97,7 @@ impl Service {
         let node = Node::new(name, epoch, ledger.clone(), keys, journal, clock.clone(), *settings).with_peers(peers);
         let begun = Instant::now();
         node.load(entries.values(), *revision, self.opening.heard_ns);
+        tell_what_is_backed_up(&node, self.settings.epoch);
         tracing::info!(records = entries.len(), ms = begun.elapsed().as_millis(), "unlocked");
         if let Some(asked) = *self.heard.lock().unwrap_or_else(PoisonError::into_inner) {
             node.heard(asked);

@@ -46,10 +46,23 @@ impl AuthorityRecord {
         Path::Other("authority".to_owned())
     }
 
+    /// The certificate in such a record.
+    pub(super) fn certificate_of(bytes: &[u8]) -> Option<CertificateDer<'static>> {
+        let Self { certificate, .. } = serde_json::from_slice(bytes).ok()?;
+        Some(CertificateDer::from(certificate.0))
+    }
+
     pub(super) fn encode(authority: &Authority, key: &AuthorityKey) -> serde_json::Result<Vec<u8>> {
         let certificate = Base64(authority.certificate().to_vec());
         serde_json::to_vec(&Self { certificate, key: Base64(key.expose().to_vec()) })
     }
+}
+
+/// The private key of the cluster's authority, for a core security backup.
+pub(super) fn authority_key(view: View<'_>) -> Option<Zeroizing<Vec<u8>>> {
+    let bytes = record(view, &AuthorityRecord::path())?;
+    let AuthorityRecord { key, .. } = serde_json::from_slice(bytes).ok()?;
+    Some(Zeroizing::new(key.0))
 }
 
 pub(super) fn enrolment_path(PeerId { kind, name }: &PeerId) -> Path {

@@ -14,7 +14,7 @@ use super::directory::StateDirectory;
 use super::phase::{Opening, Phase};
 use super::registrar::Registry;
 use super::unlock::serve_here;
-use super::{Service, agents, members, peers, people};
+use super::{Service, agents, backups, members, peers, people, proof};
 use crate::audit::AuditLog;
 use crate::door::{Limits, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers};
 use crate::identity::{Gate, PresentedCertificate, SystemClock, member_tls, stranger_tls};
@@ -69,6 +69,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         audit,
         audit_directory: directory.audit(),
         anchoring: tokio::sync::Notify::new(),
+        backups: backups::Spool::new(directory.backups()),
         clock,
     });
     service.unlock_by_itself().await?;
@@ -84,6 +85,8 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         .merge(members::routes(service.clone()))
         .merge(peers::routes(service.clone()))
         .merge(people::routes(service.clone()))
+        .merge(backups::routes(service.clone()))
+        .merge(proof::routes(service.clone()))
         .merge(renewal_routes(registrar.clone()))
         .merge(health_routes(service.clone()));
     let members = serve_members(listener, tls, gate, routes, Limits::default(), shutdown.clone());
@@ -114,6 +117,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         () = tend(&service) => Ok(()),
         () = people::keep_anchors(&service) => Ok(()),
         () = renewing => Ok(()),
+        () = proof::prove_now_and_then(&service) => Ok(()),
     }
 }
 

@@ -81,6 +81,10 @@ impl Ledger for Link {
         })
     }
 
+    fn forget(&self, revision: i64) -> BoxFuture<'_, Result<(), LedgerError>> {
+        self.ledger.forget(revision)
+    }
+
     fn watch(&self, after: i64) -> BoxStream<'_, Result<Watched, LedgerError>> {
         let watched = self.ledger.watch(after);
         Box::pin(watched.then(|next| async {
