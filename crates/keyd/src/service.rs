@@ -17,6 +17,7 @@
 mod agents;
 mod directory;
 mod found;
+mod kmip;
 mod members;
 mod phase;
 mod problem;
