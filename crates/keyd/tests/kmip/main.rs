@@ -23,7 +23,10 @@ fn project(path: &str) -> PathBuf {
 /// A program of `tests/kmip`, as the system's Python runs it: PyKMIP comes from its packages.
 fn python(program: &str, node: &Node, client: &Path) -> Command {
     let mut command = Command::new("/usr/bin/python3");
-    command.arg(project("tests/kmip").join(program)).args(["--connect", &node.kmip]).env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+        .arg(project("tests/kmip").join(program))
+        .args(["--connect", &node.kmip])
+        .env("PYTHONDONTWRITEBYTECODE", "1");
     for (option, file) in [("--cert", "cert.pem"), ("--key", "key.pem"), ("--ca", "ca.pem")] {
         command.arg(option).arg(client.join(file));
     }
@@ -154,8 +157,7 @@ async fn only_certificates_of_kmip_clients_open_the_door() {
         openssl.args(["3", "openssl", "s_client", "-quiet", "-connect", &node.kmip, "-verify_return_error", "-CAfile"]);
         openssl.arg(folder.join("ca.pem")).args(more);
         openssl.arg("-cert").arg(folder.join("cert.pem")).arg("-key").arg(folder.join("key.pem"));
-        let mut child =
-            openssl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = openssl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         // It may be gone already, which is what some of this tests. Its input stays open until it ends.
         let mut input = child.stdin.take().unwrap();
         let _ = input.write_all(&request);
@@ -170,7 +172,11 @@ async fn only_certificates_of_kmip_clients_open_the_door() {
     assert!(welcome.stdout.windows(4).filter(|bytes| bytes == &versions).count() > 5, "{}", said(&welcome));
 
     let refused = with(&agent, &[]);
-    assert!(refused.stdout.starts_with(&response) && said(&refused).contains("is no KMIP client"), "{}", said(&refused));
+    assert!(
+        refused.stdout.starts_with(&response) && said(&refused).contains("is no KMIP client"),
+        "{}",
+        said(&refused)
+    );
     let older = with(&client, &["-tls1_2"]);
     assert!(older.stdout.is_empty() && said(&older).contains("protocol version"), "{}", said(&older));
     let mut nobody = Command::new("timeout");

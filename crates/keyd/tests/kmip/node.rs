@@ -46,7 +46,11 @@ impl Node {
         found.args(["--listen", &address, "--enrol-listen", &node.enrol, "--kmip-listen", &node.kmip]);
         found.args(["--etcd", &node.etcd.endpoints()[0], "--holder", "ann", "--needed", "1", "--pool", "5"]);
         found.arg("--passphrase-file").arg(format!("ann={}", file.display()));
-        let users = ["ann:security-officer,quorum-member", "bob:compliance-officer,quorum-member", "eve:operator,quorum-member"];
+        let users = [
+            "ann:security-officer,quorum-member",
+            "bob:compliance-officer,quorum-member",
+            "eve:operator,quorum-member",
+        ];
         for user in users {
             found.args(["--user", user]);
         }
@@ -119,13 +123,15 @@ impl Node {
         let passphrase = EnrolmentPassphrase::random().unwrap();
         let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64;
         let expires_ns = now_ns + 3_600_000_000_000;
-        let enrolment =
-            Enrolment::open(peer.clone(), Vec::new(), &settings.cluster, &passphrase, expires_ns).unwrap();
+        let enrolment = Enrolment::open(peer.clone(), Vec::new(), &settings.cluster, &passphrase, expires_ns).unwrap();
         let path = format!("enrolment/{peer}");
         let sealed = keys.sealer().seal(&path, settings.epoch, 1, &enrolment.encode()).unwrap();
         let ledger = self.etcd.ledger(&settings.cluster.to_string(), 0, PATIENT).await;
-        let transaction =
-            Transaction { expect: vec![(path.clone(), Expected::Absent)], put: vec![(path, sealed)], remove: Vec::new() };
+        let transaction = Transaction {
+            expect: vec![(path.clone(), Expected::Absent)],
+            put: vec![(path, sealed)],
+            remove: Vec::new(),
+        };
         assert!(matches!(ledger.commit(transaction).await.unwrap(), Outcome::Committed { .. }));
         passphrase
     }

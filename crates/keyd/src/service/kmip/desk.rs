@@ -184,3 +184,6 @@ impl Stopped {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
