@@ -18,6 +18,7 @@ mod agents;
 mod backups;
 mod directory;
 mod found;
+mod kmip;
 mod members;
 mod peers;
 mod people;

@@ -44,6 +44,8 @@ impl HoldsKeys for ClusterRecords {
                 Some(tag) => vec![of_pool(tag, plaintext).map_err(said)?],
                 None => Vec::new(),
             },
+            // What KMIP clients keep is opened as a record, with its seal; the keys within are theirs to prove.
+            Path::Kmip(_) => Vec::new(),
             Path::Unit(_) | Path::Policy(_) | Path::Agent(_) | Path::Kma(_) | Path::Held(_) => Vec::new(),
         })
     }

@@ -66,6 +66,9 @@ pub(crate) struct Place {
     /// Where it listens for those who enrol; not at all if this is not said
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) enrol_listen: Option<String>,
+    /// Where it listens for KMIP clients, usually port 5696; not at all if this is not said
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) kmip_listen: Option<String>,
     /// A client address of etcd, this node's own member first
     #[arg(long = "etcd", value_name = "URL", required = true)]
     pub(crate) etcd: Vec<String>,
@@ -163,8 +166,11 @@ pub(crate) struct Enrol {
     #[arg(long, value_name = "FILE")]
     pub(crate) passphrase_file: Option<PathBuf>,
     /// Where certificate and key are put; nothing is overwritten
-    #[arg(long, value_name = "FILE")]
-    pub(crate) identity: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "split")]
+    pub(crate) identity: Option<PathBuf>,
+    /// Or, for programs that want three files: a new folder for cert.pem, key.pem and ca.pem
+    #[arg(long, value_name = "FOLDER", conflicts_with = "identity")]
+    pub(crate) split: Option<PathBuf>,
 }
 
 /// Whom to ask, and as whom.

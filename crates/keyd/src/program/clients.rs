@@ -16,20 +16,20 @@ use super::arguments::{Asking, Enrol, Status, Unlock};
 use super::secrets::passphrase;
 
 pub(super) fn enrol(asked: &Enrol) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        !exists(&asked.identity),
-        "{} exists already and is left as it is: name another file",
-        asked.identity.display()
-    );
+    let kept = asked.identity.as_deref().or(asked.split.as_deref()).context("give --identity or --split")?;
+    anyhow::ensure!(!exists(kept), "{} exists already and is left as it is: name another", kept.display());
     let text = passphrase("one-time passphrase", asked.passphrase_file.as_deref())?;
     let peer = PeerId { kind: asked.kind, name: asked.name.clone() };
     let identity = enrol_peer(&asked.at, peer, text.parse()?)?;
-    identity.save(&asked.identity)?;
+    match asked.split {
+        Some(_) => identity.save_split(kept)?,
+        None => identity.save(kept)?,
+    }
     println!(
         "{} of cluster {} is enrolled; its certificate and key are in {}",
         identity.certificate().peer,
         identity.certificate().cluster,
-        asked.identity.display()
+        kept.display()
     );
     Ok(())
 }

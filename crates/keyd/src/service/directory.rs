@@ -33,6 +33,9 @@ pub struct KmaSettings {
     /// Where it listens for those who enrol; nowhere if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enrol_listen: Option<String>,
+    /// Where it listens for KMIP clients; nowhere if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kmip_listen: Option<String>,
     /// Keys that its pool is filled up to.
     #[serde(default = "pool_keys")]
     pub pool_keys: usize,

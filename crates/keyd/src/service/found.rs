@@ -218,6 +218,7 @@ impl KmaSettings {
             address,
             listen,
             enrol_listen: None,
+            kmip_listen: None,
             pool_keys: 1000,
             autonomous_key_file: None,
             etcd,

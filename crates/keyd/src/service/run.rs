@@ -14,7 +14,7 @@ use super::directory::StateDirectory;
 use super::phase::{Opening, Phase};
 use super::registrar::Registry;
 use super::unlock::serve_here;
-use super::{Service, agents, backups, members, peers, people, proof};
+use super::{Service, agents, backups, kmip, members, peers, people, proof};
 use crate::audit::AuditLog;
 use crate::door::{Limits, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers};
 use crate::identity::{Gate, PresentedCertificate, SystemClock, member_tls, stranger_tls};
@@ -89,7 +89,13 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         .merge(proof::routes(service.clone()))
         .merge(renewal_routes(registrar.clone()))
         .merge(health_routes(service.clone()));
-    let members = serve_members(listener, tls, gate, routes, Limits::default(), shutdown.clone());
+    let kmip_clients = async {
+        let Some(address) = &settings.kmip_listen else { return std::future::pending().await };
+        let listener = listen(address)?;
+        kmip::serve(service.clone(), listener, tls.clone(), gate.clone(), shutdown.clone()).await;
+        anyhow::Ok(())
+    };
+    let members = serve_members(listener, tls.clone(), gate.clone(), routes, Limits::default(), shutdown.clone());
     let strangers = async {
         let Some(address) = &settings.enrol_listen else { return std::future::pending().await };
         let listener = listen(address)?;
@@ -111,6 +117,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     tokio::select! {
         () = members => Ok(()),
         ended = strangers => ended,
+        ended = kmip_clients => ended,
         ended = serve_here(&service, &socket) => ended.context("the socket of the state directory cannot be served"),
         error = following => Err(error),
         () = listen_for_majority(&service, fresh) => Ok(()),

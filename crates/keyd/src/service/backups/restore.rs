@@ -262,7 +262,7 @@ fn replant(keys: &ClusterKeys, snapshot: &Snapshot, now_ns: i64) -> Result<Repla
                 "certificate" => replanted.records.extend(revocation(other, &plaintext, now_ns)),
                 _ => {}
             },
-            Path::Unit(_) | Path::Policy(_) | Path::Group(_) | Path::Agent(_) => {}
+            Path::Unit(_) | Path::Policy(_) | Path::Group(_) | Path::Agent(_) | Path::Kmip(_) => {}
         }
         replanted.records.push(Planted { path, change, plaintext });
     }
