@@ -15,6 +15,7 @@
 
 mod alone;
 mod ask;
+mod missing;
 mod note;
 mod reconcile;
 mod tend;
@@ -154,6 +155,8 @@ struct Memory {
     apart: Apart,
     /// Commits that a verified backup holds.
     backed_up: i64,
+    /// The last commit of this node's own that was taken in, which its disk need not hold yet.
+    own_commit: i64,
     /// Records that are not believed, and why.
     doubts: Vec<String>,
 }
@@ -249,7 +252,7 @@ impl Node {
         memory.backed_up = memory.backed_up.max(revision);
     }
 
-    /// A key to read a volume with.
+    /// A key to read a volume with, by what this node's copy says.
     pub fn read(
         &self,
         by: &Name,

@@ -80,9 +80,10 @@ impl Service {
         tracing::info!(?start, pending = journal.pending().count(), "the journal is open");
         let journal = Box::new(SealedJournal::new(journal, &name, keys.clone(), epoch));
         let Opening { ledger, node: settings, clock, .. } = &self.opening;
-        let node = Node::new(name, epoch, ledger.clone(), keys, journal, clock.clone(), *settings);
+        let mut node = Node::new(name, epoch, ledger.clone(), keys, journal, clock.clone(), *settings);
         let begun = Instant::now();
         node.load(entries.values(), *revision, self.opening.heard_ns);
+        node.resume_journal()?;
         tracing::info!(records = entries.len(), ms = begun.elapsed().as_millis(), "unlocked");
         if let Some(asked) = *self.heard.lock().unwrap_or_else(PoisonError::into_inner) {
             node.heard(asked);

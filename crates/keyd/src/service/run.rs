@@ -152,9 +152,6 @@ async fn tend(service: &Service) {
             }
             continue;
         };
-        if let Err(error) = node.resume_journal().await {
-            tracing::error!(%error, "the journal does not fit what is known");
-        }
         loop {
             let mut pause = TEND_EVERY;
             if node.standing() == Standing::Current {
