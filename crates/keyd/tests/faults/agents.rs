@@ -79,6 +79,15 @@ impl Agent {
         Ok((given, *key.expose()))
     }
 
+    /// Begins a volume with a key of the drive's own group.
+    pub(crate) fn begin(&self, volume: &Volser, algorithm: Algorithm) -> Result<KeyTag, ClusterError> {
+        let (volume, drive) = (volume.clone(), self.drive.clone());
+        let question = |public| -> Box<dyn erased::Ask> {
+            Box::new(BeginVolume { volume, drive, group: None, pool: None, algorithm, public })
+        };
+        self.key("/v1/keys/begin", question).map(|(given, _)| given.key)
+    }
+
     pub(crate) fn read(&self, volume: &Volser, key: &KeyTag) -> Result<[u8; 32], ClusterError> {
         let (volume, drive, key) = (volume.clone(), self.drive.clone(), *key);
         self.key("/v1/keys/read", |public| Box::new(ReadVolume { volume, drive, key, public })).map(|(_, key)| key)

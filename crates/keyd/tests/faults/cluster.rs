@@ -29,7 +29,7 @@ const HOLDERS: [&str; 2] = ["holder-one", "holder-two"];
 const SECRET: &str = "a passphrase of a holder";
 const PATIENCE: Duration = Duration::from_secs(40);
 /// Keys in each node's pool.
-const POOL: &str = "120";
+const POOL: usize = 120;
 /// What a node's disk takes where it is to be filled.
 const DISK: &str = "size=24m";
 
@@ -56,6 +56,10 @@ pub(crate) fn node_name(place: usize) -> String {
 impl Cluster {
     /// Founds it, and has the other nodes join.
     pub(crate) fn start() -> Self {
+        Self::start_with_pool(POOL)
+    }
+
+    pub(crate) fn start_with_pool(pool: usize) -> Self {
         let folder = tempfile::Builder::new().prefix("capstan-faults.").tempdir_in("/dev/shm");
         let folder = folder.or_else(|_| tempfile::tempdir()).unwrap();
         let network = Arc::new(Network::new());
@@ -67,7 +71,7 @@ impl Cluster {
         write_secret(&passphrase_file, SECRET);
         let mut found = Command::new(KEYD);
         found.env("KEYD_TEST_ARGON2", "1").arg("found");
-        place_arguments(&mut found, folder.path(), &network, 0);
+        place_arguments(&mut found, folder.path(), &network, 0, pool);
         for holder in HOLDERS {
             found.args(["--holder", holder, "--passphrase-file"]);
             found.arg(format!("{holder}={}", passphrase_file.display()));
@@ -83,16 +87,16 @@ impl Cluster {
         let keys = sealed.open_with_shares(&shares).unwrap().into_keys();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let endpoints = endpoints(&network, 0);
-        let members_of = EtcdMembers { endpoints, files: None };
+        let etcd = EtcdMembers { endpoints, files: None };
         let id = keys.cluster().to_string();
-        let ledger = runtime.block_on(EtcdLedger::new(&id, &members_of, EtcdTiming::default())).unwrap();
+        let ledger = runtime.block_on(EtcdLedger::new(&id, &etcd, EtcdTiming::default())).unwrap();
         let nodes = (0..PLACES).map(|place| node(folder.path(), &network, place)).collect();
         let mut cluster = Self { members, nodes, network, keys, ledger, runtime, small_disk, folder };
         cluster.put_group();
         cluster.nodes[0].start();
         cluster.unlock(0);
         for place in 1..PLACES {
-            cluster.join(place);
+            cluster.join(place, pool);
             cluster.nodes[place].start();
             cluster.unlock(place);
         }
@@ -126,7 +130,7 @@ impl Cluster {
         passphrase
     }
 
-    fn join(&self, place: usize) {
+    fn join(&self, place: usize, pool: usize) {
         let address = self.network.address(place, Door::Members);
         let peer: PeerId = format!("kma/{}", node_name(place)).parse().unwrap();
         let record = KmaRecord { site: SITES[place].to_owned(), address: address.clone(), joined_ns: 0 };
@@ -137,7 +141,7 @@ impl Cluster {
         write_secret(&file, passphrase.expose().as_str());
         let mut join = Command::new(KEYD);
         join.arg("join");
-        place_arguments(&mut join, self.folder.path(), &self.network, place);
+        place_arguments(&mut join, self.folder.path(), &self.network, place, pool);
         join.args(["--enrol-at", &self.network.address(0, Door::Strangers)]);
         join.args(["--node", &self.network.address(0, Door::Members)]);
         join.arg("--passphrase-file").arg(&file);
@@ -264,11 +268,11 @@ fn node(folder: &FilePath, network: &Arc<Network>, place: usize) -> Process {
     })
 }
 
-fn place_arguments(command: &mut Command, folder: &FilePath, network: &Network, place: usize) {
+fn place_arguments(command: &mut Command, folder: &FilePath, network: &Network, place: usize, pool: usize) {
     let address = network.address(place, Door::Members);
     command.arg("--state").arg(folder.join(node_name(place)));
     command.args(["--name", &node_name(place), "--site", SITES[place], "--address", &address, "--listen", &address]);
-    command.args(["--enrol-listen", &network.address(place, Door::Strangers), "--pool", POOL]);
+    command.args(["--enrol-listen", &network.address(place, Door::Strangers), "--pool", &pool.to_string()]);
     command.args(endpoints(network, place).iter().flat_map(|endpoint| ["--etcd", endpoint.as_str()]));
 }
 

@@ -13,6 +13,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod agents;
+mod bench;
 mod cluster;
 mod network;
 mod process;

@@ -22,6 +22,11 @@ impl Process {
         self.child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
     }
 
+    /// Its number, while it runs.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
     pub(crate) fn start(&mut self) {
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
         let mut command = (self.command)();
