@@ -95,7 +95,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Waits until every node is in touch, is through with its journal, and knows everything.
+/// Waits until every node is in touch, is through with its journal, knows everything, and has both halves of its pool.
 fn settle(cluster: &Cluster, identity: &Identity, addresses: &[String]) {
     let last = cluster.last_commit();
     let mut said = vec![String::from("nothing"); PLACES];
@@ -112,8 +112,9 @@ fn settle(cluster: &Cluster, identity: &Identity, addresses: &[String]) {
                 let whole = status["standing"] == "current"
                     && status["journal_pending"] == 0
                     && status["applied"].as_i64().is_some_and(|applied| applied >= last)
-                    && status["pool"]["ready"].as_u64().is_some_and(|ready| ready > 10)
-                    && status["pool"]["reserve"].as_u64().is_some_and(|ready| ready > 10);
+                    && ["ready", "reserve"]
+                        .iter()
+                        .all(|half| status["pool"][half].as_u64().is_some_and(|keys| keys > 40));
                 if whole {
                     assert_eq!(status["doubts"], serde_json::json!([]), "node {whose} doubts records");
                     said[whose].clear();
