@@ -32,7 +32,7 @@ fn key_count() -> usize {
 #[test]
 #[ignore = "a measurement of minutes"]
 fn measure() {
-    let mut cluster = Cluster::start_with_pool(1000);
+    let mut cluster = Cluster::start_with(1000, "size=4g");
     let addresses: Vec<_> = (0..PLACES).map(|place| cluster.network.address(place, Door::Members)).collect();
     let identity = cluster.agent(0);
     super::settle(&cluster, &identity, &addresses);

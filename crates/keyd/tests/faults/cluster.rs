@@ -56,16 +56,17 @@ pub(crate) fn node_name(place: usize) -> String {
 impl Cluster {
     /// Founds it, and has the other nodes join.
     pub(crate) fn start() -> Self {
-        Self::start_with_pool(POOL)
+        Self::start_with(POOL, DISK)
     }
 
-    pub(crate) fn start_with_pool(pool: usize) -> Self {
+    /// With pools of so many keys, and a disk of that size at the last place.
+    pub(crate) fn start_with(pool: usize, disk: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("capstan-faults.").tempdir_in("/dev/shm");
         let folder = folder.or_else(|_| tempfile::tempdir()).unwrap();
         let network = Arc::new(Network::new());
         let mut members: Vec<_> = (0..PLACES).map(|place| member(folder.path(), &network, place)).collect();
         members.iter_mut().for_each(Process::start);
-        let small_disk = Mounted::new(&folder.path().join(node_name(PLACES - 1)));
+        let small_disk = Mounted::new(&folder.path().join(node_name(PLACES - 1)), disk);
 
         let passphrase_file = folder.path().join("passphrase");
         write_secret(&passphrase_file, SECRET);
@@ -305,10 +306,10 @@ pub(crate) fn now_ns() -> u64 {
 struct Mounted(PathBuf);
 
 impl Mounted {
-    fn new(at: &FilePath) -> Option<Self> {
+    fn new(at: &FilePath, size: &str) -> Option<Self> {
         fs::create_dir(at).unwrap();
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", DISK, "tmpfs"]).arg(at);
+        mount.args(["-t", "tmpfs", "-o", size, "tmpfs"]).arg(at);
         mount.output().is_ok_and(|output| output.status.success()).then(|| Self(at.to_owned()))
     }
 }
