@@ -37,7 +37,7 @@ use trouble::{Round, Seeded};
 const ROUNDS: u64 = 30;
 const AGENTS: usize = 8;
 /// After so many rounds everything is looked at, and at the end.
-const LOOK_EVERY: u64 = 50;
+const LOOK_EVERY: u64 = 100;
 
 #[test]
 fn nodes_that_fail_give_no_key_twice_and_lose_none() {
@@ -137,6 +137,9 @@ fn look(cluster: &Cluster, identity: &Identity, addresses: &[String], seen: &See
     assert!(lost.is_empty(), "{lost:#?}");
     let mut noted = String::new();
     for place in 0..PLACES {
+        let log = fs::read_to_string(&cluster.nodes[place].log).unwrap();
+        let doubts: Vec<_> = log.lines().filter(|line| line.contains("is not believed")).collect();
+        assert!(doubts.is_empty(), "node {place} doubts what nobody altered: {doubts:#?}");
         let files = log_files(&cluster.state(place).join("audit")).unwrap();
         let report = verify(&name(&node_name(place)), &files, &[]).unwrap();
         assert_eq!(report.finding, None, "the audit log of node {place}");
