@@ -15,6 +15,7 @@
 
 mod alone;
 mod ask;
+mod missing;
 mod note;
 mod reconcile;
 mod tend;
@@ -158,6 +159,8 @@ struct Memory {
     apart: Apart,
     /// Commits that a verified backup holds.
     backed_up: i64,
+    /// The last commit of this node's own that was taken in, which its disk need not hold yet.
+    own_commit: i64,
     /// Records that are not believed, and why.
     doubts: Vec<String>,
 }
@@ -259,7 +262,7 @@ impl Node {
         self.memory_mut().backed_up = revision;
     }
 
-    /// A key to read a volume with.
+    /// A key to read a volume with, by what this node's copy says.
     pub fn read(
         &self,
         by: &Name,

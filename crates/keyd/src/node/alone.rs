@@ -3,6 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use capstan_keys::{KeyError, KeyState, KeyUse, Name};
+use std::sync::PoisonError;
+
+use capstan_keys::{KeyState, KeyUse, Name};
 
 use super::ask::Half;
 use super::{Answered, Node, NodeError, Notebook, Standing};
@@ -77,14 +80,13 @@ impl Node {
     pub async fn resume_journal(&self) -> Result<usize, NodeError> {
         let journal = self.journal.lock().await;
         let pending = journal.pending()?;
+    /// Decides again what the journal holds, after a restart: before anybody is answered, for its keys must not be given out twice.
+    pub fn resume_journal(&mut self) -> Result<usize, NodeError> {
+        let pending = self.journal.get_mut().pending()?;
+        let memory = self.memory.get_mut().unwrap_or_else(PoisonError::into_inner);
         for asked in pending.iter().flat_map(|noted| &noted.asked) {
-            let decided = decide(self.memory().view(), &self.keys, asked);
-            match decided {
-                Ok(decided) => {
-                    let mut memory = self.memory_mut();
-                    let memory = &mut *memory;
-                    memory.apart.put(&memory.state, &decided.puts)?;
-                }
+            match decide(memory.view(), &self.keys, asked) {
+                Ok(decided) => memory.apart.put(&memory.state, &decided.puts)?,
                 // What the ledger has said since may forbid what was noted; the entry is judged when it is reconciled.
                 Err(error) => tracing::warn!(%error, "an entry of the journal does not fit what is known"),
             }
