@@ -146,7 +146,7 @@ pub struct Node {
     memory: RwLock<Memory>,
     journal: tokio::sync::Mutex<Box<dyn Notebook>>,
     peers: Option<Arc<dyn Peers>>,
-    /// Whether its journal is the one that its peers know.
+    /// Whether its journal is the one that its peers know, as far as they could be asked.
     journal_fit: AtomicBool,
     /// Keys of the pool that a decision under way may give out.
     reserved: Mutex<HashSet<KeyTag>>,
@@ -205,7 +205,7 @@ impl Node {
 
     /// The same, with peers that keep copies of its journal.
     pub fn with_peers(self, peers: Arc<dyn Peers>) -> Self {
-        Self { peers: Some(peers), ..self }
+        Self { peers: Some(peers), journal_fit: AtomicBool::new(false), ..self }
     }
 
     /// Its name.

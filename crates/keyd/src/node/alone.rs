@@ -5,12 +5,11 @@ use std::sync::atomic::Ordering;
 use capstan_keys::{KeyError, KeyState, KeyUse, Name};
 use std::sync::PoisonError;
 
-use capstan_keys::{KeyState, KeyUse, Name};
-
 use super::ask::Half;
-use super::{Answered, Node, NodeError, Notebook, Standing};
+use super::{Answered, Memory, Node, NodeError, Notebook, Noted, Standing};
 use crate::desk::{Adopted, Answer, Asked, Decided, DeskError, Operation, decide};
 use crate::record::IssuedRecord;
+use crate::root::ClusterKeys;
 use crate::state::View;
 
 impl Node {
@@ -62,36 +61,40 @@ impl Node {
         Ok(())
     }
 
-    /// Takes back from the peers what this node's disk has lost of its journal: it was lost, or put back to an older state. Where they know
-    /// another journal of this node, nothing is given out cut off from then on.
+    /// Takes back from the peers what this node's disk has lost of its journal: it was lost, or put back to an older state. Nothing is given
+    /// out cut off before this was tried, nor after it where the peers know another journal of this node.
     pub async fn take_journal_back(&self) -> Result<(), NodeError> {
         let Some(peers) = &self.peers else { return Ok(()) };
         let mut journal = self.journal.lock().await;
         for segment in peers.give_back(journal.sequence()).await {
-            if let Err(error) = journal.take_back(&segment) {
-                self.journal_fit.store(false, Ordering::SeqCst);
-                return Err(error.into());
-            }
+            journal.take_back(&segment)?;
         }
+        let pending = journal.pending()?;
+        self.memory_mut().lay_apart(&self.keys, &pending)?;
+        self.journal_fit.store(true, Ordering::SeqCst);
         Ok(())
     }
 
-    /// Decides again what the journal holds, after a restart.
-    pub async fn resume_journal(&self) -> Result<usize, NodeError> {
-        let journal = self.journal.lock().await;
-        let pending = journal.pending()?;
     /// Decides again what the journal holds, after a restart: before anybody is answered, for its keys must not be given out twice.
     pub fn resume_journal(&mut self) -> Result<usize, NodeError> {
         let pending = self.journal.get_mut().pending()?;
         let memory = self.memory.get_mut().unwrap_or_else(PoisonError::into_inner);
+        memory.lay_apart(&self.keys, &pending)?;
+        Ok(pending.len())
+    }
+}
+
+impl Memory {
+    /// Decides what was noted, over what is known.
+    fn lay_apart(&mut self, keys: &ClusterKeys, pending: &[Noted]) -> Result<(), NodeError> {
         for asked in pending.iter().flat_map(|noted| &noted.asked) {
-            match decide(memory.view(), &self.keys, asked) {
-                Ok(decided) => memory.apart.put(&memory.state, &decided.puts)?,
+            match decide(self.view(), keys, asked) {
+                Ok(decided) => self.apart.put(&self.state, &decided.puts)?,
                 // What the ledger has said since may forbid what was noted; the entry is judged when it is reconciled.
                 Err(error) => tracing::warn!(%error, "an entry of the journal does not fit what is known"),
             }
         }
-        Ok(pending.len())
+        Ok(())
     }
 }
 

@@ -94,14 +94,11 @@ impl Service {
         *self.copies.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(copies));
         let Opening { ledger, node: settings, clock, identity, .. } = &self.opening;
         let peers = Arc::new(OtherNodes::new(Arc::downgrade(self), Identity::load(identity)?));
-        let node = Node::new(name, epoch, ledger.clone(), keys, journal, clock.clone(), *settings).with_peers(peers);
+        let node = Node::new(name, epoch, ledger.clone(), keys, journal, clock.clone(), *settings);
+        let mut node = node.with_peers(peers);
         let begun = Instant::now();
         node.load(entries.values(), *revision, self.opening.heard_ns);
         tell_what_is_backed_up(&node, self.settings.epoch);
-        let Opening { ledger, node: settings, clock, .. } = &self.opening;
-        let mut node = Node::new(name, epoch, ledger.clone(), keys, journal, clock.clone(), *settings);
-        let begun = Instant::now();
-        node.load(entries.values(), *revision, self.opening.heard_ns);
         node.resume_journal()?;
         tracing::info!(records = entries.len(), ms = begun.elapsed().as_millis(), "unlocked");
         if let Some(asked) = *self.heard.lock().unwrap_or_else(PoisonError::into_inner) {

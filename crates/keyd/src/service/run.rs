@@ -176,9 +176,6 @@ async fn tend(service: &Service) {
         if let Err(error) = node.take_journal_back().await {
             tracing::error!(%error, "the journal is not the one that the other nodes know: nothing is given out cut off");
         }
-        if let Err(error) = node.resume_journal().await {
-            tracing::error!(%error, "the journal does not fit what is known");
-        }
         loop {
             let mut pause = TEND_EVERY;
             if node.standing() == Standing::Current {
