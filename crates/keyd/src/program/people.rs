@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub(super) use keys::{Groups, Keys, Policies, Units};
-pub(super) use peers::{Agents, KmipClients, Kmas};
+pub(super) use peers::{Agents, Kmas, KmipClients};
 pub(super) use proof::{Audit, Suspected};
 pub(super) use users::{Pending, Users};
 

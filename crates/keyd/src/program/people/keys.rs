@@ -52,7 +52,9 @@ fn seconds(text: &str) -> Result<u32, String> {
     let units = [("min", 60), ("y", 31_557_600), ("d", 86_400), ("h", 3_600), ("s", 1)];
     let split = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
     let counted = split.and_then(|(number, seconds)| number.trim().parse::<u32>().ok()?.checked_mul(seconds));
-    counted.filter(|seconds| *seconds > 0).ok_or_else(|| format!("{text:?} is no time: give 2y, 90d, 12h, 30min or 45s"))
+    counted
+        .filter(|seconds| *seconds > 0)
+        .ok_or_else(|| format!("{text:?} is no time: give 2y, 90d, 12h, 30min or 45s"))
 }
 
 fn leave(allowed: bool) -> Leave {

@@ -76,7 +76,9 @@ fn check(state: &std::path::Path, anchors: Option<&std::path::Path>, json: bool)
         });
         println!("{said:#}");
     } else {
-        println!("log of node {name}: records {first} to {last} are whole; an anchor vouches up to record {anchored_to}");
+        println!(
+            "log of node {name}: records {first} to {last} are whole; an anchor vouches up to record {anchored_to}"
+        );
     }
     let finding = finding.unwrap_or_default();
     ensure!(finding.is_empty(), "the log is not as it was written: {finding}");

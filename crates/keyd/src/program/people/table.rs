@@ -42,7 +42,8 @@ mod tests {
 
     #[test]
     fn columns_line_up_and_draw_nothing() {
-        let items = [json!({"name": "a\u{1b}[2J", "of": {"key": ["x", "y"]}}), json!({"name": "long", "of": {"key": []}})];
+        let items =
+            [json!({"name": "a\u{1b}[2J", "of": {"key": ["x", "y"]}}), json!({"name": "long", "of": {"key": []}})];
         let text = table(&items, &["name", "of.key", "not_there"]);
         assert_eq!(text, "NAME  OF KEY  NOT THERE\na[2J  x,y     -\nlong  all     -\n");
     }

@@ -137,5 +137,7 @@ fn stands(ask: &Ask, shown: &PendingListed) -> anyhow::Result<()> {
 
 fn path(id: &str, what: &str) -> anyhow::Result<String> {
     let is_id = id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
-    is_id.then(|| format!("/v1/pending/{id}{what}")).with_context(|| format!("{id:?} is no request: `keyd pending list` names them"))
+    is_id
+        .then(|| format!("/v1/pending/{id}{what}"))
+        .with_context(|| format!("{id:?} is no request: `keyd pending list` names them"))
 }
