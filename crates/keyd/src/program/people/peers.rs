@@ -61,7 +61,7 @@ impl GroupsOf {
 
 pub(super) fn agents(asked: Agents) -> anyhow::Result<()> {
     match asked {
-        Agents::Add { name, groups, ask } => add(&ask, "/v1/agents", AddPeer { name, groups: groups.said() }),
+        Agents::Add { name, groups, ask } => add(&ask, "/v1/agents", &AddPeer { name, groups: groups.said() }),
         Agents::List(ask) => {
             let items: Vec<Value> = ask.get("/v1/agents")?;
             ask.list(&items, &["name", "certificates", "enrolment", "groups.default_group", "groups.groups"]);
@@ -76,8 +76,8 @@ pub(super) fn agents(asked: Agents) -> anyhow::Result<()> {
     }
 }
 
-fn add(ask: &Ask, path: &str, question: AddPeer) -> anyhow::Result<()> {
-    let opened: EnrolmentOpened = ask.post(path, &question)?;
+fn add(ask: &Ask, path: &str, question: &AddPeer) -> anyhow::Result<()> {
+    let opened: EnrolmentOpened = ask.post(path, question)?;
     ask.enrolment(&opened)
 }
 
@@ -99,7 +99,7 @@ pub(crate) enum KmipClients {
 
 pub(super) fn kmip_clients(asked: KmipClients) -> anyhow::Result<()> {
     match asked {
-        KmipClients::Add(Named { name, ask }) => add(&ask, "/v1/kmip-clients", AddPeer { name, groups: None }),
+        KmipClients::Add(Named { name, ask }) => add(&ask, "/v1/kmip-clients", &AddPeer { name, groups: None }),
         KmipClients::List(ask) => {
             let items: Vec<Value> = ask.get("/v1/kmip-clients")?;
             ask.list(&items, &["name", "certificates", "enrolment"]);

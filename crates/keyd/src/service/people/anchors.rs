@@ -13,7 +13,7 @@ use crate::door::Refusal;
 use crate::node::{Node, Standing};
 use crate::path::Path;
 
-const ANCHOR_EVERY: Duration = Duration::from_mins(1);
+const ANCHOR_EVERY: Duration = Duration::from_secs(60);
 /// How soon it is tried again while the majority is not reached.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 

@@ -118,15 +118,15 @@ impl Proposal {
                         "There is or was a user {name}: a name is never given to another person."
                     )));
                 }
-                with_user(on, User::new(name.clone(), *roles))
+                with_user(on, &User::new(name.clone(), *roles))
             }
             Self::ChangeRoles { name, roles } => {
                 let user = known(&users_of(view)?, name)?;
-                with_user(on, User { roles: *roles, ..user })
+                with_user(on, &User { roles: *roles, ..user })
             }
             Self::EnableUser { name } => {
                 let user = known(&users_of(view)?, name)?;
-                with_user(on, User { standing: Standing::Enabled, ..user })
+                with_user(on, &User { standing: Standing::Enabled, ..user })
             }
             Self::EnrolUser { name } => {
                 let user = known(&users_of(view)?, name)?;
@@ -175,7 +175,7 @@ pub(super) fn users_changed(by: [u8; 16]) -> (Path, Vec<u8>) {
     (Path::Other("users-changed".to_owned()), by.to_vec())
 }
 
-fn with_user(on: Carrying<'_>, user: User) -> Result<Decided, Refusal> {
+fn with_user(on: Carrying<'_>, user: &User) -> Result<Decided, Refusal> {
     let mut users = users_of(on.view)?;
     users.put(user.clone());
     users.check(&rule_of(on.view)?)?;

@@ -30,7 +30,7 @@ pub(in super::super) async fn renew_own(
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!(error = format!("{error:#}"), "this node's certificate is not renewed yet")
+                    tracing::warn!(error = format!("{error:#}"), "this node's certificate is not renewed yet");
                 }
             }
         }
