@@ -111,15 +111,28 @@ fn a_cluster_is_restored_from_its_two_backups() {
 
     drop(node);
     drop(etcd);
+
+    // The majority is gone for good, and one node's disk is left.
+    let etcd = runtime.block_on(Etcd::start(1));
+    let place = Place::new("a", &etcd.endpoints()[0]);
+    let said = workshop.restore(&place, "from-replica", ["--replica", "state"], &[]).unwrap();
+    assert!(said.contains("epoch 2 has begun") && said.contains("1 keys, each unwrapped"), "{said}");
+    let node = workshop.run(&place, "from-replica");
+    let client = ClusterClient::open(&drive, &[place.address()], "").unwrap();
+    assert_eq!(wait_for(|| read(&client, &drive, "A00001", &first)).expose(), first.expose());
+    drop(node);
+    drop(etcd);
+
     workshop.lose("state");
+    workshop.lose("from-replica");
 
     let etcd = runtime.block_on(Etcd::start(1));
     let place = Place::new("b", &etcd.endpoints()[0]);
-    let error = workshop.restore(&place, "again", "first", &["--reached", "1:1000000"]).unwrap_err();
+    let error = workshop.restore(&place, "again", ["--database", "first"], &["--reached", "1:1000000"]).unwrap_err();
     assert!(error.contains("is known to have reached epoch 1"), "an old backup is named, not believed: {error}");
-    let said = workshop.restore(&place, "again", "second", &[]).unwrap();
+    let said = workshop.restore(&place, "again", ["--database", "second"], &[]).unwrap();
     assert!(said.contains("epoch 2 has begun") && said.contains("1 keys, each unwrapped"), "{said}");
-    let error = workshop.restore(&place, "twice", "second", &[]).unwrap_err();
+    let error = workshop.restore(&place, "twice", ["--database", "second"], &[]).unwrap_err();
     assert!(error.contains("begins in an empty one"), "{error}");
 
     let _node = workshop.run(&place, "again");
