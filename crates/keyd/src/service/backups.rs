@@ -235,6 +235,7 @@ fn refused(error: &BackupError) -> Refusal {
     Problem::new(500, "no-backup", "No backup was made", format!("{error}.")).into()
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
 fn host(error: std::io::Error) -> Refusal {
     tracing::error!(%error, "the folder for backups in the state directory cannot be used");
     Refusal::unready(format!("The folder for backups in this node's state directory cannot be used: {error}."))

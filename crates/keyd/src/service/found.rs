@@ -175,12 +175,15 @@ impl RootChoice {
     }
 }
 
+/// Records that are to be, each with its plaintext.
+type Records = Vec<(Path, Vec<u8>)>;
+
 /// The first node enrols itself: its identity, and its records.
 pub(super) fn first_node(
     authority: &Authority,
     kma: &KmaSettings,
     now_ns: i64,
-) -> Result<(Identity, Vec<(Path, Vec<u8>)>), FoundingError> {
+) -> Result<(Identity, Records), FoundingError> {
     let own = PeerId { kind: PeerKind::Kma, name: kma.name.clone() };
     let host = host_of(&kma.address).ok_or_else(|| FoundingError::Address { address: kma.address.clone() })?;
     let key = CertificateKey::generate()?;

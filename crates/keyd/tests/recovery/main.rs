@@ -73,7 +73,7 @@ fn a_cluster_is_restored_from_its_two_backups() {
     let client = ClusterClient::open(&drive, &[place.address()], "").unwrap();
 
     let refused = begin(&client, &drive, "A00001").err().unwrap().to_string();
-    assert!(refused.contains("pool"), "without a backup: {refused}");
+    assert!(refused.contains("no key to give"), "without a backup: {refused}");
     workshop.keyd_as(
         &place,
         "ada",
@@ -111,15 +111,28 @@ fn a_cluster_is_restored_from_its_two_backups() {
 
     drop(node);
     drop(etcd);
+
+    // The majority is gone for good, and one node's disk is left.
+    let etcd = runtime.block_on(Etcd::start(1));
+    let place = Place::new("a", &etcd.endpoints()[0]);
+    let said = workshop.restore(&place, "from-replica", ["--replica", "state"], &[]).unwrap();
+    assert!(said.contains("epoch 2 has begun") && said.contains("1 keys, each unwrapped"), "{said}");
+    let node = workshop.run(&place, "from-replica");
+    let client = ClusterClient::open(&drive, &[place.address()], "").unwrap();
+    assert_eq!(wait_for(|| read(&client, &drive, "A00001", &first)).expose(), first.expose());
+    drop(node);
+    drop(etcd);
+
     workshop.lose("state");
+    workshop.lose("from-replica");
 
     let etcd = runtime.block_on(Etcd::start(1));
     let place = Place::new("b", &etcd.endpoints()[0]);
-    let error = workshop.restore(&place, "again", "first", &["--reached", "1:1000000"]).unwrap_err();
+    let error = workshop.restore(&place, "again", ["--database", "first"], &["--reached", "1:1000000"]).unwrap_err();
     assert!(error.contains("is known to have reached epoch 1"), "an old backup is named, not believed: {error}");
-    let said = workshop.restore(&place, "again", "second", &[]).unwrap();
+    let said = workshop.restore(&place, "again", ["--database", "second"], &[]).unwrap();
     assert!(said.contains("epoch 2 has begun") && said.contains("1 keys, each unwrapped"), "{said}");
-    let error = workshop.restore(&place, "twice", "second", &[]).unwrap_err();
+    let error = workshop.restore(&place, "twice", ["--database", "second"], &[]).unwrap_err();
     assert!(error.contains("begins in an empty one"), "{error}");
 
     let _node = workshop.run(&place, "again");
@@ -127,7 +140,7 @@ fn a_cluster_is_restored_from_its_two_backups() {
     let again = wait_for(|| read(&client, &drive, "A00001", &first));
     assert_eq!(again.expose(), first.expose(), "the same bytes");
     // Its pool is new: no key of the old one, which may be out there, is given out to write with.
-    assert!(begin(&client, &drive, "A00002").err().unwrap().to_string().contains("pool"));
+    assert!(begin(&client, &drive, "A00002").err().unwrap().to_string().contains("no key to give"));
     workshop.keyd_as(&place, "bo", &["backup", "--out", "third"]);
     let second = wait_for(|| begin(&client, &drive, "A00002"));
     assert_ne!(second.tag(), first.tag());

@@ -143,8 +143,8 @@ impl Workshop {
     }
 
     /// Restores a cluster.
-    pub(crate) fn restore(&self, place: &Place, state: &str, database: &str, more: &[&str]) -> Result<String, String> {
-        let begin = ["restore", "--state", state, "--core", "core", "--database", database];
+    pub(crate) fn restore(&self, place: &Place, state: &str, from: [&str; 2], more: &[&str]) -> Result<String, String> {
+        let begin = ["restore", "--state", state, "--core", "core", from[0], from[1]];
         let custodians = [
             "--custodian",
             "c1",
