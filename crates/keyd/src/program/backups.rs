@@ -75,10 +75,21 @@ pub(crate) struct CoreBackup {
 pub(super) fn backup(asked: &Backup) -> anyhow::Result<()> {
     let client = client(&asked.asking)?;
     let file = create(&asked.out)?;
-    let kept = fetched(&client, asked, file).inspect_err(|_| {
-        // Not whole, or not noted: it would be taken for a backup.
+    let (made, sha256) = fetched(&client, asked, file).inspect_err(|_| {
+        // Not whole: it would be taken for a backup.
         let _ = std::fs::remove_file(&asked.out);
     })?;
+    let kept = BackupKept { sha256, place: asked.place.clone().unwrap_or_else(|| place(&asked.out)) };
+    let path = format!("/v1/backups/{}/kept", made.id);
+    let kept: BackupRecord =
+        client.post(&path, &kept, &RequestId::random()?, Repeat::SameRequest).with_context(|| {
+            // It may have been noted, and its answer lost: then keys are given out that this file holds.
+            format!(
+                "{} is whole; keep it, and see in `keyd backups list` whether {} was noted",
+                asked.out.display(),
+                made.id
+            )
+        })?;
     println!(
         "backup {} is in {}: {} records and {} keys at revision {}, each key unwrapped and compared",
         kept.id,
@@ -92,6 +103,8 @@ pub(super) fn backup(asked: &Backup) -> anyhow::Result<()> {
 
 fn fetched(client: &NodeClient, asked: &Backup, mut file: File) -> anyhow::Result<BackupRecord> {
     let made: BackupMade = client.post("/v1/backups", &())?;
+fn fetched(client: &ClusterClient, asked: &Backup, mut file: File) -> anyhow::Result<(BackupMade, String)> {
+    let made: BackupMade = client.post("/v1/backups", &(), &RequestId::random()?, Repeat::Never)?;
     let mut at = 0;
     while at < made.bytes {
         let BackupPart { data } = client.get(&format!("/v1/backups/{}/data/{at}", made.id))?;
@@ -104,6 +117,7 @@ fn fetched(client: &NodeClient, asked: &Backup, mut file: File) -> anyhow::Resul
     let (_, sha256) = digest_of(&asked.out).with_context(|| format!("{} cannot be read again", asked.out.display()))?;
     let kept = BackupKept { sha256, place: asked.place.clone().unwrap_or_else(|| place(&asked.out)) };
     Ok(client.post(&format!("/v1/backups/{}/kept", made.id), &kept)?)
+    Ok((made, sha256))
 }
 
 pub(super) fn backups(asked: &Backups) -> anyhow::Result<()> {
