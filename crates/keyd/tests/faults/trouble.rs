@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::cluster::Cluster;
 use super::network::PLACES;
+use super::process::Process;
 
 /// Random numbers that a seed gives again.
 pub(crate) struct Seeded(pub(crate) u64);
@@ -146,8 +147,8 @@ fn begin(fault: Fault, cluster: &mut Cluster) {
             cluster.nodes[place].kill();
         }
         Fault::FreezeMajority { left } => others(left).for_each(|place| cluster.members[place].freeze()),
-        Fault::KillNodes => cluster.nodes.iter_mut().for_each(|node| node.kill()),
-        Fault::KillEverything => cluster.nodes.iter_mut().chain(&mut cluster.members).for_each(|one| one.kill()),
+        Fault::KillNodes => cluster.nodes.iter_mut().for_each(Process::kill),
+        Fault::KillEverything => cluster.nodes.iter_mut().chain(&mut cluster.members).for_each(Process::kill),
         Fault::CutOff(place) => others(place).for_each(|other| {
             cluster.network.cut(place, other);
             cluster.network.cut(other, place);
