@@ -271,12 +271,8 @@ impl Node {
         tag: &KeyTag,
     ) -> Result<(IssuedRecord, VolumeKey, Standing), NodeError> {
         let memory = self.memory();
+        let (record, key) = desk::read(memory.view(), &self.keys, (by, drive), (volser, tag), self.now_ns())?;
         let standing = self.standing();
-        let read = desk::read(memory.view(), &self.keys, (by, drive), (volser, tag), self.now_ns());
-        let (record, key) = match standing {
-            Standing::Current => read?,
-            Standing::Alone { .. } => read.map_err(alone::unknown_here)?,
-        };
         self.check_isolation(&memory, &record.issued.group, standing)?;
         Ok((record, key, standing))
     }

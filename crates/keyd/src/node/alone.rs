@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use capstan_keys::{KeyError, KeyState, KeyUse, Name};
+use capstan_keys::{KeyState, KeyUse, Name};
 use std::sync::PoisonError;
 
 use super::ask::Half;
 use super::{Answered, Memory, Node, NodeError, Notebook, Noted, Standing};
-use crate::desk::{Adopted, Answer, Asked, Decided, DeskError, Operation, decide};
+use crate::desk::{Adopted, Answer, Asked, Decided, Operation, decide};
 use crate::record::IssuedRecord;
 use crate::root::ClusterKeys;
 use crate::state::View;
@@ -30,7 +30,7 @@ impl Node {
         let asked = Asked { operation, request, by: by.clone(), kma: self.name.clone(), now_ns: self.now_ns() };
         let (decided, notes) = {
             let memory = self.memory();
-            let decided = decide(memory.view(), &self.keys, &asked).map_err(unknown_here)?;
+            let decided = decide(memory.view(), &self.keys, &asked)?;
             if let Answer::Key(record) = &decided.answer {
                 self.check_isolation(&memory, &record.issued.group, standing)?;
             }
@@ -95,14 +95,6 @@ impl Memory {
             }
         }
         Ok(())
-    }
-}
-
-/// A node that is cut off does not know what keys there are since: that it knows none is no answer, and another node may have one.
-pub(super) fn unknown_here(error: DeskError) -> NodeError {
-    match error {
-        DeskError::Key(KeyError::KeyMissing { .. }) => NodeError::NeedsMajority { source: None },
-        other => other.into(),
     }
 }
 

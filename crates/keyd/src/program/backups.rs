@@ -81,15 +81,14 @@ pub(super) fn backup(asked: &Backup) -> anyhow::Result<()> {
     })?;
     let kept = BackupKept { sha256, place: asked.place.clone().unwrap_or_else(|| place(&asked.out)) };
     let path = format!("/v1/backups/{}/kept", made.id);
-    let kept: BackupRecord =
-        client.post(&path, &kept, &RequestId::random()?, Repeat::SameRequest).with_context(|| {
-            // It may have been noted, and its answer lost: then keys are given out that this file holds.
-            format!(
-                "{} is whole; keep it, and see in `keyd backups list` whether {} was noted",
-                asked.out.display(),
-                made.id
-            )
-        })?;
+    let kept: BackupRecord = client.post(&path, &kept).with_context(|| {
+        // It may have been noted, and its answer lost: then keys are given out that this file holds.
+        format!(
+            "{} is whole; keep it, and see in `keyd backups list` whether {} was noted",
+            asked.out.display(),
+            made.id
+        )
+    })?;
     println!(
         "backup {} is in {}: {} records and {} keys at revision {}, each key unwrapped and compared",
         kept.id,
@@ -101,10 +100,8 @@ pub(super) fn backup(asked: &Backup) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn fetched(client: &NodeClient, asked: &Backup, mut file: File) -> anyhow::Result<BackupRecord> {
+fn fetched(client: &NodeClient, asked: &Backup, mut file: File) -> anyhow::Result<(BackupMade, String)> {
     let made: BackupMade = client.post("/v1/backups", &())?;
-fn fetched(client: &ClusterClient, asked: &Backup, mut file: File) -> anyhow::Result<(BackupMade, String)> {
-    let made: BackupMade = client.post("/v1/backups", &(), &RequestId::random()?, Repeat::Never)?;
     let mut at = 0;
     while at < made.bytes {
         let BackupPart { data } = client.get(&format!("/v1/backups/{}/data/{at}", made.id))?;
@@ -115,8 +112,6 @@ fn fetched(client: &ClusterClient, asked: &Backup, mut file: File) -> anyhow::Re
     file.sync_all().with_context(|| format!("{} cannot be written", asked.out.display()))?;
     sync_folder(&asked.out)?;
     let (_, sha256) = digest_of(&asked.out).with_context(|| format!("{} cannot be read again", asked.out.display()))?;
-    let kept = BackupKept { sha256, place: asked.place.clone().unwrap_or_else(|| place(&asked.out)) };
-    Ok(client.post(&format!("/v1/backups/{}/kept", made.id), &kept)?)
     Ok((made, sha256))
 }
 
