@@ -195,7 +195,7 @@ impl Yard {
         }
         match seen.keys.insert(tag, (volume.clone(), key)) {
             Some((owner, _)) if owner != *volume => {
-                wrong.push(format!("key {tag} is given out for {owner} and {volume}"))
+                wrong.push(format!("key {tag} is given out for {owner} and {volume}"));
             }
             Some((_, bytes)) if bytes != key => wrong.push(format!("key {tag} is two keys")),
             Some(_) if purpose == Purpose::Begin => wrong.push(format!("key {tag} begins {volume} twice")),
