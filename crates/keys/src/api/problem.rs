@@ -61,6 +61,7 @@ impl Problem {
 }
 
 /// Members that are words. Others are a later release's, and nobody here asks for them.
+#[expect(clippy::box_collection, reason = "what errors carry is kept small")]
 fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<BTreeMap<String, String>>, D::Error> {
     let members = BTreeMap::<String, Value>::deserialize(deserializer)?;
     let word = |(name, value)| match value {
