@@ -38,7 +38,7 @@ impl State {
         config.library.drives = 1;
         config.data.buffer_mib = 8;
         let unlock = create_key_file(&directory.path().join("key")).expect("room for a key file");
-        Site::init(&directory.path().join("state"), &InitOptions { config, encryption: None }, &unlock)
+        Site::init(&directory.path().join("state"), &InitOptions { config, encryption: None }, Some(&unlock))
             .expect("a new state directory");
         Self { directory }
     }

@@ -36,6 +36,8 @@ enum Task {
     Bench(bench::Arguments),
     /// Measures our tape drives against tgt's and against a bare socket, and writes docs/PERFORMANCE.md
     BenchTape(bench::tape::Arguments),
+    /// Measures a node of the key-management cluster, and writes docs/PERFORMANCE.md
+    BenchKeys(bench::keys::Arguments),
     /// Reads a tree and drops it: the floor that bench measures against
     #[command(hide = true)]
     BareRead(bench::reader::Arguments),
@@ -59,6 +61,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Demo(arguments) => demo::run(&root()?, &arguments),
         Task::Bench(arguments) => bench::run(&root()?, &arguments),
         Task::BenchTape(arguments) => bench::tape::run(&root()?, &arguments),
+        Task::BenchKeys(arguments) => bench::keys::run(&root()?, &arguments),
         Task::BareRead(arguments) => bench::reader::run(&arguments),
     }
 }

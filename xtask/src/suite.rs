@@ -2,7 +2,7 @@
 //!
 //! Every step runs, even behind one that failed: one run shows all that is wrong. A step's output is passed on as it comes.
 //! Tests are counted from what `cargo test` prints, and from the lines `ok ...` and `not ok ...` of the end-to-end tests:
-//! executable files directly under `tests/`, which find the program in `CAPSTAN_BIN`.
+//! executable files directly under `tests/`, which find the programs in `CAPSTAN_BIN` and `KEYD_BIN`.
 
 use std::env;
 use std::ffi::OsStr;
@@ -66,10 +66,13 @@ pub(crate) fn test(root: &Path) -> Result<ExitCode> {
     let out = &mut std::io::stdout();
     let cargo_test = ["test", "--locked", "--workspace", "--no-fail-fast"];
     count += step("unit and integration tests", cargo(root).args(cargo_test), out)?;
-    let binary = target_folder()?.join("capstan");
+    let folder = target_folder()?;
+    let (capstan, keyd) = (folder.join("capstan"), folder.join("keyd"));
     for script in end_to_end_tests(&root.join("tests"))? {
         let name = script.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        count += step(&name, Command::new(&script).current_dir(root).env("CAPSTAN_BIN", &binary), out)?;
+        let mut command = Command::new(&script);
+        command.current_dir(root).env("CAPSTAN_BIN", &capstan).env("KEYD_BIN", &keyd);
+        count += step(&name, &mut command, out)?;
     }
     Ok(count.summary())
 }

@@ -20,6 +20,7 @@ mod core;
 mod database;
 mod error;
 mod known;
+mod records;
 mod restore;
 mod stream;
 
@@ -27,7 +28,8 @@ pub use self::core::{CoreBackup, OpenCore};
 pub use database::{Manifest, read_manifest, write_database};
 pub use error::BackupError;
 pub use known::{Knowledge, Known};
-pub use restore::{Report, Unproved, restore, verify};
+pub use records::{ClusterRecords, recovered_path};
+pub use restore::{Report, Unproved, check, restore, verify};
 
 use capstan_format::{Algorithm, KeyTag};
 use capstan_keys::{Name, WrappedKey};
@@ -50,6 +52,15 @@ pub enum Held {
         algorithm: Algorithm,
         /// The group whose key wraps it.
         group: Name,
+        /// The key.
+        wrapped: WrappedKey,
+    },
+    /// A key that was drawn ahead, under the pool key: it belongs to no group yet.
+    PoolKey {
+        /// Its public name, computed from the key.
+        tag: KeyTag,
+        /// Its cipher.
+        algorithm: Algorithm,
         /// The key.
         wrapped: WrappedKey,
     },

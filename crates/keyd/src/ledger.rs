@@ -148,6 +148,15 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// The record that was changed.
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Put(Entry { path, .. }) | Self::Removed { path, .. } => path,
+        }
+    }
+}
+
 /// The changes of one or more whole commits: never a part of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changes {
@@ -263,4 +272,8 @@ pub trait Ledger: Send + Sync + 'static {
     /// [`Watched::Current`] at least each second (a machine that is busy may be later), so that whoever watches knows how fresh its
     /// copy is. It ends with an error when the ledger can no longer be followed; it is then asked for anew, or a snapshot is read.
     fn watch(&self, after: i64) -> BoxStream<'_, Result<Watched, LedgerError>>;
+
+    /// Forgets how it came to the state of that commit: what was replaced up to then can no longer be asked for. Nothing of what is changes;
+    /// a watch from before is refused with [`LedgerError::Compacted`]. To forget twice is to forget once.
+    fn forget(&self, revision: i64) -> BoxFuture<'_, Result<(), LedgerError>>;
 }

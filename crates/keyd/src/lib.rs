@@ -5,6 +5,7 @@
 //!  authority/  roles, quorum queue: who may do what                            audit/     hash-chained log
 //!  desk/       key lifecycle: the rules of `capstan_keys` over the ledger      journal/   what a node that is cut off has issued
 //!  replica/    the sealed local copy that agents are always answered from      root/      root key: PKCS#11 or a quorum
+//!  kmip/       objects of KMIP clients
 //!  ledger/     sealed records by path, compare-and-set: etcd
 //! ```
 
@@ -12,10 +13,12 @@ pub mod audit;
 pub mod authority;
 pub mod backup;
 pub mod desk;
+pub mod destruction;
 pub mod door;
 pub mod exposure;
 pub mod identity;
 pub mod journal;
+pub mod kmip;
 pub mod ledger;
 mod lock;
 pub mod node;

@@ -15,11 +15,13 @@
 
 mod alone;
 mod ask;
+mod missing;
 mod note;
 mod reconcile;
 mod tend;
 
 use std::collections::HashSet;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -35,7 +37,7 @@ use crate::root::ClusterKeys;
 use crate::seal::SealError;
 use crate::state::{Apart, Mark, State, StateError, View};
 
-pub use note::{JournalError, Notebook, Noted, SealedJournal};
+pub use note::{JournalError, Notebook, Noted, Peers, SealedJournal};
 pub use reconcile::Reconciled;
 pub use tend::Tended;
 
@@ -143,6 +145,9 @@ pub struct Node {
     keys: Arc<ClusterKeys>,
     memory: RwLock<Memory>,
     journal: tokio::sync::Mutex<Box<dyn Notebook>>,
+    peers: Option<Arc<dyn Peers>>,
+    /// Whether its journal is the one that its peers know, as far as they could be asked.
+    journal_fit: AtomicBool,
     /// Keys of the pool that a decision under way may give out.
     reserved: Mutex<HashSet<KeyTag>>,
     progress: watch::Sender<Progress>,
@@ -154,6 +159,8 @@ struct Memory {
     apart: Apart,
     /// Commits that a verified backup holds.
     backed_up: i64,
+    /// The last commit of this node's own that was taken in, which its disk need not hold yet.
+    own_commit: i64,
     /// Records that are not believed, and why.
     doubts: Vec<String>,
 }
@@ -189,9 +196,16 @@ impl Node {
             keys,
             memory: RwLock::default(),
             journal: tokio::sync::Mutex::new(journal),
+            peers: None,
+            journal_fit: AtomicBool::new(true),
             reserved: Mutex::default(),
             progress: watch::Sender::new(Progress::default()),
         }
+    }
+
+    /// The same, with peers that keep copies of its journal.
+    pub fn with_peers(self, peers: Arc<dyn Peers>) -> Self {
+        Self { peers: Some(peers), journal_fit: AtomicBool::new(false), ..self }
     }
 
     /// Its name.
@@ -243,13 +257,12 @@ impl Node {
         });
     }
 
-    /// A verified backup holds everything up to that commit.
+    /// The newest verified backup that is kept holds everything up to that commit; 0 where there is none (any more).
     pub fn backed_up(&self, revision: i64) {
-        let mut memory = self.memory_mut();
-        memory.backed_up = memory.backed_up.max(revision);
+        self.memory_mut().backed_up = revision;
     }
 
-    /// A key to read a volume with.
+    /// A key to read a volume with, by what this node's copy says.
     pub fn read(
         &self,
         by: &Name,

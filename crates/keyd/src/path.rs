@@ -30,6 +30,8 @@ pub enum Path {
     Kma(Name),
     /// `held/KMA`: how far a node holds the ledger on its own disk.
     Held(Name),
+    /// `kmip/UID`: an object of a KMIP client.
+    Kmip(String),
     /// Anything else.
     Other(String),
 }
@@ -54,6 +56,7 @@ impl Path {
             }
             "kma" => Self::Kma(rest.parse().ok()?),
             "held" => Self::Held(rest.parse().ok()?),
+            "kmip" => Self::Kmip(rest.to_owned()),
             _ => return None,
         })
     }
@@ -70,6 +73,7 @@ impl fmt::Display for Path {
             Self::Pool { kma, tag } => write!(f, "pool/{kma}/{tag}"),
             Self::Kma(name) => write!(f, "kma/{name}"),
             Self::Held(name) => write!(f, "held/{name}"),
+            Self::Kmip(uid) => write!(f, "kmip/{uid}"),
             Self::Other(path) => f.write_str(path),
         }
     }
@@ -99,7 +103,8 @@ mod tests {
             Path::Pool { kma: name.clone(), tag },
             Path::Kma(name.clone()),
             Path::Held(name),
-            Path::Other("kmip/7".to_owned()),
+            Path::Kmip("7".to_owned()),
+            Path::Other("quorum".to_owned()),
         ];
         for path in paths {
             assert_eq!(Path::parse(&path.to_string()), path);

@@ -1,9 +1,12 @@
 //! The command line of `keyd`.
 
 mod arguments;
+mod backups;
 mod clients;
 mod founding;
 mod node;
+mod people;
+mod recovery;
 mod secrets;
 
 use std::process::ExitCode;
@@ -32,6 +35,13 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Enrol(enrol) => clients::enrol(&enrol),
         Command::Unlock(unlock) => clients::unlock(&unlock),
         Command::Status(status) => clients::status(&status),
+        Command::People(asked) => people::run(asked),
+        Command::Backup(backup) => backups::backup(&backup),
+        Command::Backups(backups) => backups::backups(&backups),
+        Command::Restore(restore) => recovery::restore(&restore),
+        Command::Prove(prove) => recovery::prove(&prove),
+        Command::Certify(certify) => recovery::certify(&certify),
+        Command::CoreBackup(backup) => backups::core_backup(&backup),
     }
 }
 

@@ -15,11 +15,17 @@
 //! node, and never held across an await.
 
 mod agents;
+mod backups;
 mod directory;
 mod found;
+mod kmip;
 mod members;
+mod peers;
+mod people;
+mod person;
 mod phase;
 mod problem;
+mod proof;
 mod registrar;
 mod run;
 mod unlock;
@@ -35,12 +41,17 @@ use crate::identity::{Peer, Revoked};
 use crate::node::{Clock, Node};
 use crate::root::SealedRoot;
 
+pub use backups::{
+    BackupKept, BackupMade, BackupPart, BackupRecord, BackupState, CoreBackupMade, CoreBackupRecord, Custodian,
+    MakeCoreBackup, RestoreError, Restored, Restoring, Source, digest_of, restore,
+};
 pub use directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory};
 pub use found::{FirstUser, Founded, Founding, FoundingError, RootChoice, found, new_cluster};
 pub use run::run;
 pub use unlock::Unlock;
 
 use phase::Phase;
+pub use proof::{OwnProof, RetrievalProof, Unproved};
 
 /// A node that runs.
 pub struct Service {
@@ -52,7 +63,13 @@ pub struct Service {
     opening: phase::Opening,
     /// When the majority was heard last, locked or not.
     heard: std::sync::Mutex<Option<std::time::Instant>>,
+    /// Of other nodes' journals; there while the node is open.
+    copies: std::sync::Mutex<Option<Arc<peers::Copies>>>,
     audit: AuditLog,
+    audit_directory: std::path::PathBuf,
+    /// Somebody wants an anchor at once.
+    anchoring: tokio::sync::Notify,
+    backups: backups::Spool,
     clock: Clock,
 }
 

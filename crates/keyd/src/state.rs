@@ -15,6 +15,7 @@ use capstan_keys::{
 };
 use thiserror::Error;
 
+use crate::kmip::{ObjectError, Objects};
 use crate::ledger::Expected;
 use crate::path::Path;
 use crate::record::{GroupRecord, IssuedRecord, KmaRecord, PoolKey, decode_held};
@@ -72,6 +73,15 @@ pub enum StateError {
         #[source]
         source: serde_json::Error,
     },
+    /// Peer: sealed by this cluster, and not readable.
+    #[error("the record {path} cannot be read")]
+    Object {
+        /// The record.
+        path: String,
+        /// What is wrong with it.
+        #[source]
+        source: ObjectError,
+    },
 }
 
 struct Marked<T> {
@@ -88,6 +98,7 @@ pub struct State {
     pools: BTreeMap<Name, BTreeMap<KeyTag, Marked<PoolKey>>>,
     kmas: BTreeMap<Name, KmaRecord>,
     held: BTreeMap<Name, i64>,
+    kmip: Objects,
     /// Everything that only its own room decodes.
     others: BTreeMap<String, Marked<Vec<u8>>>,
     units: HashMap<Volser, Mark>,
@@ -130,6 +141,7 @@ impl State {
                 self.held.remove(name);
                 self.marks.remove(path);
             }
+            Path::Kmip(uid) => self.kmip.remove(uid),
             Path::Other(path) => {
                 self.others.remove(path);
             }
@@ -177,6 +189,10 @@ impl State {
                 self.held.insert(name.clone(), decode_held(plaintext).map_err(unreadable)?);
                 self.marks.insert(path.to_string(), mark);
             }
+            Path::Kmip(uid) => {
+                let unreadable = |source| StateError::Object { path: path.to_string(), source };
+                self.kmip.put(uid, mark, plaintext).map_err(unreadable)?;
+            }
             Path::Other(name) => {
                 self.others.insert(name.clone(), Marked { record: plaintext.to_vec(), mark });
             }
@@ -190,6 +206,7 @@ impl State {
             Path::Key(tag) => self.keys.get(tag).map(|key| key.mark),
             Path::Unit(volser) => self.units.get(volser).copied(),
             Path::Pool { kma, tag } => self.pools.get(kma).and_then(|pool| pool.get(tag)).map(|key| key.mark),
+            Path::Kmip(uid) => self.kmip.mark(uid),
             Path::Other(path) => self.others.get(path).map(|other| other.mark),
             Path::Policy(_) | Path::Group(_) | Path::Agent(_) | Path::Kma(_) | Path::Held(_) => {
                 self.marks.get(&path.to_string()).copied()
@@ -232,6 +249,11 @@ impl State {
     /// How far a node holds the ledger on its own disk.
     pub fn held(&self, kma: &Name) -> i64 {
         self.held.get(kma).copied().unwrap_or(0)
+    }
+
+    /// The objects of KMIP clients.
+    pub fn kmip(&self) -> &Objects {
+        &self.kmip
     }
 
     /// One of the records that only their own rooms decode.

@@ -11,6 +11,7 @@ mod key_problem;
 mod keys;
 mod members;
 mod peer;
+mod people;
 mod problem;
 mod text;
 
@@ -24,6 +25,10 @@ pub use keys::{
 };
 pub use members::{KmaMember, KmaState};
 pub use peer::{ClusterId, ConversationId, InvalidId, PeerId, PeerKind, RequestId, Serial};
+pub use people::{
+    AddKma, AddPeer, AgentGroups, Decide, EnrolmentOpened, ExtendUnit, GroupSaid, KeyListed, Leave, NamedKey, Outcome,
+    Page, PeerListed, PendingListed, PolicySaid, Requested, Revoked, ShownOnce, UnitListed, UserListed, UserRoles,
+};
 pub use problem::{PROBLEM_MEDIA_TYPE, Problem};
 
 /// The header that carries the id of a request: a request that is sent again carries the same.

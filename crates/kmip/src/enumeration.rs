@@ -23,6 +23,13 @@ macro_rules! enumerations {
                         _ => None,
                     }
                 }
+
+                /// Its name as the standard has it, without blanks.
+                pub fn name(self) -> &'static str {
+                    match self {
+                        $(Self::$variant => stringify!($variant)),*
+                    }
+                }
             }
 
             impl From<$name> for u32 {

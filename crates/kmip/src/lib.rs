@@ -43,7 +43,7 @@ mod term;
 mod ttlv;
 mod view;
 
-pub use answer::{BATCH_COUNT_MAX, Decided, Permitted, Requester, VERSIONS, Version, answer};
+pub use answer::{BATCH_COUNT_MAX, Decided, Permitted, Requester, VERSIONS, Version, answer, refuse};
 pub use enumeration::{ObjectType, Operation, ResultReason};
 pub use index::{Conflict, MemoryStore, ObjectIndex};
 pub use lifecycle::{Event, Material, State};

@@ -5,7 +5,7 @@ mod client;
 
 use capstan_kmip::{
     Change, Item, KeyMaterial, ManagedObject, Material, MaterialUnavailable, ObjectIndex, ObjectStore, ObjectType,
-    Operation, Permitted, ResultReason, State, Stored, Tag, Term, Value, answer, decode, encode,
+    Operation, Permitted, ResultReason, State, Stored, Tag, Term, Value, answer, decode, encode, refuse,
 };
 use client::{Client, NOW_S, Options, attribute, custom, name, of, payload, uid};
 
@@ -394,4 +394,29 @@ fn bytes_that_are_no_request_are_answered() {
     response(b"GET / HTTP/1.1\r\n\r\n");
     response(&encode(&Item::structure(Tag::REQUEST_MESSAGE, vec![])));
     response(&encode(&payload(vec![])));
+}
+
+/// A server that is locked, cut off, or does not know the certificate says so to each item, in the version that it was asked in.
+#[test]
+fn a_server_that_cannot_refuses_every_item() {
+    let item = |id: u8| {
+        let id = Item::new(Tag::UNIQUE_BATCH_ITEM_ID, Value::ByteString(vec![id].into()));
+        let operation = Item::enumeration(Tag::OPERATION, Operation::Create);
+        Item::structure(Tag::BATCH_ITEM, vec![operation, id, Item::structure(Tag::REQUEST_PAYLOAD, vec![])])
+    };
+    let number = Item::integer;
+    let version = vec![number(Tag::PROTOCOL_VERSION_MAJOR, 1), number(Tag::PROTOCOL_VERSION_MINOR, 2)];
+    let version = Item::structure(Tag::PROTOCOL_VERSION, version);
+    let header = Item::structure(Tag::REQUEST_HEADER, vec![version.clone(), number(Tag::BATCH_COUNT, 2)]);
+    let request = encode(&Item::structure(Tag::REQUEST_MESSAGE, vec![header, item(1), item(2)]));
+    let decided = refuse(&request, ResultReason::GeneralFailure, "unlock the node", NOW_S);
+    assert_eq!((decided.acts.len(), decided.changes.len()), (2, 0));
+    assert!(decided.acts.iter().all(|act| act.outcome == Err(ResultReason::GeneralFailure)));
+    let response = decode(&decided.response, &capstan_kmip::Limits::default()).unwrap();
+    assert_eq!(of(&response, &[Tag::RESPONSE_HEADER, Tag::PROTOCOL_VERSION]), &version);
+    let text = format!("{response:?}");
+    assert_eq!(text.matches("unlock the node").count(), 2, "{text}");
+
+    let noise = refuse(b"GET / HTTP/1.1", ResultReason::GeneralFailure, "unlock the node", NOW_S);
+    assert_eq!(noise.acts.len(), 1);
 }

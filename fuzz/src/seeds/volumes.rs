@@ -71,7 +71,7 @@ pub(super) fn written() -> Seeds {
     config.data.buffer_mib = 8;
     config.data.compression_level = 0;
     let unlock = create_key_file(&directory.path().join("key")).unwrap();
-    Site::init(&state, &InitOptions { config, encryption: None }, &unlock).unwrap();
+    Site::init(&state, &InitOptions { config, encryption: None }, Some(&unlock)).unwrap();
     let site = Site::open(&state, Some(&unlock), || NOW_NS, Arc::new(|_| ())).unwrap();
     site.label(&volser(), Some("default"), Some(16 << 20), capstan_director::Loss::Refuse).unwrap();
     let mut seeds: Seeds = claims().iter().map(claimed).collect();

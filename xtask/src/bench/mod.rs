@@ -8,6 +8,7 @@
 mod bacula;
 mod contest;
 mod floors;
+pub(crate) mod keys;
 mod machine;
 mod measure;
 mod memory;

@@ -25,6 +25,11 @@ pub(super) const TAPE: Markers = Markers {
     begin: "<!-- bench tape: begin; ./x bench tape writes what follows -->",
     end: "<!-- bench tape: end -->",
 };
+/// Those of the key-management cluster.
+pub(super) const KEYS: Markers = Markers {
+    begin: "<!-- bench keys: begin; ./x bench keys writes what follows -->",
+    end: "<!-- bench keys: end -->",
+};
 
 const TABLES: [(&str, &str); 6] = [
     ("small-null/", "Small files to nowhere, warm"),

@@ -125,7 +125,7 @@ pub(super) fn write(
             .held(&entry.path, &opened.plaintext)
             .map_err(|reason| BackupError::Record { path: entry.path.clone(), reason })?;
         manifest.keys.extend(held.iter().filter_map(|held| match held {
-            Held::Key { tag, .. } => Some(*tag),
+            Held::Key { tag, .. } | Held::PoolKey { tag, .. } => Some(*tag),
             Held::GroupKey { .. } => None,
         }));
         let mut header = [0; RECORD_HEADER_LEN];

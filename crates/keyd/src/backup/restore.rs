@@ -9,6 +9,7 @@ use capstan_keys::{Name, WrappedKey};
 use super::database::{mac_key, read};
 use super::stream::End;
 use super::{BackupError, Held, HoldsKeys, Knowledge, Manifest, OpenCore};
+use crate::desk::open_pool_key;
 use crate::ledger::{Entry, Snapshot};
 use crate::root::{ClusterKeys, GroupKey};
 
@@ -42,7 +43,17 @@ pub fn verify(
     records: &impl HoldsKeys,
     knowledge: Knowledge,
 ) -> Result<Report, BackupError> {
-    walk(core, database, records, knowledge, |_, _| Ok(()))
+    check(&core.keys, database, records, knowledge.with_epoch(core.epoch))
+}
+
+/// The same with the cluster's keys: what a node does with a backup that it has just written.
+pub fn check(
+    keys: &ClusterKeys,
+    database: &Path,
+    records: &impl HoldsKeys,
+    knowledge: Knowledge,
+) -> Result<Report, BackupError> {
+    walk(keys, database, records, knowledge, |_, _| Ok(()))
 }
 
 /// Restores a database backup: its records, sealed anew for `epoch`, which is above every epoch there was.
@@ -57,7 +68,8 @@ pub fn restore(
     epoch: u32,
 ) -> Result<Snapshot, BackupError> {
     let mut entries = Vec::new();
-    let report = walk(core, database, records, knowledge, |entry, opened| {
+    let knowledge = knowledge.with_epoch(core.epoch);
+    let report = walk(&core.keys, database, records, knowledge, |entry, opened| {
         let sealed = core.keys.sealer().seal(&entry.path, epoch, opened.change, &opened.plaintext)?;
         entries.push(Entry { path: entry.path.clone(), sealed, revision: entry.revision });
         Ok(())
@@ -74,13 +86,12 @@ pub fn restore(
 }
 
 fn walk(
-    core: &OpenCore,
+    keys: &ClusterKeys,
     database: &Path,
     records: &impl HoldsKeys,
     knowledge: Knowledge,
     mut take: impl FnMut(&Entry, &crate::seal::Opened) -> Result<(), BackupError>,
 ) -> Result<Report, BackupError> {
-    let keys = &core.keys;
     let mut proof = Proof::new(keys);
     let (manifest, end) = read(
         database,
@@ -91,7 +102,7 @@ fn walk(
             if manifest.cluster_key != keys.tag() {
                 return Err(BackupError::OtherKey { database: manifest.cluster_key, core: keys.tag() });
             }
-            knowledge.with_epoch(core.epoch).check(manifest)?;
+            knowledge.check(manifest)?;
             Ok(Some(mac_key(keys, &manifest.id)?))
         },
         |entry| {
@@ -162,6 +173,14 @@ impl<'a> Proof<'a> {
         match held {
             Held::GroupKey { group, wrapped } => match self.keys.group_key(&group, &wrapped) {
                 Ok(key) => drop(self.groups.insert(group, key)),
+                Err(error) => self.refuse(path, error.to_string()),
+            },
+            Held::PoolKey { tag, algorithm, wrapped } => match open_pool_key(self.keys, tag, algorithm, &wrapped) {
+                Ok(Some(_)) => drop(self.proved.insert(tag)),
+                Ok(None) => {
+                    self.refused.insert(tag);
+                    self.refuse(path, format!("key {tag} does not open under the pool key"));
+                }
                 Err(error) => self.refuse(path, error.to_string()),
             },
             Held::Key { tag, algorithm, group, wrapped } => {

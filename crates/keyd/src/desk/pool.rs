@@ -54,7 +54,7 @@ pub fn pool_of(view: View<'_>, kma: &Name, backed_up: i64) -> Pool {
 }
 
 /// Whether a key is for when its node is cut off.
-fn is_reserve(tag: &KeyTag) -> bool {
+pub(crate) fn is_reserve(tag: &KeyTag) -> bool {
     tag.0[15] & 1 == 1
 }
 

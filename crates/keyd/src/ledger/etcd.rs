@@ -31,7 +31,7 @@ mod watching;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use etcd_client::{Compare, CompareOp, GetOptions, GetResponse, Txn, TxnOp};
+use etcd_client::{CompactionOptions, Compare, CompareOp, GetOptions, GetResponse, Txn, TxnOp};
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
@@ -263,6 +263,27 @@ impl EtcdLedger {
     }
 }
 
+impl EtcdLedger {
+    /// Compacts etcd, and waits until its own member's database has let go of what was replaced. The pages it was on are free then and are
+    /// given back, and written over, by `etcdctl defrag` on each member alone.
+    async fn compact(&self, revision: i64) -> Result<(), LedgerError> {
+        let deadline = Instant::now() + self.timing.page;
+        let mut refused = None;
+        for (member, share) in self.members.in_order(deadline) {
+            let mut client = member.client().kv_client();
+            let options = CompactionOptions::new().with_physical();
+            match member.ask(share, client.compact(revision, Some(options))).await {
+                Ok(_) => return Ok(()),
+                Err(failure) => match failure.of_page() {
+                    PageFailure::Compacted => return Ok(()),
+                    other => refused = Some(other.into_ledger_error()),
+                },
+            }
+        }
+        Err(refused.unwrap_or_else(members::nobody))
+    }
+}
+
 impl Ledger for EtcdLedger {
     fn commit(&self, transaction: Transaction) -> BoxFuture<'_, Result<Outcome, LedgerError>> {
         Box::pin(self.commit_transaction(transaction))
@@ -270,6 +291,10 @@ impl Ledger for EtcdLedger {
 
     fn read<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Snapshot, LedgerError>> {
         Box::pin(self.read_snapshot(prefix))
+    }
+
+    fn forget(&self, revision: i64) -> BoxFuture<'_, Result<(), LedgerError>> {
+        Box::pin(self.compact(revision))
     }
 
     fn watch(&self, after: i64) -> BoxStream<'_, Result<Watched, LedgerError>> {

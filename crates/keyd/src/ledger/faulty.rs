@@ -95,6 +95,15 @@ impl<L: Ledger> Ledger for Faulty<L> {
         })
     }
 
+    fn forget(&self, revision: i64) -> BoxFuture<'_, Result<(), LedgerError>> {
+        Box::pin(async move {
+            if self.happens(self.faults.unreachable) {
+                return Err(unreachable());
+            }
+            self.inner.forget(revision).await
+        })
+    }
+
     fn watch(&self, after: i64) -> BoxStream<'_, Result<Watched, LedgerError>> {
         if self.happens(self.faults.compacted) {
             return stream::once(async move { Err(LedgerError::Compacted { from: after + 1 }) }).boxed();

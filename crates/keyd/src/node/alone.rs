@@ -1,11 +1,15 @@
 //! What is decided cut off from the majority: noted in the journal, on the disk, before it is answered.
 
+use std::sync::atomic::Ordering;
+
 use capstan_keys::{KeyState, KeyUse, Name};
+use std::sync::PoisonError;
 
 use super::ask::Half;
-use super::{Answered, Node, NodeError, Standing};
+use super::{Answered, Memory, Node, NodeError, Notebook, Noted, Standing};
 use crate::desk::{Adopted, Answer, Asked, Decided, Operation, decide};
 use crate::record::IssuedRecord;
+use crate::root::ClusterKeys;
 use crate::state::View;
 
 impl Node {
@@ -17,6 +21,9 @@ impl Node {
         request: [u8; 16],
     ) -> Result<Answered, NodeError> {
         let mut journal = self.journal.lock().await;
+        if !self.journal_fit.load(Ordering::SeqCst) {
+            return Err(NodeError::NeedsMajority { source: None });
+        }
         let standing = self.standing();
         let reserved = self.reserve(&operation, Half::Reserve);
         let operation = operation.drawing(reserved.tag);
@@ -32,6 +39,7 @@ impl Node {
         };
         if decided.changes_anything() {
             journal.note(&notes)?;
+            self.copy_journal(&mut **journal).await?;
             let mut memory = self.memory_mut();
             let memory = &mut *memory;
             memory.apart.put(&memory.state, &decided.puts)?;
@@ -39,23 +47,54 @@ impl Node {
         Ok(Answered { answer: decided.answer, standing })
     }
 
-    /// Decides again what the journal holds, after a restart.
-    pub async fn resume_journal(&self) -> Result<usize, NodeError> {
-        let journal = self.journal.lock().await;
+    /// Leaves the journal with whichever peers can be reached: cut off from the majority is not cut off from everybody, and a disk may be
+    /// lost before the majority is back.
+    async fn copy_journal(&self, journal: &mut dyn Notebook) -> Result<(), NodeError> {
+        let Some(peers) = &self.peers else { return Ok(()) };
+        let mut segments = Vec::new();
+        for (peer, after) in peers.standing() {
+            if let Some(segment) = journal.since(after)? {
+                segments.push((peer, segment));
+            }
+        }
+        peers.copy(segments).await;
+        Ok(())
+    }
+
+    /// Takes back from the peers what this node's disk has lost of its journal: it was lost, or put back to an older state. Nothing is given
+    /// out cut off before this was tried, nor after it where the peers know another journal of this node.
+    pub async fn take_journal_back(&self) -> Result<(), NodeError> {
+        let Some(peers) = &self.peers else { return Ok(()) };
+        let mut journal = self.journal.lock().await;
+        for segment in peers.give_back(journal.sequence()).await {
+            journal.take_back(&segment)?;
+        }
         let pending = journal.pending()?;
+        self.memory_mut().lay_apart(&self.keys, &pending)?;
+        self.journal_fit.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Decides again what the journal holds, after a restart: before anybody is answered, for its keys must not be given out twice.
+    pub fn resume_journal(&mut self) -> Result<usize, NodeError> {
+        let pending = self.journal.get_mut().pending()?;
+        let memory = self.memory.get_mut().unwrap_or_else(PoisonError::into_inner);
+        memory.lay_apart(&self.keys, &pending)?;
+        Ok(pending.len())
+    }
+}
+
+impl Memory {
+    /// Decides what was noted, over what is known.
+    fn lay_apart(&mut self, keys: &ClusterKeys, pending: &[Noted]) -> Result<(), NodeError> {
         for asked in pending.iter().flat_map(|noted| &noted.asked) {
-            let decided = decide(self.memory().view(), &self.keys, asked);
-            match decided {
-                Ok(decided) => {
-                    let mut memory = self.memory_mut();
-                    let memory = &mut *memory;
-                    memory.apart.put(&memory.state, &decided.puts)?;
-                }
+            match decide(self.view(), keys, asked) {
+                Ok(decided) => self.apart.put(&self.state, &decided.puts)?,
                 // What the ledger has said since may forbid what was noted; the entry is judged when it is reconciled.
                 Err(error) => tracing::warn!(%error, "an entry of the journal does not fit what is known"),
             }
         }
-        Ok(pending.len())
+        Ok(())
     }
 }
 

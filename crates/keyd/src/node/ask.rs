@@ -46,8 +46,13 @@ pub(super) enum Attempt {
 }
 
 impl Node {
-    /// Asks for something that may change what is known. The same request asked again gets the same answer, here or at another node.
-    pub async fn ask(&self, operation: Operation, by: &Name, request: [u8; 16]) -> Result<Answered, NodeError> {
+    /// Decides by what this node's copy says; what has changed since shows as a conflict.
+    pub(super) async fn ask_by_copy(
+        &self,
+        operation: Operation,
+        by: &Name,
+        request: [u8; 16],
+    ) -> Result<Answered, NodeError> {
         let mut lost = None;
         for _ in 0..TRIES {
             if self.standing() != Standing::Current {
@@ -134,6 +139,7 @@ impl Node {
         Ok(match outcome {
             Ok(Ok(Outcome::Committed { revision })) => {
                 let mut memory = self.memory_mut();
+                memory.own_commit = memory.own_commit.max(revision);
                 for (path, plaintext) in &decided.puts {
                     // The watch may have brought it already: then it is known, and this changes nothing.
                     let mark = Mark { revision, change: memory.state.mark(path).change + 1 };

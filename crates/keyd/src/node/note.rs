@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use capstan_format::Algorithm;
 use capstan_keys::{KeyUse, Name};
+use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -57,6 +58,27 @@ pub trait Notebook: Send {
 
     /// The ledger has an entry, and those before it: they are pending no more.
     fn strike_out(&mut self, number: u64) -> Result<(), JournalError>;
+
+    /// What a peer misses whose copy stands there; nothing if it misses nothing.
+    fn since(&mut self, after: u64) -> Result<Option<Vec<u8>>, JournalError>;
+
+    /// The number of the last entry.
+    fn sequence(&self) -> u64;
+
+    /// Takes back from a peer's copy what this node's disk has lost.
+    fn take_back(&mut self, segment: &[u8]) -> Result<(), JournalError>;
+}
+
+/// The other nodes, which keep copies of this one's journal.
+pub trait Peers: Send + Sync {
+    /// Who can be asked at the moment, and where their copies stand.
+    fn standing(&self) -> Vec<(Name, u64)>;
+
+    /// What each that can be reached has of this node's own journal behind that entry.
+    fn give_back(&self, after: u64) -> BoxFuture<'_, Vec<Vec<u8>>>;
+
+    /// Sends each what it misses, and waits a moment for those that answer. One that does not is left alone for a while.
+    fn copy(&self, segments: Vec<(Name, Vec<u8>)>) -> BoxFuture<'_, ()>;
 }
 
 /// The journal of a node, its entries sealed.
@@ -102,6 +124,22 @@ impl Notebook for SealedJournal {
 
     fn strike_out(&mut self, number: u64) -> Result<(), JournalError> {
         Ok(self.journal.reconciled(number)?)
+    }
+
+    fn since(&mut self, after: u64) -> Result<Option<Vec<u8>>, JournalError> {
+        if after >= self.journal.sequence() {
+            return Ok(None);
+        }
+        Ok(Some(self.journal.since(after)?))
+    }
+
+    fn sequence(&self) -> u64 {
+        self.journal.sequence()
+    }
+
+    fn take_back(&mut self, segment: &[u8]) -> Result<(), JournalError> {
+        self.journal.take_back(segment)?;
+        Ok(())
     }
 }
 

@@ -42,7 +42,20 @@ impl Node {
                     Err(error) => return Err(error),
                 }
             }
+            self.wait_for_disk().await?;
             self.journal.lock().await.strike_out(number)?;
+        }
+    }
+
+    /// Waits until this node's disk holds what it has committed: until then the journal alone says which keys were given out, should the
+    /// node be killed and start again cut off.
+    async fn wait_for_disk(&self) -> Result<(), NodeError> {
+        let own_commit = self.memory().own_commit;
+        let mut progress = self.progress.subscribe();
+        let on_disk = progress.wait_for(|progress| progress.applied >= own_commit);
+        match tokio::time::timeout(self.settings.commit_patience, on_disk).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(NodeError::NeedsMajority { source: None }),
         }
     }
 

@@ -4,7 +4,7 @@ use capstan_format::Algorithm;
 
 use super::ask::Attempt;
 use super::{Node, NodeError, Standing};
-use crate::desk::{self, Decided, draw_for_pool};
+use crate::desk::{self, Decided, draw_for_pool, is_reserve};
 use crate::path::Path;
 use crate::record::encode_held;
 
@@ -31,18 +31,35 @@ impl Node {
     }
 
     async fn fill_pool(&self) -> Result<Tended, NodeError> {
-        let missing = self.settings.pool_keys.saturating_sub(self.memory().state.pool(&self.name).count());
+        let mut missing = self.missing_keys();
         let now_ns = self.now_ns();
         let mut puts = Vec::new();
-        for _ in 0..missing.min(DRAWN_MAX) {
+        while puts.len() < DRAWN_MAX && missing != [0, 0] {
             let (tag, key) = draw_for_pool(&self.keys, now_ns).map_err(desk::DeskError::from)?;
-            puts.push((Path::Pool { kma: self.name.clone(), tag }, key.encode()));
+            let missing = &mut missing[usize::from(is_reserve(&tag))];
+            // Which half a key is of is chance; one of a half that is full is dropped.
+            if *missing > 0 {
+                *missing -= 1;
+                puts.push((Path::Pool { kma: self.name.clone(), tag }, key.encode()));
+            }
         }
         let drawn = puts.len();
         if drawn == 0 || !self.put(puts).await? {
             return Ok(Tended::default());
         }
-        Ok(Tended { drawn, more: missing > drawn })
+        Ok(Tended { drawn, more: missing != [0, 0] })
+    }
+
+    /// Keys that the ready half of the pool lacks, and the reserve. Each is filled for itself: what is issued every day leaves the reserve
+    /// alone, which would come to be all of the pool.
+    fn missing_keys(&self) -> [usize; 2] {
+        let reserve = self.settings.pool_keys / 2;
+        let mut missing = [self.settings.pool_keys - reserve, reserve];
+        for (tag, ..) in self.memory().state.pool(&self.name) {
+            let missing = &mut missing[usize::from(is_reserve(tag))];
+            *missing = missing.saturating_sub(1);
+        }
+        missing
     }
 
     /// Says that this node's disk holds the keys that other nodes have drawn, once each of them was opened from what it holds.

@@ -8,6 +8,8 @@ use capstan_keys::Name;
 use capstan_keys::api::PeerKind;
 use clap::{Args, Parser, Subcommand};
 
+use super::people::People;
+
 /// A node of a key-management cluster: keys for tape drives that are never lost, never leaked, and there when a drive mounts
 #[derive(Debug, Parser)]
 #[command(name = "keyd", version, max_term_width = 120)]
@@ -30,6 +32,20 @@ pub(crate) enum Command {
     Unlock(Unlock),
     /// Say how a node is
     Status(Status),
+    #[command(flatten)]
+    People(People),
+    /// Back up the database: made, restored in memory, written and read again
+    Backup(super::backups::Backup),
+    /// The database backups that are known
+    Backups(super::backups::Backups),
+    /// Back up what opens database backups, split among custodians
+    CoreBackup(super::backups::CoreBackup),
+    /// Found the cluster anew from its backups, or from what one node holds, in a new epoch
+    Restore(super::recovery::Restore),
+    /// Prove that every key of every data unit can be had back: here, at another node, from the latest backup
+    Prove(super::recovery::Prove),
+    /// Certify that a key is destroyed everywhere, or say what is missing until then
+    Certify(super::recovery::Certify),
 }
 
 /// Where a node is.
@@ -50,6 +66,9 @@ pub(crate) struct Place {
     /// Where it listens for those who enrol; not at all if this is not said
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) enrol_listen: Option<String>,
+    /// Where it listens for KMIP clients, usually port 5696; not at all if this is not said
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) kmip_listen: Option<String>,
     /// A client address of etcd, this node's own member first
     #[arg(long = "etcd", value_name = "URL", required = true)]
     pub(crate) etcd: Vec<String>,
@@ -74,6 +93,19 @@ pub(crate) struct Found {
     pub(crate) state: PathBuf,
     #[command(flatten)]
     pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) root: Root,
+    /// A first user and their roles: security-officer, compliance-officer, operator, backup-operator, auditor, quorum-member
+    #[arg(long = "user", value_name = "NAME:ROLE,ROLE", value_parser = first_user, required = true)]
+    pub(crate) users: Vec<FirstUser>,
+    /// Approvals that an act by quorum takes
+    #[arg(long, default_value_t = 2, value_name = "NUMBER")]
+    pub(crate) approvals: u8,
+}
+
+/// What opens the root key.
+#[derive(Debug, Args)]
+pub(crate) struct Root {
     /// A holder of a share of the root key; asked for a passphrase
     #[arg(long = "holder", value_name = "NAME", required_unless_present = "token")]
     pub(crate) holders: Vec<Name>,
@@ -92,12 +124,6 @@ pub(crate) struct Found {
     /// A file with the token's PIN, readable by its owner alone [default: asked for]
     #[arg(long, value_name = "FILE")]
     pub(crate) token_pin_file: Option<PathBuf>,
-    /// A first user and their roles: security-officer, compliance-officer, operator, backup-operator, auditor, quorum-member
-    #[arg(long = "user", value_name = "NAME:ROLE,ROLE", value_parser = first_user, required = true)]
-    pub(crate) users: Vec<FirstUser>,
-    /// Approvals that an act by quorum takes
-    #[arg(long, default_value_t = 2, value_name = "NUMBER")]
-    pub(crate) approvals: u8,
 }
 
 #[derive(Debug, Args)]
@@ -140,8 +166,11 @@ pub(crate) struct Enrol {
     #[arg(long, value_name = "FILE")]
     pub(crate) passphrase_file: Option<PathBuf>,
     /// Where certificate and key are put; nothing is overwritten
-    #[arg(long, value_name = "FILE")]
-    pub(crate) identity: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "split")]
+    pub(crate) identity: Option<PathBuf>,
+    /// Or, for programs that want three files: a new folder for cert.pem, key.pem and ca.pem
+    #[arg(long, value_name = "FOLDER", conflicts_with = "identity")]
+    pub(crate) split: Option<PathBuf>,
 }
 
 /// Whom to ask, and as whom.
@@ -180,7 +209,7 @@ pub(crate) struct Status {
     pub(crate) asking: Asking,
 }
 
-fn of_name(text: &str) -> Result<(Name, PathBuf), String> {
+pub(super) fn of_name(text: &str) -> Result<(Name, PathBuf), String> {
     let (name, file) = text.split_once('=').ok_or("give NAME=FILE")?;
     Ok((name.parse().map_err(|error: capstan_keys::InvalidName| error.to_string())?, PathBuf::from(file)))
 }

@@ -3,11 +3,12 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use capstan_keyd::service::{self, StateDirectory};
-use capstan_keys::api::{PeerId, RequestId};
-use capstan_keys::cluster::{ClusterClient, Identity, Repeat, enrol as enrol_peer};
+use capstan_keys::api::PeerId;
+use capstan_keys::cluster::{Identity, NodeClient, enrol as enrol_peer};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
@@ -15,20 +16,20 @@ use super::arguments::{Asking, Enrol, Status, Unlock};
 use super::secrets::passphrase;
 
 pub(super) fn enrol(asked: &Enrol) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        !exists(&asked.identity),
-        "{} exists already and is left as it is: name another file",
-        asked.identity.display()
-    );
+    let kept = asked.identity.as_deref().or(asked.split.as_deref()).context("give --identity or --split")?;
+    anyhow::ensure!(!exists(kept), "{} exists already and is left as it is: name another", kept.display());
     let text = passphrase("one-time passphrase", asked.passphrase_file.as_deref())?;
     let peer = PeerId { kind: asked.kind, name: asked.name.clone() };
     let identity = enrol_peer(&asked.at, peer, text.parse()?)?;
-    identity.save(&asked.identity)?;
+    match asked.split {
+        Some(_) => identity.save_split(kept)?,
+        None => identity.save(kept)?,
+    }
     println!(
         "{} of cluster {} is enrolled; its certificate and key are in {}",
         identity.certificate().peer,
         identity.certificate().cluster,
-        asked.identity.display()
+        kept.display()
     );
     Ok(())
 }
@@ -37,9 +38,10 @@ fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-fn client(asking: &Asking) -> anyhow::Result<ClusterClient> {
+/// The one node that is named: another's answer would be about another node.
+pub(super) fn client(asking: &Asking) -> anyhow::Result<NodeClient> {
     let identity = Identity::load(&asking.identity)?;
-    Ok(ClusterClient::open(&identity, std::slice::from_ref(&asking.node), "")?)
+    Ok(NodeClient::new(&identity, &asking.node, Duration::from_secs(15))?)
 }
 
 pub(super) fn unlock(asked: &Unlock) -> anyhow::Result<()> {
@@ -52,7 +54,7 @@ pub(super) fn unlock(asked: &Unlock) -> anyhow::Result<()> {
         (Some(state), ..) => here(&StateDirectory::open(state)?.0.socket(), &share()?)?,
         (None, Some(identity), Some(node)) => {
             let client = client(&Asking { identity: identity.clone(), node: node.clone() })?;
-            client.post("/v1/unlock", &share()?, &RequestId::random()?, Repeat::SameRequest)?
+            client.post("/v1/unlock", &share()?)?
         }
         _ => anyhow::bail!("give --state on the node's own machine, or --identity and --node from elsewhere"),
     };

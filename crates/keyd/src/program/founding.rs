@@ -12,14 +12,14 @@ use capstan_keys::api::{Base64, ClusterId, PeerId, PeerKind};
 use capstan_keys::cluster::{ClusterClient, EnrolmentPassphrase, enrol};
 use serde::Deserialize;
 
-use super::arguments::{Found, Join, Place};
+use super::arguments::{Found, Join, Place, Root};
 use super::secrets::{new_passphrase, passphrase};
 
 const WEEKEND_SECONDS: u32 = 3 * 24 * 3600;
 
 pub(super) fn found(asked: &Found) -> anyhow::Result<()> {
     let rule = QuorumRule::new(asked.approvals, WEEKEND_SECONDS).context("an act by quorum takes 1 to 16 approvals")?;
-    let root = root(asked)?;
+    let root = root(&asked.root)?;
     let cluster = service::new_cluster()?;
     let kma = settings(&asked.place, cluster);
     let directory = StateDirectory::create(&asked.state)?;
@@ -41,7 +41,7 @@ pub(super) fn found(asked: &Found) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn root(asked: &Found) -> anyhow::Result<RootChoice> {
+pub(super) fn root(asked: &Root) -> anyhow::Result<RootChoice> {
     if let (Some(label), Some(module)) = (&asked.token, &asked.token_module) {
         let pin = match &asked.token_pin_file {
             Some(file) => Pin::read(file)?,
@@ -68,7 +68,7 @@ fn cost() -> Argon2Cost {
 
 /// What a node that joins is told of the root key.
 #[derive(Deserialize)]
-struct Root {
+struct RootTold {
     root: Base64,
     epoch: u32,
 }
@@ -91,20 +91,21 @@ fn joined(asked: &Join, passphrase: EnrolmentPassphrase, directory: &StateDirect
     // Kept before anything else: the passphrase is used up.
     directory.write_identity(&identity)?;
     let client = ClusterClient::open(&identity, std::slice::from_ref(&asked.node), "")?;
-    let Root { root, epoch } = client.get("/v1/root")?;
+    let RootTold { root, epoch } = client.get("/v1/root")?;
     SealedRoot::decode(&root.0)?.write(&directory.root(), Existing::Kept)?;
     let kma = KmaSettings { epoch, ..settings(&asked.place, cluster) };
     directory.write_settings(&kma)?;
     Ok(kma)
 }
 
-fn settings(place: &Place, cluster: ClusterId) -> KmaSettings {
+pub(super) fn settings(place: &Place, cluster: ClusterId) -> KmaSettings {
     let port = place.address.rsplit_once(':').map_or("7443", |(_, port)| port);
     let listen = place.listen.clone().unwrap_or_else(|| format!("[::]:{port}"));
     let kma = KmaSettings::new(place.name.clone(), cluster, place.address.clone(), listen, place.etcd.clone());
     KmaSettings {
         site: place.site.clone(),
         enrol_listen: place.enrol_listen.clone(),
+        kmip_listen: place.kmip_listen.clone(),
         pool_keys: place.pool,
         etcd: EtcdSettings {
             authority: place.etcd_authority.clone(),
@@ -116,11 +117,11 @@ fn settings(place: &Place, cluster: ClusterId) -> KmaSettings {
     }
 }
 
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the system gives no threads")
 }
 
-fn now_ns() -> i64 {
+pub(super) fn now_ns() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -144,7 +144,7 @@ async fn read(
     Input(asked): Input<ReadVolume>,
 ) -> Result<Json<KeyGiven>, Refusal> {
     let asking = Asking::new(service, whence)?;
-    let (record, key, standing) = asking.node.read(asking.name(), &asked.drive, &asked.volume, &asked.key)?;
+    let (record, key, standing) = asking.node.look_up(asking.name(), &asked.drive, &asked.volume, &asked.key).await?;
     asking.give(READ, &asked.drive, &asked.public, &record, &key, standing).await
 }
 

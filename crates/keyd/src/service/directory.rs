@@ -33,6 +33,9 @@ pub struct KmaSettings {
     /// Where it listens for those who enrol; nowhere if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enrol_listen: Option<String>,
+    /// Where it listens for KMIP clients; nowhere if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kmip_listen: Option<String>,
     /// Keys that its pool is filled up to.
     #[serde(default = "pool_keys")]
     pub pool_keys: usize,
@@ -193,11 +196,33 @@ impl StateDirectory {
         self.file("journal")
     }
 
-    pub(super) fn audit(&self) -> PathBuf {
+    /// Where backups wait to be fetched.
+    pub(super) fn backups(&self) -> PathBuf {
+        self.file("backups")
+    }
+
+    /// Where the audit log lies.
+    pub fn audit(&self) -> PathBuf {
         self.file("audit")
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    /// Takes over what another node's directory holds of a journal.
+    pub(super) fn copy_journal(&self, from: &Self) -> Result<(), DirectoryError> {
+        let (from, to) = (from.journal(), self.journal());
+        let host = |source| DirectoryError::Host { path: from.clone(), source };
+        let files = match fs::read_dir(&from) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            files => files.map_err(host)?,
+        };
+        DirBuilder::new().mode(0o700).create(&to).map_err(host)?;
+        for file in files {
+            let file = file.map_err(host)?;
+            fs::copy(file.path(), to.join(file.file_name())).map_err(host)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 }

@@ -1,7 +1,7 @@
 //! Founding a cluster: its first node, its root key, its authority, its first users.
 
 use capstan_keys::api::{ClusterId, IssuedCertificate, PeerId, PeerKind};
-use capstan_keys::cluster::{CertificateKey, EnrolmentPassphrase, IdentityError, PakeError};
+use capstan_keys::cluster::{CertificateKey, EnrolmentPassphrase, Identity, IdentityError, PakeError};
 use capstan_keys::{KeyError, KeyGroup, Name, random};
 use serde_json::Error as JsonError;
 use thiserror::Error;
@@ -124,29 +124,15 @@ pub async fn found(
     registered.check(&rule)?;
 
     let keys = ClusterKeys::create(cluster)?;
-    let sealed_root = match &root {
-        RootChoice::Quorum(quorum) => SealedRoot::under_quorum(&keys, EPOCH, quorum)?,
-        RootChoice::Token(token) => SealedRoot::under_token(&keys, EPOCH, token)?,
-    };
+    let sealed_root = root.seal(&keys, EPOCH)?;
     let (authority, authority_key) = Authority::create(cluster, now_ns)?;
     let mut puts = vec![
         (AuthorityRecord::path(), AuthorityRecord::encode(&authority, &authority_key)?),
         (Path::Other("quorum".to_owned()), rule.encode()),
     ];
 
-    // The first node enrols itself.
-    let own = PeerId { kind: PeerKind::Kma, name: kma.name.clone() };
-    let host = host_of(&kma.address).ok_or_else(|| FoundingError::Address { address: kma.address.clone() })?;
-    let key = CertificateKey::generate()?;
-    let issued = authority.issue(&own, &[host], key.request(), random_serial()?, now_ns)?;
-    let record = CertificateRecord { peer: own, not_after_ns: issued.fields.not_after_ns };
-    puts.push((certificate_path(&issued.fields.serial), serde_json::to_vec(&record)?));
-    let identity = key.certified(&IssuedCertificate {
-        certificate: capstan_keys::api::Base64(issued.certificate),
-        authority: capstan_keys::api::Base64(authority.certificate().to_vec()),
-    })?;
-    let record = KmaRecord { site: kma.site.clone(), address: kma.address.clone(), joined_ns: now_ns };
-    puts.push((Path::Kma(kma.name.clone()), serde_json::to_vec(&record)?));
+    let (identity, of_node) = first_node(&authority, &kma, now_ns)?;
+    puts.extend(of_node);
 
     let (_, wrapped) = keys.new_group_key(&Name::default())?;
     let group = KeyGroup { name: Name::default(), policy: Name::default() };
@@ -154,10 +140,9 @@ pub async fn found(
 
     let mut passphrases = Vec::new();
     for user in registered.iter() {
-        let (peer, passphrase) =
-            (PeerId { kind: PeerKind::User, name: user.name.clone() }, EnrolmentPassphrase::random()?);
-        let enrolment = Enrolment::open(peer, Vec::new(), &cluster, &passphrase, now_ns.saturating_add(7 * DAY_NS))?;
-        puts.push((enrolment_path(&enrolment.peer), enrolment.encode().to_vec()));
+        let peer = PeerId { kind: PeerKind::User, name: user.name.clone() };
+        let (enrolment, passphrase) = enrolment_of(peer, &cluster, now_ns)?;
+        puts.push(enrolment);
         puts.push((Path::Other(format!("user/{}", user.name)), user.encode()));
         passphrases.push((user.name.clone(), passphrase));
     }
@@ -180,6 +165,50 @@ pub async fn found(
     Ok(Founded { cluster, passphrases })
 }
 
+impl RootChoice {
+    /// The root key as it lies in the state directory.
+    pub(super) fn seal(&self, keys: &ClusterKeys, epoch: u32) -> Result<SealedRoot, FoundingError> {
+        Ok(match self {
+            Self::Quorum(quorum) => SealedRoot::under_quorum(keys, epoch, quorum)?,
+            Self::Token(token) => SealedRoot::under_token(keys, epoch, token)?,
+        })
+    }
+}
+
+/// Records that are to be, each with its plaintext.
+type Records = Vec<(Path, Vec<u8>)>;
+
+/// The first node enrols itself: its identity, and its records.
+pub(super) fn first_node(
+    authority: &Authority,
+    kma: &KmaSettings,
+    now_ns: i64,
+) -> Result<(Identity, Records), FoundingError> {
+    let own = PeerId { kind: PeerKind::Kma, name: kma.name.clone() };
+    let host = host_of(&kma.address).ok_or_else(|| FoundingError::Address { address: kma.address.clone() })?;
+    let key = CertificateKey::generate()?;
+    let issued = authority.issue(&own, &[host], key.request(), random_serial()?, now_ns)?;
+    let record = CertificateRecord { peer: own, not_after_ns: issued.fields.not_after_ns };
+    let certificate = (certificate_path(&issued.fields.serial), serde_json::to_vec(&record)?);
+    let identity = key.certified(&IssuedCertificate {
+        certificate: capstan_keys::api::Base64(issued.certificate),
+        authority: capstan_keys::api::Base64(authority.certificate().to_vec()),
+    })?;
+    let record = KmaRecord { site: kma.site.clone(), address: kma.address.clone(), joined_ns: now_ns };
+    Ok((identity, vec![certificate, (Path::Kma(kma.name.clone()), serde_json::to_vec(&record)?)]))
+}
+
+/// An enrolment of a week, as a record, and what it takes.
+pub(super) fn enrolment_of(
+    peer: PeerId,
+    cluster: &ClusterId,
+    now_ns: i64,
+) -> Result<((Path, Vec<u8>), EnrolmentPassphrase), FoundingError> {
+    let passphrase = EnrolmentPassphrase::random()?;
+    let enrolment = Enrolment::open(peer, Vec::new(), cluster, &passphrase, now_ns.saturating_add(7 * DAY_NS))?;
+    Ok(((enrolment_path(&enrolment.peer), enrolment.encode().to_vec()), passphrase))
+}
+
 impl KmaSettings {
     /// The settings of a node that is about to be made.
     pub fn new(name: Name, cluster: ClusterId, address: String, listen: String, endpoints: Vec<String>) -> Self {
@@ -192,6 +221,7 @@ impl KmaSettings {
             address,
             listen,
             enrol_listen: None,
+            kmip_listen: None,
             pool_keys: 1000,
             autonomous_key_file: None,
             etcd,

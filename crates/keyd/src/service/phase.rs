@@ -6,8 +6,11 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use capstan_keys::Secret;
+use capstan_keys::cluster::Identity;
 
 use super::Service;
+use super::backups::{is_of_backup, tell_what_is_backed_up};
+use super::peers::{Copies, OtherNodes};
 use crate::journal::Journal;
 use crate::ledger::{Change, Entry, Ledger};
 use crate::node::{Clock, Node, NodeSettings, SealedJournal};
@@ -31,6 +34,7 @@ pub(super) enum Phase {
 pub(super) struct Opening {
     pub(super) ledger: Arc<dyn Ledger>,
     pub(super) journal: PathBuf,
+    pub(super) identity: PathBuf,
     pub(super) node: NodeSettings,
     pub(super) clock: Clock,
     /// When the majority was heard last before this start.
@@ -44,8 +48,14 @@ impl Service {
         match (&mut *phase, delivery) {
             (Phase::Open(node), Delivery::Whole(snapshot)) => {
                 node.load(snapshot.entries.iter(), snapshot.revision, 0);
+                tell_what_is_backed_up(node, self.settings.epoch);
             }
-            (Phase::Open(node), Delivery::Changes(changes)) => node.apply(changes),
+            (Phase::Open(node), Delivery::Changes(changes)) => {
+                node.apply(changes);
+                if changes.changes.iter().any(|change| is_of_backup(change.path())) {
+                    tell_what_is_backed_up(node, self.settings.epoch);
+                }
+            }
             (Phase::Locked { entries, revision }, Delivery::Whole(snapshot)) => {
                 *entries = snapshot.entries.iter().map(|entry| (entry.path.clone(), entry.clone())).collect();
                 *revision = snapshot.revision;
@@ -71,18 +81,25 @@ impl Service {
     }
 
     /// Opens the node with its keys.
-    pub(super) fn open(&self, keys: Arc<ClusterKeys>) -> anyhow::Result<()> {
+    pub(super) fn open(self: &Arc<Self>, keys: Arc<ClusterKeys>) -> anyhow::Result<()> {
         let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
         let Phase::Locked { entries, revision } = &mut *phase else { return Ok(()) };
         let (name, epoch) = (self.settings.name.clone(), self.settings.epoch);
         let key: Secret = keys.derive(&keys.cluster().0, "capstan keyd journal v1")?;
+        let copy_key: Secret = keys.derive(&keys.cluster().0, "capstan keyd journal v1")?;
         let (journal, start) = Journal::open(&self.opening.journal, &name, &key)?;
         tracing::info!(?start, pending = journal.pending().count(), "the journal is open");
         let journal = Box::new(SealedJournal::new(journal, &name, keys.clone(), epoch));
-        let Opening { ledger, node: settings, clock, .. } = &self.opening;
+        let copies = Copies::new(self.opening.journal.clone(), copy_key);
+        *self.copies.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(copies));
+        let Opening { ledger, node: settings, clock, identity, .. } = &self.opening;
+        let peers = Arc::new(OtherNodes::new(Arc::downgrade(self), Identity::load(identity)?));
         let node = Node::new(name, epoch, ledger.clone(), keys, journal, clock.clone(), *settings);
+        let mut node = node.with_peers(peers);
         let begun = Instant::now();
         node.load(entries.values(), *revision, self.opening.heard_ns);
+        tell_what_is_backed_up(&node, self.settings.epoch);
+        node.resume_journal()?;
         tracing::info!(records = entries.len(), ms = begun.elapsed().as_millis(), "unlocked");
         if let Some(asked) = *self.heard.lock().unwrap_or_else(PoisonError::into_inner) {
             node.heard(asked);

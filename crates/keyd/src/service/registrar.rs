@@ -46,10 +46,23 @@ impl AuthorityRecord {
         Path::Other("authority".to_owned())
     }
 
+    /// The certificate in such a record.
+    pub(super) fn certificate_of(bytes: &[u8]) -> Option<CertificateDer<'static>> {
+        let Self { certificate, .. } = serde_json::from_slice(bytes).ok()?;
+        Some(CertificateDer::from(certificate.0))
+    }
+
     pub(super) fn encode(authority: &Authority, key: &AuthorityKey) -> serde_json::Result<Vec<u8>> {
         let certificate = Base64(authority.certificate().to_vec());
         serde_json::to_vec(&Self { certificate, key: Base64(key.expose().to_vec()) })
     }
+}
+
+/// The private key of the cluster's authority, for a core security backup.
+pub(super) fn authority_key(view: View<'_>) -> Option<Zeroizing<Vec<u8>>> {
+    let bytes = record(view, &AuthorityRecord::path())?;
+    let AuthorityRecord { key, .. } = serde_json::from_slice(bytes).ok()?;
+    Some(Zeroizing::new(key.0))
 }
 
 pub(super) fn enrolment_path(PeerId { kind, name }: &PeerId) -> Path {
@@ -198,13 +211,23 @@ impl Registrar for Registry {
                     if answer.is_some() && record(view, &certificate_path(&serial)).is_some() {
                         return Ok(Decided::records(Vec::new(), Vec::new()));
                     }
+                    let old = revoked_path(&peer.serial);
+                    if view.ledger().other(&old).is_some() {
+                        return Err(Refusal::forbidden("The certificate that is to be renewed was revoked.").into());
+                    }
                     let authority = authority(view)?;
                     let kma = view.ledger().kmas().get(&peer.id.name).filter(|_| peer.id.kind == PeerKind::Kma);
                     let hosts: Vec<_> = kma.and_then(|kma| host_of(&kma.address)).into_iter().collect();
                     let issued = authority.issue(&peer.id, &hosts, request, serial, node.now_ns())?;
-                    let puts = of_certificate(view, &peer.id, &issued, Some(&peer.serial))?;
+                    let mut decided =
+                        Decided::records(of_certificate(view, &peer.id, &issued, Some(&peer.serial))?, Vec::new());
+                    // Whoever revokes this peer's certificates meanwhile either finds the new one or stops this.
+                    if let Some(known) = record(view, &certificate_path(&peer.serial)) {
+                        decided.puts.push((certificate_path(&peer.serial), known.to_vec()));
+                    }
+                    decided.rests_on.push(Path::Other(old));
                     answer = Some(certificate(&authority, issued));
-                    Ok::<_, Stopped>(Decided::records(puts, Vec::new()))
+                    Ok::<_, Stopped>(decided)
                 })
                 .await;
             result.map_err(|Stopped(problem)| *problem)?;

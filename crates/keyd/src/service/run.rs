@@ -14,7 +14,7 @@ use super::directory::StateDirectory;
 use super::phase::{Opening, Phase};
 use super::registrar::Registry;
 use super::unlock::serve_here;
-use super::{Service, agents, members};
+use super::{Service, agents, backups, kmip, members, peers, people, proof};
 use crate::audit::AuditLog;
 use crate::door::{Limits, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers};
 use crate::identity::{Gate, PresentedCertificate, SystemClock, member_tls, stranger_tls};
@@ -48,6 +48,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     let opening = Opening {
         ledger: ledger.clone(),
         journal: directory.journal(),
+        identity: directory.identity(),
         node: NodeSettings {
             pool_keys: settings.pool_keys,
             pool_low: settings.pool_keys / 5,
@@ -64,7 +65,11 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         opened: tokio::sync::Notify::new(),
         opening,
         heard: std::sync::Mutex::default(),
+        copies: std::sync::Mutex::default(),
         audit,
+        audit_directory: directory.audit(),
+        anchoring: tokio::sync::Notify::new(),
+        backups: backups::Spool::new(directory.backups()),
         clock,
     });
     service.unlock_by_itself().await?;
@@ -78,14 +83,25 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     let registrar = Arc::new(Registry(Arc::downgrade(&service)));
     let routes = agents::routes(service.clone())
         .merge(members::routes(service.clone()))
+        .merge(peers::routes(service.clone()))
+        .merge(people::routes(service.clone()))
+        .merge(backups::routes(service.clone()))
+        .merge(proof::routes(service.clone()))
         .merge(renewal_routes(registrar.clone()))
         .merge(health_routes(service.clone()));
-    let members = serve_members(listener, tls, gate, routes, Limits::default(), shutdown.clone());
+    let kmip_clients = async {
+        let Some(address) = &settings.kmip_listen else { return std::future::pending().await };
+        let listener = listen(address)?;
+        kmip::serve(service.clone(), listener, tls.clone(), gate.clone(), shutdown.clone()).await;
+        anyhow::Ok(())
+    };
+    let members = serve_members(listener, tls.clone(), gate.clone(), routes, Limits::default(), shutdown.clone());
     let strangers = async {
         let Some(address) = &settings.enrol_listen else { return std::future::pending().await };
         let listener = listen(address)?;
-        let routes = enrolment_routes(registrar, settings.cluster);
-        serve_strangers(listener, stranger_tls(presented)?, routes, Limits::strangers(), shutdown.clone()).await;
+        let routes = enrolment_routes(registrar.clone(), settings.cluster);
+        serve_strangers(listener, stranger_tls(presented.clone())?, routes, Limits::strangers(), shutdown.clone())
+            .await;
         anyhow::Ok(())
     };
 
@@ -95,15 +111,20 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         let error = follow(&*ledger, replica, seed, &freshness, |delivery| service.deliver(delivery)).await;
         anyhow::Error::from(error).context("the replica cannot be used any more")
     };
-    let socket = directory.socket();
+    let (socket, own) = (directory.socket(), directory.identity());
+    let renewing = people::renew_own(&service, &*registrar, identity, &own, &presented);
     ready(&service);
     tokio::select! {
         () = members => Ok(()),
         ended = strangers => ended,
+        ended = kmip_clients => ended,
         ended = serve_here(&service, &socket) => ended.context("the socket of the state directory cannot be served"),
         error = following => Err(error),
         () = listen_for_majority(&service, fresh) => Ok(()),
         () = tend(&service) => Ok(()),
+        () = people::keep_anchors(&service) => Ok(()),
+        () = renewing => Ok(()),
+        () = proof::prove_now_and_then(&service) => Ok(()),
     }
 }
 
@@ -152,8 +173,8 @@ async fn tend(service: &Service) {
             }
             continue;
         };
-        if let Err(error) = node.resume_journal().await {
-            tracing::error!(%error, "the journal does not fit what is known");
+        if let Err(error) = node.take_journal_back().await {
+            tracing::error!(%error, "the journal is not the one that the other nodes know: nothing is given out cut off");
         }
         loop {
             let mut pause = TEND_EVERY;

@@ -81,6 +81,10 @@ impl Ledger for Link {
         })
     }
 
+    fn forget(&self, revision: i64) -> BoxFuture<'_, Result<(), LedgerError>> {
+        self.ledger.forget(revision)
+    }
+
     fn watch(&self, after: i64) -> BoxStream<'_, Result<Watched, LedgerError>> {
         let watched = self.ledger.watch(after);
         Box::pin(watched.then(|next| async {
@@ -107,6 +111,18 @@ impl Notebook for Book {
 
     fn pending(&self) -> Result<Vec<Noted>, JournalError> {
         Ok(self.0.lock().unwrap().1.clone())
+    }
+
+    fn sequence(&self) -> u64 {
+        self.0.lock().unwrap().0
+    }
+
+    fn take_back(&mut self, _: &[u8]) -> Result<(), JournalError> {
+        Ok(())
+    }
+
+    fn since(&mut self, _: u64) -> Result<Option<Vec<u8>>, JournalError> {
+        Ok(None)
     }
 
     fn is_empty(&self) -> bool {
@@ -178,9 +194,11 @@ impl Cluster {
         let now_ns = self.now_ns.clone();
         let clock = Arc::new(move || now_ns.fetch_add(1_000, Ordering::SeqCst));
         let book = Box::new(seat.book.clone());
-        let node = Arc::new(Node::new(seat.name.clone(), 1, link.clone(), Arc::new(keys), book, clock, SETTINGS));
+        let mut node = Node::new(seat.name.clone(), 1, link.clone(), Arc::new(keys), book, clock, SETTINGS);
         let replica = seat.replica.lock().unwrap().clone();
         node.load(replica.entries.iter(), replica.revision, 0);
+        node.resume_journal().unwrap();
+        let node = Arc::new(node);
         let task = tokio::spawn(live(node.clone(), link, seat.clone()));
         *seat.running.lock().unwrap() = Some((node, task));
     }
@@ -249,7 +267,6 @@ pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
 
 /// What a node does besides answering.
 async fn live(node: Arc<Node>, ledger: Arc<Link>, seat: Arc<Seat>) {
-    node.resume_journal().await.unwrap();
     let following = follow(&node, &*ledger, &seat);
     let tending = async {
         loop {

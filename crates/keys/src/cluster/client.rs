@@ -25,10 +25,11 @@ const ROUNDS: [Patience; 2] = [
 /// How often the list of members is asked for anew.
 const MEMBERS_AGE_MAX: Duration = Duration::from_secs(60);
 
+/// How long a node is waited for.
 #[derive(Clone, Copy)]
-struct Patience {
-    connect: Duration,
-    answer: Duration,
+pub(super) struct Patience {
+    pub(super) connect: Duration,
+    pub(super) answer: Duration,
 }
 
 /// Whether a request may be sent again when its answer is lost.
@@ -230,7 +231,7 @@ impl Failed {
     }
 }
 
-fn send<A: DeserializeOwned>(
+pub(super) fn send<A: DeserializeOwned>(
     agent: &Agent,
     candidate: Candidate,
     id: &RequestId,

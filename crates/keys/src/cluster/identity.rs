@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
@@ -184,38 +184,65 @@ impl Identity {
 
     /// Writes the file, in place of an older one; it is on disk when this returns.
     pub fn save(&self, path: &Path) -> Result<(), IdentityError> {
-        let host = |source| IdentityError::Io { path: path.to_owned(), source };
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".new");
-        let beside = PathBuf::from(beside);
-        // What is left of a write that was interrupted; a link there must not lead us elsewhere, and `create_new` sees to it.
-        let _ = std::fs::remove_file(&beside);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).map_err(host)?;
-        let written = file.write_all(self.to_pem().as_bytes()).and_then(|()| file.sync_all());
-        let renamed = written.and_then(|()| std::fs::rename(&beside, path)).and_then(|()| sync_directory(path));
-        renamed.map_err(|error| {
-            let _ = std::fs::remove_file(&beside);
-            host(error)
-        })
+        write_pem(path, &[self.key_section(), self.certificate_section(), self.authority_section()])
     }
 
-    fn to_pem(&self) -> Zeroizing<String> {
-        let sections: [(&str, &[u8]); 3] =
-            [("PRIVATE KEY", &self.pkcs8), ("CERTIFICATE", &self.certificate), ("CERTIFICATE", &self.authority)];
-        // Base64 takes 4 bytes for 3, a line break each 64, and two lines around: twice the bytes is room for all, without growing.
-        let room = sections.iter().map(|(_, bytes)| bytes.len() * 2 + 100).sum();
-        let mut text = Zeroizing::new(String::with_capacity(room));
-        for (label, bytes) in sections {
-            text.push_str(&format!("-----BEGIN {label}-----\n"));
-            // 48 bytes are a line of 64 characters.
-            for line in bytes.chunks(48) {
-                let mut encoded = Zeroizing::new([0; 64]);
-                let len = STANDARD.encode_slice(line, &mut *encoded).unwrap_or_default();
-                text.extend(encoded[..len].iter().map(|byte| char::from(*byte)));
-                text.push('\n');
-            }
-            text.push_str(&format!("-----END {label}-----\n"));
-        }
-        text
+    /// Writes `cert.pem`, `key.pem` and `ca.pem` into a new folder, for programs that are not ours.
+    pub fn save_split(&self, folder: &Path) -> Result<(), IdentityError> {
+        let host = |source| IdentityError::Io { path: folder.to_owned(), source };
+        std::fs::DirBuilder::new().mode(0o700).create(folder).map_err(host)?;
+        write_pem(&folder.join("cert.pem"), &[self.certificate_section()])?;
+        write_pem(&folder.join("ca.pem"), &[self.authority_section()])?;
+        // The last one: whoever finds it finds the others.
+        write_pem(&folder.join("key.pem"), &[self.key_section()])
     }
+
+    fn key_section(&self) -> Section<'_> {
+        ("PRIVATE KEY", &self.pkcs8)
+    }
+
+    fn certificate_section(&self) -> Section<'_> {
+        ("CERTIFICATE", &self.certificate)
+    }
+
+    fn authority_section(&self) -> Section<'_> {
+        ("CERTIFICATE", &self.authority)
+    }
+}
+
+/// A label, and what stands under it.
+type Section<'a> = (&'static str, &'a [u8]);
+
+fn write_pem(path: &Path, sections: &[Section<'_>]) -> Result<(), IdentityError> {
+    let host = |source| IdentityError::Io { path: path.to_owned(), source };
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    // What is left of a write that was interrupted; a link there must not lead us elsewhere, and `create_new` sees to it.
+    let _ = std::fs::remove_file(&beside);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).map_err(host)?;
+    let written = file.write_all(to_pem(sections).as_bytes()).and_then(|()| file.sync_all());
+    let renamed = written.and_then(|()| std::fs::rename(&beside, path)).and_then(|()| sync_directory(path));
+    renamed.map_err(|error| {
+        let _ = std::fs::remove_file(&beside);
+        host(error)
+    })
+}
+
+fn to_pem(sections: &[Section<'_>]) -> Zeroizing<String> {
+    // Base64 takes 4 bytes for 3, a line break each 64, and two lines around: twice the bytes is room for all, without growing.
+    let room = sections.iter().map(|(_, bytes)| bytes.len() * 2 + 100).sum();
+    let mut text = Zeroizing::new(String::with_capacity(room));
+    for (label, bytes) in sections {
+        text.push_str(&format!("-----BEGIN {label}-----\n"));
+        // 48 bytes are a line of 64 characters.
+        for line in bytes.chunks(48) {
+            let mut encoded = Zeroizing::new([0; 64]);
+            let len = STANDARD.encode_slice(line, &mut *encoded).unwrap_or_default();
+            text.extend(encoded[..len].iter().map(|byte| char::from(*byte)));
+            text.push('\n');
+        }
+        text.push_str(&format!("-----END {label}-----\n"));
+    }
+    text
 }

@@ -117,7 +117,7 @@ pub fn answer(request: &[u8], requester: &Requester, objects: &dyn ObjectStore, 
         response: encode(&response(version, now_s, vec![failed(None, None, refused)])),
         changes: Vec::new(),
         notes: Vec::new(),
-        acts: vec![Act { operation: None, uids: Vec::new(), outcome: Err(refused.reason) }],
+        acts: vec![refused_act(None, refused)],
     };
     let message = match decode(request, &Limits::default()) {
         Ok(message) if message.tag == Tag::REQUEST_MESSAGE => message,
@@ -133,6 +133,32 @@ pub fn answer(request: &[u8], requester: &Requester, objects: &dyn ObjectStore, 
         Err(refused) => return whole(version, &refused),
     };
     header.decide(version, &message, requester, objects, now_s)
+}
+
+/// Refuses a whole request, for a server that cannot do now what was decided, or does not let the requester in.
+///
+/// The message is for whoever reads the client's log; it must hold nothing secret.
+pub fn refuse(request: &[u8], reason: ResultReason, message: &str, now_s: i64) -> Decided {
+    let refused = Refused::new(reason, message.to_owned());
+    let request = decode(request, &Limits::default()).ok();
+    let version = request.as_ref().and_then(|request| version_of(request).ok()).unwrap_or(VERSIONS[0]);
+    let asked = request.iter().flat_map(Item::items).filter(|item| item.tag == Tag::BATCH_ITEM).take(BATCH_COUNT_MAX);
+    let (mut items, mut acts): (Vec<Item>, Vec<Act>) = (Vec::new(), Vec::new());
+    for item in asked {
+        let operation = item.number(Tag::OPERATION).ok().flatten();
+        items.push(failed(operation, item.child(Tag::UNIQUE_BATCH_ITEM_ID), &refused));
+        acts.push(refused_act(operation, &refused));
+    }
+    if items.is_empty() {
+        items.push(failed(None, None, &refused));
+        acts.push(refused_act(None, &refused));
+    }
+    let response = encode(&response(version, now_s, items));
+    Decided { response, changes: Vec::new(), notes: Vec::new(), acts }
+}
+
+fn refused_act(operation: Option<u32>, refused: &Refused) -> Act {
+    Act { operation: operation.and_then(Operation::from_number), uids: Vec::new(), outcome: Err(refused.reason) }
 }
 
 fn version_of(message: &Item) -> Result<Version, Refused> {

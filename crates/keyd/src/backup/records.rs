@@ -1,0 +1,58 @@
+//! The keys in the cluster's own records.
+
+use capstan_format::{Algorithm, FormatError, KeyTag};
+
+use super::{Held, HoldsKeys};
+use crate::path::Path;
+use crate::record::{GroupRecord, IssuedRecord, PoolKey};
+
+/// Where a key of a pool lies after a restore: `recovered/TAG`. Whether it was given out after the backup was made nobody knows any more:
+/// it may have written a tape, so it is kept, and for the same reason it is never given out to write with.
+const RECOVERED: &str = "recovered/";
+
+/// The path of a recovered key.
+pub fn recovered_path(tag: &KeyTag) -> Path {
+    Path::Other(format!("{RECOVERED}{tag}"))
+}
+
+fn recovered_tag(path: &str) -> Option<KeyTag> {
+    path.strip_prefix(RECOVERED)?.parse().ok()
+}
+
+/// Records as nodes write them ([`crate::record`]).
+#[derive(Debug, Clone, Copy)]
+pub struct ClusterRecords;
+
+impl HoldsKeys for ClusterRecords {
+    fn held(&self, path: &str, plaintext: &[u8]) -> Result<Vec<Held>, String> {
+        let said = |error: FormatError| error.to_string();
+        Ok(match Path::parse(path) {
+            Path::Group(group) => {
+                let wrapped = GroupRecord::decode(plaintext).map_err(said)?.wrapped;
+                vec![Held::GroupKey { group, wrapped }]
+            }
+            Path::Key(tag) => {
+                let IssuedRecord { stored, issued, .. } = IssuedRecord::decode(plaintext).map_err(said)?;
+                if stored.record.tag != tag {
+                    return Err(format!("it is the record of key {}", stored.record.tag));
+                }
+                let (algorithm, group) = (stored.record.algorithm, issued.group);
+                stored.wrapped.map(|wrapped| Held::Key { tag, algorithm, group, wrapped }).into_iter().collect()
+            }
+            Path::Pool { tag, .. } => vec![of_pool(tag, plaintext).map_err(said)?],
+            Path::Other(other) => match recovered_tag(&other) {
+                Some(tag) => vec![of_pool(tag, plaintext).map_err(said)?],
+                None => Vec::new(),
+            },
+            // What KMIP clients keep is opened as a record, with its seal; the keys within are theirs to prove.
+            Path::Kmip(_) => Vec::new(),
+            Path::Unit(_) | Path::Policy(_) | Path::Agent(_) | Path::Kma(_) | Path::Held(_) => Vec::new(),
+        })
+    }
+}
+
+fn of_pool(tag: KeyTag, plaintext: &[u8]) -> Result<Held, FormatError> {
+    let wrapped = PoolKey::decode(plaintext)?.wrapped;
+    // Which cipher it will be for is not known yet; its tag is of its bytes alone.
+    Ok(Held::PoolKey { tag, algorithm: Algorithm::Aes256Gcm, wrapped })
+}

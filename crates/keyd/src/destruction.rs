@@ -1,0 +1,227 @@
+//! When a key is destroyed everywhere, and what is still missing until then.
+//!
+//! A key is destroyed in the ledger by one commit, which leaves its record without the key. Copies from before that commit are elsewhere:
+//! ```text
+//!  a node's replica     overwrites the record when it applies the commit, with SQLite's secure_delete
+//!  etcd's history       keeps it until the ledger is compacted past the commit; its files until each member is defragmented
+//!  a backup             keeps it until the backup is destroyed, which people do, and say
+//!  recovered/, pool/    a second record of the same key, after a restore
+//! ```
+//! [`certify`] looks at what is known of each and answers with a [`Certificate`] or with all that is [`Missing`]. It is pure: nothing is
+//! asked, nothing is changed. Where it cannot know it assumes that there is a copy: a backup is taken to hold the key unless it was made
+//! before the key was drawn or after the key was destroyed, each by more than clocks may differ.
+//!
+//! A certificate says nothing of the write-ahead logs that etcd has not yet replaced, nor of what a disk keeps below its file system: all
+//! of that is ciphertext under the cluster key.
+
+use capstan_format::KeyTag;
+use capstan_keys::Name;
+use serde::{Deserialize, Serialize};
+
+/// Clocks of nodes may differ by this much.
+const CLOCK_SKEW_NS: i64 = 5 * 60 * 1_000_000_000;
+
+/// A key that the ledger says is destroyed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Destroyed {
+    /// Which.
+    pub tag: KeyTag,
+    /// When it was drawn, in nanoseconds since 1970.
+    pub created_ns: i64,
+    /// When it was destroyed.
+    pub destroyed_ns: i64,
+    /// The commit that did it.
+    pub commit: i64,
+    /// The epoch in which that was.
+    pub epoch: u32,
+}
+
+/// How far the disk of a node is known to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reached {
+    /// The node.
+    pub kma: Name,
+    /// The last commit that it says it holds.
+    pub commit: i64,
+}
+
+/// A backup that is known and not said to be destroyed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptBackup {
+    /// Its id.
+    pub id: String,
+    /// The epoch it was made in.
+    pub epoch: u32,
+    /// The commit that it holds.
+    pub commit: i64,
+    /// When it was made, in nanoseconds since 1970.
+    pub made_ns: i64,
+}
+
+/// All that is known of where copies may be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Whereabouts {
+    /// The nodes of the cluster.
+    pub kmas: Vec<Reached>,
+    /// Its backups.
+    pub backups: Vec<KeptBackup>,
+    /// Further records of the same key.
+    pub copies: Vec<String>,
+    /// The commit up to which the ledger has forgotten its history.
+    pub forgotten: i64,
+}
+
+/// Why a key is not destroyed everywhere yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "what")]
+pub enum Missing {
+    /// A node has not said that its disk has the commit.
+    Node {
+        /// The node.
+        kma: Name,
+        /// How far it is.
+        at: i64,
+        /// How far it must be.
+        needed: i64,
+    },
+    /// A backup may hold it.
+    Backup {
+        /// The backup.
+        id: String,
+    },
+    /// Another record of the ledger holds it.
+    Record {
+        /// Its path.
+        path: String,
+    },
+    /// The ledger still knows its history from before.
+    History {
+        /// Up to which commit it has forgotten it.
+        forgotten: i64,
+        /// Up to which it must.
+        needed: i64,
+    },
+}
+
+/// That a key is destroyed everywhere, as far as the cluster can know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Certificate {
+    /// The key, in hexadecimal.
+    pub tag: String,
+    /// When it was destroyed, in nanoseconds since 1970.
+    pub destroyed_ns: i64,
+    /// The commit that did it.
+    pub commit: i64,
+    /// The nodes whose disks have that commit.
+    pub kmas: Vec<Name>,
+    /// When this was certified.
+    pub certified_ns: i64,
+}
+
+/// Certifies that a key is destroyed everywhere, or says what is missing.
+pub fn certify(key: &Destroyed, known: &Whereabouts, now_ns: i64) -> Result<Certificate, Vec<Missing>> {
+    let needed = key.commit;
+    let behind = known.kmas.iter().filter(|node| node.commit < needed);
+    let nodes = behind.map(|node| Missing::Node { kma: node.kma.clone(), at: node.commit, needed });
+    let may_hold = known.backups.iter().filter(|backup| backup.may_hold(key));
+    let backups = may_hold.map(|backup| Missing::Backup { id: backup.id.clone() });
+    let records = known.copies.iter().map(|path| Missing::Record { path: path.clone() });
+    let forgotten = known.forgotten;
+    let history = (forgotten < needed).then_some(Missing::History { forgotten, needed });
+    let missing: Vec<_> = nodes.chain(backups).chain(records).chain(history).collect();
+    if !missing.is_empty() {
+        return Err(missing);
+    }
+    let kmas = known.kmas.iter().map(|node| node.kma.clone()).collect();
+    let (tag, destroyed_ns, commit) = (key.tag.to_string(), key.destroyed_ns, key.commit);
+    Ok(Certificate { tag, destroyed_ns, commit, kmas, certified_ns: now_ns })
+}
+
+impl KeptBackup {
+    /// Whether it may hold a key. Commits are compared within an epoch, times between epochs.
+    fn may_hold(&self, key: &Destroyed) -> bool {
+        let before_it_was = self.made_ns.saturating_add(CLOCK_SKEW_NS) < key.created_ns;
+        let after_it_was = match self.epoch == key.epoch {
+            true => self.commit >= key.commit,
+            false => self.epoch > key.epoch || self.made_ns > key.destroyed_ns.saturating_add(CLOCK_SKEW_NS),
+        };
+        !before_it_was && !after_it_was
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+
+    const HOUR_NS: i64 = 3600 * 1_000_000_000;
+
+    fn key() -> Destroyed {
+        let (created_ns, destroyed_ns) = (100 * HOUR_NS, 200 * HOUR_NS);
+        Destroyed { tag: KeyTag([7; 16]), created_ns, destroyed_ns, commit: 500, epoch: 2 }
+    }
+
+    fn backup(id: &str, epoch: u32, commit: i64, made: i64) -> KeptBackup {
+        KeptBackup { id: id.to_owned(), epoch, commit, made_ns: made * HOUR_NS }
+    }
+
+    fn nodes(commits: &[(&str, i64)]) -> Vec<Reached> {
+        commits.iter().map(|&(kma, commit)| Reached { kma: kma.parse().unwrap(), commit }).collect()
+    }
+
+    #[test]
+    fn a_key_is_certified_when_every_copy_is_accounted_for() {
+        let known = Whereabouts {
+            kmas: nodes(&[("a", 500), ("b", 700)]),
+            // Before it was drawn, and after it was destroyed: by commit in its epoch, by time in another.
+            backups: vec![backup("early", 2, 20, 50), backup("late", 2, 500, 150), backup("old", 1, 9000, 300)],
+            copies: Vec::new(),
+            forgotten: 500,
+        };
+        let certificate = certify(&key(), &known, 7).unwrap();
+        assert_eq!((certificate.commit, certificate.certified_ns, certificate.kmas.len()), (500, 7, 2));
+    }
+
+    #[test]
+    fn everything_that_is_missing_is_named_at_once() {
+        let known = Whereabouts {
+            kmas: nodes(&[("a", 500), ("b", 499)]),
+            backups: vec![
+                backup("holds", 2, 499, 150),
+                backup("other-epoch", 1, 9000, 150),
+                backup("free", 2, 501, 201),
+            ],
+            copies: vec!["recovered/07".to_owned()],
+            forgotten: 499,
+        };
+        let missing = certify(&key(), &known, 7).unwrap_err();
+        let kma = "b".parse().unwrap();
+        assert_eq!(
+            missing,
+            [
+                Missing::Node { kma, at: 499, needed: 500 },
+                Missing::Backup { id: "holds".to_owned() },
+                Missing::Backup { id: "other-epoch".to_owned() },
+                Missing::Record { path: "recovered/07".to_owned() },
+                Missing::History { forgotten: 499, needed: 500 },
+            ]
+        );
+    }
+
+    /// Where clocks may differ, a copy is assumed.
+    #[test]
+    fn doubt_counts_as_a_copy() {
+        let known = |made_ns| Whereabouts {
+            backups: vec![KeptBackup { made_ns, ..backup("x", 1, 1, 0) }],
+            forgotten: 500,
+            ..Whereabouts::default()
+        };
+        for made_ns in [100 * HOUR_NS - CLOCK_SKEW_NS, 200 * HOUR_NS + CLOCK_SKEW_NS] {
+            assert!(certify(&key(), &known(made_ns), 0).is_err());
+        }
+        for made_ns in [100 * HOUR_NS - CLOCK_SKEW_NS - 1, 200 * HOUR_NS + CLOCK_SKEW_NS + 1] {
+            assert!(certify(&key(), &known(made_ns), 0).is_ok());
+        }
+    }
+}

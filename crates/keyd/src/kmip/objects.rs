@@ -1,0 +1,111 @@
+//! The objects that a node knows, and the view that decisions about them read.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use capstan_kmip::{Change, KeyMaterial, ManagedObject, MaterialUnavailable, ObjectIndex, ObjectStore, Stored, Term};
+
+use super::record::{Attempt, ObjectError, ObjectRecord, unwrap, wrap};
+use crate::path::Path;
+use crate::root::ClusterKeys;
+use crate::state::Mark;
+
+/// The objects of all clients, their material wrapped.
+#[derive(Default)]
+pub struct Objects {
+    index: ObjectIndex,
+    kept: HashMap<String, Kept>,
+}
+
+/// What is known of an object beside itself.
+struct Kept {
+    mark: Mark,
+    attempt: Attempt,
+    wrapped: Box<[u8]>,
+}
+
+impl Objects {
+    /// Takes in a record.
+    pub(crate) fn put(&mut self, uid: &str, mark: Mark, plaintext: &[u8]) -> Result<(), ObjectError> {
+        let ObjectRecord { attempt, object, wrapped } = ObjectRecord::decode(uid, plaintext)?;
+        self.index.put(Arc::new(object), mark.revision);
+        self.kept.insert(uid.to_owned(), Kept { mark, attempt, wrapped });
+        Ok(())
+    }
+
+    /// Takes out a record.
+    pub(crate) fn remove(&mut self, uid: &str) {
+        self.index.remove(uid);
+        self.kept.remove(uid);
+    }
+
+    /// Which version of a record there is.
+    pub(crate) fn mark(&self, uid: &str) -> Option<Mark> {
+        self.kept.get(uid).map(|kept| kept.mark)
+    }
+
+    /// How many objects there are, destroyed ones too.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// Whether an attempt to commit these changes succeeded and nothing was changed since.
+    pub fn has(&self, attempt: Attempt, changes: &[Change]) -> bool {
+        changes.iter().any(|change| self.kept.get(&change.object().uid).is_some_and(|kept| kept.attempt == attempt))
+    }
+
+    /// The records that make changes true.
+    pub fn records(
+        &self,
+        changes: &[Change],
+        attempt: Attempt,
+        keys: &ClusterKeys,
+    ) -> Result<Vec<(Path, Vec<u8>)>, ObjectError> {
+        let record = |change: &Change| {
+            let object: &ManagedObject = change.object();
+            let wrapped = match change {
+                Change::Insert { material: Some(material), .. } => wrap(keys, &object.uid, material)?,
+                Change::Replace { .. } => {
+                    self.kept.get(&object.uid).map(|kept| kept.wrapped.clone()).unwrap_or_default()
+                }
+                Change::Insert { material: None, .. } | Change::Destroy { .. } => Box::default(),
+            };
+            Ok((Path::Kmip(object.uid.clone()), ObjectRecord::encode(attempt, object, &wrapped)))
+        };
+        changes.iter().map(record).collect()
+    }
+
+    /// The objects with what opens their material.
+    pub fn open<'a>(&'a self, keys: &'a ClusterKeys) -> OpenObjects<'a> {
+        OpenObjects { objects: self, keys }
+    }
+}
+
+/// What decisions about objects read: all of one moment, as long as the state is borrowed.
+#[derive(Clone, Copy)]
+pub struct OpenObjects<'a> {
+    objects: &'a Objects,
+    keys: &'a ClusterKeys,
+}
+
+impl ObjectStore for OpenObjects<'_> {
+    fn find(&self, uid: &str) -> Option<Stored> {
+        self.objects.index.find(uid).cloned()
+    }
+
+    fn material(&self, uid: &str) -> Result<Option<Arc<KeyMaterial>>, MaterialUnavailable> {
+        let Some(kept) = self.objects.kept.get(uid).filter(|kept| !kept.wrapped.is_empty()) else { return Ok(None) };
+        let material = unwrap(self.keys, uid, &kept.wrapped);
+        let unavailable = |error| MaterialUnavailable { uid: uid.to_owned(), source: Box::new(error) };
+        material.map(|material| Some(Arc::new(material))).map_err(unavailable)
+    }
+
+    fn visit(&self, domain: &str, terms: &[Term], visitor: &mut dyn FnMut(&Stored)) {
+        self.objects.index.visit(domain, terms, visitor);
+    }
+}

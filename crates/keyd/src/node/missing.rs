@@ -1,0 +1,64 @@
+//! A key that a node does not know may be one that others know already: what it says of it, it says by the majority's word.
+//!
+//! A copy follows the ledger with a delay, so a key that one node gave out may be unknown at the next for a moment, and for as long as that
+//! one is cut off. An agent that is told that there is no such key asks nobody else; so a node says it only after the majority had nothing
+//! more to tell it, and else that it cannot know.
+
+use std::time::Instant;
+
+use capstan_format::{KeyTag, Volser};
+use capstan_keys::{KeyError, Name, VolumeKey};
+
+use super::{Answered, Node, NodeError, Standing};
+use crate::desk::{DeskError, Operation};
+use crate::record::IssuedRecord;
+
+impl Node {
+    /// Asks for something that may change what is known. The same request asked again gets the same answer, here or at another node.
+    pub async fn ask(&self, operation: Operation, by: &Name, request: [u8; 16]) -> Result<Answered, NodeError> {
+        let began = Instant::now();
+        match self.ask_by_copy(operation.clone(), by, request).await {
+            Err(error) if is_missing(&error) => {
+                self.catch_up(began).await?;
+                self.ask_by_copy(operation, by, request).await
+            }
+            answered => answered,
+        }
+    }
+
+    /// A key to read a volume with, as [`Node::read`], and by the majority's word where this node has none.
+    pub async fn look_up(
+        &self,
+        by: &Name,
+        drive: &Name,
+        volser: &Volser,
+        tag: &KeyTag,
+    ) -> Result<(IssuedRecord, VolumeKey, Standing), NodeError> {
+        let began = Instant::now();
+        match self.read(by, drive, volser, tag) {
+            Err(error) if is_missing(&error) => {
+                self.catch_up(began).await?;
+                self.read(by, drive, volser, tag)
+            }
+            read => read,
+        }
+    }
+
+    /// Waits until this node knows what the majority knew at that moment.
+    async fn catch_up(&self, since: Instant) -> Result<(), NodeError> {
+        let unknown = || NodeError::NeedsMajority { source: None };
+        if self.standing() != Standing::Current {
+            return Err(unknown());
+        }
+        let mut progress = self.progress.subscribe();
+        let heard = progress.wait_for(|progress| progress.heard.is_some_and(|heard| heard >= since));
+        match tokio::time::timeout(self.settings.commit_patience, heard).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(unknown()),
+        }
+    }
+}
+
+fn is_missing(error: &NodeError) -> bool {
+    matches!(error, NodeError::Desk(DeskError::Key(KeyError::KeyMissing { .. })))
+}

@@ -1,0 +1,206 @@
+//! `keyd backup`, `keyd backups`, `keyd core-backup`.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use capstan_keyd::service::{
+    BackupKept, BackupMade, BackupPart, BackupRecord, BackupState, CoreBackupMade, Custodian, MakeCoreBackup, digest_of,
+};
+use capstan_keys::Name;
+use capstan_keys::cluster::NodeClient;
+use clap::{Args, Subcommand};
+
+use super::arguments::{Asking, of_name};
+use super::clients::client;
+use super::secrets::new_passphrase;
+
+#[derive(Debug, Args)]
+pub(crate) struct Backup {
+    #[command(flatten)]
+    asking: Asking,
+    /// Where it is put; nothing is overwritten
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Where that is, as the list of backups is to say it [default: machine and file]
+    #[arg(long, value_name = "TEXT")]
+    place: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Backups {
+    #[command(subcommand)]
+    command: OfBackups,
+}
+
+#[derive(Debug, Subcommand)]
+enum OfBackups {
+    /// List them
+    List {
+        #[command(flatten)]
+        asking: Asking,
+        /// In JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say that all copies of a backup were destroyed
+    Destroyed {
+        #[command(flatten)]
+        asking: Asking,
+        /// The backup
+        id: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CoreBackup {
+    #[command(flatten)]
+    asking: Asking,
+    /// Where it is put; nothing is overwritten
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// A custodian; asked for a passphrase
+    #[arg(long = "custodian", value_name = "NAME", required = true)]
+    custodians: Vec<Name>,
+    /// How many custodians open it
+    #[arg(long, value_name = "NUMBER")]
+    needed: u8,
+    /// A custodian's passphrase is in a file instead
+    #[arg(long, value_name = "NAME=FILE", value_parser = of_name)]
+    passphrase_file: Vec<(Name, PathBuf)>,
+}
+
+pub(super) fn backup(asked: &Backup) -> anyhow::Result<()> {
+    let client = client(&asked.asking)?;
+    let file = create(&asked.out)?;
+    let (made, sha256) = fetched(&client, asked, file).inspect_err(|_| {
+        // Not whole: it would be taken for a backup.
+        let _ = std::fs::remove_file(&asked.out);
+    })?;
+    let kept = BackupKept { sha256, place: asked.place.clone().unwrap_or_else(|| place(&asked.out)) };
+    let path = format!("/v1/backups/{}/kept", made.id);
+    let kept: BackupRecord = client.post(&path, &kept).with_context(|| {
+        // It may have been noted, and its answer lost: then keys are given out that this file holds.
+        format!(
+            "{} is whole; keep it, and see in `keyd backups list` whether {} was noted",
+            asked.out.display(),
+            made.id
+        )
+    })?;
+    println!(
+        "backup {} is in {}: {} records and {} keys at revision {}, each key unwrapped and compared",
+        kept.id,
+        asked.out.display(),
+        kept.records,
+        kept.keys,
+        kept.revision
+    );
+    Ok(())
+}
+
+fn fetched(client: &NodeClient, asked: &Backup, mut file: File) -> anyhow::Result<(BackupMade, String)> {
+    let made: BackupMade = client.post("/v1/backups", &())?;
+    let mut at = 0;
+    while at < made.bytes {
+        let BackupPart { data } = client.get(&format!("/v1/backups/{}/data/{at}", made.id))?;
+        ensure!(!data.0.is_empty(), "the node's copy of the backup ended early: make another");
+        file.write_all(&data.0).with_context(|| format!("{} cannot be written", asked.out.display()))?;
+        at += data.0.len() as u64;
+    }
+    file.sync_all().with_context(|| format!("{} cannot be written", asked.out.display()))?;
+    sync_folder(&asked.out)?;
+    let (_, sha256) = digest_of(&asked.out).with_context(|| format!("{} cannot be read again", asked.out.display()))?;
+    Ok((made, sha256))
+}
+
+pub(super) fn backups(asked: &Backups) -> anyhow::Result<()> {
+    match &asked.command {
+        OfBackups::List { asking, json } => {
+            let mut known: Vec<BackupRecord> = client(asking)?.get("/v1/backups")?;
+            known.sort_by_key(|backup| (backup.epoch, backup.revision));
+            if *json {
+                println!("{}", serde_json::to_string_pretty(&known)?);
+                return Ok(());
+            }
+            if known.is_empty() {
+                println!("there is no backup: `keyd backup`, before anything is written to tape");
+            }
+            known.iter().for_each(show);
+        }
+        OfBackups::Destroyed { asking, id } => {
+            let path = format!("/v1/backups/{id}/destroyed");
+            let noted: BackupRecord = client(asking)?.post(&path, &())?;
+            show(&noted);
+        }
+    }
+    Ok(())
+}
+
+fn show(backup: &BackupRecord) {
+    let BackupRecord { id, epoch, revision, made, by, keys, place, state, .. } = backup;
+    let state = match state {
+        BackupState::Kept => "kept".to_owned(),
+        BackupState::Destroyed { at, by } => format!("destroyed, says {by} at {at}"),
+    };
+    println!("{id}  {made:.0}  epoch {epoch}, revision {revision}  {keys} keys  by {by}  {place}  {state}");
+}
+
+pub(super) fn core_backup(asked: &CoreBackup) -> anyhow::Result<()> {
+    let client = client(&asked.asking)?;
+    let mut file = create(&asked.out)?;
+    let made = core_made(&client, asked).and_then(|made| {
+        file.write_all(&made.file.0)?;
+        file.sync_all()?;
+        sync_folder(&asked.out)?;
+        Ok(made)
+    });
+    let CoreBackupMade { record, .. } = made.inspect_err(|_| {
+        let _ = std::fs::remove_file(&asked.out);
+    })?;
+    println!(
+        "the core security backup is in {}: {} of its {} custodians open it, together with any database backup of this cluster key",
+        asked.out.display(),
+        record.needed,
+        record.custodians.len()
+    );
+    println!(
+        "Keep copies of it in safes, apart from the database backups. It changes only with the cluster key and the authority."
+    );
+    Ok(())
+}
+
+fn core_made(client: &NodeClient, asked: &CoreBackup) -> anyhow::Result<CoreBackupMade> {
+    let mut custodians = Vec::new();
+    for name in &asked.custodians {
+        let file = asked.passphrase_file.iter().find(|(other, _)| other == name).map(|(_, file)| file.as_path());
+        let passphrase = new_passphrase(&format!("passphrase of custodian {name}"), file)?;
+        custodians.push(Custodian { name: name.clone(), passphrase });
+    }
+    let question = MakeCoreBackup { custodians, needed: asked.needed };
+    Ok(client.post("/v1/core-backups", &question)?)
+}
+
+/// A new file, for its owner alone.
+fn create(path: &Path) -> anyhow::Result<File> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    file.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            anyhow::anyhow!("{} exists already and is left as it is: name another file", path.display())
+        }
+        _ => anyhow::Error::from(error).context(format!("{} cannot be created", path.display())),
+    })
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let path = std::path::absolute(path)?;
+    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+/// Machine and file.
+fn place(path: &Path) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    format!("{}:{}", host.trim(), path.display())
+}

@@ -1,0 +1,178 @@
+//! What people ask of a cluster, in tables for them and in JSON for programs.
+
+mod keys;
+mod peers;
+mod proof;
+mod table;
+mod users;
+
+use capstan_keyd::service::StateDirectory;
+use capstan_keys::api::{EnrolmentOpened, Outcome, RequestId, Requested};
+use capstan_keys::cluster::{ClusterClient, Identity, Repeat};
+use clap::Subcommand;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+pub(super) use keys::{Groups, Keys, Policies, Units};
+pub(super) use peers::{Agents, Kmas, KmipClients};
+pub(super) use proof::{Audit, Suspected};
+pub(super) use users::{Pending, Users};
+
+use super::arguments::Asking;
+
+/// What people ask.
+#[derive(Debug, Subcommand)]
+pub(crate) enum People {
+    /// Drives: enrol, list, revoke, say which key groups they may use
+    #[command(subcommand)]
+    Agents(Agents),
+    /// Clients that speak KMIP: enrol, list, revoke
+    #[command(subcommand)]
+    KmipClients(KmipClients),
+    /// Nodes: add by quorum, list
+    #[command(subcommand)]
+    Kmas(Kmas),
+    /// Key policies
+    #[command(subcommand)]
+    Policies(Policies),
+    /// Key groups
+    #[command(subcommand)]
+    Groups(Groups),
+    /// Data units: cartridges with their keys
+    #[command(subcommand)]
+    Units(Units),
+    /// Keys, without what is secret of them
+    #[command(subcommand)]
+    Keys(Keys),
+    /// Users and their roles
+    #[command(subcommand)]
+    Users(Users),
+    /// What waits for a quorum
+    #[command(subcommand)]
+    Pending(Pending),
+    /// The audit log
+    #[command(subcommand)]
+    Audit(Audit),
+    /// Say which data units a compromise exposes
+    Exposure(Suspected),
+    /// Plan how exposed data units get other keys
+    RekeyPlan(Suspected),
+}
+
+/// Whom to ask, and how to answer.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ask {
+    #[command(flatten)]
+    asking: Asking,
+    /// Answer in JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(asked: People) -> anyhow::Result<()> {
+    match asked {
+        People::Agents(agents) => peers::agents(agents),
+        People::KmipClients(clients) => peers::kmip_clients(clients),
+        People::Kmas(kmas) => peers::kmas(kmas),
+        People::Policies(policies) => keys::policies(policies),
+        People::Groups(groups) => keys::groups(groups),
+        People::Units(units) => keys::units(units),
+        People::Keys(asked) => keys::keys(asked),
+        People::Users(asked) => users::users(asked),
+        People::Pending(pending) => users::pending(pending),
+        People::Audit(audit) => proof::audit(audit),
+        People::Exposure(suspected) => proof::exposed(&suspected, "/v1/exposure"),
+        People::RekeyPlan(suspected) => proof::exposed(&suspected, "/v1/rekey-plan"),
+    }
+}
+
+impl Ask {
+    fn client(&self) -> anyhow::Result<ClusterClient> {
+        let Asking { identity, node } = &self.asking;
+        Ok(ClusterClient::open(&Identity::load(identity)?, std::slice::from_ref(node), "")?)
+    }
+
+    /// What is at a path.
+    fn get<A: DeserializeOwned>(&self, path: &str) -> anyhow::Result<A> {
+        Ok(self.client()?.get(path)?)
+    }
+
+    /// All parts of a list.
+    fn pages(&self, path: &str, question: &[(&str, Option<String>)]) -> anyhow::Result<Vec<Value>> {
+        let client = self.client()?;
+        let mut question: Vec<String> =
+            question.iter().filter_map(|(name, value)| Some(format!("{name}={}", value.as_ref()?))).collect();
+        let mut items = Vec::new();
+        loop {
+            let page: capstan_keys::api::Page<Value> = client.get(&format!("{path}?{}", question.join("&")))?;
+            items.extend(page.items);
+            let Some(next) = page.next else { return Ok(items) };
+            question.retain(|part| !part.starts_with("after="));
+            question.push(format!("after={next}"));
+        }
+    }
+
+    /// Asks for something to be done. It is not asked for again by itself: an enrolment or a request would be there twice.
+    fn post<A: DeserializeOwned>(&self, path: &str, question: &impl Serialize) -> anyhow::Result<A> {
+        Ok(self.client()?.post(path, question, &RequestId::random()?, Repeat::Never)?)
+    }
+
+    /// Says a list: as a table of these columns, or as it is.
+    fn list(&self, items: &[Value], columns: &[&str]) {
+        if self.json {
+            println!("{:#}", Value::from(items));
+        } else {
+            print!("{}", table::table(items, columns));
+        }
+    }
+
+    /// Says what was done: in words, or as it is.
+    fn done(&self, answer: &impl Serialize, words: &str) -> anyhow::Result<()> {
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(answer)?);
+        } else {
+            println!("{words}");
+        }
+        Ok(())
+    }
+
+    /// Says an enrolment, with its passphrase.
+    fn enrolment(&self, opened: &EnrolmentOpened) -> anyhow::Result<()> {
+        let passphrase = opened.passphrase.0.expose();
+        let words = format!(
+            "{} enrols once, until {}, with this passphrase, which is shown only here:\n  {}",
+            opened.peer,
+            opened.expires,
+            passphrase.as_str()
+        );
+        self.done(opened, &words)
+    }
+
+    /// Says that something waits for the quorum.
+    fn waits(&self, requested: &Requested) -> anyhow::Result<()> {
+        let Requested { id, needed, expires, passphrase, .. } = requested;
+        let mut words = format!("request {id} waits until {expires} for {needed} approvals of others (`keyd pending`)");
+        if let Some(passphrase) = passphrase {
+            let shown = passphrase.0.expose();
+            words = format!(
+                "{words}\nOnce it is approved, this passphrase enrols, once and within a week. It is shown only here:\n  {}",
+                shown.as_str()
+            );
+        }
+        self.done(requested, &words)
+    }
+
+    fn outcome(&self, outcome: &Outcome) -> anyhow::Result<()> {
+        match outcome {
+            Outcome::Waits(requested) if !self.json => self.waits(requested),
+            _ => self.done(outcome, "done"),
+        }
+    }
+}
+
+/// The state directory's own name and log, for a check without a node.
+fn log_of(state: &std::path::Path) -> anyhow::Result<(capstan_keys::Name, Vec<std::path::PathBuf>)> {
+    let (directory, settings) = StateDirectory::open(state)?;
+    Ok((settings.name, capstan_keyd::audit::log_files(&directory.audit())?))
+}

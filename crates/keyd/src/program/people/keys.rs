@@ -1,0 +1,203 @@
+//! `keyd policies`, `keyd groups`, `keyd units`, `keyd keys`.
+
+use capstan_format::{KeyTag, Volser};
+use capstan_keys::Name;
+use capstan_keys::api::{ExtendUnit, GroupSaid, Leave, NamedKey, Outcome, PolicySaid};
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::Ask;
+
+/// What holds for keys.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Policies {
+    /// List them
+    List(Ask),
+    /// Make one; it is not changed once a key was issued under it
+    Add(AddPolicy),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AddPolicy {
+    /// Its name
+    name: Name,
+    /// The cipher of its keys: AES-256-GCM, AES-256-CCM [default: as the pool says]
+    #[arg(long)]
+    algorithm: Option<String>,
+    /// For how long a key encrypts, as 2y, 90d, 12h, 30min [default: no end]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    encrypts_for: Option<u32>,
+    /// For how long a key decrypts [default: no end]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    decrypts_for: Option<u32>,
+    /// For how long a node that is cut off gives out keys [default: no end]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    isolated_for: Option<u32>,
+    /// Keep the keys in the cluster
+    #[arg(long)]
+    no_export: bool,
+    /// Take no keys of other stores
+    #[arg(long)]
+    no_import: bool,
+    /// Let agents report keys as known to others
+    #[arg(long)]
+    agents_revoke: bool,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+/// A span of time: a whole number and its unit.
+fn seconds(text: &str) -> Result<u32, String> {
+    let units = [("min", 60), ("y", 31_557_600), ("d", 86_400), ("h", 3_600), ("s", 1)];
+    let split = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
+    let counted = split.and_then(|(number, seconds)| number.trim().parse::<u32>().ok()?.checked_mul(seconds));
+    counted
+        .filter(|seconds| *seconds > 0)
+        .ok_or_else(|| format!("{text:?} is no time: give 2y, 90d, 12h, 30min or 45s"))
+}
+
+fn leave(allowed: bool) -> Leave {
+    if allowed { Leave::Allowed } else { Leave::Forbidden }
+}
+
+pub(super) fn policies(asked: Policies) -> anyhow::Result<()> {
+    match asked {
+        Policies::List(ask) => {
+            let items: Vec<Value> = ask.get("/v1/policies")?;
+            let columns = ["name", "algorithm", "encryption_seconds", "cryptoperiod_seconds", "isolation_seconds"];
+            ask.list(&items, &[&columns[..], &["export", "import", "agents_revoke"]].concat());
+            Ok(())
+        }
+        Policies::Add(policy) => {
+            let said = PolicySaid {
+                name: policy.name,
+                algorithm: policy.algorithm,
+                encryption_seconds: policy.encrypts_for,
+                cryptoperiod_seconds: policy.decrypts_for,
+                export: leave(!policy.no_export),
+                import: leave(!policy.no_import),
+                agents_revoke: leave(policy.agents_revoke),
+                isolation_seconds: policy.isolated_for,
+            };
+            policy.ask.outcome(&policy.ask.post::<Outcome>("/v1/policies", &said)?)
+        }
+    }
+}
+
+/// Keys under one policy, for one purpose.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Groups {
+    /// List them
+    List(Ask),
+    /// Make one
+    Add {
+        /// Its name: that of a pool, for the keys of the pool
+        name: Name,
+        /// Its policy, for good
+        #[arg(long, default_value = "default")]
+        policy: Name,
+        #[command(flatten)]
+        ask: Ask,
+    },
+}
+
+pub(super) fn groups(asked: Groups) -> anyhow::Result<()> {
+    match asked {
+        Groups::List(ask) => {
+            let items: Vec<Value> = ask.get("/v1/groups")?;
+            ask.list(&items, &["name", "policy"]);
+            Ok(())
+        }
+        Groups::Add { name, policy, ask } => {
+            ask.outcome(&ask.post::<Outcome>("/v1/groups", &GroupSaid { name, policy })?)
+        }
+    }
+}
+
+/// Cartridges.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Units {
+    /// List them
+    List(Ask),
+    /// Show every key that one ever had
+    Show {
+        /// Its barcode
+        barcode: Volser,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// Let one be read past its keys' cryptoperiod
+    Extend {
+        /// Its barcode
+        barcode: Volser,
+        /// Until when, as 2031-01-01T00:00:00Z
+        #[arg(long, value_name = "TIME")]
+        until: Timestamp,
+        #[command(flatten)]
+        ask: Ask,
+    },
+}
+
+pub(super) fn units(asked: Units) -> anyhow::Result<()> {
+    match asked {
+        Units::List(ask) => {
+            let items = ask.pages("/v1/units", &[])?;
+            ask.list(&items, &["volume", "keys", "first_seen", "last_seen", "read_until"]);
+            Ok(())
+        }
+        Units::Show { barcode, ask } => {
+            let items: Vec<Value> = ask.get(&format!("/v1/units/{barcode}"))?;
+            ask.list(&items, &["key", "group", "algorithm", "state", "issued", "activated", "dropped", "destroyed"]);
+            Ok(())
+        }
+        Units::Extend { barcode, until, ask } => {
+            ask.outcome(&ask.post::<Outcome>(&format!("/v1/units/{barcode}/extend"), &ExtendUnit { until })?)
+        }
+    }
+}
+
+/// Keys.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Keys {
+    /// List them
+    List {
+        /// Those of a volume
+        #[arg(long, value_name = "BARCODE")]
+        volume: Option<Volser>,
+        /// Those in a state: ready, protect-and-process, process-only, deactivated, compromised, destroyed
+        #[arg(long)]
+        state: Option<String>,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// Say that somebody else may know one: nothing more is written under it
+    Compromise(OneKey),
+    /// Destroy one; if it still reads, by quorum
+    Destroy(OneKey),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OneKey {
+    /// Its tag: 32 hexadecimal digits
+    tag: KeyTag,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+pub(super) fn keys(asked: Keys) -> anyhow::Result<()> {
+    match asked {
+        Keys::List { volume, state, ask } => {
+            let question = [("volume", volume.map(|volume| volume.to_string())), ("state", state)];
+            let items = ask.pages("/v1/keys", &question)?;
+            ask.list(&items, &["key", "volume", "group", "state", "issued", "agent", "kma"]);
+            Ok(())
+        }
+        Keys::Compromise(OneKey { tag, ask }) => {
+            ask.outcome(&ask.post::<Outcome>("/v1/keys/compromise", &NamedKey { key: tag })?)
+        }
+        Keys::Destroy(OneKey { tag, ask }) => {
+            ask.outcome(&ask.post::<Outcome>("/v1/keys/destroy", &NamedKey { key: tag })?)
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! `keyd agents`, `keyd kmip-clients`, `keyd kmas`.
+
+use capstan_keys::Name;
+use capstan_keys::api::{AddKma, AddPeer, AgentGroups, EnrolmentOpened, Requested, Revoked};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::Ask;
+
+/// Drives.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Agents {
+    /// Open an enrolment: its one-time passphrase is shown once
+    Add {
+        /// The drive: its serial number
+        name: Name,
+        #[command(flatten)]
+        groups: GroupsOf,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// List them
+    List(Ask),
+    /// Revoke all certificates of one, at once
+    Revoke(Named),
+    /// Say which key groups one may use
+    Groups {
+        /// Which
+        name: Name,
+        #[command(flatten)]
+        groups: GroupsOf,
+        #[command(flatten)]
+        ask: Ask,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GroupsOf {
+    /// A key group that it may use, and no other that is not named [default: those it has, or `default`]
+    #[arg(long = "group", value_name = "GROUP")]
+    groups: Vec<Name>,
+    /// The one it uses unasked [default: the first]
+    #[arg(long, value_name = "GROUP", requires = "groups")]
+    default_group: Option<Name>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Named {
+    /// Which
+    name: Name,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+impl GroupsOf {
+    fn said(self) -> Option<AgentGroups> {
+        let default_group = self.default_group.or_else(|| self.groups.first().cloned())?;
+        Some(AgentGroups { groups: self.groups.into_iter().collect(), default_group })
+    }
+}
+
+pub(super) fn agents(asked: Agents) -> anyhow::Result<()> {
+    match asked {
+        Agents::Add { name, groups, ask } => add(&ask, "/v1/agents", &AddPeer { name, groups: groups.said() }),
+        Agents::List(ask) => {
+            let items: Vec<Value> = ask.get("/v1/agents")?;
+            ask.list(&items, &["name", "certificates", "enrolment", "groups.default_group", "groups.groups"]);
+            Ok(())
+        }
+        Agents::Revoke(named) => revoke(&named, "/v1/agents"),
+        Agents::Groups { name, groups, ask } => {
+            let said = groups.said().ok_or_else(|| anyhow::anyhow!("name a group: --group"))?;
+            let set: AgentGroups = ask.post(&format!("/v1/agents/{name}/groups"), &said)?;
+            ask.done(&set, &format!("agent {name} uses {} unasked", set.default_group))
+        }
+    }
+}
+
+fn add(ask: &Ask, path: &str, question: &AddPeer) -> anyhow::Result<()> {
+    let opened: EnrolmentOpened = ask.post(path, question)?;
+    ask.enrolment(&opened)
+}
+
+fn revoke(Named { name, ask }: &Named, path: &str) -> anyhow::Result<()> {
+    let revoked: Revoked = ask.post(&format!("{path}/{name}/revoke"), &json!({}))?;
+    ask.done(&revoked, &format!("{} certificates of {name} are revoked", revoked.certificates))
+}
+
+/// Clients that speak KMIP.
+#[derive(Debug, Subcommand)]
+pub(crate) enum KmipClients {
+    /// Open an enrolment: its one-time passphrase is shown once
+    Add(Named),
+    /// List them
+    List(Ask),
+    /// Revoke all certificates of one, at once
+    Revoke(Named),
+}
+
+pub(super) fn kmip_clients(asked: KmipClients) -> anyhow::Result<()> {
+    match asked {
+        KmipClients::Add(Named { name, ask }) => add(&ask, "/v1/kmip-clients", &AddPeer { name, groups: None }),
+        KmipClients::List(ask) => {
+            let items: Vec<Value> = ask.get("/v1/kmip-clients")?;
+            ask.list(&items, &["name", "certificates", "enrolment"]);
+            Ok(())
+        }
+        KmipClients::Revoke(named) => revoke(&named, "/v1/kmip-clients"),
+    }
+}
+
+/// Nodes.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Kmas {
+    /// Ask the quorum for another node: its one-time passphrase is shown once
+    Add {
+        /// Its name
+        name: Name,
+        /// Where agents and nodes will reach it: host and port
+        #[arg(long, value_name = "HOST:PORT")]
+        address: String,
+        /// The site it will stand at
+        #[arg(long, default_value = "")]
+        site: String,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// List them
+    List(Ask),
+}
+
+pub(super) fn kmas(asked: Kmas) -> anyhow::Result<()> {
+    match asked {
+        Kmas::Add { name, address, site, ask } => {
+            let requested: Requested = ask.post("/v1/kmas/add", &AddKma { name, address, site })?;
+            ask.waits(&requested)
+        }
+        Kmas::List(ask) => {
+            let items: Vec<Value> = ask.get("/v1/kmas")?;
+            ask.list(&items, &["name", "site", "address", "state"]);
+            Ok(())
+        }
+    }
+}

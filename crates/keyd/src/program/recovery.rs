@@ -1,0 +1,166 @@
+//! `keyd restore`, `keyd prove`, `keyd certify`: the cluster anew, that it could be, and that a key could not.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use capstan_keyd::backup::{CoreBackup, Knowledge, Known, OpenCore};
+use capstan_keyd::destruction::Certificate;
+use capstan_keyd::ledger::{EtcdLedger, EtcdTiming};
+use capstan_keyd::service::{self, Restored, Restoring, RetrievalProof, Source, StateDirectory};
+use capstan_keys::Name;
+use clap::Args;
+
+use super::arguments::{Asking, Place, Root, of_name};
+use super::clients::client;
+use super::founding::{now_ns, root, runtime, settings};
+use super::secrets::passphrase;
+
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// The state directory of the node that begins anew, which must not exist or be empty
+    #[arg(long)]
+    state: PathBuf,
+    /// The core security backup
+    #[arg(long, value_name = "FILE")]
+    core: PathBuf,
+    /// A custodian who is here; asked for their passphrase
+    #[arg(long = "custodian", value_name = "NAME", required = true)]
+    custodians: Vec<Name>,
+    /// A custodian's passphrase is in a file instead
+    #[arg(long, value_name = "NAME=FILE", value_parser = of_name)]
+    custodian_passphrase_file: Vec<(Name, PathBuf)>,
+    /// The database backup
+    #[arg(long, value_name = "FILE", required_unless_present = "replica")]
+    database: Option<PathBuf>,
+    /// Or the state directory of a node that is left, whose majority is lost for good
+    #[arg(long, value_name = "STATE", conflicts_with = "database")]
+    replica: Option<PathBuf>,
+    /// How far the cluster is known to have come: what is older is not believed
+    #[arg(long, value_name = "EPOCH:REVISION", value_parser = known, conflicts_with = "go_back")]
+    reached: Option<Known>,
+    /// Go back to this backup although a newer state is known: everything is lost, and the quorum has decided so
+    #[arg(long)]
+    go_back: bool,
+    /// A user who has lost their certificate and enrols again
+    #[arg(long = "enrol", value_name = "NAME")]
+    enrol: Vec<Name>,
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    root: Root,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Prove {
+    #[command(flatten)]
+    asking: Asking,
+    /// In JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Certify {
+    #[command(flatten)]
+    asking: Asking,
+    /// The key, in hexadecimal
+    #[arg(value_name = "TAG")]
+    key: String,
+}
+
+fn known(text: &str) -> Result<Known, String> {
+    let numbers =
+        text.split_once(':').and_then(|(epoch, revision)| Some((epoch.parse().ok()?, revision.parse().ok()?)));
+    let (epoch, revision) = numbers.ok_or("give EPOCH:REVISION, as `keyd backups list` says them")?;
+    Ok(Known { epoch, revision })
+}
+
+pub(super) fn restore(asked: &Restore) -> anyhow::Result<()> {
+    let core = opened(asked)?;
+    let root = root(&asked.root)?;
+    let kma = settings(&asked.place, core.keys.cluster());
+    let source = match (&asked.database, &asked.replica) {
+        (Some(file), _) => Source::Database(file.clone()),
+        (None, Some(state)) => Source::Replica(state.clone()),
+        (None, None) => anyhow::bail!("give --database or --replica"),
+    };
+    let knowledge = match (asked.reached, asked.go_back) {
+        (Some(known), _) => Knowledge::Reached(known),
+        (None, true) => Knowledge::Nothing,
+        // The core security backup was made in an epoch, so that was reached.
+        (None, false) => Knowledge::Reached(Known { epoch: core.epoch, revision: 0 }),
+    };
+    let restoring =
+        Restoring { kma: kma.clone(), root, source, knowledge, enrol: asked.enrol.clone(), now_ns: now_ns() };
+    let directory = StateDirectory::create(&asked.state)?;
+    let restored = runtime()?.block_on(async {
+        let ledger = EtcdLedger::new(&kma.cluster.to_string(), &kma.etcd.members()?, EtcdTiming::default()).await?;
+        anyhow::Ok(service::restore(&directory, &ledger, &core, restoring).await?)
+    });
+    say(asked, &restored.inspect_err(|_| directory.discard())?);
+    Ok(())
+}
+
+fn opened(asked: &Restore) -> anyhow::Result<OpenCore> {
+    let core = CoreBackup::read(&asked.core)?;
+    let mut shares = Vec::new();
+    for name in &asked.custodians {
+        let file = asked.custodian_passphrase_file.iter().find(|(other, _)| other == name);
+        let passphrase = passphrase(&format!("passphrase of custodian {name}"), file.map(|(_, file)| file.as_path()))?;
+        shares.push(core.open_share(name, &passphrase)?);
+    }
+    core.open(&shares).context("the core security backup does not open")
+}
+
+fn say(asked: &Restore, restored: &Restored) {
+    let Restored { epoch, reached, made, keys, recovered, revoked, passphrases } = restored;
+    println!(
+        "epoch {epoch} has begun, from epoch {}, revision {} of {made:.0}: {keys} keys, each unwrapped and compared",
+        reached.epoch, reached.revision
+    );
+    println!(
+        "{recovered} keys of pools may have been given out since; they are kept to read with, and are never given out to write with"
+    );
+    println!(
+        "Certificates of people, drives and KMIP clients hold as before; those of the old nodes ({revoked}) are revoked. What was revoked or \
+         destroyed since {made:.0} is not known here: do it again. See that no old node runs on."
+    );
+    for (name, passphrase) in passphrases {
+        println!("  {name} enrols again with  {}", passphrase.expose().as_str());
+    }
+    println!(
+        "Next: `keyd run --state {}`, `keyd unlock`, then `keyd backup`: no key is given out before. Every further node joins anew.",
+        asked.state.display()
+    );
+}
+
+pub(super) fn prove(asked: &Prove) -> anyhow::Result<()> {
+    let proof: RetrievalProof = client(&asked.asking)?.get("/v1/proof")?;
+    if asked.json {
+        println!("{}", serde_json::to_string_pretty(&proof)?);
+    } else {
+        for unproved in &proof.unproved {
+            println!("{}  {}  {}", unproved.unit, unproved.key, unproved.why);
+        }
+        println!(
+            "{} data units: {} keys proved here, at another node and in the latest backup",
+            proof.units, proof.proved
+        );
+    }
+    anyhow::ensure!(
+        proof.unproved.is_empty(),
+        "not everything can be proved: {} statements above say what and why",
+        proof.unproved.len()
+    );
+    Ok(())
+}
+
+pub(super) fn certify(asked: &Certify) -> anyhow::Result<()> {
+    let path = format!("/v1/keys/{}/destruction", asked.key);
+    let certificate: Certificate = client(&asked.asking)?.post(&path, &())?;
+    println!("{}", serde_json::to_string_pretty(&certificate)?);
+    eprintln!(
+        "etcd's history is compacted; to give its pages back run `etcdctl defrag` on each member. Its write-ahead logs keep ciphertext for a while."
+    );
+    Ok(())
+}

@@ -1,0 +1,242 @@
+//! Backups, as a node makes them.
+//!
+//! ```text
+//!  POST /v1/backups                   all records of one commit -> file in the state directory -> restored in memory, key by key
+//!  GET  /v1/backups/ID/data/FROM      the file, in parts, to whoever asked for it, who writes it and reads it again
+//!  POST /v1/backups/ID/kept           they have it, and this is its digest -> record `backup/ID`
+//!  GET  /v1/backups                   the records
+//!  POST /v1/backups/ID/destroyed      all copies of it are gone
+//!  POST /v1/keys/TAG/destruction      a destroyed key is in no backup, at no node and in no history any more
+//!  POST /v1/core-backups              the cluster key under its custodians' passphrases, opened again before it is given out
+//! ```
+//! Only the record counts: on it stands that keys of the pool of a node that is alone are given out, and it is written when somebody has
+//! the file. A backup that nobody fetched is none.
+
+mod core;
+mod destruction;
+mod record;
+mod restore;
+mod spool;
+
+use std::sync::Arc;
+
+use axum::extract::{Path as InPath, State};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use capstan_keys::Name;
+use capstan_keys::api::{Base64, Problem};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{Service, entry};
+use crate::authority::Act;
+use crate::backup::{BackupError, ClusterRecords, Knowledge, Known, check, write_database};
+use crate::desk::Decided;
+use crate::door::{CameFrom, Input, Refusal};
+use crate::identity::Peer;
+use crate::node::{Node, NodeError, Standing};
+
+pub use self::core::{CoreBackupMade, Custodian, MakeCoreBackup};
+use record::backup_path;
+pub use record::{BackupRecord, BackupState, CoreBackupRecord};
+pub(super) use record::{backups, is_of_backup, newest_kept};
+pub use restore::{RestoreError, Restored, Restoring, Source, restore};
+pub(super) use spool::Spool;
+pub use spool::digest_of;
+use spool::hex;
+
+/// A backup that was made and verified, and is to be fetched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupMade {
+    /// Its id.
+    pub id: String,
+    /// How long it is.
+    pub bytes: u64,
+    /// The SHA-256 of its bytes, in hexadecimal.
+    pub sha256: String,
+    /// How many keys it holds.
+    pub keys: u64,
+}
+
+/// A part of a backup.
+#[derive(Serialize, Deserialize)]
+pub struct BackupPart {
+    /// Its bytes; none at the end.
+    pub data: Base64,
+}
+
+/// Somebody has a backup.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupKept {
+    /// The SHA-256 of what they read from where they put it.
+    pub sha256: String,
+    /// Where that is, in their words.
+    pub place: String,
+}
+
+type Whence = (Extension<Peer>, Extension<CameFrom>);
+
+pub(super) fn routes(service: Arc<Service>) -> Router {
+    Router::new()
+        .route("/v1/backups", get(list).post(make))
+        .route("/v1/backups/{id}/data/{from}", get(part))
+        .route("/v1/backups/{id}/kept", post(kept))
+        .route("/v1/backups/{id}/destroyed", post(destroyed))
+        .route("/v1/core-backups", post(core::make))
+        .route("/v1/keys/{tag}/destruction", post(destruction::certificate))
+        .with_state(service)
+}
+
+/// Tells a node up to which commit a verified backup holds everything, as its records say it now.
+pub(super) fn tell_what_is_backed_up(node: &Node, epoch: u32) {
+    let newest = node.view(|view| newest_kept(view, epoch));
+    node.backed_up(newest.map_or(0, |backup| backup.revision));
+}
+
+async fn list(
+    State(service): State<Arc<Service>>,
+    (Extension(peer), Extension(from)): Whence,
+) -> Result<Json<Vec<BackupRecord>>, Refusal> {
+    let node = service.node()?;
+    service.person(&node, &peer, from, Act::ListBackups).await?;
+    Ok(Json(node.view(backups)))
+}
+
+async fn make(
+    State(service): State<Arc<Service>>,
+    (Extension(peer), Extension(from)): Whence,
+) -> Result<Json<BackupMade>, Refusal> {
+    let node = service.node()?;
+    let user = service.person(&node, &peer, from, Act::CreateBackup).await?;
+    if node.standing() != Standing::Current {
+        return Err(NodeError::NeedsMajority { source: None }.into());
+    }
+    let snapshot = service.opening.ledger.read("").await;
+    let snapshot = snapshot.map_err(|source| NodeError::NeedsMajority { source: Some(source) })?;
+    // The disk, and an unwrapping of each key: not on the threads that answer drives.
+    let made = {
+        let (service, keys, by) = (service.clone(), node.keys().clone(), user.name);
+        let made_ns = node.now_ns();
+        tokio::task::spawn_blocking(move || {
+            let epoch = service.settings.epoch;
+            let file = service.backups.clear().map_err(host)?;
+            write_database(&file, &keys, epoch, &snapshot, &ClusterRecords, made_ns)
+                .map_err(|error| refused(&error))?;
+            let reached = Knowledge::Reached(Known { epoch, revision: snapshot.revision });
+            let report = check(&keys, &file, &ClusterRecords, reached).map_err(|error| refused(&error))?;
+            if let Some(first) = report.unproved.first() {
+                let first = format!("{}: {}", first.path, first.reason);
+                return Err(refused(&BackupError::Unproved { count: report.unproved.len(), first }));
+            }
+            service.backups.keep(report.manifest, by, file).map_err(host)
+        })
+    };
+    let draft = made.await.map_err(|_| Refusal::failed())??;
+    let id = hex(&draft.manifest.id);
+    tracing::info!(
+        id,
+        revision = draft.manifest.revision,
+        keys = draft.manifest.keys.len(),
+        "a backup is made and verified"
+    );
+    Ok(Json(BackupMade { id, bytes: draft.bytes, sha256: draft.sha256, keys: draft.manifest.keys.len() as u64 }))
+}
+
+async fn part(
+    State(service): State<Arc<Service>>,
+    (Extension(peer), Extension(from)): Whence,
+    InPath((id, at)): InPath<(String, u64)>,
+) -> Result<Json<BackupPart>, Refusal> {
+    let node = service.node()?;
+    service.person(&node, &peer, from, Act::CreateBackup).await?;
+    let draft = service.backups.draft(&id).ok_or_else(|| gone(&id))?;
+    let part = tokio::task::spawn_blocking(move || draft.part(at)).await.map_err(|_| Refusal::failed())?;
+    Ok(Json(BackupPart { data: Base64(part.map_err(host)?) }))
+}
+
+async fn kept(
+    State(service): State<Arc<Service>>,
+    (Extension(peer), Extension(from)): Whence,
+    InPath(id): InPath<String>,
+    Input(asked): Input<BackupKept>,
+) -> Result<Json<BackupRecord>, Refusal> {
+    let node = service.node()?;
+    let user = service.person(&node, &peer, from, Act::CreateBackup).await?;
+    let draft = service.backups.draft(&id).ok_or_else(|| gone(&id))?;
+    if draft.by != user.name {
+        return Err(Refusal::forbidden(format!("Backup {id} was made by {}.", draft.by)));
+    }
+    if asked.sha256 != draft.sha256 {
+        let detail =
+            "What was written differs from what was sent: the medium or the way to it is at fault. Make another.";
+        return Err(Refusal::conflict(detail));
+    }
+    let record = BackupRecord {
+        id: id.clone(),
+        epoch: draft.manifest.epoch,
+        revision: draft.manifest.revision,
+        made: time(draft.manifest.made_ns),
+        by: user.name,
+        records: draft.manifest.records,
+        keys: draft.manifest.keys.len() as u64,
+        bytes: draft.bytes,
+        sha256: draft.sha256,
+        place: asked.place,
+        state: BackupState::Kept,
+    };
+    service.note(entry(&peer, from, Act::CreateBackup.into()).with("revision", record.revision)).await?;
+    put(&node, &record).await?;
+    service.backups.discard(&id);
+    Ok(Json(record))
+}
+
+async fn destroyed(
+    State(service): State<Arc<Service>>,
+    (Extension(peer), Extension(from)): Whence,
+    InPath(id): InPath<String>,
+) -> Result<Json<BackupRecord>, Refusal> {
+    let node = service.node()?;
+    let user = service.person(&node, &peer, from, Act::NoteBackupDestroyed).await?;
+    let mut known = node.view(backups).into_iter().filter(|backup| backup.id == id);
+    let known =
+        known.next().ok_or_else(|| Refusal::not_found(format!("There is no backup {id}: `keyd backups list`.")))?;
+    if known.state != BackupState::Kept {
+        return Ok(Json(known));
+    }
+    let record = BackupRecord { state: said_destroyed(&node, user.name), ..known };
+    service.note(entry(&peer, from, Act::NoteBackupDestroyed.into()).with("revision", record.revision)).await?;
+    put(&node, &record).await?;
+    Ok(Json(record))
+}
+
+fn said_destroyed(node: &Node, by: Name) -> BackupState {
+    BackupState::Destroyed { at: time(node.now_ns()), by }
+}
+
+async fn put(node: &Node, record: &BackupRecord) -> Result<(), Refusal> {
+    let bytes = serde_json::to_vec(record).map_err(|_| Refusal::failed())?;
+    let put = (backup_path(&record.id), bytes);
+    node.change(|_| Ok::<_, NodeError>(Decided::records(vec![put.clone()], Vec::new()))).await?;
+    Ok(())
+}
+
+pub(super) fn time(ns: i64) -> Timestamp {
+    Timestamp::from_nanosecond(i128::from(ns)).unwrap_or_default()
+}
+
+fn gone(id: &str) -> Refusal {
+    Refusal::not_found(format!(
+        "Backup {id} does not wait here any more: another was made since, or this is another node."
+    ))
+}
+
+fn refused(error: &BackupError) -> Refusal {
+    tracing::error!(%error, "no backup was made");
+    Problem::new(500, "no-backup", "No backup was made", format!("{error}.")).into()
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
+fn host(error: std::io::Error) -> Refusal {
+    tracing::error!(%error, "the folder for backups in the state directory cannot be used");
+    Refusal::unready(format!("The folder for backups in this node's state directory cannot be used: {error}."))
+}

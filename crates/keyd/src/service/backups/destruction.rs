@@ -1,0 +1,99 @@
+//! `POST /v1/keys/TAG/destruction`: that a key is destroyed everywhere, or what is missing until then.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path as InPath, State};
+use capstan_format::KeyTag;
+use capstan_keys::api::Problem;
+
+use super::Whence;
+use super::record::{BackupState, backups};
+use crate::authority::Act;
+use crate::backup::recovered_path;
+use crate::desk::Decided;
+use crate::destruction::{Certificate, Destroyed, KeptBackup, Missing, Reached, Whereabouts, certify};
+use crate::door::Refusal;
+use crate::node::NodeError;
+use crate::path::Path;
+use crate::service::proof::proved_up_to;
+use crate::service::{Service, entry};
+use crate::state::View;
+
+pub(super) async fn certificate(
+    State(service): State<Arc<Service>>,
+    (axum::Extension(peer), axum::Extension(from)): Whence,
+    InPath(tag): InPath<String>,
+) -> Result<Json<Certificate>, Refusal> {
+    let node = service.node()?;
+    service.person(&node, &peer, from, Act::CertifyDestruction).await?;
+    let tag: KeyTag = tag.parse().map_err(|_| Refusal::malformed(format!("{tag:?} is no key.")))?;
+    let (key, mut known) = node.view(|view| looked_up(view, &tag, service.settings.epoch))?;
+    let applied = node.progress().borrow().applied;
+    for reached in known.kmas.iter_mut().filter(|reached| reached.kma == *node.name()) {
+        reached.commit = applied;
+    }
+    // Forgetting does nothing to what is: nodes that were away for longer copy the whole.
+    match service.opening.ledger.forget(key.commit).await {
+        Ok(()) => known.forgotten = key.commit,
+        Err(error) => tracing::warn!(%error, "the ledger's history was not compacted"),
+    }
+    match certify(&key, &known, node.now_ns()) {
+        Ok(certificate) => {
+            service.note(entry(&peer, from, Act::CertifyDestruction.into()).of("key", tag)).await?;
+            let bytes = serde_json::to_vec(&certificate).map_err(|_| Refusal::failed())?;
+            let put = (Path::Other(format!("destruction/{tag}")), bytes);
+            node.change(|_| Ok::<_, NodeError>(Decided::records(vec![put.clone()], Vec::new()))).await?;
+            Ok(Json(certificate))
+        }
+        Err(missing) => {
+            let said: Vec<_> = missing.iter().map(said).collect();
+            let detail = format!("Key {tag} is destroyed in the ledger, and copies may be left. {}", said.join(" "));
+            Err(Problem::new(409, "copies-left", "The key is not destroyed everywhere", detail).into())
+        }
+    }
+}
+
+/// What is known of a destroyed key and its copies.
+fn looked_up(view: View<'_>, tag: &KeyTag, epoch: u32) -> Result<(Destroyed, Whereabouts), Refusal> {
+    let record = view.ledger().key(tag).ok_or_else(|| Refusal::not_found(format!("There is no key {tag}.")))?;
+    let known = &record.stored.record;
+    let (Some(destroyed_ns), None) = (known.destroyed_ns, &record.stored.wrapped) else {
+        return Err(Refusal::conflict(format!("Key {tag} is not destroyed: it is {}.", known.state)));
+    };
+    let commit = view.ledger().mark(&Path::Key(*tag)).revision;
+    let kmas = view.ledger().kmas().keys();
+    let kmas =
+        kmas.map(|kma| Reached { kma: kma.clone(), commit: view.ledger().held(kma).max(proved_up_to(view, kma)) });
+    let kept = backups(view).into_iter().filter(|backup| backup.state == BackupState::Kept);
+    let kept = kept.map(|backup| KeptBackup {
+        id: backup.id,
+        epoch: backup.epoch,
+        commit: backup.revision,
+        made_ns: i64::try_from(backup.made.as_nanosecond()).unwrap_or(i64::MAX),
+    });
+    let pools = view.ledger().kmas().keys().filter(|kma| view.ledger().pool(kma).any(|(pooled, ..)| pooled == tag));
+    let pools = pools.map(|kma| Path::Pool { kma: kma.clone(), tag: *tag }.to_string());
+    let recovered = recovered_path(tag).to_string();
+    let recovered = view.ledger().other(&recovered).is_some().then_some(recovered);
+    let copies = pools.chain(recovered).collect();
+    let key = Destroyed { tag: *tag, created_ns: known.created_ns, destroyed_ns, commit, epoch };
+    Ok((key, Whereabouts { kmas: kmas.collect(), backups: kept.collect(), copies, forgotten: 0 }))
+}
+
+fn said(missing: &Missing) -> String {
+    match missing {
+        Missing::Node { kma, at, needed } => {
+            format!(
+                "Node {kma} says its disk is at commit {at} and must be at {needed}: see that it runs and is unlocked, and wait ten minutes."
+            )
+        }
+        Missing::Backup { id } => {
+            format!("Backup {id} may hold it: destroy all its copies, then `keyd backups destroyed {id}`.")
+        }
+        Missing::Record { path } => format!("The record {path} holds it as well."),
+        Missing::History { needed, .. } => {
+            format!("The ledger keeps its history: `etcdctl compact {needed}`, then `etcdctl defrag` on each member.")
+        }
+    }
+}

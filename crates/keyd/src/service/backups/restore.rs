@@ -1,0 +1,339 @@
+//! A cluster founded anew, from a backup or from what one node holds: the ceremony after everything else is lost.
+//!
+//! ```text
+//!  core security backup + custodians --> cluster key --+
+//!  database backup, or a node's replica ---------------+--> every record opened, every key unwrapped --> sealed for epoch + 1
+//!                                                      '--> an empty ledger, one node, a root key under its new holders
+//! ```
+//! **What becomes of the records.** Keys, data units, policies, groups, agents, users and backups stay. Keys of pools are moved to
+//! `recovered/`: they may have been given out after the backup was made, so they are kept to read with and never given out to write with. The
+//! old nodes are gone, their certificates revoked; what was half done (enrolments, requests to the quorum) is over. Certificates of people,
+//! agents and KMIP clients hold as before, since the authority is the same.
+//!
+//! **What a restore cannot know** is what happened after the backup: certificates revoked since are let in again, keys destroyed since
+//! are there again, which is why whoever restores is told the moment of the backup.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use capstan_format::KeyTag;
+use capstan_keys::Name;
+use capstan_keys::api::{PeerId, PeerKind};
+use capstan_keys::cluster::EnrolmentPassphrase;
+use jiff::Timestamp;
+use serde_json::json;
+use thiserror::Error;
+
+use super::time;
+use crate::authority::User;
+use crate::backup::{
+    BackupError, ClusterRecords, Knowledge, Known, OpenCore, read_manifest, recovered_path, restore as restore_records,
+    write_database,
+};
+use crate::identity::{Authority, AuthorityKey};
+use crate::ledger::{Entry, Expected, Ledger, LedgerError, Outcome, Snapshot, Transaction};
+use crate::path::Path;
+use crate::replica::{Replica, ReplicaError};
+use crate::root::{ClusterKeys, Existing};
+use crate::seal::SealError;
+use crate::service::directory::{DirectoryError, KmaSettings, StateDirectory};
+use crate::service::found::{FoundingError, RootChoice, enrolment_of, first_node};
+use crate::service::registrar::{AuthorityRecord, CertificateRecord, revoked_path};
+
+/// Records of one commit of a restore, and their bytes: well below what a ledger takes.
+const BATCH_RECORDS_MAX: usize = 80;
+const BATCH_BYTES_MAX: usize = 512 << 10;
+
+/// Where the records come from.
+pub enum Source {
+    /// A database backup.
+    Database(PathBuf),
+    /// The state directory of a node whose majority is lost for good.
+    Replica(PathBuf),
+}
+
+/// What a cluster is restored with.
+pub struct Restoring {
+    /// The node that begins it anew.
+    pub kma: KmaSettings,
+    /// What opens the root key from now on.
+    pub root: RootChoice,
+    /// Where the records come from.
+    pub source: Source,
+    /// What is known of how far the cluster had come.
+    pub knowledge: Knowledge,
+    /// Users who enrol again, since they have lost their certificates.
+    pub enrol: Vec<Name>,
+    /// Now, in nanoseconds since 1970.
+    pub now_ns: i64,
+}
+
+/// A cluster that was restored.
+pub struct Restored {
+    /// The epoch that has begun.
+    pub epoch: u32,
+    /// How far the cluster had come in what it was restored from.
+    pub reached: Known,
+    /// And when that was.
+    pub made: Timestamp,
+    /// Keys that were issued.
+    pub keys: usize,
+    /// Keys of pools, which may have been.
+    pub recovered: usize,
+    /// Certificates of the old nodes, which are let in no more.
+    pub revoked: usize,
+    /// What each of those who enrol again enrols with.
+    pub passphrases: Vec<(Name, EnrolmentPassphrase)>,
+}
+
+/// Why nothing was restored.
+#[derive(Debug, Error)]
+pub enum RestoreError {
+    /// Medium or operator: the backups.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+    /// Host or operator: the new node.
+    #[error(transparent)]
+    Founding(#[from] FoundingError),
+    /// Operator or host: a state directory.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// Medium or operator: the replica that is restored from.
+    #[error(transparent)]
+    Replica(#[from] ReplicaError),
+    /// Peers: the ledger.
+    #[error("the cluster was not restored")]
+    Ledger(#[from] LedgerError),
+    /// Host: sealing.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// Operator: this etcd has records of the cluster.
+    #[error(
+        "this etcd holds {records} records of the cluster already (the first is {first}), and a restore begins in an empty one. If the \
+         cluster lives, join it. If a restore was cut short, or this etcd was put back from a copy: start an empty etcd, or \
+         `etcdctl del --prefix /capstan/{cluster}/`"
+    )]
+    NotEmpty {
+        /// How many.
+        records: usize,
+        /// One of them.
+        first: String,
+        /// The cluster.
+        cluster: String,
+    },
+    /// Operator: the replica is another node's.
+    #[error("the replica is node {found}'s, whose journal goes with it: restore it as --name {found}")]
+    OtherNode {
+        /// Whose it is.
+        found: Name,
+    },
+    /// Operator: nothing was ever committed to the replica.
+    #[error("the replica {} holds nothing: restore from another node's, or from a database backup", path.display())]
+    EmptyReplica {
+        /// The replica.
+        path: PathBuf,
+    },
+    /// Medium: the two backups are of two authorities, or there is none.
+    #[error(
+        "the certificate authority in the records is not the one of the core security backup: take the core security backup made last"
+    )]
+    OtherAuthority,
+    /// Operator: nobody of that name.
+    #[error("there is no user {user} in what is restored: name one that there was")]
+    NoSuchUser {
+        /// Who.
+        user: Name,
+    },
+}
+
+/// A record as it is to be.
+struct Planted {
+    path: Path,
+    change: u64,
+    plaintext: Vec<u8>,
+}
+
+/// What is to be in the new ledger.
+#[derive(Default)]
+struct Replanted {
+    records: Vec<Planted>,
+    keys: usize,
+    recovered: usize,
+    revoked: usize,
+}
+
+/// Restores a cluster on an empty ledger, with its first node in a new state directory.
+pub async fn restore(
+    directory: &StateDirectory,
+    ledger: &dyn Ledger,
+    core: &OpenCore,
+    restoring: Restoring,
+) -> Result<Restored, RestoreError> {
+    let Restoring { mut kma, root, source, knowledge, enrol, now_ns } = restoring;
+    let found = ledger.read("").await?;
+    if let Some(first) = found.entries.first() {
+        let (records, first, cluster) = (found.entries.len(), first.path.clone(), kma.cluster.to_string());
+        return Err(RestoreError::NotEmpty { records, first, cluster });
+    }
+    let database = match source {
+        Source::Database(file) => file,
+        Source::Replica(state) => backed_up_replica(directory, core, &kma, &state, now_ns)?,
+    };
+    let manifest = read_manifest(&database)?;
+    let known_epoch = match knowledge {
+        Knowledge::Reached(known) => known.epoch,
+        Knowledge::Nothing => 0,
+    };
+    kma.epoch = manifest.epoch.max(core.epoch).max(known_epoch) + 1;
+    let snapshot = restore_records(core, &database, &ClusterRecords, knowledge, kma.epoch)?;
+    let reached = Known { epoch: manifest.epoch, revision: manifest.revision };
+
+    let Replanted { mut records, keys, recovered, revoked } = replant(&core.keys, &snapshot, now_ns)?;
+    let authority = authority(core, &records)?;
+    let (identity, puts) = first_node(&authority, &kma, now_ns)?;
+    let passphrases = enrolled_again(&kma, &enrol, &mut records, now_ns)?;
+    // First of all, so that two who restore at once do not both; and the node last, so that what is there is whole once it is.
+    let begun = json!({
+        "begun": time(now_ns), "restored_from": {"epoch": reached.epoch, "revision": reached.revision},
+    });
+    let begun = Path::Other(format!("epoch/{}", kma.epoch)).planted(begun.to_string().into_bytes());
+    records.insert(0, begun);
+    records.extend(puts.into_iter().map(|(path, plaintext)| path.planted(plaintext)));
+
+    root.seal(&core.keys, kma.epoch)?.write(&directory.root(), Existing::Kept).map_err(FoundingError::from)?;
+    directory.write_identity(&identity).map_err(FoundingError::from)?;
+    commit(ledger, &core.keys, kma.epoch, &records).await?;
+    directory.write_settings(&kma)?;
+    Ok(Restored { epoch: kma.epoch, reached, made: time(manifest.made_ns), keys, recovered, revoked, passphrases })
+}
+
+impl Path {
+    fn planted(self, plaintext: Vec<u8>) -> Planted {
+        Planted { path: self, change: 1, plaintext }
+    }
+}
+
+/// Makes a backup of a node's replica, beside its journal: what is restored is checked in one way, wherever it comes from.
+fn backed_up_replica(
+    directory: &StateDirectory,
+    core: &OpenCore,
+    kma: &KmaSettings,
+    state: &std::path::Path,
+    now_ns: i64,
+) -> Result<PathBuf, RestoreError> {
+    let (old, settings) = StateDirectory::open(state)?;
+    if settings.name != kma.name {
+        return Err(RestoreError::OtherNode { found: settings.name });
+    }
+    let mut entries = Vec::new();
+    let cluster = core.keys.cluster().to_string();
+    let replica = Replica::open(&old.replica(), &cluster, settings.epoch.into(), |entry| entries.push(entry))?;
+    let revision = replica.applied().ok_or_else(|| RestoreError::EmptyReplica { path: old.replica() })?;
+    let file = directory.file("replica.backup");
+    write_database(&file, &core.keys, settings.epoch, &Snapshot { revision, entries }, &ClusterRecords, now_ns)?;
+    // What it has given out cut off is in its journal alone, and reconciled when the new node starts.
+    directory.copy_journal(&old)?;
+    Ok(file)
+}
+
+/// Decides, record by record, what becomes of it.
+fn replant(keys: &ClusterKeys, snapshot: &Snapshot, now_ns: i64) -> Result<Replanted, RestoreError> {
+    let issued = snapshot.entries.iter().filter_map(|entry| match Path::parse(&entry.path) {
+        Path::Key(tag) => Some(tag),
+        _ => None,
+    });
+    let issued: BTreeSet<KeyTag> = issued.collect();
+    let mut replanted = Replanted::default();
+    for Entry { path, sealed, .. } in &snapshot.entries {
+        let opened = keys.sealer().open(path, sealed)?;
+        let (change, plaintext) = (opened.change, opened.plaintext.to_vec());
+        let path = Path::parse(path);
+        match &path {
+            Path::Kma(_) | Path::Held(_) => continue,
+            Path::Pool { tag, .. } if issued.contains(tag) => continue,
+            Path::Pool { tag, .. } => {
+                replanted.recovered += 1;
+                replanted.records.push(recovered_path(tag).planted(plaintext));
+                continue;
+            }
+            Path::Key(_) => replanted.keys += 1,
+            Path::Other(other) => match other.split('/').next().unwrap_or_default() {
+                "enrolment" | "joining" | "pending" | "proof" => continue,
+                "certificate" => replanted.records.extend(revocation(other, &plaintext, now_ns)),
+                _ => {}
+            },
+            Path::Unit(_) | Path::Policy(_) | Path::Group(_) | Path::Agent(_) | Path::Kmip(_) => {}
+        }
+        replanted.records.push(Planted { path, change, plaintext });
+    }
+    let mut seen = BTreeSet::new();
+    replanted.records.retain(|planted| seen.insert(planted.path.to_string()));
+    replanted.revoked = seen.iter().filter(|path| path.starts_with("revoked/")).count();
+    Ok(replanted)
+}
+
+/// That the certificate of an old node is let in no more.
+fn revocation(path: &str, certificate: &[u8], now_ns: i64) -> Option<Planted> {
+    let record: CertificateRecord = serde_json::from_slice(certificate).ok()?;
+    let serial = path.strip_prefix("certificate/")?.parse().ok()?;
+    (record.peer.kind == PeerKind::Kma).then(|| {
+        let why = json!({"at": time(now_ns), "why": "the cluster was restored without this node"});
+        Path::Other(revoked_path(&serial)).planted(why.to_string().into_bytes())
+    })
+}
+
+fn authority(core: &OpenCore, records: &[Planted]) -> Result<Authority, RestoreError> {
+    let found = records.iter().find(|planted| planted.path == AuthorityRecord::path());
+    let certificate = found.and_then(|planted| AuthorityRecord::certificate_of(&planted.plaintext));
+    let certificate = certificate.ok_or(RestoreError::OtherAuthority)?;
+    // It opens only with its own certificate.
+    Authority::open(certificate, &AuthorityKey::new(core.ca_key.clone())).map_err(|_| RestoreError::OtherAuthority)
+}
+
+/// New enrolments for users who are there; the certificates that they have lost are theirs no more.
+fn enrolled_again(
+    kma: &KmaSettings,
+    users: &[Name],
+    records: &mut Vec<Planted>,
+    now_ns: i64,
+) -> Result<Vec<(Name, EnrolmentPassphrase)>, RestoreError> {
+    let mut passphrases = Vec::new();
+    for name in users {
+        let no_such_user = || RestoreError::NoSuchUser { user: name.clone() };
+        let path = Path::Other(format!("user/{name}"));
+        let known = records.iter_mut().find(|planted| planted.path == path).ok_or_else(no_such_user)?;
+        let mut user = User::decode(&known.plaintext).map_err(|_| no_such_user())?;
+        user.certificates.clear();
+        known.plaintext = user.encode();
+        known.change += 1;
+        let peer = PeerId { kind: PeerKind::User, name: name.clone() };
+        let ((path, enrolment), passphrase) = enrolment_of(peer, &kma.cluster, now_ns)?;
+        records.push(path.planted(enrolment));
+        passphrases.push((name.clone(), passphrase));
+    }
+    Ok(passphrases)
+}
+
+async fn commit(ledger: &dyn Ledger, keys: &ClusterKeys, epoch: u32, records: &[Planted]) -> Result<(), RestoreError> {
+    let mut transaction = Transaction::default();
+    let mut bytes = 0;
+    for Planted { path, change, plaintext } in records {
+        let path = path.to_string();
+        let sealed = keys.sealer().seal(&path, epoch, *change, plaintext)?;
+        if transaction.put.len() >= BATCH_RECORDS_MAX || bytes + sealed.len() > BATCH_BYTES_MAX {
+            commit_one(ledger, std::mem::take(&mut transaction)).await?;
+            bytes = 0;
+        }
+        bytes += sealed.len() + 2 * path.len();
+        transaction.expect.push((path.clone(), Expected::Absent));
+        transaction.put.push((path, sealed));
+    }
+    commit_one(ledger, transaction).await
+}
+
+async fn commit_one(ledger: &dyn Ledger, transaction: Transaction) -> Result<(), RestoreError> {
+    match ledger.commit(transaction).await? {
+        Outcome::Committed { .. } => Ok(()),
+        Outcome::Conflict => Err(FoundingError::Taken.into()),
+    }
+}

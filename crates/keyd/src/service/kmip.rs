@@ -1,0 +1,124 @@
+//! The door of KMIP clients: messages over mutual TLS, answered one after the other.
+//!
+//! ```text
+//!  bytes --message_len--> request --view: decide--> changes? --compare-and-set--> audit log --> response --> notes
+//!                                        ^                          |
+//!                                        '---- decided anew <-------' conflict, or the answer was lost
+//! ```
+//! What was decided is committed before it is noted, and noted before it is answered. A node that is cut off answers what changes
+//! nothing. Every message must be whole so many seconds after its first byte ([`Limits::request`]), and its answer be taken in so many more.
+
+mod audit;
+mod desk;
+
+use std::io;
+use std::sync::Arc;
+
+use capstan_kmip::{HEADER_LEN, message_len};
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use zeroize::Zeroizing;
+
+use super::Service;
+use crate::door::{Limits, Shutdown, Standing, Visit, serve_streams};
+use crate::identity::Gate;
+
+/// Connections at a time. Each may hold a request of 1 MiB and a response of 4 MiB while it is served.
+const CONNECTIONS_MAX: usize = 1024;
+
+/// Serves KMIP clients until the end begins.
+pub(super) async fn serve(
+    service: Arc<Service>,
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    gate: Gate,
+    shutdown: Shutdown,
+) {
+    let limits = Limits { connections_max: CONNECTIONS_MAX, ..Limits::default() };
+    let handle = {
+        let gate = gate.clone();
+        move |visit: Visit, shutdown: Shutdown| {
+            let (service, gate) = (service.clone(), gate.clone());
+            async move {
+                let from = visit.from;
+                if let Err(error) = converse(&service, &gate, limits, visit, shutdown).await {
+                    tracing::debug!(%from, %error, "a KMIP connection ended");
+                }
+            }
+        }
+    };
+    serve_streams(listener, tls, gate, limits, shutdown, handle).await;
+}
+
+/// What comes after an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    /// The next request.
+    GoOn,
+    /// The end: the client is not let in any more, or nobody knows where its next message begins.
+    HangUp,
+}
+
+async fn converse(
+    service: &Arc<Service>,
+    gate: &Gate,
+    limits: Limits,
+    visit: Visit,
+    mut shutdown: Shutdown,
+) -> io::Result<()> {
+    let Visit { peer, from, mut stream, place } = visit;
+    loop {
+        let mut header = [0; HEADER_LEN];
+        let first = tokio::select! {
+            biased;
+            () = place.shown_out() => return Ok(()),
+            () = shutdown.begun() => return Ok(()),
+            read = timeout(limits.idle, stream.read(&mut header)) => read??,
+        };
+        if first == 0 {
+            return Ok(());
+        }
+        place.stands(Standing::Busy);
+        let request = timeout(limits.request, receive(&mut stream, header, first)).await??;
+        let (request, whole) = match &request {
+            Received::Message(request) => (request.as_slice(), Then::GoOn),
+            Received::Noise(header) => (header.as_slice(), Then::HangUp),
+        };
+        let said = service.answer_kmip(gate, &peer, from, request).await;
+        let write = async {
+            stream.write_all(&said.response).await?;
+            stream.flush().await
+        };
+        timeout(limits.write, write).await??;
+        if (whole, said.then) != (Then::GoOn, Then::GoOn) {
+            timeout(limits.write, stream.shutdown()).await??;
+            return Ok(());
+        }
+        service.commit_notes(said.notes).await;
+        place.stands(Standing::Idle);
+    }
+}
+
+/// What a client sent.
+enum Received {
+    /// A message, by its length; what it says is for others to find out.
+    Message(Zeroizing<Vec<u8>>),
+    /// The beginning of something else, or of something too long.
+    Noise([u8; HEADER_LEN]),
+}
+
+/// Receives a message of whose header `begun` bytes are there.
+async fn receive<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    mut header: [u8; HEADER_LEN],
+    begun: usize,
+) -> io::Result<Received> {
+    stream.read_exact(&mut header[begun..]).await?;
+    let Ok(len) = message_len(&header, &capstan_kmip::Limits::default()) else { return Ok(Received::Noise(header)) };
+    let mut message = Zeroizing::new(vec![0; len]);
+    message[..HEADER_LEN].copy_from_slice(&header);
+    stream.read_exact(&mut message[HEADER_LEN..]).await?;
+    Ok(Received::Message(message))
+}

@@ -1,0 +1,189 @@
+//! From a request to what is answered: decided, committed, noted.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use capstan_keys::api::PeerKind;
+use capstan_keys::{KeyError, Name};
+use capstan_kmip::{Change, Decided, Permitted, Requester, ResultReason, answer, refuse};
+use serde::Deserialize;
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+use super::Then;
+use crate::desk::Decided as Records;
+use crate::identity::{Gate, Peer};
+use crate::kmip::{Attempt, ObjectError};
+use crate::ledger::{PATH_LEN_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_RECORDS_MAX};
+use crate::node::{Node, NodeError, Standing};
+use crate::path::Path;
+use crate::seal::OVERHEAD_LEN;
+use crate::service::{Service, problem};
+use crate::state::View;
+
+/// What a client is told, and what is done afterwards.
+pub(super) struct Said {
+    pub(super) response: Zeroizing<Vec<u8>>,
+    pub(super) then: Then,
+    /// Changes that the answer does not rest on.
+    pub(super) notes: Vec<Change>,
+}
+
+/// Why nothing was done.
+#[derive(Debug, Error)]
+enum Stopped {
+    /// Peers, host: the node.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// Peer or host: records of objects.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// Host: no random numbers.
+    #[error(transparent)]
+    Random(#[from] KeyError),
+    /// Operator: the record of a client.
+    #[error("the record of KMIP client {name} cannot be read: take the client out and add it anew")]
+    Client {
+        /// The client.
+        name: Name,
+    },
+    /// Client: it asks for more than is committed at once.
+    #[error(
+        "the batch changes {records} objects of {bytes} bytes; {TRANSACTION_RECORDS_MAX} of {TRANSACTION_BYTES_MAX} bytes are changed \
+         together: ask for less at a time"
+    )]
+    TooMuch { records: usize, bytes: usize },
+}
+
+/// What the cluster knows of a KMIP client beside its certificate: the record `kmip-client/NAME`.
+#[derive(Deserialize)]
+struct ClientRecord {
+    /// Whose objects it sees: clients of one domain share theirs.
+    domain: String,
+}
+
+impl Service {
+    /// Answers a request. There is always something to say.
+    pub(super) async fn answer_kmip(&self, gate: &Gate, peer: &Peer, from: SocketAddr, request: &[u8]) -> Said {
+        let now_s = (self.clock)() / 1_000_000_000;
+        let refused = |reason, why: &str| refuse(request, reason, why, now_s);
+        let (mut decided, standing, mut then) = if let Err(turned_away) = gate.admits(peer) {
+            let decided = refused(ResultReason::AuthenticationNotSuccessful, &turned_away.to_string());
+            (decided, Standing::Current, Then::HangUp)
+        } else if peer.id.kind != PeerKind::KmipClient {
+            let why = format!("{} is no KMIP client: enrol one (`keyd kmip-clients add`)", peer.id);
+            (refused(ResultReason::AuthenticationNotSuccessful, &why), Standing::Current, Then::HangUp)
+        } else if let Some(node) = self.open_node() {
+            let (decided, standing) = decide(&node, &peer.id.name, request).await.unwrap_or_else(|stopped| {
+                tracing::warn!(%peer.id, error = %stopped, "a KMIP request was not done");
+                (refused(stopped.reason(), &stopped.to_string()), node.standing())
+            });
+            (decided, standing, Then::GoOn)
+        } else {
+            let locked = problem::locked(&self.settings.name);
+            let why = locked.detail.clone();
+            (refused(ResultReason::GeneralFailure, &why), Standing::Current, Then::GoOn)
+        };
+        if self.note_acts(peer, from, &decided, standing).await.is_err() {
+            let why = "this node cannot write its audit log, so nothing is answered that it should note: make room on its disk, or ask another";
+            decided = refused(ResultReason::GeneralFailure, why);
+            then = Then::HangUp;
+        }
+        let Decided { response, notes, .. } = decided;
+        Said { response, then, notes }
+    }
+
+    /// Commits what the answers did not rest on, as far as that is easy: each by itself, once, in touch with the majority.
+    pub(super) async fn commit_notes(&self, notes: Vec<Change>) {
+        let Some(node) = self.open_node() else { return };
+        for note in notes {
+            let Change::Replace { expected, .. } = note else { continue };
+            let path = Path::Kmip(note.object().uid.clone());
+            let noted = node.change(|view| {
+                if view.ledger().mark(&path).revision != expected {
+                    return Ok(Records::records(Vec::new(), Vec::new()));
+                }
+                let puts =
+                    view.ledger().kmip().records(std::slice::from_ref(&note), Attempt::random()?, node.keys())?;
+                Ok::<_, Stopped>(Records::records(puts, Vec::new()))
+            });
+            if let Err(error) = noted.await {
+                tracing::debug!(%error, "that a key was read is not with the ledger");
+            }
+        }
+    }
+}
+
+/// Decides a request, and commits what it changes.
+async fn decide(node: &Arc<Node>, client: &Name, request: &[u8]) -> Result<(Decided, Standing), Stopped> {
+    let look = |view: View<'_>| {
+        let requester = requester(view, client)?;
+        Ok::<_, Stopped>(answer(
+            request,
+            &requester,
+            &view.ledger().kmip().open(node.keys()),
+            node.now_ns() / 1_000_000_000,
+        ))
+    };
+    let mut tried: Option<(Decided, Attempt)> = None;
+    let changed = node.change(|view| {
+        let nothing = || Records::records(Vec::new(), Vec::new());
+        if let Some((decided, attempt)) = &tried
+            && view.ledger().kmip().has(*attempt, &decided.changes)
+        {
+            // It was committed, and its answer was lost.
+            return Ok(nothing());
+        }
+        let (decided, attempt) = (look(view)?, Attempt::random()?);
+        let puts = view.ledger().kmip().records(&decided.changes, attempt, node.keys())?;
+        check_size(&puts)?;
+        tried = Some((decided, attempt));
+        Ok::<_, Stopped>(Records::records(puts, Vec::new()))
+    });
+    match (changed.await, tried) {
+        (Ok(()), Some((decided, _))) => Ok((decided, Standing::Current)),
+        (Err(Stopped::Node(error @ NodeError::NeedsMajority { .. })), None) => {
+            let decided = node.view(look)?;
+            // Cut off: what changes nothing is answered from what this node knows.
+            if decided.changes.is_empty() { Ok((decided, node.standing())) } else { Err(error.into()) }
+        }
+        (Err(stopped), _) => Err(stopped),
+        // It is not done without having been decided.
+        (Ok(()), None) => Err(NodeError::NeedsMajority { source: None }.into()),
+    }
+}
+
+/// Whose objects a client sees.
+fn requester(view: View<'_>, client: &Name) -> Result<Requester, Stopped> {
+    let domain = match view.ledger().other(&format!("kmip-client/{client}")) {
+        None => client.to_string(),
+        Some(record) => {
+            let record: ClientRecord =
+                serde_json::from_slice(record).map_err(|_| Stopped::Client { name: client.clone() })?;
+            record.domain
+        }
+    };
+    Ok(Requester { domain, permitted: Permitted::All })
+}
+
+/// A request of 256 items may change more than a ledger commits at once; of reads it does not matter how many there are.
+fn check_size(puts: &[(Path, Vec<u8>)]) -> Result<(), Stopped> {
+    let of_record = |(_, plaintext): &(Path, Vec<u8>)| plaintext.len() + OVERHEAD_LEN + 2 * PATH_LEN_MAX;
+    let (records, bytes) = (puts.len(), puts.iter().map(of_record).sum());
+    if records > TRANSACTION_RECORDS_MAX || bytes > TRANSACTION_BYTES_MAX {
+        return Err(Stopped::TooMuch { records, bytes });
+    }
+    Ok(())
+}
+
+impl Stopped {
+    fn reason(&self) -> ResultReason {
+        match self {
+            Self::TooMuch { .. } => ResultReason::InvalidMessage,
+            Self::Node(_) | Self::Object(_) | Self::Random(_) | Self::Client { .. } => ResultReason::GeneralFailure,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! Decisions over a ledger whose answers get lost.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::time::{Duration, Instant};
+
+use capstan_keys::api::ClusterId;
+use capstan_kmip::{Item, ObjectType, Operation, State, Tag, Value, encode};
+use futures_util::StreamExt;
+
+use super::*;
+use crate::desk::Asked;
+use crate::ledger::{Faults, Faulty, Ledger, SimulatedLedger, Watched};
+use crate::node::{JournalError, NodeSettings, Notebook, Noted};
+use crate::root::ClusterKeys;
+
+/// A journal that nothing is written to: KMIP changes nothing cut off.
+struct Blank;
+
+impl Notebook for Blank {
+    fn since(&mut self, _: u64) -> Result<Option<Vec<u8>>, JournalError> {
+        Ok(None)
+    }
+
+    fn sequence(&self) -> u64 {
+        0
+    }
+
+    fn take_back(&mut self, _: &[u8]) -> Result<(), JournalError> {
+        Ok(())
+    }
+
+    fn note(&mut self, _: &[Asked]) -> Result<(), JournalError> {
+        panic!("KMIP wrote into the journal")
+    }
+
+    fn pending(&self) -> Result<Vec<Noted>, JournalError> {
+        Ok(Vec::new())
+    }
+
+    fn is_empty(&self) -> bool {
+        true
+    }
+
+    fn strike_out(&mut self, _: u64) -> Result<(), JournalError> {
+        Ok(())
+    }
+}
+
+/// A node that takes itself to be in touch, and hears what was committed even where it hears no answer.
+fn node(seed: u64, faults: Faults) -> Arc<Node> {
+    let ledger = Arc::new(Faulty::new(SimulatedLedger::new(), seed, faults));
+    let keys = Arc::new(ClusterKeys::create(ClusterId([7; 16])).unwrap());
+    let settings = NodeSettings { alone_after: Duration::from_secs(3600), ..NodeSettings::default() };
+    let clock = Arc::new(|| 1_790_000_000_000_000_000);
+    let name = "kma-1".parse().unwrap();
+    let node = Arc::new(Node::new(name, 1, ledger.clone(), keys, Box::new(Blank), clock, settings));
+    node.heard(Instant::now());
+    let listening = Arc::downgrade(&node);
+    tokio::spawn(async move {
+        let mut news = ledger.inner().watch(0);
+        while let (Some(Ok(watched)), Some(node)) = (news.next().await, listening.upgrade()) {
+            if let Watched::Changes(changes) = watched {
+                node.apply(&changes);
+            }
+        }
+    });
+    node
+}
+
+fn request(operation: Operation, payload: Vec<Item>) -> Vec<u8> {
+    let version = vec![Item::integer(Tag::PROTOCOL_VERSION_MAJOR, 1), Item::integer(Tag::PROTOCOL_VERSION_MINOR, 4)];
+    let header = vec![Item::structure(Tag::PROTOCOL_VERSION, version), Item::integer(Tag::BATCH_COUNT, 1)];
+    let item = vec![Item::enumeration(Tag::OPERATION, operation), Item::structure(Tag::REQUEST_PAYLOAD, payload)];
+    let message = vec![Item::structure(Tag::REQUEST_HEADER, header), Item::structure(Tag::BATCH_ITEM, item)];
+    encode(&Item::structure(Tag::REQUEST_MESSAGE, message)).to_vec()
+}
+
+fn create(name: &str) -> Vec<u8> {
+    let attribute = |name: &str, value| {
+        let fields = vec![Item::text(Tag::ATTRIBUTE_NAME, name.to_owned()), Item::new(Tag::ATTRIBUTE_VALUE, value)];
+        Item::structure(Tag::ATTRIBUTE, fields)
+    };
+    let name = vec![Item::text(Tag::NAME_VALUE, name.to_owned()), Item::enumeration(Tag::NAME_TYPE, 1_u32)];
+    let attributes = vec![
+        attribute("Cryptographic Algorithm", Value::Enumeration(3)),
+        attribute("Cryptographic Length", Value::Integer(256)),
+        attribute("Cryptographic Usage Mask", Value::Integer(0x0c)),
+        attribute("Name", Value::Structure(name)),
+    ];
+    let object_type = Item::enumeration(Tag::OBJECT_TYPE, ObjectType::SymmetricKey);
+    request(Operation::Create, vec![object_type, Item::structure(Tag::TEMPLATE_ATTRIBUTE, attributes)])
+}
+
+async fn done(node: &Arc<Node>, request: &[u8]) -> String {
+    let (decided, _) = decide(node, &"library".parse().unwrap(), request).await.unwrap();
+    assert_eq!(decided.acts[0].outcome, Ok(()), "{:?}", decided.acts);
+    decided.acts[0].uids[0].clone()
+}
+
+/// A name can be given once and a key activated once: were a commit that happened taken for one that did not, the second try
+/// would be refused, or there would be another key.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_whose_answer_is_lost_is_done_once_and_answered_so() {
+    let seed = std::env::var("CAPSTAN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    println!("CAPSTAN_SEED={seed}");
+    let node = node(seed, Faults { lost_before: 20, lost_after: 40, ..Faults::default() });
+    for number in 1..=20 {
+        let uid = done(&node, &create(&format!("key {number}"))).await;
+        done(&node, &request(Operation::Activate, vec![Item::text(Tag::UNIQUE_IDENTIFIER, uid.clone())])).await;
+        node.view(|view| {
+            use capstan_kmip::ObjectStore;
+            let objects = view.ledger().kmip();
+            assert_eq!(objects.len(), number);
+            let open = objects.open(node.keys());
+            assert_eq!(open.find(&uid).unwrap().object.state(1_790_000_000), State::Active);
+            assert_eq!(open.material(&uid).unwrap().unwrap().expose().len(), 32);
+        });
+    }
+}
+
+#[test]
+fn what_a_ledger_does_not_commit_at_once_is_refused_before_it_is_tried() {
+    let puts = |count: usize, len| (0..count).map(|n| (Path::Kmip(n.to_string()), vec![0; len])).collect::<Vec<_>>();
+    check_size(&puts(TRANSACTION_RECORDS_MAX, 1000)).unwrap();
+    for too_much in [puts(TRANSACTION_RECORDS_MAX + 1, 10), puts(TRANSACTION_RECORDS_MAX, 20 << 10)] {
+        let stopped = check_size(&too_much).unwrap_err();
+        assert_eq!(stopped.reason(), ResultReason::InvalidMessage);
+    }
+}

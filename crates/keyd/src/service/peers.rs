@@ -1,0 +1,202 @@
+//! Journals that nodes keep for each other.
+//!
+//! `POST /v1/journals` leaves the newest part of the sender's journal here; `GET /v1/journals/AFTER` gives a node back what this one has of its
+//! own journal, for one whose disk was lost or put back. A copy proves itself ([`crate::journal`]), so that no more than the sender's
+//! certificate is asked.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use axum::extract::{Path, State};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use capstan_keys::api::{Base64, PeerKind};
+use capstan_keys::cluster::{Identity, NodeClient};
+use capstan_keys::{Name, Secret};
+use futures_util::future::{BoxFuture, join_all};
+use serde::{Deserialize, Serialize};
+
+use super::Service;
+use crate::door::{Input, Refusal};
+use crate::identity::Peer;
+use crate::journal::{JournalCopy, JournalError};
+use crate::node::Peers;
+
+/// How long a drive that asks for a key is kept waiting for a copy of the journal.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// How long a peer that did not answer is left alone.
+const REST: Duration = Duration::from_secs(5);
+
+/// A part of a journal.
+#[derive(Serialize, Deserialize)]
+struct Segment {
+    segment: Base64,
+}
+
+/// Where a copy stands.
+#[derive(Serialize, Deserialize)]
+struct Stands {
+    sequence: u64,
+}
+
+/// The copies of other nodes' journals that this node keeps.
+pub(super) struct Copies {
+    directory: PathBuf,
+    key: Secret,
+    open: Mutex<HashMap<Name, JournalCopy>>,
+}
+
+impl Copies {
+    pub(super) fn new(directory: PathBuf, key: Secret) -> Self {
+        Self { directory, key, open: Mutex::default() }
+    }
+
+    fn with<T>(
+        &self,
+        kma: &Name,
+        act: impl FnOnce(&mut JournalCopy) -> Result<T, JournalError>,
+    ) -> Result<T, JournalError> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if !open.contains_key(kma) {
+            let (copy, _) = JournalCopy::open(&self.directory, kma, &self.key)?;
+            open.insert(kma.clone(), copy);
+        }
+        open.get_mut(kma).map_or_else(|| unreachable!("it was put there"), act)
+    }
+}
+
+/// The routes of nodes among themselves.
+pub(super) fn routes(service: Arc<Service>) -> Router {
+    Router::new().route("/v1/journals", post(keep)).route("/v1/journals/{after}", get(give_back)).with_state(service)
+}
+
+fn copies(service: &Service, peer: &Peer) -> Result<Arc<Copies>, Refusal> {
+    if peer.id.kind != PeerKind::Kma {
+        return Err(Refusal::forbidden("Journals are for nodes alone."));
+    }
+    service.node()?;
+    let copies = service.copies.lock().unwrap_or_else(PoisonError::into_inner);
+    copies.clone().ok_or_else(Refusal::failed)
+}
+
+/// Errors are told by number: the sender goes on where the copy stands.
+async fn keep(
+    State(service): State<Arc<Service>>,
+    Extension(peer): Extension<Peer>,
+    Input(Segment { segment }): Input<Segment>,
+) -> Result<Json<Stands>, Refusal> {
+    let copies = copies(&service, &peer)?;
+    let name = peer.id.name.clone();
+    let kept = tokio::task::spawn_blocking(move || {
+        copies.with(&name, |copy| match copy.accept(&segment.0) {
+            Ok(sequence) => Ok(sequence),
+            Err(error) => {
+                tracing::warn!(kma = %name, %error, "a peer's journal is not taken");
+                Ok(copy.sequence())
+            }
+        })
+    });
+    let sequence = kept.await.map_err(|_| Refusal::failed())?.map_err(|error| Refusal::unready(error.to_string()))?;
+    Ok(Json(Stands { sequence }))
+}
+
+async fn give_back(
+    State(service): State<Arc<Service>>,
+    Extension(peer): Extension<Peer>,
+    Path(after): Path<u64>,
+) -> Result<Json<Segment>, Refusal> {
+    let copies = copies(&service, &peer)?;
+    let name = peer.id.name.clone();
+    let given = tokio::task::spawn_blocking(move || {
+        copies.with(&name, |copy| if copy.sequence() > after { copy.since(after) } else { Ok(Vec::new()) })
+    });
+    let segment = given.await.map_err(|_| Refusal::failed())?.map_err(|error| Refusal::conflict(error.to_string()))?;
+    Ok(Json(Segment { segment: Base64(segment) }))
+}
+
+/// The other nodes, as the one that is cut off reaches them.
+pub(super) struct OtherNodes {
+    service: Weak<Service>,
+    identity: Identity,
+    known: Mutex<HashMap<Name, Known>>,
+}
+
+#[derive(Clone)]
+struct Known {
+    client: NodeClient,
+    address: String,
+    stands: u64,
+    rests_until: Option<Instant>,
+}
+
+impl OtherNodes {
+    pub(super) fn new(service: Weak<Service>, identity: Identity) -> Self {
+        Self { service, identity, known: Mutex::default() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<Name, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The nodes that the state names, without this one.
+    fn look_up(&self) -> HashMap<Name, Known> {
+        let Some(service) = self.service.upgrade() else { return HashMap::new() };
+        let Some(node) = service.open_node() else { return HashMap::new() };
+        let kmas = node.view(|view| view.ledger().kmas().clone());
+        let mut known = self.known();
+        for (name, record) in kmas.into_iter().filter(|(name, _)| name != service.name()) {
+            if known.get(&name).is_some_and(|known| known.address == record.address) {
+                continue;
+            }
+            if let Ok(client) = NodeClient::new(&self.identity, &record.address, PATIENCE) {
+                known.insert(name, Known { client, address: record.address, stands: 0, rests_until: None });
+            }
+        }
+        known.clone()
+    }
+}
+
+impl Peers for OtherNodes {
+    fn standing(&self) -> Vec<(Name, u64)> {
+        let now = Instant::now();
+        let awake = self.look_up().into_iter().filter(|(_, known)| known.rests_until.is_none_or(|until| until <= now));
+        awake.map(|(name, known)| (name, known.stands)).collect()
+    }
+
+    fn give_back(&self, after: u64) -> BoxFuture<'_, Vec<Vec<u8>>> {
+        let asked = self.look_up().into_iter().map(move |(name, known)| async move {
+            let get = move || known.client.get::<Segment>(&format!("/v1/journals/{after}"));
+            match tokio::task::spawn_blocking(get).await {
+                Ok(Ok(Segment { segment })) => Some(segment.0).filter(|segment| !segment.is_empty()),
+                Ok(Err(error)) => {
+                    tracing::info!(peer = %name, %error, "not asked for what it has of this node's journal");
+                    None
+                }
+                Err(_) => None,
+            }
+        });
+        Box::pin(async { join_all(asked).await.into_iter().flatten().collect() })
+    }
+
+    fn copy(&self, segments: Vec<(Name, Vec<u8>)>) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let sent = segments.into_iter().map(|(name, segment)| async move {
+                let Some(client) = self.known().get(&name).map(|known| known.client.clone()) else { return };
+                let send = move || client.post::<Stands>("/v1/journals", &Segment { segment: Base64(segment) });
+                let stands = tokio::task::spawn_blocking(send).await;
+                let mut known = self.known();
+                let Some(known) = known.get_mut(&name) else { return };
+                match stands {
+                    Ok(Ok(Stands { sequence })) => {
+                        known.stands = sequence;
+                        known.rests_until = None;
+                    }
+                    _ => known.rests_until = Some(Instant::now() + REST),
+                }
+            });
+            join_all(sent).await;
+        })
+    }
+}

@@ -1,0 +1,94 @@
+//! Anchors: where this node's audit log stands, said to the others; and what the others said, noted here.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use capstan_keys::Name;
+
+use super::super::Service;
+use super::queue::removable;
+use crate::audit::{Anchor, Entry, Head};
+use crate::desk::Decided;
+use crate::door::Refusal;
+use crate::node::{Node, Standing};
+use crate::path::Path;
+
+const ANCHOR_EVERY: Duration = Duration::from_secs(60);
+/// How soon it is tried again while the majority is not reached.
+const TRY_AGAIN: Duration = Duration::from_secs(2);
+
+/// Sets anchors for as long as the node runs.
+pub(in super::super) async fn keep_anchors(service: &Service) {
+    let mut keeper = Keeper::default();
+    loop {
+        let pause = match service.open_node() {
+            Some(node) if node.standing() == Standing::Current => match keeper.keep(service, &node).await {
+                Ok(()) => ANCHOR_EVERY,
+                Err(Refusal(problem)) => {
+                    tracing::warn!(%problem, "the audit log has no new anchor");
+                    TRY_AGAIN
+                }
+            },
+            _ => TRY_AGAIN,
+        };
+        let _ = tokio::time::timeout(pause, service.anchoring.notified()).await;
+    }
+}
+
+#[derive(Default)]
+struct Keeper {
+    /// The last record that is anchored, or that says nothing but what others' anchors were: two nodes that note each other's anchors
+    /// would never come to rest.
+    settled: u64,
+    witnessed: BTreeMap<Name, Head>,
+}
+
+impl Keeper {
+    async fn keep(&mut self, service: &Service, node: &Node) -> Result<(), Refusal> {
+        let head = service.audit.head();
+        if head.sequence > self.settled {
+            self.anchor(service, node, head).await?;
+            self.settled = head.sequence;
+        }
+        let others: Vec<Anchor> = node.view(|view| {
+            let all = view.ledger().others("anchor/").filter_map(|(_, bytes)| Anchor::decode(bytes).ok());
+            all.filter(|anchor| anchor.kma != *service.name()).collect()
+        });
+        for anchor in others {
+            if self.witnessed.get(&anchor.kma) == Some(&anchor.head) {
+                continue;
+            }
+            let before = service.audit.head().sequence;
+            let noted = service.audit.note(Entry::witnessed(&anchor), node.now_ns()).await;
+            let noted = noted.map_err(|error| Refusal::unready(error.to_string()))?;
+            if before == self.settled && noted.sequence == before + 1 {
+                self.settled = noted.sequence;
+            }
+            self.witnessed.insert(anchor.kma.clone(), anchor.head);
+        }
+        node.change(|view| Ok::<_, Refusal>(Decided::records(Vec::new(), removable(view, node.now_ns())))).await
+    }
+
+    async fn anchor(&self, service: &Service, node: &Node, head: Head) -> Result<(), Refusal> {
+        let anchor = Anchor { kma: service.name().clone(), head, at_ns: node.now_ns() };
+        let path = Path::Other(format!("anchor/{}", anchor.kma));
+        node.change(|view| {
+            let known = view.ledger().other(&path.to_string()).and_then(|bytes| Anchor::decode(bytes).ok());
+            if let Some(known) = known {
+                if known.head == anchor.head {
+                    return Ok(Decided::records(Vec::new(), Vec::new()));
+                }
+                anchor.check_follows(&known).map_err(|back| Refusal::conflict(back.to_string()))?;
+            }
+            Ok::<_, Refusal>(Decided::records(vec![(path.clone(), anchor.encode())], Vec::new()))
+        })
+        .await
+    }
+}
+
+impl Service {
+    /// Sets an anchor at once: what was just noted is not to be taken back.
+    pub(in super::super) fn anchor_soon(&self) {
+        self.anchoring.notify_one();
+    }
+}

@@ -1,0 +1,69 @@
+//! The audit log of this node, for those who look.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::extract::Query;
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::super::Service;
+use super::{Person, broken};
+use crate::audit::{Anchor, log_files};
+use crate::authority::Act;
+use crate::door::Refusal;
+
+const LAST_MAX: usize = 1000;
+
+pub(super) fn routes() -> Router<Arc<Service>> {
+    Router::new().route("/v1/audit", get(show)).route("/v1/audit/anchors", get(anchors))
+}
+
+#[derive(Deserialize)]
+struct Last {
+    last: Option<usize>,
+}
+
+/// The last records of this node's log, the one that says so included.
+async fn show(person: Person, Query(Last { last }): Query<Last>) -> Result<Json<Vec<Value>>, Refusal> {
+    person.permitted(Act::ReadAudit).await?;
+    person.service.note(person.entry(Act::ReadAudit)).await?;
+    let (directory, last) = (person.service.audit_directory.clone(), last.unwrap_or(100).min(LAST_MAX));
+    let read = tokio::task::spawn_blocking(move || last_records(&directory, last)).await;
+    read.map_err(|error| broken(&error))?.map(Json).map_err(|error| broken(&error))
+}
+
+/// The last records of a log; what is no record is passed over, for `keyd audit verify` to find.
+fn last_records(directory: &Path, count: usize) -> io::Result<Vec<Value>> {
+    let mut records = Vec::new();
+    for file in log_files(directory)?.iter().rev() {
+        let wanted = count - records.len();
+        let mut last = VecDeque::new();
+        for line in BufReader::new(File::open(file)?).lines() {
+            last.push_back(line?);
+            if last.len() > wanted {
+                last.pop_front();
+            }
+        }
+        let parsed = last.iter().filter_map(|line| serde_json::from_str(line).ok());
+        records = parsed.chain(records).collect();
+        if records.len() >= count {
+            break;
+        }
+    }
+    Ok(records)
+}
+
+/// Where the logs of all nodes stood when their anchors were set: for a check away from the cluster.
+async fn anchors(person: Person) -> Result<Json<Vec<Value>>, Refusal> {
+    let look = |view: crate::state::View<'_>, _| {
+        let anchors = view.ledger().others("anchor/").filter_map(|(_, bytes)| Anchor::decode(bytes).ok());
+        Ok(Json(anchors.filter_map(|anchor| serde_json::from_str(&anchor.to_json()).ok()).collect()))
+    };
+    person.looks(Act::VerifyAudit, look).await
+}

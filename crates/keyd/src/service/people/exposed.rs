@@ -1,0 +1,112 @@
+//! What a compromise exposes, and the plan for it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::extract::Query;
+use axum::routing::get;
+use axum::{Json, Router};
+use capstan_keys::Name;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::Service;
+use super::{Person, broken};
+use crate::audit::log_files;
+use crate::authority::Act;
+use crate::door::Refusal;
+use crate::exposure::{Handed, RekeyPlan, Suspect, View as Known, exposure};
+
+pub(super) fn routes() -> Router<Arc<Service>> {
+    Router::new().route("/v1/exposure", get(exposed)).route("/v1/rekey-plan", get(plan))
+}
+
+/// Who or what is suspected: one of the three.
+#[derive(Deserialize)]
+struct Suspected {
+    agent: Option<Name>,
+    key: Option<String>,
+    kma: Option<Name>,
+    since: Option<Timestamp>,
+}
+
+async fn exposed(person: Person, Query(asked): Query<Suspected>) -> Result<Json<Value>, Refusal> {
+    answer(person, Act::ReadExposure, asked).await
+}
+
+async fn plan(person: Person, Query(asked): Query<Suspected>) -> Result<Json<Value>, Refusal> {
+    answer(person, Act::PlanRekey, asked).await
+}
+
+async fn answer(person: Person, act: Act, asked: Suspected) -> Result<Json<Value>, Refusal> {
+    person.permitted(act).await?;
+    let suspect = suspect(asked)?;
+    person.service.note(person.entry(act)).await?;
+    let directory = person.service.audit_directory.clone();
+    let handed = tokio::task::spawn_blocking(move || handed_by_log(&directory)).await;
+    let mut handed = handed.map_err(|error| broken(&error))?.map_err(|error| broken(&error))?;
+    let known = person.node.view(|view| {
+        let ledger = view.ledger();
+        handed.extend(ledger.keys().map(|key| Handed {
+            tag: key.stored.record.tag,
+            agent: key.origin.agent.clone(),
+            kma: key.origin.kma.clone(),
+            at_ns: key.issued.issued_ns,
+        }));
+        let keys = ledger.keys().map(|key| (key.stored.record.tag, key.stored.record.clone())).collect();
+        Known { units: ledger.realm().units().cloned().collect(), keys, handed, removed_kmas: BTreeMap::new() }
+    });
+    let plan = RekeyPlan::new(suspect.clone(), exposure(&known, &suspect));
+    // What other nodes gave out for reading stands in their logs, not in this one.
+    let logs = [person.service.name().to_string()];
+    Ok(Json(json!({ "plan": plan.to_json(), "words": plan.to_string(), "logs_read": logs })))
+}
+
+fn suspect(asked: Suspected) -> Result<Suspect, Refusal> {
+    let since_ns = asked.since.and_then(|since| i64::try_from(since.as_nanosecond()).ok());
+    match (asked.agent, asked.key, asked.kma) {
+        (Some(name), None, None) => Ok(Suspect::Agent { name, since_ns }),
+        (None, Some(key), None) => {
+            let tag = key.parse().map_err(|_| Refusal::malformed(format!("{key:?} is no tag of a key.")))?;
+            Ok(Suspect::Key(tag))
+        }
+        (None, None, Some(name)) => Ok(Suspect::Kma(name)),
+        _ => Err(Refusal::malformed("Name one suspect: an agent, a key, or a kma.")),
+    }
+}
+
+/// A record of the audit log, as far as it says that a key was handed out.
+#[derive(Deserialize)]
+struct Noted {
+    time: Timestamp,
+    kma: Name,
+    who: String,
+    act: String,
+    #[serde(default)]
+    object: String,
+}
+
+/// The keys that this node handed out, by its audit log: issue records tell the first time alone.
+fn handed_by_log(directory: &Path) -> io::Result<Vec<Handed>> {
+    let mut handed = Vec::new();
+    for file in log_files(directory)? {
+        for line in BufReader::new(File::open(file)?).lines() {
+            let line = line?;
+            // Most records are none of these, and JSON costs.
+            if line.contains("\"act\":\"key-to-") {
+                handed.extend(serde_json::from_str(&line).ok().and_then(of_record));
+            }
+        }
+    }
+    Ok(handed)
+}
+
+fn of_record(noted: Noted) -> Option<Handed> {
+    let tag = noted.object.strip_prefix("key/").filter(|_| noted.act.starts_with("key-to-"))?.parse().ok()?;
+    let agent = noted.who.strip_prefix("agent/")?.parse().ok()?;
+    Some(Handed { tag, agent, kma: noted.kma, at_ns: i64::try_from(noted.time.as_nanosecond()).ok()? })
+}

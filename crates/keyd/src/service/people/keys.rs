@@ -1,0 +1,156 @@
+//! Keys: listed, reported as known to others, destroyed.
+
+use std::sync::Arc;
+
+use axum::extract::Query;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use capstan_format::{KeyTag, Volser};
+use capstan_keys::KeyState;
+use capstan_keys::api::{KeyListed, KeyOfVolume, NamedKey, Outcome, Page};
+use serde::Deserialize;
+
+use super::super::Service;
+use super::material::{PAGE_LEN, ask, page};
+use super::peers::asked;
+use super::proposal::Proposal;
+use super::{Of, Person, queue, time};
+use crate::authority::{Act, Permission, may};
+use crate::desk::{Operation, decide};
+use crate::door::{Input, Refusal};
+use crate::node::NodeError;
+use crate::record::IssuedRecord;
+use crate::state::View;
+
+pub(super) fn routes() -> Router<Arc<Service>> {
+    Router::new()
+        .route("/v1/keys", get(list))
+        .route("/v1/keys/compromise", post(compromise))
+        .route("/v1/keys/destroy", post(destroy))
+        .route("/v1/keys/of/{tag}", get(show))
+}
+
+/// Which keys.
+#[derive(Deserialize)]
+struct Wanted {
+    volume: Option<String>,
+    state: Option<String>,
+    after: Option<String>,
+}
+
+async fn list(person: Person, Query(wanted): Query<Wanted>) -> Result<Json<Page<KeyListed>>, Refusal> {
+    let volume = wanted
+        .volume
+        .map(|volume| volume.parse::<Volser>().map_err(|_| Refusal::malformed(format!("{volume:?} is no barcode."))));
+    let state = wanted.state.map(|name| {
+        let known = KeyState::ALL.into_iter().find(|state| state.name() == name);
+        known.ok_or_else(|| Refusal::malformed(format!("{name:?} is no state of a key.")))
+    });
+    let after = wanted.after.map(|tag| tag.parse::<KeyTag>().map_err(|error| Refusal::malformed(error.to_string())));
+    let (volume, state, after) = (volume.transpose()?, state.transpose()?, after.transpose()?);
+    let look = |view: View<'_>, now_ns| {
+        let of_volume = |key: &&IssuedRecord| volume.as_ref().is_none_or(|volume| key.volser() == volume);
+        let behind = |key: &&IssuedRecord| after.is_none_or(|after| key.stored.record.tag > after);
+        let in_state = |key: &&IssuedRecord| state.is_none_or(|state| state_of(view, key, now_ns) == state);
+        let mut keys: Vec<_> = view.ledger().keys().filter(behind).filter(of_volume).filter(in_state).collect();
+        // The first of them are found without putting a million in order.
+        if keys.len() > PAGE_LEN {
+            keys.select_nth_unstable_by_key(PAGE_LEN, |key| key.stored.record.tag);
+            keys.truncate(PAGE_LEN + 1);
+        }
+        keys.sort_by_key(|key| key.stored.record.tag);
+        let items = keys.into_iter().map(|key| listed(view, key, now_ns)).collect();
+        Ok(Json(page(items, |key: &KeyListed| key.of.key.to_string())))
+    };
+    person.looks(Act::ListKeys, look).await
+}
+
+async fn show(person: Person, Of(tag): Of<KeyTag>) -> Result<Json<KeyListed>, Refusal> {
+    let look = |view: View<'_>, now_ns| {
+        let key = view.key(&tag).ok_or_else(|| missing(&tag))?;
+        Ok(Json(listed(view, key, now_ns)))
+    };
+    person.looks(Act::ListKeys, look).await
+}
+
+async fn compromise(person: Person, Input(NamedKey { key }): Input<NamedKey>) -> Result<Json<Outcome>, Refusal> {
+    person.permitted(Act::CompromiseKeys).await?;
+    let noted = person.entry(Act::CompromiseKeys).of("key", key);
+    ask(&person, noted, Operation::Compromise { tag: key }).await
+}
+
+/// A key that reads no more an operator destroys; one that still does, the quorum.
+async fn destroy(person: Person, Input(NamedKey { key: tag }): Input<NamedKey>) -> Result<Json<Outcome>, Refusal> {
+    let act = match person.node.view(|view| reads_still(view, &tag, person.node.now_ns()))? {
+        // Who may ask the quorum as well as do it: the quorum counts only where it has to.
+        ReadsStill::No if may(&person.user, Act::DestroyExpiredKeys).is_ok() => Act::DestroyExpiredKeys,
+        ReadsStill::No | ReadsStill::Yes => Act::DestroyKeys,
+    };
+    match person.permitted(act).await? {
+        Permission::ByQuorum => {
+            queue::request(&person, Proposal::DestroyKey { tag }, None).await.map(|asked| Json(Outcome::Waits(asked)))
+        }
+        Permission::AtOnce => {
+            let destroying = person.change(|view| {
+                if reads_still(view, &tag, person.node.now_ns())? == ReadsStill::Yes {
+                    return Err(Refusal::conflict(format!("Key {tag} reads again: its data unit was extended.")));
+                }
+                let operation = Operation::Destroy { tag };
+                Ok(decide(view, person.node.keys(), &asked(&person, operation)).map_err(NodeError::from)?)
+            });
+            person.does(person.entry(act).of("key", tag), destroying).await?;
+            person.service.anchor_soon();
+            Ok(Json(Outcome::Done))
+        }
+    }
+}
+
+/// Whether a key still reads what was written with it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ReadsStill {
+    Yes,
+    No,
+}
+
+fn reads_still(view: View<'_>, tag: &KeyTag, now_ns: i64) -> Result<ReadsStill, Refusal> {
+    let key = view.key(tag).ok_or_else(|| missing(tag))?;
+    let extended = view.unit(key.volser()).and_then(|unit| unit.read_until_ns).is_some_and(|until| now_ns < until);
+    let policy = view.ledger().realm().policy_of(&key.issued.group);
+    let over = policy.is_ok_and(|policy| policy.cryptoperiod.is_over(key.issued.issued_ns, now_ns));
+    let gone = key.stored.record.state == KeyState::Destroyed;
+    Ok(if gone || (over && !extended) { ReadsStill::No } else { ReadsStill::Yes })
+}
+
+fn missing(tag: &KeyTag) -> Refusal {
+    Refusal::not_found(format!("No key {tag} was ever issued."))
+}
+
+fn state_of(view: View<'_>, key: &IssuedRecord, now_ns: i64) -> KeyState {
+    let state = key.stored.record.state;
+    let policy = view.ledger().realm().policy_of(&key.issued.group);
+    policy.map_or(state, |policy| policy.effective_state(state, key.issued.issued_ns, now_ns))
+}
+
+fn listed(view: View<'_>, key: &IssuedRecord, now_ns: i64) -> KeyListed {
+    KeyListed {
+        volume: key.volser().clone(),
+        of: key_of_volume(view, key, now_ns),
+        agent: key.origin.agent.clone(),
+        kma: key.origin.kma.clone(),
+    }
+}
+
+/// A key as it is listed, in its state as time has made it.
+pub(super) fn key_of_volume(view: View<'_>, key: &IssuedRecord, now_ns: i64) -> KeyOfVolume {
+    let (record, issued) = (&key.stored.record, &key.issued);
+    KeyOfVolume {
+        key: record.tag,
+        group: issued.group.clone(),
+        algorithm: record.algorithm,
+        state: state_of(view, key, now_ns),
+        issued: time(issued.issued_ns),
+        activated: record.activated_ns.map(time),
+        destroyed: record.destroyed_ns.map(time),
+        dropped: issued.dropped_ns.map(time),
+    }
+}

@@ -1,0 +1,226 @@
+//! Acts that take a quorum: as an approver reads them, and as they are carried out.
+//!
+//! Where somebody is to enrol, whoever asks draws the passphrase with the request and is the only one who ever sees it. The enrolment waits
+//! at `enrolling/ID`, of no use to anybody, until the request is approved; the request names it by its SHA-256.
+
+use aws_lc_rs::digest::{SHA256, digest};
+use capstan_format::KeyTag;
+use capstan_keys::Name;
+use capstan_keys::api::{PeerId, PeerKind};
+
+use super::super::registrar::{enrolment_path, joining_path};
+use super::peers::enrolment_expires_ns;
+use super::{broken, rule_of, user_path, users_of};
+use crate::authority::{Act, Arguments, InvalidArgument, Mandate, PendingId, Role, Roles, Standing, User, Users};
+use crate::desk::{Asked, Decided, Operation, decide};
+use crate::door::Refusal;
+use crate::identity::Enrolment;
+use crate::node::{Node, NodeError};
+use crate::path::Path;
+use crate::record::KmaRecord;
+use crate::state::View;
+
+/// Something that a quorum decides on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Proposal {
+    AddKma { name: Name, address: String, site: String },
+    AddUser { name: Name, roles: Roles },
+    ChangeRoles { name: Name, roles: Roles },
+    EnrolUser { name: Name },
+    EnableUser { name: Name },
+    DestroyKey { tag: KeyTag },
+}
+
+/// On what a proposal is carried out.
+#[derive(Clone, Copy)]
+pub(super) struct Carrying<'a> {
+    pub(super) view: View<'a>,
+    pub(super) node: &'a Node,
+    pub(super) id: PendingId,
+    /// Who asked for it.
+    pub(super) by: &'a Name,
+    pub(super) now_ns: i64,
+}
+
+impl Proposal {
+    pub(super) fn act(&self) -> Act {
+        match self {
+            Self::AddKma { .. } => Act::AddKma,
+            Self::AddUser { .. } | Self::ChangeRoles { .. } | Self::EnrolUser { .. } | Self::EnableUser { .. } => {
+                Act::ChangeUsers
+            }
+            Self::DestroyKey { .. } => Act::DestroyKeys,
+        }
+    }
+
+    /// As an approver reads it.
+    pub(super) fn arguments(&self, enrolment: Option<&Enrolment>) -> Result<Arguments, InvalidArgument> {
+        let none = Arguments::default();
+        let arguments = match self {
+            Self::AddKma { name, address, site } => {
+                none.with("kma", name.as_str())?.with("address", address)?.with("site", site)?
+            }
+            Self::AddUser { name, roles } => {
+                none.with("change", "add")?.with("user", name.as_str())?.with("roles", &roles.to_string())?
+            }
+            Self::ChangeRoles { name, roles } => {
+                none.with("change", "roles")?.with("user", name.as_str())?.with("roles", &roles.to_string())?
+            }
+            Self::EnrolUser { name } => none.with("change", "enrol")?.with("user", name.as_str())?,
+            Self::EnableUser { name } => none.with("change", "enable")?.with("user", name.as_str())?,
+            Self::DestroyKey { tag } => none.with("key", &tag.to_string())?,
+        };
+        match enrolment {
+            Some(enrolment) => arguments.with("enrolment", &fingerprint(&enrolment.encode())),
+            None => Ok(arguments),
+        }
+    }
+
+    /// What [`Proposal::arguments`] wrote.
+    pub(super) fn read(act: Act, arguments: &Arguments) -> Option<Self> {
+        let name = |of: &str| arguments.get(of)?.parse().ok();
+        let text = |of: &str| arguments.get(of).map(str::to_owned);
+        match (act, arguments.get("change")) {
+            (Act::AddKma, None) => {
+                Some(Self::AddKma { name: name("kma")?, address: text("address")?, site: text("site")? })
+            }
+            (Act::ChangeUsers, Some("add")) => Some(Self::AddUser { name: name("user")?, roles: roles(arguments)? }),
+            (Act::ChangeUsers, Some("roles")) => {
+                Some(Self::ChangeRoles { name: name("user")?, roles: roles(arguments)? })
+            }
+            (Act::ChangeUsers, Some("enrol")) => Some(Self::EnrolUser { name: name("user")? }),
+            (Act::ChangeUsers, Some("enable")) => Some(Self::EnableUser { name: name("user")? }),
+            (Act::DestroyKeys, None) => Some(Self::DestroyKey { tag: arguments.get("key")?.parse().ok()? }),
+            _ => None,
+        }
+    }
+
+    /// Whether it could be carried out if it were approved now: nobody is to be asked for what cannot be.
+    pub(super) fn check(&self, on: Carrying<'_>) -> Result<(), Refusal> {
+        self.decided(on).map(drop)
+    }
+
+    fn decided(&self, on: Carrying<'_>) -> Result<Decided, Refusal> {
+        let Carrying { view, now_ns, .. } = on;
+        match self {
+            Self::AddKma { name, address, site } => {
+                if view.ledger().kmas().contains_key(name) {
+                    return Err(Refusal::conflict(format!("There is a node {name} already.")));
+                }
+                let record = KmaRecord { site: site.clone(), address: address.clone(), joined_ns: now_ns };
+                let record = serde_json::to_vec(&record).map_err(|error| broken(&error))?;
+                let peer = PeerId { kind: PeerKind::Kma, name: name.clone() };
+                Ok(Decided::records(vec![(joining_path(&peer), record)], Vec::new()))
+            }
+            Self::AddUser { name, roles } => {
+                if users_of(view)?.get(name).is_some() {
+                    return Err(Refusal::conflict(format!(
+                        "There is or was a user {name}: a name is never given to another person."
+                    )));
+                }
+                with_user(on, &User::new(name.clone(), *roles))
+            }
+            Self::ChangeRoles { name, roles } => {
+                let user = known(&users_of(view)?, name)?;
+                with_user(on, &User { roles: *roles, ..user })
+            }
+            Self::EnableUser { name } => {
+                let user = known(&users_of(view)?, name)?;
+                with_user(on, &User { standing: Standing::Enabled, ..user })
+            }
+            Self::EnrolUser { name } => {
+                let user = known(&users_of(view)?, name)?;
+                match user.standing {
+                    Standing::Enabled => Ok(Decided::records(vec![users_changed(on.id.0)], Vec::new())),
+                    Standing::Disabled => Err(Refusal::conflict(format!("User {name} is disabled."))),
+                }
+            }
+            Self::DestroyKey { tag } => {
+                let operation = Operation::Destroy { tag: *tag };
+                let (by, kma) = (on.by.clone(), on.node.name().clone());
+                let asked = Asked { operation, request: on.id.0, by, kma, now_ns };
+                Ok(decide(view, on.node.keys(), &asked).map_err(NodeError::from)?)
+            }
+        }
+    }
+}
+
+/// What a quorum's leave does, to be committed with the request that it ends.
+pub(super) fn carry_out(mandate: &Mandate, on: Carrying<'_>) -> Result<Decided, Refusal> {
+    let unreadable = || Refusal::conflict("What was approved is of a newer program: approve it at a newer node.");
+    let arguments = mandate.arguments();
+    let mut decided = Proposal::read(mandate.act(), arguments).ok_or_else(unreadable)?.decided(on)?;
+    if let Some(named) = arguments.get("enrolment") {
+        let waiting = enrolling_path(mandate.id());
+        let gone = || Refusal::conflict("The enrolment that belongs to it is gone: ask again.");
+        let bytes = on.view.ledger().other(&waiting.to_string()).ok_or_else(gone)?;
+        if fingerprint(bytes) != named {
+            return Err(Refusal::conflict("The enrolment that belongs to it is another than was approved: ask again."));
+        }
+        let mut enrolment = Enrolment::decode(bytes).map_err(|error| broken(&error))?;
+        enrolment.expires_ns = enrolment_expires_ns(on.now_ns);
+        decided.puts.push((enrolment_path(&enrolment.peer), enrolment.encode().to_vec()));
+        decided.removes.push(waiting);
+    }
+    Ok(decided)
+}
+
+/// Where the enrolment of a request waits.
+pub(super) fn enrolling_path(id: PendingId) -> Path {
+    Path::Other(format!("enrolling/{id}"))
+}
+
+/// A record that each change of users writes anew: two of them never pass each other unseen, so that what [`Users::check`] said holds.
+pub(super) fn users_changed(by: [u8; 16]) -> (Path, Vec<u8>) {
+    (Path::Other("users-changed".to_owned()), by.to_vec())
+}
+
+fn with_user(on: Carrying<'_>, user: &User) -> Result<Decided, Refusal> {
+    let mut users = users_of(on.view)?;
+    users.put(user.clone());
+    users.check(&rule_of(on.view)?)?;
+    Ok(Decided::records(vec![(user_path(&user.name), user.encode()), users_changed(on.id.0)], Vec::new()))
+}
+
+fn known(users: &Users, name: &Name) -> Result<User, Refusal> {
+    users.get(name).cloned().ok_or_else(|| Refusal::not_found(format!("There is no user {name}.")))
+}
+
+fn roles(arguments: &Arguments) -> Option<Roles> {
+    match arguments.get("roles")? {
+        "no role" => Some(Roles::default()),
+        names => names.split(", ").map(Role::named).collect(),
+    }
+}
+
+fn fingerprint(bytes: &[u8]) -> String {
+    digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn what_an_approver_reads_is_what_is_carried_out() {
+        let name = || "anna".parse::<Name>().unwrap();
+        let both = [Role::Operator, Role::QuorumMember].into_iter().collect();
+        let proposals = [
+            Proposal::AddKma { name: name(), address: "a:1".to_owned(), site: String::new() },
+            Proposal::AddUser { name: name(), roles: both },
+            Proposal::ChangeRoles { name: name(), roles: Roles::default() },
+            Proposal::EnrolUser { name: name() },
+            Proposal::EnableUser { name: name() },
+            Proposal::DestroyKey { tag: KeyTag([7; 16]) },
+        ];
+        for proposal in proposals {
+            let arguments = proposal.arguments(None).unwrap();
+            assert_eq!(Proposal::read(proposal.act(), &arguments), Some(proposal.clone()));
+            // Neither under another act nor with something left out.
+            assert_eq!(Proposal::read(Act::ExportKeys, &arguments), None);
+            assert_eq!(Proposal::read(proposal.act(), &Arguments::default()), None);
+        }
+    }
+}

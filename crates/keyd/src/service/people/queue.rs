@@ -1,0 +1,221 @@
+//! What waits for a quorum. The last approval carries a request out, in one transaction with the record that it was.
+
+use std::sync::Arc;
+
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use capstan_keys::api::{Decide, PendingListed, Requested, ShownOnce};
+use capstan_keys::cluster::EnrolmentPassphrase;
+use capstan_keys::random;
+
+use super::super::Service;
+use super::proposal::{Carrying, Proposal, carry_out, enrolling_path};
+use super::{Of, Person, broken, rule_of, time, user_path, users_of};
+use crate::authority::{Act, Pending, PendingId, RequestDigest, Stage, Users, Verdict};
+use crate::desk::Decided;
+use crate::door::{Input, Refusal};
+use crate::identity::Enrolment;
+use crate::path::Path;
+use crate::state::View;
+
+/// Removed in one transaction, with what waits for them.
+const REMOVED_AT_ONCE: usize = 40;
+
+pub(super) fn routes() -> Router<Arc<Service>> {
+    Router::new()
+        .route("/v1/pending", get(list))
+        .route("/v1/pending/{id}", get(show))
+        .route("/v1/pending/{id}/approve", post(approve))
+        .route("/v1/pending/{id}/reject", post(reject))
+        .route("/v1/pending/{id}/withdraw", post(withdraw))
+}
+
+/// Asks the quorum.
+pub(super) async fn request(
+    person: &Person,
+    proposal: Proposal,
+    enrolment: Option<(Enrolment, EnrolmentPassphrase)>,
+) -> Result<Requested, Refusal> {
+    let mut id = PendingId([0; 16]);
+    random(&mut id.0).map_err(|error| broken(&error))?;
+    let act = proposal.act();
+    let (enrolment, passphrase) = enrolment.unzip();
+    let arguments = proposal.arguments(enrolment.as_ref()).map_err(|error| Refusal::malformed(error.to_string()))?;
+    let rule = person.node.view(rule_of)?;
+    let pending = Pending::request(id, &person.user, act, arguments, &rule, person.node.now_ns())?;
+    let noted = person.entry(act).of("pending", id).with("digest", pending.digest()).with("asked", "the quorum");
+    let asking = person.change(|view| {
+        let now_ns = person.node.now_ns();
+        proposal.check(Carrying { view, node: &person.node, id, by: &person.user.name, now_ns })?;
+        let mut puts = vec![(path(id), pending.encode())];
+        puts.extend(enrolment.as_ref().map(|enrolment| (enrolling_path(id), enrolment.encode().to_vec())));
+        Ok(Decided::records(puts, Vec::new()))
+    });
+    person.does(noted, asking).await?;
+    Ok(Requested {
+        id: id.to_string(),
+        digest: pending.digest().to_string(),
+        needed: pending.needed(),
+        expires: time(pending.expires_ns()),
+        passphrase: passphrase.map(ShownOnce),
+    })
+}
+
+async fn list(person: Person) -> Result<Json<Vec<PendingListed>>, Refusal> {
+    let look = |view: View<'_>, now_ns| {
+        let users = users_of(view)?;
+        let records = view.ledger().others("pending/").map(|(_, bytes)| Pending::decode(bytes));
+        let records = records.collect::<Result<Vec<_>, _>>().map_err(|error| broken(&error))?;
+        Ok(Json(records.iter().map(|pending| listed(pending, &users, now_ns)).collect()))
+    };
+    person.looks(Act::ListPending, look).await
+}
+
+async fn show(person: Person, Of(id): Of<String>) -> Result<Json<PendingListed>, Refusal> {
+    let id = id_of(&id)?;
+    let look = |view: View<'_>, now_ns| Ok(Json(listed(&read(view, id)?, &users_of(view)?, now_ns)));
+    person.looks(Act::ListPending, look).await
+}
+
+async fn approve(
+    person: Person,
+    Of(id): Of<String>,
+    Input(asked): Input<Decide>,
+) -> Result<Json<PendingListed>, Refusal> {
+    person.permitted(Act::ApprovePending).await?;
+    let (id, digest) = (id_of(&id)?, digest_of(&asked.digest)?);
+    let noted = person.entry(Act::ApprovePending).of("pending", id).with("digest", digest);
+    let mut carried_out = None;
+    let approving = person.change(|view| {
+        carried_out = None;
+        let (now_ns, users) = (person.node.now_ns(), users_of(view)?);
+        let approved = read(view, id)?.approve(&person.user, digest, now_ns)?;
+        let mut decided = Decided::records(vec![(path(id), approved.encode())], Vec::new());
+        if approved.stage(&users, now_ns) == Stage::Approved {
+            // In the name of whoever asked: who approves need not be one who may.
+            let gone = || Refusal::conflict("Whoever asked for it is no user any more: reject it.");
+            let requester = users.get(approved.requested_by()).ok_or_else(gone)?;
+            let (act, arguments) = (approved.act(), approved.arguments());
+            let (executed, mandate) = approved.execute(&users, requester, act, arguments, now_ns)?;
+            let on = Carrying { view, node: &person.node, id, by: &requester.name, now_ns };
+            let done = carry_out(&mandate, on)?;
+            decided = Decided::records(vec![(path(id), executed.encode())], Vec::new());
+            decided.puts.extend(done.puts);
+            decided.removes.extend(done.removes);
+            decided.rests_on.extend(done.rests_on);
+            carried_out = Some(act);
+        }
+        // Nobody who counts here may have been disabled meanwhile.
+        let counted = approved.decisions().iter().map(|decision| &decision.who).chain([approved.requested_by()]);
+        decided.rests_on.extend(counted.map(user_path));
+        Ok(decided)
+    });
+    person.does(noted, approving).await?;
+    if let Some(act) = carried_out {
+        person.service.note(person.entry(act).of("pending", id).with("approved-by", "the quorum")).await?;
+        person.service.anchor_soon();
+    }
+    shown(&person, id)
+}
+
+async fn reject(
+    person: Person,
+    Of(id): Of<String>,
+    Input(asked): Input<Decide>,
+) -> Result<Json<PendingListed>, Refusal> {
+    person.permitted(Act::RejectPending).await?;
+    let (id, digest) = (id_of(&id)?, digest_of(&asked.digest)?);
+    let noted = person.entry(Act::RejectPending).of("pending", id).with("digest", digest);
+    let rejecting = person.change(|view| {
+        let rejected = read(view, id)?.reject(&person.user, digest, person.node.now_ns())?;
+        Ok(ended(view, &rejected))
+    });
+    person.does(noted, rejecting).await?;
+    shown(&person, id)
+}
+
+async fn withdraw(person: Person, Of(id): Of<String>) -> Result<Json<PendingListed>, Refusal> {
+    person.permitted(Act::WithdrawPending).await?;
+    let id = id_of(&id)?;
+    let noted = person.entry(Act::WithdrawPending).of("pending", id);
+    let withdrawing =
+        person.change(|view| Ok(ended(view, &read(view, id)?.withdraw(&person.user, person.node.now_ns())?)));
+    person.does(noted, withdrawing).await?;
+    shown(&person, id)
+}
+
+/// A request that ends without being carried out: what waited for it goes.
+fn ended(view: View<'_>, pending: &Pending) -> Decided {
+    Decided::records(vec![(path(pending.id()), pending.encode())], waiting_for(view, pending.id()))
+}
+
+fn waiting_for(view: View<'_>, id: PendingId) -> Vec<Path> {
+    let waiting = enrolling_path(id);
+    view.ledger().other(&waiting.to_string()).map(|_| waiting).into_iter().collect()
+}
+
+/// Requests that could not be carried out any more, whatever state of them somebody puts back: they are removed.
+pub(super) fn removable(view: View<'_>, now_ns: i64) -> Vec<Path> {
+    let all = view.ledger().others("pending/").filter_map(|(_, bytes)| Pending::decode(bytes).ok());
+    let over = all.filter(|pending| pending.is_removable(now_ns)).take(REMOVED_AT_ONCE);
+    over.flat_map(|pending| waiting_for(view, pending.id()).into_iter().chain([path(pending.id())])).collect()
+}
+
+fn path(id: PendingId) -> Path {
+    Path::Other(format!("pending/{id}"))
+}
+
+fn read(view: View<'_>, id: PendingId) -> Result<Pending, Refusal> {
+    let unknown =
+        || Refusal::not_found(format!("No request {id} waits here: `keyd pending list` names those that do."));
+    let bytes = view.ledger().other(&path(id).to_string()).ok_or_else(unknown)?;
+    Pending::decode(bytes).map_err(|error| broken(&error))
+}
+
+fn shown(person: &Person, id: PendingId) -> Result<Json<PendingListed>, Refusal> {
+    let now_ns = person.node.now_ns();
+    person.node.view(|view| Ok(Json(listed(&read(view, id)?, &users_of(view)?, now_ns))))
+}
+
+fn listed(pending: &Pending, users: &Users, now_ns: i64) -> PendingListed {
+    let stage = match pending.stage(users, now_ns) {
+        Stage::Waiting { .. } => "waiting",
+        Stage::Approved => "approved",
+        Stage::Expired => "expired",
+        Stage::Rejected { .. } => "rejected",
+        Stage::Withdrawn => "withdrawn",
+        Stage::Executed { .. } => "executed",
+    };
+    let approvals = pending.decisions().iter().filter(|decision| decision.verdict == Verdict::Approved).count();
+    PendingListed {
+        id: pending.id().to_string(),
+        act: pending.act().name().to_owned(),
+        requested_by: pending.requested_by().clone(),
+        expires: time(pending.expires_ns()),
+        stage: stage.to_owned(),
+        approvals,
+        needed: pending.needed(),
+        words: pending.to_string(),
+        digest: pending.digest().to_string(),
+    }
+}
+
+fn id_of(text: &str) -> Result<PendingId, Refusal> {
+    bytes_of(text).map(PendingId)
+}
+
+fn digest_of(text: &str) -> Result<RequestDigest, Refusal> {
+    bytes_of(text).map(RequestDigest)
+}
+
+fn bytes_of<const LEN: usize>(text: &str) -> Result<[u8; LEN], Refusal> {
+    let malformed = || Refusal::malformed(format!("{text:?} is not {} hexadecimal digits.", 2 * LEN));
+    let mut bytes = [0; LEN];
+    if text.len() != 2 * LEN || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(malformed());
+    }
+    for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| malformed())?;
+    }
+    Ok(bytes)
+}

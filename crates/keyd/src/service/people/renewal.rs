@@ -1,0 +1,60 @@
+//! The node's own certificate: renewed by itself, from two thirds of its time.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use capstan_keys::cluster::{CertificateKey, Identity};
+
+use super::super::Service;
+use crate::identity::{Peer, PresentedCertificate, Registrar};
+
+/// How often it looks: a month is left to try in.
+const LOOK_EVERY: Duration = Duration::from_secs(600);
+
+/// Renews the node's certificate whenever that is due, for as long as the node runs.
+pub(in super::super) async fn renew_own(
+    service: &Service,
+    registrar: &dyn Registrar,
+    mut identity: Identity,
+    path: &Path,
+    presented: &Arc<PresentedCertificate>,
+) {
+    loop {
+        if service.open_node().is_some() {
+            match renewed(registrar, &identity, path, presented, (service.clock)()).await {
+                Ok(Some(renewed)) => {
+                    tracing::info!(serial = %renewed.certificate().serial, "this node has a new certificate");
+                    identity = renewed;
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(error = format!("{error:#}"), "this node's certificate is not renewed yet");
+                }
+            }
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// The new identity, if it is time for one. It is on disk before it is shown to anybody.
+async fn renewed(
+    registrar: &dyn Registrar,
+    identity: &Identity,
+    path: &Path,
+    presented: &PresentedCertificate,
+    now_ns: i64,
+) -> anyhow::Result<Option<Identity>> {
+    let own = identity.certificate();
+    if now_ns < own.renewal_due_ns() {
+        return Ok(None);
+    }
+    let key = CertificateKey::generate()?;
+    let peer = Peer { id: own.peer.clone(), serial: own.serial, not_after_ns: own.not_after_ns };
+    let issued = registrar.renew(&peer, key.request()).await.map_err(|problem| anyhow::anyhow!("{problem}"))?;
+    let identity = key.certified(&issued)?;
+    identity.save(path)?;
+    presented.replace(&identity).context("the new certificate cannot be shown")?;
+    Ok(Some(identity))
+}

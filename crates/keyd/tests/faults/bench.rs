@@ -1,0 +1,186 @@
+//! What a node gives: `cargo test --release -p capstan-keyd --test faults -- --ignored --nocapture measure`, or `./x bench-keys`.
+//!
+//! Agents and node share one machine, so that what is measured is both. Lines of `name: value` go to standard output.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Mutex;
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use capstan_format::{Algorithm, KeyTag, Volser};
+use capstan_keyd::ledger::{Entry, Snapshot};
+use capstan_keyd::path::Path;
+use capstan_keyd::record::IssuedRecord;
+use capstan_keyd::replica::Replica;
+use capstan_keys::cluster::Identity;
+
+use super::agents::Agent;
+use super::cluster::Cluster;
+use super::network::{Door, PLACES, SITES};
+
+const THREADS: usize = 8;
+const SECONDS: f64 = 4.0;
+const OFFERED: f64 = 2_000.0;
+/// The node that is measured: alone at its site, so that a client of that site asks it and no other.
+const PLACE: usize = 2;
+
+fn key_count() -> usize {
+    std::env::var("CAPSTAN_KEYS").map_or(1_000_000, |text| text.parse().unwrap())
+}
+
+#[test]
+#[ignore = "a measurement of minutes"]
+fn measure() {
+    let mut cluster = Cluster::start_with(1000, "size=4g");
+    let addresses: Vec<_> = (0..PLACES).map(|place| cluster.network.address(place, Door::Members)).collect();
+    let identity = cluster.agent(0);
+    super::settle(&cluster, &identity, &addresses);
+    let open = || Agent::open(&identity, &addresses, SITES[PLACE]).unwrap();
+    let agent = open();
+    let number = Mutex::new(0);
+    let volumes = Mutex::new(Vec::new());
+    let create = || {
+        let volume = {
+            let mut number = number.lock().unwrap();
+            *number += 1;
+            Volser::new(&format!("B{number}")).unwrap()
+        };
+        if let Ok(tag) = agent.begin(&volume, Algorithm::Aes256Gcm) {
+            volumes.lock().unwrap().push((volume, tag));
+        }
+    };
+    said("creates a second", &rate(&create));
+    let volumes = volumes.into_inner().unwrap();
+    assert!(!volumes.is_empty(), "no key was created");
+    let get = |agent: &Agent, at: usize| {
+        let (volume, tag) = &volumes[at % volumes.len()];
+        agent.read(volume, tag).unwrap();
+    };
+    said("gets a second, sessions kept", &rate(&|| get(&agent, 7)));
+    said("gets a second, a new TLS session and the list of members each", &rate(&|| get(&open(), 3)));
+    offered(&|| get(&agent, 5));
+    fail_over(&mut cluster, &identity, &addresses, &volumes);
+    many_keys(&mut cluster, &identity, &addresses);
+}
+
+fn said(what: &str, value: &str) {
+    println!("measured {what}: {value}");
+}
+
+/// How often it is done in a second, by threads that do nothing else.
+fn rate(work: &(dyn Fn() + Sync)) -> String {
+    let began = Instant::now();
+    let done = Mutex::new(0_u32);
+    scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let mut own = 0;
+                while began.elapsed().as_secs_f64() < SECONDS {
+                    work();
+                    own += 1;
+                }
+                *done.lock().unwrap() += own;
+            });
+        }
+    });
+    let done = f64::from(*done.lock().unwrap());
+    format!("{:.0}", done / began.elapsed().as_secs_f64())
+}
+
+/// Latencies at a rate that is offered, from the moment at which a request was due, whether its thread was free or not.
+fn offered(work: &(dyn Fn() + Sync)) {
+    let (began, all) = (Instant::now(), Mutex::new(Vec::new()));
+    let threads = 2 * THREADS;
+    let step = threads as f64 / OFFERED;
+    scope(|scope| {
+        for thread in 0..threads {
+            let all = &all;
+            scope.spawn(move || {
+                let mut own = Vec::new();
+                let mut due = step * thread as f64 / threads as f64;
+                while due < SECONDS {
+                    let at = began + Duration::from_secs_f64(due);
+                    sleep(at.saturating_duration_since(Instant::now()));
+                    work();
+                    own.push(at.elapsed());
+                    due += step;
+                }
+                all.lock().unwrap().extend(own);
+            });
+        }
+    });
+    let mut all = all.into_inner().unwrap();
+    all.sort_unstable();
+    let done = all.len() as f64 / began.elapsed().as_secs_f64();
+    let at = |share: f64| format!("{:.2} ms", all[(all.len() as f64 * share) as usize].as_secs_f64() * 1e3);
+    said("gets a second done of 2000 offered", &format!("{done:.0}"));
+    said("latency p50 at 2000 gets a second", &at(0.50));
+    said("latency p99 at 2000 gets a second", &at(0.99));
+}
+
+/// How long an agent waits whose node is gone.
+fn fail_over(cluster: &mut Cluster, identity: &Identity, addresses: &[String], volumes: &[(Volser, KeyTag)]) {
+    let (volume, tag) = &volumes[0];
+    let mut waited = BTreeMap::<&str, Vec<f64>>::new();
+    for _ in 0..5 {
+        for what in ["killed", "stopped"] {
+            let agent = Agent::open(identity, addresses, SITES[PLACE]).unwrap();
+            agent.read(volume, tag).unwrap();
+            match what {
+                "killed" => cluster.nodes[PLACE].kill(),
+                _ => cluster.nodes[PLACE].freeze(),
+            }
+            let began = Instant::now();
+            agent.read(volume, tag).unwrap();
+            waited.entry(what).or_default().push(began.elapsed().as_secs_f64() * 1e3);
+            cluster.nodes[PLACE].thaw();
+            cluster.unlock(PLACE);
+            super::settle(cluster, identity, addresses);
+        }
+    }
+    for (what, mut waited) in waited {
+        waited.sort_by(f64::total_cmp);
+        said(&format!("fail-over, node {what}"), &format!("{:.0} ms, at most {:.0} ms", waited[2], waited[4]));
+    }
+}
+
+/// A node whose replica holds many keys: how fast it starts, what memory it takes.
+fn many_keys(cluster: &mut Cluster, identity: &Identity, addresses: &[String]) {
+    cluster.nodes[PLACE].kill();
+    let path = cluster.state(PLACE).join("replica.db");
+    let mut entries = Vec::new();
+    let mut replica =
+        Replica::open(&path, &cluster.keys.cluster().to_string(), 1, |entry| entries.push(entry)).unwrap();
+    let revision = replica.applied().unwrap();
+    let sealer = cluster.keys.sealer();
+    let issued = entries.iter().find(|entry| entry.path.starts_with("key/")).unwrap().clone();
+    let sample = IssuedRecord::decode(&sealer.open(&issued.path, &issued.sealed).unwrap().plaintext).unwrap();
+    for number in 0..key_count() {
+        let mut record = sample.clone();
+        record.stored.record.tag.0[..8].copy_from_slice(&(number as u64 + 1).to_be_bytes());
+        record.stored.record.volser = Volser::new(&format!("M{number}")).unwrap();
+        record.issued.tag = record.stored.record.tag;
+        let path = Path::Key(record.stored.record.tag).to_string();
+        let sealed = sealer.seal(&path, 1, 1, &record.encode()).unwrap();
+        entries.push(Entry { path, sealed, revision: issued.revision });
+    }
+    entries.sort_by(|one, other| one.path.cmp(&other.path));
+    let began = Instant::now();
+    replica.reset(&Snapshot { revision, entries }).unwrap();
+    said(
+        &format!("a replica of {} keys written whole", key_count()),
+        &format!("{:.1} s", began.elapsed().as_secs_f64()),
+    );
+    said("its file", &format!("{} MB", fs::metadata(&path).unwrap().len() / 1_000_000));
+    drop(replica);
+    let began = Instant::now();
+    cluster.nodes[PLACE].start();
+    cluster.unlock(PLACE);
+    said("start with them, to unlocked", &format!("{:.1} s", began.elapsed().as_secs_f64()));
+    super::settle(cluster, identity, addresses);
+    let status = fs::read_to_string(format!("/proc/{}/status", cluster.nodes[PLACE].id())).unwrap();
+    let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kib: u64 = memory.trim().trim_end_matches(" kB").parse().unwrap();
+    said("memory with them", &format!("{} MB", kib / 1000));
+}

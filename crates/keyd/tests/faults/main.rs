@@ -1,0 +1,155 @@
+//! Acceptance: a cluster of real processes (three members of etcd, three nodes at two sites) is killed, stopped, cut apart and filled up
+//! in seeded rounds, while agents mount and write through the client of real agents.
+//!
+//! ```text
+//!  CAPSTAN_ROUNDS=200 cargo test -p capstan-keyd --test faults -- --nocapture      as CI does; thousands take as many seconds
+//!  CAPSTAN_SEED=...                                                                 the same plan again
+//! ```
+//! One cluster lives through all rounds, and heals after each. Held against what the agents themselves have seen: no key is on two volumes, none
+//! was given out before two nodes had it on their disks, every one that was given out is read again from the nodes of both sites, and the audit
+//! logs are whole and hold every key that was given out. Clocks that jump by years are the simulation's (`tests/simulation`): real
+//! processes here share one clock. Without the right to make network namespaces nothing is cut, and without that to mount no disk fills.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod agents;
+mod bench;
+mod cluster;
+mod network;
+mod process;
+mod trouble;
+
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, RwLock};
+use std::time::{Duration, Instant};
+
+use capstan_keyd::audit::{log_files, verify};
+use capstan_keys::cluster::Identity;
+
+use agents::{Agent, Seen, Yard, read_again};
+use cluster::{Cluster, name, node_name, now_ns, retried};
+use network::{Door, PLACES, SITES};
+use trouble::{Round, Seeded};
+
+/// Rounds unless somebody asks for more: about a minute.
+const ROUNDS: u64 = 30;
+const AGENTS: usize = 8;
+/// After so many rounds everything is looked at, and at the end.
+const LOOK_EVERY: u64 = 100;
+
+#[test]
+fn nodes_that_fail_give_no_key_twice_and_lose_none() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let seed = number("CAPSTAN_SEED").unwrap_or_else(now_ns);
+    let rounds = number("CAPSTAN_ROUNDS").unwrap_or(ROUNDS);
+    println!("CAPSTAN_SEED={seed} CAPSTAN_ROUNDS={rounds}");
+    let mut cluster = Cluster::start();
+    println!("links can be cut: {}; a disk can be filled: {}", cluster.network.can_cut(), cluster.can_fill_disk());
+    let addresses: Vec<_> = (0..PLACES).map(|place| cluster.network.address(place, Door::Members)).collect();
+    let identities: Vec<_> = (0..AGENTS).map(|number| cluster.agent(number)).collect();
+    let yard = Yard {
+        seen: Mutex::default(),
+        open: RwLock::default(),
+        ends: AtomicBool::new(false),
+        states: (0..PLACES).map(|place| cluster.state(place)).collect(),
+    };
+    // Each node's pool has to have been stored elsewhere before it serves.
+    settle(&cluster, &identities[0], &addresses);
+    std::thread::scope(|scope| {
+        for (number, identity) in identities.iter().enumerate() {
+            let (yard, addresses) = (&yard, &addresses);
+            scope.spawn(move || {
+                let agent = Agent::open(identity, addresses, SITES[number % PLACES]).unwrap();
+                agent.work(number, yard, Seeded(seed ^ ((number as u64 + 1) << 32)));
+            });
+        }
+        let _end = Ends(&yard.ends);
+        for round in 0..rounds {
+            let began = Instant::now();
+            let plan = Round::draw(seed.wrapping_add(round), &cluster);
+            println!("round {round}: {plan:?}");
+            plan.play(&mut cluster);
+            println!("  {:.1} s", began.elapsed().as_secs_f64());
+            if (round + 1) % LOOK_EVERY == 0 || round + 1 == rounds {
+                // Mounts end, and none begins while everything is looked at.
+                let _closed = yard.open.write().unwrap();
+                look(&cluster, &identities[0], &addresses, &yard.seen.lock().unwrap());
+            }
+            let wrong = &yard.seen.lock().unwrap().wrong;
+            assert!(wrong.is_empty(), "seed {seed}, round {round}: {wrong:#?}");
+        }
+    });
+    let seen = yard.seen.lock().unwrap();
+    println!("{} keys, {:?}", seen.keys.len(), seen.counts);
+    assert!(seen.counts.begun > 0 && seen.counts.appended > 0 && seen.counts.read > 0, "{:?}", seen.counts);
+}
+
+/// Lets agents end, also where a round panics.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Waits until every node is in touch, is through with its journal, knows everything, and has both halves of its pool.
+fn settle(cluster: &Cluster, identity: &Identity, addresses: &[String]) {
+    let last = cluster.last_commit();
+    let mut said = vec![String::from("nothing"); PLACES];
+    let began = Instant::now();
+    retried("every node knows everything", || {
+        for place in 0..PLACES {
+            let own = &addresses[place..=place];
+            // A client asks whom it finds best; the answer says whose it is.
+            let Some(agent) = Agent::open(identity, own, SITES[place]) else { continue };
+            for _ in 0..2 {
+                let Ok(status) = agent.client.get::<serde_json::Value>("/v1/status") else { continue };
+                let whose = (0..PLACES).find(|place| status["name"] == node_name(*place)).unwrap();
+                said[whose] = status.to_string();
+                let whole = status["standing"] == "current"
+                    && status["journal_pending"] == 0
+                    && status["applied"].as_i64().is_some_and(|applied| applied >= last)
+                    && ["ready", "reserve"]
+                        .iter()
+                        .all(|half| status["pool"][half].as_u64().is_some_and(|keys| keys > 40));
+                if whole {
+                    assert_eq!(status["doubts"], serde_json::json!([]), "node {whose} doubts records");
+                    said[whose].clear();
+                }
+            }
+        }
+        if began.elapsed() > Duration::from_secs(30) {
+            println!("{said:#?}");
+        }
+        said.iter().all(String::is_empty)
+    });
+}
+
+/// Everything that was given out is read again, and the audit logs are whole and hold it.
+fn look(cluster: &Cluster, identity: &Identity, addresses: &[String], seen: &Seen) {
+    let began = Instant::now();
+    settle(cluster, identity, addresses);
+    let settled = began.elapsed();
+    let lost = read_again(identity, addresses, seen);
+    assert!(lost.is_empty(), "{lost:#?}");
+    let mut noted = String::new();
+    for place in 0..PLACES {
+        let log = fs::read_to_string(&cluster.nodes[place].log).unwrap();
+        let doubts: Vec<_> = log.lines().filter(|line| line.contains("is not believed")).collect();
+        assert!(doubts.is_empty(), "node {place} doubts what nobody altered: {doubts:#?}");
+        let files = log_files(&cluster.state(place).join("audit")).unwrap();
+        let report = verify(&name(&node_name(place)), &files, &[]).unwrap();
+        assert_eq!(report.finding, None, "the audit log of node {place}");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/audit.py");
+        let python = Command::new("python3").args([script, "--kma", &node_name(place)]).args(&files).output().unwrap();
+        assert!(python.status.success(), "audit.py: {}", String::from_utf8_lossy(&python.stdout));
+        files.iter().for_each(|file| noted.push_str(&fs::read_to_string(file).unwrap()));
+    }
+    for tag in seen.keys.keys() {
+        assert!(noted.contains(&tag.to_string()), "key {tag} was given out, and no audit log says so");
+    }
+    println!("looked at {} keys: {settled:?} to settle, {:?} in all", seen.keys.len(), began.elapsed());
+}

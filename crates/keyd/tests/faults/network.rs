@@ -1,0 +1,127 @@
+//! Where members and nodes live: each place in a network of its own where the machine allows it, so that links can be cut one way or
+//! both; else all of them on loopback, where nothing is cut.
+
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+/// Sites of the cluster's nodes, by place.
+pub(crate) const SITES: [&str; 3] = ["one", "one", "two"];
+pub(crate) const PLACES: usize = SITES.len();
+
+/// What listens at a place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Door {
+    EtcdPeers,
+    EtcdClients,
+    Members,
+    Strangers,
+}
+
+const DOORS: [Door; 4] = [Door::EtcdPeers, Door::EtcdClients, Door::Members, Door::Strangers];
+
+pub(crate) enum Network {
+    /// Network namespaces on a bridge. People and agents are on the bridge too, and reach every place whatever is cut.
+    Namespaces {
+        /// Names of bridge, links and namespaces begin with it.
+        prefix: String,
+        /// The first three bytes of the addresses.
+        subnet: String,
+    },
+    /// Ports, one for each door of each place.
+    Loopback(Vec<u16>),
+}
+
+impl Network {
+    pub(crate) fn new() -> Self {
+        let number = std::process::id();
+        let network = Self::Namespaces {
+            prefix: format!("cap{}", number % 1_000_000),
+            subnet: format!("10.{}.{}", 200 + number / 256 % 50, number % 256),
+        };
+        if network.raise() {
+            return network;
+        }
+        drop(network);
+        let listeners: Vec<_> =
+            (0..PLACES * DOORS.len()).map(|_| TcpListener::bind(("127.0.0.1", 0)).unwrap()).collect();
+        Self::Loopback(listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect())
+    }
+
+    fn raise(&self) -> bool {
+        let Self::Namespaces { prefix, subnet } = self else { return true };
+        let places = || {
+            (0..PLACES).all(|place| {
+                let (namespace, link) = (format!("{prefix}n{place}"), format!("{prefix}l{place}"));
+                ip(&["netns", "add", &namespace])
+                    && ip(&["link", "add", &link, "type", "veth", "peer", "name", "eth0", "netns", &namespace])
+                    && ip(&["link", "set", &link, "master", prefix, "up"])
+                    && ip(&["-n", &namespace, "address", "add", &format!("{subnet}.{}/24", place + 10), "dev", "eth0"])
+                    && ip(&["-n", &namespace, "link", "set", "eth0", "up"])
+                    && ip(&["-n", &namespace, "link", "set", "lo", "up"])
+            })
+        };
+        ip(&["link", "add", prefix, "type", "bridge"])
+            && ip(&["address", "add", &format!("{subnet}.1/24"), "dev", prefix])
+            && ip(&["link", "set", prefix, "up"])
+            && places()
+    }
+
+    /// Whether links can be cut.
+    pub(crate) fn can_cut(&self) -> bool {
+        matches!(self, Self::Namespaces { .. })
+    }
+
+    /// Host and port.
+    pub(crate) fn address(&self, place: usize, door: Door) -> String {
+        let at = DOORS.iter().position(|other| *other == door).unwrap();
+        match self {
+            Self::Namespaces { subnet, .. } => format!("{subnet}.{}:{}", place + 10, 7001 + at),
+            Self::Loopback(ports) => format!("127.0.0.1:{}", ports[place * DOORS.len() + at]),
+        }
+    }
+
+    /// A program that runs at a place.
+    pub(crate) fn command(&self, place: usize, program: &str) -> Command {
+        match self {
+            Self::Namespaces { prefix, .. } => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", &format!("{prefix}n{place}"), program]);
+                command
+            }
+            Self::Loopback(_) => Command::new(program),
+        }
+    }
+
+    /// Drops what `from` sends to `to`. What comes the other way arrives, and its answers do not.
+    pub(crate) fn cut(&self, from: usize, to: usize) {
+        self.route("replace", from, to);
+    }
+
+    pub(crate) fn mend(&self, from: usize, to: usize) {
+        self.route("delete", from, to);
+    }
+
+    fn route(&self, what: &str, from: usize, to: usize) {
+        if let Self::Namespaces { prefix, subnet } = self {
+            let to = format!("{subnet}.{}/32", to + 10);
+            ip(&["-n", &format!("{prefix}n{from}"), "route", what, "blackhole", &to]);
+        }
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let Self::Namespaces { prefix, .. } = self else { return };
+        for place in 0..PLACES {
+            ip(&["link", "del", &format!("{prefix}l{place}")]);
+            ip(&["netns", "del", &format!("{prefix}n{place}")]);
+        }
+        ip(&["link", "del", prefix]);
+    }
+}
+
+fn ip(arguments: &[&str]) -> bool {
+    let mut command = Command::new("ip");
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}

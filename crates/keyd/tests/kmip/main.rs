@@ -1,0 +1,186 @@
+//! KMIP as clients meet it: `keyd` as a process, its ledger a real etcd, and clients that share nothing with us (the replayer of the
+//! OASIS cases, PyKMIP, openssl).
+//!
+//! They need the binaries `etcd`, `openssl` and Debian's `python3-pykmip`.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+#[path = "../etcd/mod.rs"]
+mod etcd;
+mod node;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use node::Node;
+
+fn project(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// A program of `tests/kmip`, as the system's Python runs it: PyKMIP comes from its packages.
+fn python(program: &str, node: &Node, client: &Path) -> Command {
+    let mut command = Command::new("/usr/bin/python3");
+    command
+        .arg(project("tests/kmip").join(program))
+        .args(["--connect", &node.kmip])
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    for (option, file) in [("--cert", "cert.pem"), ("--key", "key.pem"), ("--ca", "ca.pem")] {
+        command.arg(option).arg(client.join(file));
+    }
+    command
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned()
+}
+
+fn done(mut command: Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    said(&output)
+}
+
+/// The score of the documentation is held by the whole of the node: TLS, ledger, sealed records.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cases_of_oasis_pass() {
+    let node = Node::start().await;
+    let client = node.enrol("cases").await;
+    let mut replay = python("replay.py", &node, &client);
+    replay.arg("--table");
+    let cases = std::fs::read_dir(project("testdata/kmip-1.4")).unwrap().map(|entry| entry.unwrap().path());
+    replay.args(cases.filter(|path| path.extension().is_some_and(|extension| extension == "xml")));
+    let table = done(replay);
+    let documented = std::fs::read_to_string(project("docs/KMIP.md")).unwrap();
+    assert!(documented.contains(table.trim()), "{table}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pykmip_keeps_keys_here() {
+    let node = Node::start().await;
+    let (library, other) = (node.enrol("library").await, node.enrol("other").await);
+    let said = done({
+        let mut life = python("pykmip.py", &node, &library);
+        life.arg("life");
+        life
+    });
+    assert_eq!(said.matches("done at KMIP 1.").count(), 5, "{said}");
+
+    // What one client keeps another does not see.
+    let uid = done(arguments(python("pykmip.py", &node, &library), &["create"]));
+    let stolen = arguments(python("pykmip.py", &node, &other), &["get", uid.trim()]).output().unwrap();
+    assert!(!stolen.status.success() && self::said(&stolen).contains("ITEM_NOT_FOUND"), "{}", self::said(&stolen));
+
+    // Every act is in the audit log, with who did it.
+    let log = node.audit();
+    for operation in ["Create", "Get", "Locate", "Activate", "Revoke", "Destroy"] {
+        let noted = |line: &&str| line.contains("kmip-client/library") && line.contains(&format!("\"{operation}\""));
+        assert!(log.lines().any(|line| noted(&line)), "{operation} is not in the audit log:\n{log}");
+    }
+    let refused = |line: &&str| line.contains("kmip-client/other") && line.contains("ItemNotFound");
+    assert!(log.lines().any(|line| refused(&line)), "{log}");
+}
+
+fn arguments(mut command: Command, arguments: &[&str]) -> Command {
+    command.args(arguments);
+    command
+}
+
+/// A node that cannot reach the majority gives the keys it knows and makes none; it says so, and goes on when it can.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_cut_off_reads_and_changes_nothing() {
+    let node = Node::start().await;
+    let client = node.enrol("library").await;
+    let uid = done(arguments(python("pykmip.py", &node, &client), &["create"]));
+    let key = done(arguments(python("pykmip.py", &node, &client), &["get", uid.trim()]));
+    node.etcd.freeze(0);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(done(arguments(python("pykmip.py", &node, &client), &["get", uid.trim()])), key);
+    let refused = arguments(python("pykmip.py", &node, &client), &["create"]).output().unwrap();
+    assert!(!refused.status.success() && said(&refused).contains("GENERAL_FAILURE"), "{}", said(&refused));
+    assert!(said(&refused).contains("majority"), "{}", said(&refused));
+    node.etcd.thaw(0);
+    let again = || {
+        let output = arguments(python("pykmip.py", &node, &client), &["create"]).output().unwrap();
+        output.status.success()
+    };
+    assert!((0..20).any(|_| again()), "the node does not come back");
+}
+
+/// A node is killed while it commits and answers: what was answered is there afterwards, byte for byte.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_killed_loses_nothing_that_it_answered() {
+    let mut node = Node::start().await;
+    let client = node.enrol("library").await;
+    let mut acknowledged: Vec<String> = Vec::new();
+    for round in 0..3 {
+        let mut asking = arguments(python("pykmip.py", &node, &client), &["keep-creating"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(asking.stdout.take().unwrap()).lines();
+        acknowledged.extend(lines.by_ref().take(5 + 7 * round).map(Result::unwrap));
+        node.kill();
+        // What it had printed by then counts as well.
+        acknowledged.extend(lines.map_while(Result::ok));
+        end(asking);
+        node.run_again();
+    }
+    assert!(acknowledged.len() >= 30, "{} were acknowledged", acknowledged.len());
+    let mut check = arguments(python("pykmip.py", &node, &client), &["check"]).stdin(Stdio::piped()).spawn().unwrap();
+    check.stdin.take().unwrap().write_all((acknowledged.join("\n") + "\n").as_bytes()).unwrap();
+    assert!(check.wait().unwrap().success(), "what was answered is not there");
+}
+
+fn end(mut child: Child) {
+    let _ = child.kill();
+    child.wait().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_certificates_of_kmip_clients_open_the_door() {
+    let node = Node::start().await;
+    let (client, agent) = (node.enrol("library").await, node.enrol_as("agent/DRIVE1").await);
+    // Discover Versions of KMIP 1.2.
+    let request = "42007801000000604200770100000038420069010000002042006a0200000004000000010000000042006b02000000040000000200\
+        0000004200 0d0200000004000000010000000042000f010000001842005c05000000040000001e000000004200790100000000";
+    let request: Vec<u8> = {
+        let digits: Vec<u8> = request.chars().filter_map(|digit| digit.to_digit(16)).map(|digit| digit as u8).collect();
+        digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+    };
+    let with = |folder: &Path, more: &[&str]| {
+        let mut openssl = Command::new("timeout");
+        openssl.args(["3", "openssl", "s_client", "-quiet", "-connect", &node.kmip, "-verify_return_error", "-CAfile"]);
+        openssl.arg(folder.join("ca.pem")).args(more);
+        openssl.arg("-cert").arg(folder.join("cert.pem")).arg("-key").arg(folder.join("key.pem"));
+        let mut child = openssl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // It may be gone already, which is what some of this tests. Its input stays open until it ends.
+        let mut input = child.stdin.take().unwrap();
+        let _ = input.write_all(&request);
+        let output = child.wait_with_output().unwrap();
+        drop(input);
+        output
+    };
+    let response = [0x42, 0x00, 0x7b, 0x01];
+    let welcome = with(&client, &[]);
+    assert!(welcome.stdout.starts_with(&response), "{}", said(&welcome));
+    let versions = [0x42, 0x00, 0x69, 0x01];
+    assert!(welcome.stdout.windows(4).filter(|bytes| bytes == &versions).count() > 5, "{}", said(&welcome));
+
+    let refused = with(&agent, &[]);
+    assert!(
+        refused.stdout.starts_with(&response) && said(&refused).contains("is no KMIP client"),
+        "{}",
+        said(&refused)
+    );
+    let older = with(&client, &["-tls1_2"]);
+    assert!(older.stdout.is_empty() && said(&older).contains("protocol version"), "{}", said(&older));
+    let mut nobody = Command::new("timeout");
+    nobody.args(["3", "openssl", "s_client", "-quiet", "-connect", &node.kmip, "-CAfile"]).arg(client.join("ca.pem"));
+    let nobody = nobody.stdin(Stdio::null()).output().unwrap();
+    assert!(nobody.stdout.is_empty() && said(&nobody).contains("certificate required"), "{}", said(&nobody));
+}

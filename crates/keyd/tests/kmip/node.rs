@@ -1,0 +1,178 @@
+//! A node that runs, with its etcd, and clients that are enrolled with it.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use capstan_keyd::identity::Enrolment;
+use capstan_keyd::ledger::{Expected, Ledger, Outcome, Transaction};
+use capstan_keyd::root::{Gate, SealedRoot};
+use capstan_keyd::service::StateDirectory;
+use capstan_keys::api::PeerId;
+use capstan_keys::cluster::EnrolmentPassphrase;
+use tempfile::TempDir;
+use zeroize::Zeroizing;
+
+use crate::etcd::{Etcd, PATIENT};
+
+const PASSPHRASE: &str = "a passphrase of the holder Ann";
+
+/// The node. Both processes are killed when this is dropped.
+pub(crate) struct Node {
+    pub(crate) etcd: Etcd,
+    folder: TempDir,
+    /// Where KMIP clients reach it.
+    pub(crate) kmip: String,
+    enrol: String,
+    process: Option<Child>,
+}
+
+impl Node {
+    /// Founds a cluster of one node, runs it, and unlocks it.
+    pub(crate) async fn start() -> Self {
+        let etcd = Etcd::start(1).await;
+        let folder = tempfile::Builder::new().prefix("capstan-kmip.").tempdir().unwrap();
+        let ports: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let [address, enrol, kmip] = [0, 1, 2].map(|port: usize| ports[port].local_addr().unwrap().to_string());
+        drop(ports);
+        write_secret(&folder.path().join("passphrase"), PASSPHRASE);
+        let mut node = Self { etcd, folder, kmip, enrol, process: None };
+        let file = node.file("passphrase");
+        let mut found = node.keyd();
+        found.arg("found").arg("--state").arg(node.file("state")).args(["--name", "kma-1", "--address", &address]);
+        found.args(["--listen", &address, "--enrol-listen", &node.enrol, "--kmip-listen", &node.kmip]);
+        found.args(["--etcd", &node.etcd.endpoints()[0], "--holder", "ann", "--needed", "1", "--pool", "5"]);
+        found.arg("--passphrase-file").arg(format!("ann={}", file.display()));
+        let users = [
+            "ann:security-officer,quorum-member",
+            "bob:compliance-officer,quorum-member",
+            "eve:operator,quorum-member",
+        ];
+        for user in users {
+            found.args(["--user", user]);
+        }
+        done(found);
+        node.run_again();
+        node
+    }
+
+    /// Runs it, after it was killed, and unlocks it.
+    pub(crate) fn run_again(&mut self) {
+        let mut run = self.keyd();
+        run.args(["run", "--state"]).arg(self.file("state")).stdout(Stdio::piped());
+        let log = std::fs::File::options().create(true).append(true).open(self.file("log")).unwrap();
+        let mut process = run.stderr(log).spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        self.process = Some(process);
+        assert!(ready.contains("is ready"), "{ready}{}", self.log());
+        let mut unlock = self.keyd();
+        unlock.args(["unlock", "--holder", "ann", "--state"]).arg(self.file("state"));
+        unlock.arg("--passphrase-file").arg(self.file("passphrase"));
+        // It says that it is ready before its socket is there.
+        let unlocked = (0..50).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            unlock.output().unwrap().status.success()
+        });
+        assert!(unlocked, "{}", self.log());
+    }
+
+    /// Kills it (SIGKILL).
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+
+    /// Enrols a KMIP client; gives the folder with its `cert.pem`, `key.pem` and `ca.pem`.
+    pub(crate) async fn enrol(&self, name: &str) -> PathBuf {
+        self.enrol_as(&format!("kmip/{name}")).await
+    }
+
+    /// The same for any kind of peer.
+    pub(crate) async fn enrol_as(&self, peer: &str) -> PathBuf {
+        let peer: PeerId = peer.parse().unwrap();
+        let passphrase = self.open_enrolment(&peer).await;
+        let file = self.file(&format!("{}.passphrase", peer.name));
+        write_secret(&file, &passphrase.expose());
+        let folder = self.file(peer.name.as_str());
+        let mut enrol = self.keyd();
+        enrol.args(["enrol", "--at", &self.enrol, "--kind", &peer.kind.to_string(), "--name", peer.name.as_str()]);
+        enrol.arg("--passphrase-file").arg(file).arg("--split").arg(&folder);
+        // The node may not have heard of the enrolment yet, which costs no try.
+        let enrolled = (0..50).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            enrol.output().unwrap().status.success()
+        });
+        assert!(enrolled, "{}", self.log());
+        folder
+    }
+
+    /// What an operator does: puts an enrolment into the ledger, with the cluster's keys, which the holder opens.
+    async fn open_enrolment(&self, peer: &PeerId) -> EnrolmentPassphrase {
+        let (directory, settings) = StateDirectory::open(&self.file("state")).unwrap();
+        let root = SealedRoot::read(&directory.root()).unwrap();
+        let share = root.open_share(&"ann".parse().unwrap(), &Zeroizing::new(PASSPHRASE.to_owned())).unwrap();
+        let mut gate = Gate::default();
+        gate.give(&root, share, 0).unwrap();
+        let keys = gate.keys().unwrap();
+        let passphrase = EnrolmentPassphrase::random().unwrap();
+        let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64;
+        let expires_ns = now_ns + 3_600_000_000_000;
+        let enrolment = Enrolment::open(peer.clone(), Vec::new(), &settings.cluster, &passphrase, expires_ns).unwrap();
+        let path = format!("enrolment/{peer}");
+        let sealed = keys.sealer().seal(&path, settings.epoch, 1, &enrolment.encode()).unwrap();
+        let ledger = self.etcd.ledger(&settings.cluster.to_string(), 0, PATIENT).await;
+        let transaction = Transaction {
+            expect: vec![(path.clone(), Expected::Absent)],
+            put: vec![(path, sealed)],
+            remove: Vec::new(),
+        };
+        assert!(matches!(ledger.commit(transaction).await.unwrap(), Outcome::Committed { .. }));
+        passphrase
+    }
+
+    /// Its audit log.
+    pub(crate) fn audit(&self) -> String {
+        let files = std::fs::read_dir(self.file("state").join("audit")).unwrap().map(|entry| entry.unwrap().path());
+        let logs = files.filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+        logs.map(|path| std::fs::read_to_string(path).unwrap()).collect()
+    }
+
+    fn keyd(&self) -> Command {
+        let mut keyd = Command::new(env!("CARGO_BIN_EXE_keyd"));
+        keyd.env("KEYD_TEST_ARGON2", "1").stdin(Stdio::null());
+        keyd
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.file("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("the node's log:\n{}", self.log());
+        }
+    }
+}
+
+fn write_secret(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+fn done(mut command: Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,151 @@
+//! People at work: the real program, one etcd, several users; who may what, by whose word, and what acts at once.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+#[path = "../etcd/mod.rs"]
+mod etcd;
+mod node;
+
+use capstan_keys::cluster::{ClusterClient, Identity};
+use serde_json::Value;
+
+use node::Cluster;
+
+/// Who is there from the beginning, and as what.
+const USERS: [(&str, &str); 6] = [
+    ("sofia", "security-officer"),
+    ("carl", "compliance-officer"),
+    ("olga", "operator"),
+    ("arno", "auditor"),
+    ("quinn", "quorum-member"),
+    ("quentin", "quorum-member"),
+];
+
+#[test]
+fn people_govern_the_cluster() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let etcd = runtime.block_on(etcd::Etcd::start(1));
+    let cluster = Cluster::found(&etcd.endpoints()[0], &USERS);
+
+    roles_are_held_to(&cluster);
+    policies_and_groups_are_made(&cluster);
+    revocation_acts_on_an_open_connection(&cluster);
+    the_quorum_adds_a_user(&cluster);
+    the_quorum_says_no(&cluster);
+    nobody_is_left_to_govern_is_refused(&cluster);
+    the_log_proves_itself(&cluster);
+}
+
+fn roles_are_held_to(cluster: &Cluster) {
+    for (who, command, may) in [
+        ("sofia", "policies list", "no"),
+        ("carl", "policies list", "yes"),
+        ("olga", "policies list", "yes"),
+        ("quinn", "agents list", "no"),
+        ("arno", "agents list", "yes"),
+        ("carl", "agents add DRIVE9", "no"),
+        ("arno", "agents revoke DRIVE9", "no"),
+        ("olga", "users list", "no"),
+        ("quinn", "users list", "yes"),
+        ("olga", "audit show", "no"),
+        ("arno", "audit show", "yes"),
+        ("quinn", "pending list", "yes"),
+        ("olga", "pending list", "no"),
+        ("olga", "kmas list", "yes"),
+        ("quinn", "kmas add k2 --address 127.0.0.1:1", "no"),
+        ("sofia", "keys list", "no"),
+        ("olga", "keys list", "yes"),
+    ] {
+        match (cluster.asks(who, command), may) {
+            (Ok(_), "yes") => {}
+            (Err(said), "no") => assert!(said.contains("may not"), "{who}: {command}: {said}"),
+            (other, _) => panic!("{who}: {command}: {other:?}"),
+        }
+    }
+    let log = cluster.json("arno", "audit show --last 1000");
+    let refused = log.as_array().unwrap().iter().filter(|record| record["result"] == "refused");
+    assert!(refused.count() >= 8, "each refusal is noted");
+}
+
+fn policies_and_groups_are_made(cluster: &Cluster) {
+    cluster
+        .asks("carl", "policies add strict --encrypts-for 30d --decrypts-for 10y --isolated-for 12h --no-export")
+        .unwrap();
+    let policies = cluster.json("olga", "policies list");
+    let strict = policies.as_array().unwrap().iter().find(|policy| policy["name"] == "strict").unwrap();
+    assert_eq!((&strict["isolation_seconds"], &strict["export"]), (&Value::from(43_200), &Value::from("forbidden")));
+    cluster.asks("carl", "groups add payroll --policy strict").unwrap();
+    let said = cluster.asks("carl", "groups add lost --policy nowhere").unwrap_err();
+    assert!(said.contains("nowhere"), "{said}");
+    // An operator enrols a drive; which keys it may have is for a compliance officer to say.
+    assert!(cluster.asks("olga", "agents add DRIVE1 --group payroll").is_err());
+}
+
+fn revocation_acts_on_an_open_connection(cluster: &Cluster) {
+    let opened = cluster.json("olga", "agents add DRIVE1");
+    let identity = cluster.enrols("agent", "DRIVE1", opened["passphrase"].as_str().unwrap());
+    cluster.asks("carl", "agents groups DRIVE1 --group payroll").unwrap();
+    let agents = cluster.json("olga", "agents list");
+    assert_eq!(agents[0]["groups"]["groups"], Value::from(vec!["payroll"]));
+    assert_eq!((&agents[0]["certificates"], &agents[0]["enrolment"]), (&Value::from(1), &Value::from("used")));
+
+    let identity = Identity::load(&identity).unwrap();
+    let drive = ClusterClient::open(&identity, std::slice::from_ref(&cluster.address), "").unwrap();
+    drive.get::<Value>("/v1/units/A00001/keys").unwrap();
+    cluster.asks("sofia", "agents revoke DRIVE1").unwrap();
+    let error = drive.get::<Value>("/v1/units/A00001/keys").unwrap_err();
+    assert!(error.to_string().contains("revoked"), "{error}");
+    assert!(cluster.asks("sofia", "agents revoke DRIVE1").unwrap_err().contains("no certificate"));
+}
+
+fn the_quorum_adds_a_user(cluster: &Cluster) {
+    let asked = cluster.json("sofia", "users add olaf --role operator");
+    let (id, passphrase) = (asked["id"].as_str().unwrap(), asked["passphrase"].as_str().unwrap());
+    assert!(cluster.try_enrol("user", "olaf", passphrase).is_err(), "nobody has approved it");
+
+    let shown = cluster.json("quinn", &format!("pending show {id}"));
+    let digest = shown["digest"].as_str().unwrap();
+    assert!(shown["words"].as_str().unwrap().contains("olaf"));
+    let approve = format!("pending approve {id} --digest {digest}");
+    assert!(cluster.asks("sofia", &approve).is_err(), "who asks does not approve");
+    let other = format!("pending approve {id} --digest {}", "0".repeat(64));
+    assert!(cluster.asks("quinn", &other).is_err(), "an approval is of what was read");
+    assert_eq!(cluster.json("quinn", &approve)["stage"], "waiting");
+    assert!(cluster.asks("quinn", &approve).is_err(), "each counts once");
+    assert!(cluster.try_enrol("user", "olaf", passphrase).is_err(), "one approval is too few");
+    assert_eq!(cluster.json("quentin", &approve)["stage"], "executed");
+    assert!(cluster.asks("quentin", &approve).is_err(), "it is not done again");
+
+    cluster.enrols("user", "olaf", passphrase);
+    cluster.asks("olaf", "agents list").unwrap();
+    // Power is taken away at once, from an open door as well.
+    cluster.asks("sofia", "users disable olaf").unwrap();
+    assert!(cluster.asks("olaf", "agents list").unwrap_err().contains("disabled"));
+}
+
+fn the_quorum_says_no(cluster: &Cluster) {
+    let asked = cluster.json("sofia", "kmas add k2 --address 127.0.0.1:5799 --site cellar");
+    let (id, digest) = (asked["id"].as_str().unwrap(), asked["digest"].as_str().unwrap());
+    assert_eq!(cluster.json("quinn", &format!("pending reject {id} --digest {digest}"))["stage"], "rejected");
+    assert!(cluster.asks("quentin", &format!("pending approve {id} --digest {digest}")).is_err());
+
+    let asked = cluster.json("sofia", "users enrol arno");
+    let id = asked["id"].as_str().unwrap();
+    assert_eq!(cluster.json("sofia", &format!("pending withdraw {id}"))["stage"], "withdrawn");
+}
+
+fn nobody_is_left_to_govern_is_refused(cluster: &Cluster) {
+    let said = cluster.asks("sofia", "users disable quinn").unwrap_err();
+    assert!(said.contains("quorum members"), "{said}");
+    let said = cluster.asks("sofia", "users roles sofia --role operator").unwrap_err();
+    assert!(said.contains("no security officer"), "{said}");
+}
+
+fn the_log_proves_itself(cluster: &Cluster) {
+    let anchors = cluster.anchors("arno");
+    let report = cluster.verified(&anchors);
+    assert_eq!(report["finding"], Value::Null);
+    assert!(report["anchored_to"].as_u64().unwrap() > 0, "the change of users was anchored: {report}");
+    cluster.alter_log();
+    let report = cluster.verified(&anchors);
+    assert!(report["finding"].as_str().unwrap().contains("altered"), "{report}");
+}

@@ -1,0 +1,147 @@
+//! Backups, and a cluster that is restored from them: the real program, a real etcd, everything else thrown away.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+#[path = "../etcd/mod.rs"]
+mod etcd;
+mod node;
+
+use std::time::{Duration, Instant};
+
+use capstan_format::Algorithm;
+use capstan_keys::VolumeKey;
+use capstan_keys::api::{BeginVolume, KeyGiven, ReadVolume, RequestId};
+use capstan_keys::cluster::{ClusterClient, ClusterError, Identity, KeyRequest, Repeat};
+
+use self::etcd::Etcd;
+use self::node::{Place, Workshop, runtime};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A key to write a volume with.
+fn begin(client: &ClusterClient, identity: &Identity, volume: &str) -> Result<VolumeKey, ClusterError> {
+    let (key, id) = (KeyRequest::new().unwrap(), RequestId::random().unwrap());
+    let peer = identity.certificate().peer.clone();
+    let asked = BeginVolume {
+        volume: volume.parse().unwrap(),
+        drive: peer.name.clone(),
+        group: None,
+        pool: None,
+        algorithm: Algorithm::Aes256Gcm,
+        public: key.public(),
+    };
+    let given: KeyGiven = client.post("/v1/keys/begin", &asked, &id, Repeat::SameRequest)?;
+    Ok(key.accept(&given.handed_over, &peer, &id, &given.key, given.algorithm).unwrap())
+}
+
+/// The key to read a volume with.
+fn read(client: &ClusterClient, identity: &Identity, volume: &str, of: &VolumeKey) -> Result<VolumeKey, ClusterError> {
+    let (key, id) = (KeyRequest::new().unwrap(), RequestId::random().unwrap());
+    let peer = identity.certificate().peer.clone();
+    let (volume, drive) = (volume.parse().unwrap(), peer.name.clone());
+    let asked = ReadVolume { volume, drive, key: of.tag(), public: key.public() };
+    let given: KeyGiven = client.post("/v1/keys/read", &asked, &id, Repeat::SameRequest)?;
+    Ok(key.accept(&given.handed_over, &peer, &id, &given.key, given.algorithm).unwrap())
+}
+
+/// Asks until it is so.
+fn wait_for<T, E: std::fmt::Display>(mut ask: impl FnMut() -> Result<T, E>) -> T {
+    let began = Instant::now();
+    loop {
+        match ask() {
+            Ok(found) => return found,
+            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// No key before a backup; one after it; and when node, state directory and etcd are gone, the same key out of the two files. The drive's
+/// certificate holds as before.
+#[test]
+fn a_cluster_is_restored_from_its_two_backups() {
+    let runtime = runtime();
+    let etcd = runtime.block_on(Etcd::start(1));
+    let workshop = Workshop::new();
+    let place = Place::new("a", &etcd.endpoints()[0]);
+    let (node, passphrases) = workshop.found(&place, "state");
+    for user in ["ada", "bo", "cy"] {
+        workshop.enrol(&place, "user", user, &passphrases[user]);
+    }
+    let passphrase = runtime.block_on(workshop.open_enrolment(&etcd, "state", "agent/drive1"));
+    workshop.enrol(&place, "agent", "drive1", &passphrase);
+    let drive = workshop.identity("drive1");
+    let client = ClusterClient::open(&drive, &[place.address()], "").unwrap();
+
+    let refused = begin(&client, &drive, "A00001").err().unwrap().to_string();
+    assert!(refused.contains("no key to give"), "without a backup: {refused}");
+    workshop.keyd_as(
+        &place,
+        "ada",
+        &[
+            "core-backup",
+            "--out",
+            "core",
+            "--custodian",
+            "c1",
+            "--custodian",
+            "c2",
+            "--needed",
+            "2",
+            "--passphrase-file",
+            "c1=c1.secret",
+            "--passphrase-file",
+            "c2=c2.secret",
+        ],
+    );
+    // Who may back up may not open what is backed up, and the other way round.
+    assert!(workshop.refused_as(&place, "ada", &["backup", "--out", "no"]).contains("may not create a backup"));
+    let said = workshop.keyd_as(&place, "bo", &["backup", "--out", "first"]);
+    assert!(said.contains("each key unwrapped"), "{said}");
+    let first = wait_for(|| begin(&client, &drive, "A00001"));
+    let said = workshop.keyd_as(&place, "bo", &["backup", "--out", "second", "--place", "safe 2"]);
+    assert!(said.contains("each key unwrapped"), "{said}");
+    let list = workshop.keyd_as(&place, "bo", &["backups", "list"]);
+    assert!(list.contains("safe 2") && list.lines().count() == 2, "{list}");
+
+    // One node is no cluster: that is all that cannot be proved.
+    let said = workshop.refused_as(&place, "bo", &["prove"]);
+    assert!(said.contains("1 statements"), "{said}");
+    let said = workshop.refused_as(&place, "cy", &["certify", &first.tag().to_string()]);
+    assert!(said.contains("is not destroyed"), "{said}");
+
+    drop(node);
+    drop(etcd);
+
+    // The majority is gone for good, and one node's disk is left.
+    let etcd = runtime.block_on(Etcd::start(1));
+    let place = Place::new("a", &etcd.endpoints()[0]);
+    let said = workshop.restore(&place, "from-replica", ["--replica", "state"], &[]).unwrap();
+    assert!(said.contains("epoch 2 has begun") && said.contains("1 keys, each unwrapped"), "{said}");
+    let node = workshop.run(&place, "from-replica");
+    let client = ClusterClient::open(&drive, &[place.address()], "").unwrap();
+    assert_eq!(wait_for(|| read(&client, &drive, "A00001", &first)).expose(), first.expose());
+    drop(node);
+    drop(etcd);
+
+    workshop.lose("state");
+    workshop.lose("from-replica");
+
+    let etcd = runtime.block_on(Etcd::start(1));
+    let place = Place::new("b", &etcd.endpoints()[0]);
+    let error = workshop.restore(&place, "again", ["--database", "first"], &["--reached", "1:1000000"]).unwrap_err();
+    assert!(error.contains("is known to have reached epoch 1"), "an old backup is named, not believed: {error}");
+    let said = workshop.restore(&place, "again", ["--database", "second"], &[]).unwrap();
+    assert!(said.contains("epoch 2 has begun") && said.contains("1 keys, each unwrapped"), "{said}");
+    let error = workshop.restore(&place, "twice", ["--database", "second"], &[]).unwrap_err();
+    assert!(error.contains("begins in an empty one"), "{error}");
+
+    let _node = workshop.run(&place, "again");
+    let client = ClusterClient::open(&drive, &[place.address()], "").unwrap();
+    let again = wait_for(|| read(&client, &drive, "A00001", &first));
+    assert_eq!(again.expose(), first.expose(), "the same bytes");
+    // Its pool is new: no key of the old one, which may be out there, is given out to write with.
+    assert!(begin(&client, &drive, "A00002").err().unwrap().to_string().contains("no key to give"));
+    workshop.keyd_as(&place, "bo", &["backup", "--out", "third"]);
+    let second = wait_for(|| begin(&client, &drive, "A00002"));
+    assert_ne!(second.tag(), first.tag());
+}

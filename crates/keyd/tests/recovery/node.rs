@@ -1,0 +1,216 @@
+//! Nodes as processes, and what people type.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use capstan_keyd::identity::Enrolment;
+use capstan_keyd::ledger::{Expected, Ledger, Outcome, Transaction};
+use capstan_keyd::root::{ClusterKeys, SealedRoot};
+use capstan_keyd::service::StateDirectory;
+use capstan_keys::api::PeerId;
+use capstan_keys::cluster::{EnrolmentPassphrase, Identity};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use zeroize::Zeroizing;
+
+use crate::etcd::{Etcd, PATIENT};
+use crate::wait_for;
+
+const DAY_NS: i64 = 86_400_000_000_000;
+
+pub(crate) fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// Where a node is.
+pub(crate) struct Place {
+    name: &'static str,
+    etcd: String,
+    ports: [u16; 2],
+}
+
+impl Place {
+    pub(crate) fn new(name: &'static str, etcd: &str) -> Self {
+        let listeners = [0, 1].map(|_| TcpListener::bind(("127.0.0.1", 0)).unwrap());
+        let ports = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
+        Self { name, etcd: etcd.to_owned(), ports }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.ports[0])
+    }
+
+    fn enrol_at(&self) -> String {
+        format!("127.0.0.1:{}", self.ports[1])
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let (address, enrol_at) = (self.address(), self.enrol_at());
+        let arguments = ["--name", self.name, "--address", &address, "--listen", &address];
+        let more = ["--enrol-listen", &enrol_at, "--etcd", &self.etcd, "--pool", "20"];
+        arguments.iter().chain(&more).map(|&text| text.to_owned()).collect()
+    }
+}
+
+/// A node that runs; killed when this is dropped.
+pub(crate) struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A folder with everybody's files.
+pub(crate) struct Workshop(TempDir);
+
+impl Workshop {
+    pub(crate) fn new() -> Self {
+        let workshop = Self(tempfile::tempdir().unwrap());
+        for person in ["h1", "h2", "c1", "c2"] {
+            workshop.secret(person, &format!("the passphrase of {person}"));
+        }
+        workshop
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn secret(&self, name: &str, text: &str) {
+        let path = self.path(&format!("{name}.secret"));
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_keyd"));
+        command.current_dir(self.0.path()).env("KEYD_TEST_ARGON2", "1").env("KEYD_LOG", "warn").stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the program: what it says, or what it says is wrong.
+    fn keyd<S: AsRef<str>>(&self, arguments: &[S]) -> Result<String, String> {
+        let output = self.command().args(arguments.iter().map(AsRef::as_ref)).output().unwrap();
+        match output.status.success() {
+            true => Ok(String::from_utf8(output.stdout).unwrap()),
+            false => Err(String::from_utf8(output.stderr).unwrap()),
+        }
+    }
+
+    fn asking(place: &Place, who: &str, arguments: &[&str]) -> Vec<String> {
+        let (identity, node) = (format!("{who}.pem"), place.address());
+        let asking = ["--identity", &identity, "--node", &node].map(str::to_owned);
+        arguments.iter().map(|&text| text.to_owned()).chain(asking).collect()
+    }
+
+    pub(crate) fn keyd_as(&self, place: &Place, who: &str, arguments: &[&str]) -> String {
+        self.keyd(&Self::asking(place, who, arguments)).unwrap()
+    }
+
+    pub(crate) fn refused_as(&self, place: &Place, who: &str, arguments: &[&str]) -> String {
+        self.keyd(&Self::asking(place, who, arguments)).unwrap_err()
+    }
+
+    fn root() -> Vec<String> {
+        let root = ["--holder", "h1", "--holder", "h2", "--needed", "2"];
+        let files = ["--passphrase-file", "h1=h1.secret", "--passphrase-file", "h2=h2.secret"];
+        root.iter().chain(&files).map(|&text| text.to_owned()).collect()
+    }
+
+    /// Founds a cluster, and starts and unlocks its node. Gives what each user enrols with.
+    pub(crate) fn found(&self, place: &Place, state: &str) -> (Running, BTreeMap<String, String>) {
+        let users = [
+            "ada:security-officer",
+            "bo:backup-operator",
+            "cy:compliance-officer",
+            "q1:quorum-member",
+            "q2:quorum-member",
+        ];
+        let users = users.iter().flat_map(|user| ["--user".to_owned(), (*user).to_owned()]);
+        let begin = ["found", "--state", state].map(str::to_owned);
+        let arguments: Vec<_> = begin.into_iter().chain(place.arguments()).chain(Self::root()).chain(users).collect();
+        let said = self.keyd(&arguments).unwrap();
+        let passphrases = said.lines().filter_map(|line| line.strip_prefix("  ")?.split_once("  "));
+        let passphrases = passphrases.map(|(user, passphrase)| (user.to_owned(), passphrase.to_owned())).collect();
+        (self.run(place, state), passphrases)
+    }
+
+    /// Restores a cluster.
+    pub(crate) fn restore(&self, place: &Place, state: &str, from: [&str; 2], more: &[&str]) -> Result<String, String> {
+        let begin = ["restore", "--state", state, "--core", "core", from[0], from[1]];
+        let custodians = [
+            "--custodian",
+            "c1",
+            "--custodian",
+            "c2",
+            "--custodian-passphrase-file",
+            "c1=c1.secret",
+            "--custodian-passphrase-file",
+            "c2=c2.secret",
+        ];
+        let fixed = begin.iter().chain(&custodians).chain(more).map(|&text| text.to_owned());
+        self.keyd(&fixed.chain(place.arguments()).chain(Self::root()).collect::<Vec<_>>())
+    }
+
+    /// Starts a node and unlocks it.
+    pub(crate) fn run(&self, place: &Place, state: &str) -> Running {
+        let mut child = self.command().args(["run", "--state", state]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let node = Running(child);
+        assert!(line.contains(&format!("node {} is ready", place.name)), "{line:?}");
+        for holder in ["h1", "h2"] {
+            let file = format!("{holder}.secret");
+            wait_for(|| self.keyd(&["unlock", "--state", state, "--holder", holder, "--passphrase-file", &file]));
+        }
+        node
+    }
+
+    /// Enrols somebody, as soon as the node is in touch with its majority.
+    pub(crate) fn enrol(&self, place: &Place, kind: &str, name: &str, passphrase: &str) {
+        self.secret(name, passphrase);
+        let (file, identity, at) = (format!("{name}.secret"), format!("{name}.pem"), place.enrol_at());
+        let rest = ["--passphrase-file", &file, "--identity", &identity];
+        wait_for(|| self.keyd(&[&["enrol", "--at", &at, "--kind", kind, "--name", name][..], &rest].concat()));
+    }
+
+    pub(crate) fn identity(&self, name: &str) -> Identity {
+        Identity::load(&self.path(&format!("{name}.pem"))).unwrap()
+    }
+
+    /// Opens an enrolment as an operator would, with the root key of a state directory.
+    pub(crate) async fn open_enrolment(&self, etcd: &Etcd, state: &str, peer: &str) -> String {
+        let (directory, settings) = StateDirectory::open(&self.path(state)).unwrap();
+        let keys = Self::keys(&SealedRoot::read(&directory.root()).unwrap());
+        let (peer, passphrase): (PeerId, _) = (peer.parse().unwrap(), EnrolmentPassphrase::random().unwrap());
+        let expires_ns = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos()).unwrap() + DAY_NS;
+        let path = format!("enrolment/{peer}");
+        let enrolment = Enrolment::open(peer, Vec::new(), &settings.cluster, &passphrase, expires_ns).unwrap();
+        let sealed = keys.sealer().seal(&path, settings.epoch, 1, &enrolment.encode()).unwrap();
+        let ledger = etcd.ledger(&settings.cluster.to_string(), 0, PATIENT).await;
+        let expect = vec![(path.clone(), Expected::Absent)];
+        let outcome = ledger.commit(Transaction { expect, put: vec![(path, sealed)], remove: Vec::new() }).await;
+        assert!(matches!(outcome.unwrap(), Outcome::Committed { .. }));
+        passphrase.expose().to_string()
+    }
+
+    fn keys(root: &SealedRoot) -> ClusterKeys {
+        let share = |holder: &str| {
+            let passphrase = Zeroizing::new(format!("the passphrase of {holder}"));
+            root.open_share(&holder.parse().unwrap(), &passphrase).unwrap()
+        };
+        root.open_with_shares(&[share("h1"), share("h2")]).unwrap().into_keys()
+    }
+
+    /// A disk is gone.
+    pub(crate) fn lose(&self, name: &str) {
+        fs::remove_dir_all(self.path(name)).unwrap();
+    }
+}

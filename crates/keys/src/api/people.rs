@@ -1,0 +1,272 @@
+//! What people ask of a node: peers, policies, groups, data units, users, and what waits for a quorum.
+//!
+//! What takes a quorum is answered with [`Outcome::Waits`], and is done when enough others have approved exactly that.
+
+use std::collections::BTreeSet;
+
+use capstan_format::{KeyTag, Volser};
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::{KeyOfVolume, PeerId, text};
+use crate::Name;
+use crate::cluster::EnrolmentPassphrase;
+
+/// A one-time passphrase on its way to whoever asked for it. It is in no other answer, ever.
+pub struct ShownOnce(pub EnrolmentPassphrase);
+
+impl Serialize for ShownOnce {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0.expose())
+    }
+}
+
+impl<'de> Deserialize<'de> for ShownOnce {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let shown = zeroize::Zeroizing::new(String::deserialize(deserializer)?);
+        shown.parse().map(Self).map_err(de::Error::custom)
+    }
+}
+
+/// An enrolment that was opened.
+#[derive(Serialize, Deserialize)]
+pub struct EnrolmentOpened {
+    /// Whose.
+    pub peer: PeerId,
+    /// What it takes.
+    pub passphrase: ShownOnce,
+    /// Until when.
+    pub expires: Timestamp,
+}
+
+/// Which key groups an agent may use: `POST /v1/agents/NAME/groups`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentGroups {
+    /// The groups; empty for all.
+    pub groups: BTreeSet<Name>,
+    /// The one it uses unasked.
+    pub default_group: Name,
+}
+
+/// `POST /v1/agents`, `POST /v1/kmip-clients`: opens an enrolment, answered with [`EnrolmentOpened`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddPeer {
+    /// The name.
+    pub name: Name,
+    /// The groups of an agent; where none are said it keeps those it has, and a new one has `default` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<AgentGroups>,
+}
+
+/// An agent or a KMIP client: `GET /v1/agents`, `GET /v1/kmip-clients`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerListed {
+    /// The name.
+    pub name: Name,
+    /// How many certificates let it in.
+    pub certificates: usize,
+    /// Its enrolment: `open`, `used`, `over`; none if there never was one, or it was revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enrolment: Option<String>,
+    /// The groups of an agent; none where nobody has said anything of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<AgentGroups>,
+}
+
+/// What was revoked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revoked {
+    /// How many certificates were.
+    pub certificates: usize,
+}
+
+/// `POST /v1/kmas`: a node that is to join.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddKma {
+    /// Its name.
+    pub name: Name,
+    /// Where agents and nodes will reach it: host and port.
+    pub address: String,
+    /// Where it stands; empty where there are no sites.
+    #[serde(default)]
+    pub site: String,
+}
+
+/// Whether keys may do something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Leave {
+    /// They may.
+    Allowed,
+    /// They may not.
+    Forbidden,
+}
+
+/// A key policy: `GET` and `POST /v1/policies`. A period that is not said has no end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicySaid {
+    /// Its name.
+    pub name: Name,
+    /// The cipher of its keys: `AES-256-GCM`, `AES-256-CCM`; left to the pool where none is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub algorithm: Option<String>,
+    /// For how long a key encrypts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption_seconds: Option<u32>,
+    /// For how long a key decrypts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cryptoperiod_seconds: Option<u32>,
+    /// Whether keys may leave.
+    pub export: Leave,
+    /// Whether foreign keys may join.
+    pub import: Leave,
+    /// Whether an agent may report a key as known to others.
+    pub agents_revoke: Leave,
+    /// For how long a node that is cut off gives out keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation_seconds: Option<u32>,
+}
+
+/// A key group: `GET` and `POST /v1/groups`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupSaid {
+    /// Its name.
+    pub name: Name,
+    /// Its policy, for good.
+    pub policy: Name,
+}
+
+/// A part of a list, and where the next one begins: `?after=NEXT`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page<T> {
+    /// The part.
+    pub items: Vec<T>,
+    /// What to ask after; none if this was the last part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// A key: `GET /v1/keys`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyListed {
+    /// The volume it was issued for.
+    #[serde(with = "text")]
+    pub volume: Volser,
+    /// The key.
+    #[serde(flatten)]
+    pub of: KeyOfVolume,
+    /// Who asked for it.
+    pub agent: Name,
+    /// Who gave it.
+    pub kma: Name,
+}
+
+/// A data unit: `GET /v1/units`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnitListed {
+    /// Its barcode.
+    #[serde(with = "text")]
+    pub volume: Volser,
+    /// How many keys it ever had.
+    pub keys: usize,
+    /// When the first was issued.
+    pub first_seen: Timestamp,
+    /// When the last was issued.
+    pub last_seen: Timestamp,
+    /// Until when its keys are given out though their cryptoperiod be over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_until: Option<Timestamp>,
+}
+
+/// `POST /v1/units/BARCODE/extend`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtendUnit {
+    /// Until when its keys are given out.
+    pub until: Timestamp,
+}
+
+/// `POST /v1/keys/compromise`, `POST /v1/keys/destroy`: which key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedKey {
+    /// Its public name.
+    #[serde(with = "text")]
+    pub key: KeyTag,
+}
+
+/// A user: `GET /v1/users`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserListed {
+    /// The name.
+    pub name: Name,
+    /// The roles.
+    pub roles: Vec<String>,
+    /// `enabled`, `disabled`.
+    pub standing: String,
+    /// How many certificates prove who they are.
+    pub certificates: usize,
+}
+
+/// `POST /v1/users`, `POST /v1/users/NAME/roles`: a user with these roles.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserRoles {
+    /// The name.
+    pub name: Name,
+    /// The roles, all of them.
+    pub roles: Vec<String>,
+}
+
+/// What came of what was asked.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It was done.
+    Done,
+    /// It waits for a quorum.
+    Waits(Requested),
+}
+
+/// A request that waits for its quorum.
+#[derive(Serialize, Deserialize)]
+pub struct Requested {
+    /// The request.
+    pub id: String,
+    /// What exactly is asked for: an approval names it.
+    pub digest: String,
+    /// How many approvals it takes.
+    pub needed: u8,
+    /// When it ends by itself.
+    pub expires: Timestamp,
+    /// What the peer or user will enrol with, once the request is approved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passphrase: Option<ShownOnce>,
+}
+
+/// What waits for a quorum, or waited: `GET /v1/pending`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingListed {
+    /// The request.
+    pub id: String,
+    /// The act.
+    pub act: String,
+    /// Who asks.
+    pub requested_by: Name,
+    /// When it ends by itself.
+    pub expires: Timestamp,
+    /// Where it stands: `waiting`, `approved`, `expired`, `rejected`, `withdrawn`, `executed`.
+    pub stage: String,
+    /// How many approvals count at this moment.
+    pub approvals: usize,
+    /// How many it takes.
+    pub needed: u8,
+    /// All that is asked for, as an approver reads it.
+    pub words: String,
+    /// What an approval names.
+    pub digest: String,
+}
+
+/// `POST /v1/pending/ID/approve`, `/reject`: the digest of what was read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decide {
+    /// As it was shown.
+    pub digest: String,
+}

@@ -1,0 +1,157 @@
+#!/bin/sh
+# The main job with keys from a cluster: two nodes over etcd, a mover that is an agent of them, nodes that go away.
+#
+# Everything is on loopback, and everything is ended by its pid.
+set -u
+. "$(dirname "$0")/checks.sh"
+: "${KEYD_BIN:?names the keyd program to test}"
+unset CAPSTAN_KEY_FILE
+export KEYD_TEST_ARGON2=1
+
+umask 077
+pids=$scratch/pids
+: >"$pids"
+trap 'xargs -r kill -9 <"$pids" 2>/dev/null; chmod -R u+rwx "$scratch" 2>/dev/null; rm -rf "$scratch"' EXIT
+
+keyd() { timeout 60 "$KEYD_BIN" "$@"; }
+
+# Ports that nobody has.
+ports=$("$PYTHON" -c '
+import socket
+sockets = [socket.socket() for _ in range(6)]
+for s in sockets: s.bind(("127.0.0.1", 0))
+print(*(s.getsockname()[1] for s in sockets))')
+# shellcheck disable=SC2086 # a list of numbers
+set -- $ports
+etcd_url=http://127.0.0.1:$1
+etcd_peer=http://127.0.0.1:$2
+node1=127.0.0.1:$3
+enrol1=127.0.0.1:$4
+node2=127.0.0.1:$5
+
+etcd --name m1 --data-dir "$scratch/etcd" --listen-client-urls "$etcd_url" --advertise-client-urls "$etcd_url" \
+    --listen-peer-urls "$etcd_peer" --initial-advertise-peer-urls "$etcd_peer" --initial-cluster "m1=$etcd_peer" \
+    >"$scratch/etcd.log" 2>&1 &
+echo $! >>"$pids"
+
+# until_so COMMAND...: waits for it to succeed, half a minute at most.
+until_so() {
+    for _ in $(seq 150); do
+        "$@" >/dev/null 2>&1 && return
+        sleep 0.2
+    done
+    "$@"
+}
+
+for holder in ann bob cy; do echo "the passphrase of $holder" >"$scratch/$holder.pass"; done
+
+found() {
+    keyd found --state "$scratch/kma1" --name kma1 --site north --address "$node1" --listen "$node1" --enrol-listen "$enrol1" \
+        --etcd "$etcd_url" --pool 40 --holder ann --holder bob --holder cy --needed 2 \
+        --passphrase-file "ann=$scratch/ann.pass" --passphrase-file "bob=$scratch/bob.pass" --passphrase-file "cy=$scratch/cy.pass" \
+        --user sam:security-officer,operator --user kim:compliance-officer,quorum-member \
+        --user lou:backup-operator,quorum-member --user max:quorum-member >"$scratch/founded" &&
+        cat "$scratch/founded"
+}
+
+# start NODE: runs it and gives it two shares.
+start() {
+    "$KEYD_BIN" run --state "$scratch/$1" >"$scratch/$1.log" 2>&1 &
+    echo $! >"$scratch/$1.pid"
+    cat "$scratch/$1.pid" >>"$pids"
+    until_so test -S "$scratch/$1/keyd.sock"
+    until_so keyd unlock --state "$scratch/$1" --holder ann --passphrase-file "$scratch/ann.pass" &&
+        keyd unlock --state "$scratch/$1" --holder cy --passphrase-file "$scratch/cy.pass"
+}
+
+stop() { kill -9 "$(cat "$scratch/$1.pid")"; }
+
+# once NAME FILE: the passphrase that a command has shown for NAME.
+once() { grep -Eo '([0-9A-Z]{4}-){4}[0-9A-Z]{4}' "$2" | head -n 1 >"$scratch/$1.once" && test -s "$scratch/$1.once"; }
+
+enrol_user() {
+    grep "^  $1 " "$scratch/founded" >"$scratch/$1.said" && once "$1" "$scratch/$1.said" &&
+        until_so keyd enrol --at "$enrol1" --name "$1" --passphrase-file "$scratch/$1.once" --identity "$scratch/$1.pem"
+}
+
+# as USER COMMAND...: asks the first node.
+as() {
+    user=$1
+    shift
+    KEYD_IDENTITY="$scratch/$user.pem" KEYD_NODE="$node1" keyd "$@"
+}
+
+until_so env ETCDCTL_API=3 "$PYTHON" -c "import socket,sys; socket.create_connection(('127.0.0.1', ${etcd_url##*:})).close()"
+check 'a cluster is founded' until_so found
+check 'a node runs and is unlocked by two of three' start kma1
+for user in sam kim lou max; do check "$user enrols" enrol_user "$user"; done
+
+add_kma2() {
+    as sam kmas add kma2 --address "$node2" --site south >"$scratch/kma2.said" && once kma2 "$scratch/kma2.said" || return
+    for user in kim lou; do
+        as "$user" pending list --json >"$scratch/pending" || return
+        request=$("$PYTHON" -c 'import json,sys
+listed = json.load(open(sys.argv[1]))
+listed = listed.get("items", listed) if isinstance(listed, dict) else listed
+print(listed[0]["id"], listed[0]["digest"])' "$scratch/pending") || return
+        as "$user" pending approve "${request% *}" --digest "${request#* }" || return
+    done
+}
+check 'a second node is let in by a quorum' add_kma2
+check 'it joins' keyd join --state "$scratch/kma2" --name kma2 --site south --address "$node2" --listen "$node2" \
+    --etcd "$etcd_url" --pool 40 --enrol-at "$enrol1" --node "$node1" --passphrase-file "$scratch/kma2.once"
+check 'it runs' start kma2
+
+has_keys() {
+    as sam status >"$scratch/status" && "$PYTHON" -c 'import json,sys
+pool = json.load(open(sys.argv[1]))["pool"]
+sys.exit(pool["ready"] == 0 or pool["reserve"] == 0)' "$scratch/status"
+}
+check 'its pool is stored twice' until_so has_keys
+
+agent() {
+    as sam agents add mover1 >"$scratch/mover1.said" && once mover1 "$scratch/mover1.said" &&
+        keyd enrol --at "$enrol1" --kind agent --name mover1 --passphrase-file "$scratch/mover1.once" --identity "$scratch/mover1.pem"
+}
+check 'the mover enrols' agent
+check 'a site gets its keys from the cluster' capstan init --volume-size 64M --key-cluster "$node1" --key-cluster "$node2" \
+    --key-identity "$scratch/mover1.pem" --key-site north
+check 'it makes no key store' test ! -e "$CAPSTAN_STATE/keys.db"
+
+mkdir -p "$scratch/source/deep"
+seq 1 100000 >"$scratch/source/deep/numbers"
+echo 'seen by nobody' >"$scratch/source/words"
+
+comes_back() {
+    rm -rf "$scratch/restored"
+    capstan --quiet restore "$scratch/source" --to "$scratch/restored" && diff -r "$scratch/source" "$scratch/restored$scratch/source"
+}
+ciphertext() { ! grep -rqa 'seen by nobody' "$CAPSTAN_STATE"; }
+
+check 'a backup' capstan --quiet backup "$scratch/source"
+check 'comes back' comes_back
+check 'verifies' capstan --quiet verify "$scratch/source"
+check 'and is ciphertext' ciphertext
+check 'the cluster knows the volume' prints A00001 as kim units list
+check 'what a lost mover would expose is told' prints A00001 as kim exposure --agent mover1
+
+stop kma1
+check 'the first node is gone: a backup' capstan --quiet backup "$scratch/source"
+check 'comes back' comes_back
+echo more >"$scratch/source/more"
+stop kma2
+check 'no node is left: a backup ends with 4' exits 4 capstan --quiet backup "$scratch/source"
+check 'and names them' prints "$node2" capstan --quiet backup "$scratch/source"
+volumes() { capstan volumes --json | grep -c suspect || true; }
+check 'no volume is set aside' test "$(volumes)" -eq 0
+check 'nothing of it was written' exits 0 capstan --quiet objects
+
+check 'the second node is back' start kma2
+check 'and a backup works' capstan --quiet backup "$scratch/source"
+check 'and comes back' comes_back
+check 'the first is back' start kma1
+check 'both audit chains are whole' keyd audit verify --state "$scratch/kma1"
+check 'the other, too' keyd audit verify --state "$scratch/kma2"
+revoked() { as sam agents revoke mover1 && exits 4 capstan --quiet backup "$scratch/source"; }
+check 'a mover that is revoked gets no key' revoked
+finish
