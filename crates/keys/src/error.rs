@@ -312,7 +312,7 @@ fn find_it(place: &KeyPlace) -> &'static str {
             "import an export that holds it (`capstan keys import`), or use the key store of the machine that wrote the volume"
         }
         KeyPlace::Cluster => {
-            "it belongs to another cluster or to a machine's own key store; keys of others join a cluster when they are imported there"
+            "it belongs to another cluster, or to a machine's own key store: read the volume with a state directory that uses that one"
         }
     }
 }

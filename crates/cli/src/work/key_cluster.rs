@@ -18,16 +18,18 @@ use crate::units;
 pub(super) fn is_elsewhere(cli: &Cli, action: &KeyAction) -> Result<Option<Failure>, Failure> {
     let instead = match action {
         KeyAction::Status | KeyAction::Enrol(_) => return Ok(None),
-        KeyAction::List => "`keyd keys` lists them",
-        KeyAction::Export { .. } => "`keyd export` makes one, after a quorum's approval",
-        KeyAction::Import { .. } => "`keyd import` takes it in",
+        KeyAction::List => "`keyd keys list` lists them",
+        KeyAction::Export { .. } => "no key leaves the cluster but in its backups (`keyd backup`)",
+        KeyAction::Import { .. } => {
+            "the cluster takes none in (`keyd backups` lists what it is brought back from); volumes of another key store are read with a state directory that uses that store"
+        }
         KeyAction::Policies { .. } => "`keyd policies` lists and makes them",
         KeyAction::Groups { .. } => "`keyd groups` lists and makes them",
         KeyAction::Drives { .. } => "`keyd agents` says what drives may use",
-        KeyAction::Volumes { .. } => "`keyd units` lists volumes with their keys",
-        KeyAction::Extend { .. } => "`keyd extend` does it",
-        KeyAction::Compromise { .. } => "`keyd compromise` does it",
-        KeyAction::Destroy { .. } => "`keyd destroy` does it",
+        KeyAction::Volumes { .. } => "`keyd units list` and `keyd units show` have volumes and their keys",
+        KeyAction::Extend { .. } => "`keyd units extend` does it",
+        KeyAction::Compromise { .. } => "`keyd keys compromise` does it",
+        KeyAction::Destroy { .. } => "`keyd keys destroy` does it",
         KeyAction::Slots | KeyAction::Passphrase | KeyAction::Add { .. } | KeyAction::Remove { .. } => {
             "nothing here is opened by a passphrase; `capstan keys status` shows the certificate that this machine proves itself by"
         }
