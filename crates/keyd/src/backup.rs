@@ -28,7 +28,7 @@ pub use self::core::{CoreBackup, OpenCore};
 pub use database::{Manifest, read_manifest, write_database};
 pub use error::BackupError;
 pub use known::{Knowledge, Known};
-pub use records::{ClusterRecords, recovered_path};
+pub use records::ClusterRecords;
 pub use restore::{Report, Unproved, check, restore, verify};
 
 use capstan_format::{Algorithm, KeyTag};

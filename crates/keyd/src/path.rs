@@ -5,6 +5,8 @@ use std::fmt;
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::Name;
 
+const RECOVERED: &str = "recovered/";
+
 /// Where a record lies that every node decodes. What others keep in the ledger, each under a first component of its own, is
 /// [`Path::Other`] to the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +39,19 @@ pub enum Path {
 }
 
 impl Path {
+    /// `recovered/TAG`: a key of a pool that a restore has kept.
+    pub fn recovered(tag: &KeyTag) -> Self {
+        Self::Other(format!("{RECOVERED}{tag}"))
+    }
+
+    /// The key of such a path.
+    pub fn recovered_tag(&self) -> Option<KeyTag> {
+        match self {
+            Self::Other(path) => tag(path.strip_prefix(RECOVERED)?),
+            _ => None,
+        }
+    }
+
     /// The path that a text says. Whatever is not exactly what [`Path`]'s `Display` writes is another.
     pub fn parse(text: &str) -> Self {
         Self::parse_known(text).unwrap_or_else(|| Self::Other(text.to_owned()))

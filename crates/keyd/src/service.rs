@@ -45,10 +45,10 @@ pub use backups::{
     BackupKept, BackupMade, BackupPart, BackupRecord, BackupState, CoreBackupMade, CoreBackupRecord, Custodian,
     MakeCoreBackup, RestoreError, Restored, Restoring, Source, digest_of, restore,
 };
-pub use directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory};
+pub use directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory, TokenSettings};
 pub use found::{FirstUser, Founded, Founding, FoundingError, RootChoice, found, new_cluster};
 pub use run::run;
-pub use unlock::Unlock;
+pub use unlock::{Opener, TokenPin, Unlock};
 
 use phase::Phase;
 pub use proof::{OwnProof, RetrievalProof, Unproved};

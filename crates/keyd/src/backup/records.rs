@@ -6,19 +6,6 @@ use super::{Held, HoldsKeys};
 use crate::path::Path;
 use crate::record::{GroupRecord, IssuedRecord, PoolKey};
 
-/// Where a key of a pool lies after a restore: `recovered/TAG`. Whether it was given out after the backup was made nobody knows any more:
-/// it may have written a tape, so it is kept, and for the same reason it is never given out to write with.
-const RECOVERED: &str = "recovered/";
-
-/// The path of a recovered key.
-pub fn recovered_path(tag: &KeyTag) -> Path {
-    Path::Other(format!("{RECOVERED}{tag}"))
-}
-
-fn recovered_tag(path: &str) -> Option<KeyTag> {
-    path.strip_prefix(RECOVERED)?.parse().ok()
-}
-
 /// Records as nodes write them ([`crate::record`]).
 #[derive(Debug, Clone, Copy)]
 pub struct ClusterRecords;
@@ -40,7 +27,7 @@ impl HoldsKeys for ClusterRecords {
                 stored.wrapped.map(|wrapped| Held::Key { tag, algorithm, group, wrapped }).into_iter().collect()
             }
             Path::Pool { tag, .. } => vec![of_pool(tag, plaintext).map_err(said)?],
-            Path::Other(other) => match recovered_tag(&other) {
+            path @ Path::Other(_) => match path.recovered_tag() {
                 Some(tag) => vec![of_pool(tag, plaintext).map_err(said)?],
                 None => Vec::new(),
             },

@@ -121,13 +121,19 @@ pub(crate) struct Root {
     /// The token's module, as /usr/lib/softhsm/libsofthsm2.so
     #[arg(long, value_name = "FILE")]
     pub(crate) token_module: Option<PathBuf>,
-    /// A file with the token's PIN, readable by its owner alone [default: asked for]
+    /// A file with the token's PIN, readable by its owner alone: the node unlocks itself with it at each start [default: asked for]
     #[arg(long, value_name = "FILE")]
     pub(crate) token_pin_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Join {
+    /// Where the root key is in a token: its module on this machine
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_module: Option<PathBuf>,
+    /// And a file with its PIN: the node unlocks itself with it at each start
+    #[arg(long, value_name = "FILE", requires = "token_module")]
+    pub(crate) token_pin_file: Option<PathBuf>,
     /// The state directory, which must not exist or be empty
     #[arg(long)]
     pub(crate) state: PathBuf,
@@ -196,9 +202,12 @@ pub(crate) struct Unlock {
     #[arg(long, value_name = "HOST:PORT", env = "KEYD_NODE", requires = "identity")]
     pub(crate) node: Option<String>,
     /// Whose share it is
-    #[arg(long, value_name = "NAME")]
-    pub(crate) holder: Name,
-    /// The holder's passphrase is in a file [default: asked for]
+    #[arg(long, value_name = "NAME", required_unless_present = "token")]
+    pub(crate) holder: Option<Name>,
+    /// Its root key is in a token instead: asked for the PIN
+    #[arg(long, conflicts_with_all = ["holder", "node"])]
+    pub(crate) token: bool,
+    /// The holder's passphrase, or the PIN, is in a file [default: asked for]
     #[arg(long, value_name = "FILE")]
     pub(crate) passphrase_file: Option<PathBuf>,
 }

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use capstan_keyd::service::{self, StateDirectory};
+use capstan_keyd::service::{Opener, StateDirectory, TokenPin, Unlock};
 use capstan_keys::api::PeerId;
 use capstan_keys::cluster::{Identity, NodeClient, enrol as enrol_peer};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::arguments::{Asking, Enrol, Status, Unlock};
+use super::arguments::{self, Asking, Enrol, Status};
 use super::secrets::passphrase;
 
 pub(super) fn enrol(asked: &Enrol) -> anyhow::Result<()> {
@@ -44,11 +44,15 @@ pub(super) fn client(asking: &Asking) -> anyhow::Result<NodeClient> {
     Ok(NodeClient::new(&identity, &asking.node, Duration::from_secs(15))?)
 }
 
-pub(super) fn unlock(asked: &Unlock) -> anyhow::Result<()> {
-    let share = || {
-        let prompt = format!("passphrase of holder {}", asked.holder);
-        let passphrase = passphrase(&prompt, asked.passphrase_file.as_deref())?;
-        anyhow::Ok(service::Unlock { holder: asked.holder.clone(), passphrase })
+pub(super) fn unlock(asked: &arguments::Unlock) -> anyhow::Result<()> {
+    let file = asked.passphrase_file.as_deref();
+    let share = || match &asked.holder {
+        Some(holder) => {
+            let passphrase = passphrase(&format!("passphrase of holder {holder}"), file)?;
+            let holder = holder.clone();
+            anyhow::Ok(Opener::Share(Unlock { holder, passphrase }))
+        }
+        None => Ok(Opener::Token(TokenPin { pin: passphrase("PIN of the token", file)? })),
     };
     let said: Value = match (&asked.state, &asked.identity, &asked.node) {
         (Some(state), ..) => here(&StateDirectory::open(state)?.0.socket(), &share()?)?,
@@ -69,7 +73,7 @@ pub(super) fn unlock(asked: &Unlock) -> anyhow::Result<()> {
 }
 
 /// Says something to the node of a state directory on this machine.
-fn here(socket: &Path, share: &service::Unlock) -> anyhow::Result<Value> {
+fn here(socket: &Path, share: &Opener) -> anyhow::Result<Value> {
     let unreachable = || format!("no node runs here ({}): start it with `keyd run`", socket.display());
     let mut stream = UnixStream::connect(socket).with_context(unreachable)?;
     let mut line = Zeroizing::new(serde_json::to_vec(share)?);

@@ -1,12 +1,15 @@
 //! `keyd found` and `keyd join`: nodes come into being.
 
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use capstan_keyd::authority::QuorumRule;
 use capstan_keyd::ledger::{EtcdLedger, EtcdTiming};
 use capstan_keyd::root::{Existing, Holder, Pin, Quorum, SealedRoot, Token};
-use capstan_keyd::service::{self, EtcdSettings, Founded, Founding, KmaSettings, RootChoice, StateDirectory};
+use capstan_keyd::service::{
+    self, EtcdSettings, Founded, Founding, KmaSettings, RootChoice, StateDirectory, TokenSettings,
+};
 use capstan_keys::Argon2Cost;
 use capstan_keys::api::{Base64, ClusterId, PeerId, PeerKind};
 use capstan_keys::cluster::{ClusterClient, EnrolmentPassphrase, enrol};
@@ -21,7 +24,8 @@ pub(super) fn found(asked: &Found) -> anyhow::Result<()> {
     let rule = QuorumRule::new(asked.approvals, WEEKEND_SECONDS).context("an act by quorum takes 1 to 16 approvals")?;
     let root = root(&asked.root)?;
     let cluster = service::new_cluster()?;
-    let kma = settings(&asked.place, cluster);
+    let token = token_settings(asked.root.token_module.as_ref(), asked.root.token_pin_file.as_ref());
+    let kma = KmaSettings { token, ..settings(&asked.place, cluster) };
     let directory = StateDirectory::create(&asked.state)?;
     let founding = Founding { kma: kma.clone(), root, users: asked.users.clone(), rule, now_ns: now_ns() };
     let founded = runtime()?.block_on(async {
@@ -93,9 +97,15 @@ fn joined(asked: &Join, passphrase: EnrolmentPassphrase, directory: &StateDirect
     let client = ClusterClient::open(&identity, std::slice::from_ref(&asked.node), "")?;
     let RootTold { root, epoch } = client.get("/v1/root")?;
     SealedRoot::decode(&root.0)?.write(&directory.root(), Existing::Kept)?;
-    let kma = KmaSettings { epoch, ..settings(&asked.place, cluster) };
+    let token = token_settings(asked.token_module.as_ref(), asked.token_pin_file.as_ref());
+    let kma = KmaSettings { epoch, token, ..settings(&asked.place, cluster) };
     directory.write_settings(&kma)?;
     Ok(kma)
+}
+
+/// Where the token is, as the node finds it again at each start.
+pub(super) fn token_settings(module: Option<&PathBuf>, pin_file: Option<&PathBuf>) -> Option<TokenSettings> {
+    Some(TokenSettings { module: module?.clone(), pin_file: pin_file.cloned() })
 }
 
 pub(super) fn settings(place: &Place, cluster: ClusterId) -> KmaSettings {

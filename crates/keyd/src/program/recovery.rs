@@ -6,13 +6,13 @@ use anyhow::Context;
 use capstan_keyd::backup::{CoreBackup, Knowledge, Known, OpenCore};
 use capstan_keyd::destruction::Certificate;
 use capstan_keyd::ledger::{EtcdLedger, EtcdTiming};
-use capstan_keyd::service::{self, Restored, Restoring, RetrievalProof, Source, StateDirectory};
+use capstan_keyd::service::{self, KmaSettings, Restored, Restoring, RetrievalProof, Source, StateDirectory};
 use capstan_keys::Name;
 use clap::Args;
 
 use super::arguments::{Asking, Place, Root, of_name};
 use super::clients::client;
-use super::founding::{now_ns, root, runtime, settings};
+use super::founding::{now_ns, root, runtime, settings, token_settings};
 use super::secrets::passphrase;
 
 #[derive(Debug, Args)]
@@ -78,7 +78,8 @@ fn known(text: &str) -> Result<Known, String> {
 pub(super) fn restore(asked: &Restore) -> anyhow::Result<()> {
     let core = opened(asked)?;
     let root = root(&asked.root)?;
-    let kma = settings(&asked.place, core.keys.cluster());
+    let token = token_settings(asked.root.token_module.as_ref(), asked.root.token_pin_file.as_ref());
+    let kma = KmaSettings { token, ..settings(&asked.place, core.keys.cluster()) };
     let source = match (&asked.database, &asked.replica) {
         (Some(file), _) => Source::Database(file.clone()),
         (None, Some(state)) => Source::Replica(state.clone()),

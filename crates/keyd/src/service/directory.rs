@@ -42,8 +42,22 @@ pub struct KmaSettings {
     /// Its key file, where it unlocks itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autonomous_key_file: Option<PathBuf>,
+    /// The token that its root key is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<TokenSettings>,
     /// The members of etcd.
     pub etcd: EtcdSettings,
+}
+
+/// Where a PKCS#11 token is; its label stands in the sealed root key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenSettings {
+    /// Its module.
+    pub module: PathBuf,
+    /// The file with its PIN, where the node unlocks itself at each start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pin_file: Option<PathBuf>,
 }
 
 fn pool_keys() -> usize {

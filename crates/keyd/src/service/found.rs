@@ -224,6 +224,7 @@ impl KmaSettings {
             kmip_listen: None,
             pool_keys: 1000,
             autonomous_key_file: None,
+            token: None,
             etcd,
         }
     }

@@ -16,12 +16,14 @@ use super::registrar::Registry;
 use super::unlock::serve_here;
 use super::{Service, agents, backups, kmip, members, peers, people, proof};
 use crate::audit::AuditLog;
-use crate::door::{Limits, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers};
+use crate::door::{
+    Limits, Refusal, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers,
+};
 use crate::identity::{Gate, PresentedCertificate, SystemClock, member_tls, stranger_tls};
 use crate::ledger::{EtcdLedger, EtcdTiming, Ledger};
 use crate::node::{Clock, NodeSettings, Standing};
 use crate::replica::{Freshness, Replica, follow};
-use crate::root::SealedRoot;
+use crate::root::{Pin, SealedRoot};
 
 /// How often a node looks at what is due.
 const TEND_EVERY: Duration = Duration::from_millis(200);
@@ -129,8 +131,14 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
 }
 
 impl Service {
-    /// Unlocks the node with its own key file, where a quorum has left a copy of the root key for it.
+    /// Unlocks the node with its own key file, where a quorum has left a copy of the root key for it, or with its token, where the PIN is left
+    /// with it.
     async fn unlock_by_itself(self: &Arc<Self>) -> anyhow::Result<()> {
+        if let Some(pin_file) = self.settings.token.as_ref().and_then(|token| token.pin_file.as_ref()) {
+            let pin = Pin::read(pin_file)?;
+            self.give_pin(pin).await.map_err(|Refusal(problem)| anyhow::anyhow!("{}", problem.detail))?;
+            return Ok(());
+        }
         let Some(key_file) = self.settings.autonomous_key_file.clone() else { return Ok(()) };
         let keys = self.sealed_root.open_with_key_file(&key_file)?;
         let keys = {

@@ -19,7 +19,7 @@ use zeroize::Zeroizing;
 use super::Service;
 use crate::audit::{Deed, Entry, Origin, Outcome, Who};
 use crate::door::Refusal;
-use crate::root::GateStatus;
+use crate::root::{ClusterKeys, GateStatus, Opens, Pin, Token};
 
 pub(super) const UNLOCK: Deed = Deed::named("unlock");
 /// Longest line: a name and a passphrase.
@@ -34,7 +34,60 @@ pub struct Unlock {
     pub passphrase: Zeroizing<String>,
 }
 
+/// The PIN of the node's token, as it is given.
+#[derive(Serialize, Deserialize)]
+pub struct TokenPin {
+    /// What logs into it.
+    pub pin: Zeroizing<String>,
+}
+
+/// What opens a node, or a part of it.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Opener {
+    /// One holder's share.
+    Share(Unlock),
+    /// The PIN of its token.
+    Token(TokenPin),
+}
+
 impl Service {
+    /// Opens the node with its token.
+    pub(super) async fn give_pin(self: &Arc<Self>, pin: Pin) -> Result<Value, Refusal> {
+        let refused = |detail: String| Problem::new(403, "not-unlocked", "The token does not open", detail);
+        let (Some(token), Opens::Token { label }) = (self.settings.token.clone(), self.sealed_root.opens()) else {
+            return Err(
+                refused("This node has no token: its holders unlock it (`keyd unlock --holder`).".to_owned()).into()
+            );
+        };
+        let service = self.clone();
+        // A token takes its time.
+        let opened = tokio::task::spawn_blocking(move || {
+            let token = Token::open(&token.module, &label, &pin).map_err(|error| error.to_string())?;
+            service.sealed_root.open_with_token(&token).map_err(|error| error.to_string())
+        });
+        let keys = opened.await.map_err(|_| Refusal::failed())?.map_err(refused)?;
+        self.note(Entry::new(Who::Nobody, Origin::Here, UNLOCK).of("holder", "token")).await?;
+        let (status, keys) = {
+            let mut gate = self.gate.lock().await;
+            gate.admit(keys);
+            (gate.status(), gate.keys())
+        };
+        self.open_with(keys).await?;
+        Ok(said(status))
+    }
+
+    /// Opens the node with the keys that the gate gave, if it gave any.
+    async fn open_with(self: &Arc<Self>, keys: Option<Arc<ClusterKeys>>) -> Result<(), Refusal> {
+        let Some(keys) = keys else { return Ok(()) };
+        let service = self.clone();
+        let opened = tokio::task::spawn_blocking(move || service.open(keys)).await.map_err(|_| Refusal::failed())?;
+        opened.map_err(|error| {
+            tracing::error!(error = format!("{error:#}"), "the node cannot be opened");
+            Refusal::unready(format!("The root key opens, and the node does not start: {error:#}."))
+        })
+    }
+
     /// Takes a holder's share, and opens the node with the last one.
     pub(super) async fn give_share(self: &Arc<Self>, noted: Entry, asked: Unlock) -> Result<Value, Refusal> {
         let noted = noted.of("holder", &asked.holder);
@@ -59,16 +112,7 @@ impl Service {
             let status = gate.give(&self.sealed_root, share, (self.clock)()).map_err(refused)?;
             (status, gate.keys())
         };
-        if let Some(keys) = keys {
-            let service = self.clone();
-            let opened =
-                tokio::task::spawn_blocking(move || service.open(keys)).await.map_err(|_| Refusal::failed())?;
-            if let Err(error) = opened {
-                tracing::error!(error = format!("{error:#}"), "the node cannot be opened");
-                let detail = format!("The shares open the root key, and the node does not start: {error:#}.");
-                return Err(Refusal::unready(detail));
-            }
-        }
+        self.open_with(keys).await?;
         Ok(said(status))
     }
 }
@@ -108,14 +152,11 @@ async fn converse(service: &Arc<Service>, stream: UnixStream) -> io::Result<()> 
     let (read, mut write) = stream.into_split();
     let mut line = Zeroizing::new(Vec::new());
     BufReader::new(read.take(LINE_LEN_MAX)).read_until(b'\n', &mut line).await?;
-    let answer = match serde_json::from_slice::<Unlock>(&line) {
-        Ok(asked) => {
-            let noted = Entry::new(Who::Nobody, Origin::Here, UNLOCK);
-            service.give_share(noted, asked).await.unwrap_or_else(|Refusal(problem)| json!({"refused": *problem}))
-        }
-        Err(error) => {
-            json!({"refused": Problem::new(400, "malformed", "The request makes no sense", error.to_string())})
-        }
+    let answer = match serde_json::from_slice::<Opener>(&line) {
+        Ok(Opener::Share(asked)) => service.give_share(Entry::new(Who::Nobody, Origin::Here, UNLOCK), asked).await,
+        Ok(Opener::Token(TokenPin { pin })) => service.give_pin(Pin::new(&pin)).await,
+        Err(error) => Err(Refusal::malformed(error.to_string())),
     };
+    let answer = answer.unwrap_or_else(|Refusal(problem)| json!({"refused": *problem}));
     write.write_all(format!("{answer}\n").as_bytes()).await
 }

@@ -10,7 +10,6 @@ use capstan_keys::api::Problem;
 use super::Whence;
 use super::record::{BackupState, backups};
 use crate::authority::Act;
-use crate::backup::recovered_path;
 use crate::desk::Decided;
 use crate::destruction::{Certificate, Destroyed, KeptBackup, Missing, Reached, Whereabouts, certify};
 use crate::door::Refusal;
@@ -74,7 +73,7 @@ fn looked_up(view: View<'_>, tag: &KeyTag, epoch: u32) -> Result<(Destroyed, Whe
     });
     let pools = view.ledger().kmas().keys().filter(|kma| view.ledger().pool(kma).any(|(pooled, ..)| pooled == tag));
     let pools = pools.map(|kma| Path::Pool { kma: kma.clone(), tag: *tag }.to_string());
-    let recovered = recovered_path(tag).to_string();
+    let recovered = Path::recovered(tag).to_string();
     let recovered = view.ledger().other(&recovered).is_some().then_some(recovered);
     let copies = pools.chain(recovered).collect();
     let key = Destroyed { tag: *tag, created_ns: known.created_ns, destroyed_ns, commit, epoch };

@@ -27,8 +27,7 @@ use thiserror::Error;
 use super::time;
 use crate::authority::User;
 use crate::backup::{
-    BackupError, ClusterRecords, Knowledge, Known, OpenCore, read_manifest, recovered_path, restore as restore_records,
-    write_database,
+    BackupError, ClusterRecords, Knowledge, Known, OpenCore, read_manifest, restore as restore_records, write_database,
 };
 use crate::identity::{Authority, AuthorityKey};
 use crate::ledger::{Entry, Expected, Ledger, LedgerError, Outcome, Snapshot, Transaction};
@@ -253,7 +252,7 @@ fn replant(keys: &ClusterKeys, snapshot: &Snapshot, now_ns: i64) -> Result<Repla
             Path::Pool { tag, .. } if issued.contains(tag) => continue,
             Path::Pool { tag, .. } => {
                 replanted.recovered += 1;
-                replanted.records.push(recovered_path(tag).planted(plaintext));
+                replanted.records.push(Path::recovered(tag).planted(plaintext));
                 continue;
             }
             Path::Key(_) => replanted.keys += 1,
