@@ -4,44 +4,7 @@
 # Everything is on loopback, and everything is ended by its pid.
 set -u
 . "$(dirname "$0")/checks.sh"
-: "${KEYD_BIN:?names the keyd program to test}"
-unset CAPSTAN_KEY_FILE
-export KEYD_TEST_ARGON2=1
-
-umask 077
-pids=$scratch/pids
-: >"$pids"
-trap 'xargs -r kill -9 <"$pids" 2>/dev/null; chmod -R u+rwx "$scratch" 2>/dev/null; rm -rf "$scratch"' EXIT
-
-keyd() { timeout 60 "$KEYD_BIN" "$@"; }
-
-# Ports that nobody has.
-ports=$("$PYTHON" -c '
-import socket
-sockets = [socket.socket() for _ in range(6)]
-for s in sockets: s.bind(("127.0.0.1", 0))
-print(*(s.getsockname()[1] for s in sockets))')
-# shellcheck disable=SC2086 # a list of numbers
-set -- $ports
-etcd_url=http://127.0.0.1:$1
-etcd_peer=http://127.0.0.1:$2
-node1=127.0.0.1:$3
-enrol1=127.0.0.1:$4
-node2=127.0.0.1:$5
-
-etcd --name m1 --data-dir "$scratch/etcd" --listen-client-urls "$etcd_url" --advertise-client-urls "$etcd_url" \
-    --listen-peer-urls "$etcd_peer" --initial-advertise-peer-urls "$etcd_peer" --initial-cluster "m1=$etcd_peer" \
-    >"$scratch/etcd.log" 2>&1 &
-echo $! >>"$pids"
-
-# until_so COMMAND...: waits for it to succeed, half a minute at most.
-until_so() {
-    for _ in $(seq 150); do
-        "$@" >/dev/null 2>&1 && return
-        sleep 0.2
-    done
-    "$@"
-}
+. "$(dirname "$0")/key_checks.sh"
 
 for holder in ann bob cy; do echo "the passphrase of $holder" >"$scratch/$holder.pass"; done
 
@@ -56,18 +19,9 @@ found() {
 
 # start NODE: runs it and gives it two shares.
 start() {
-    "$KEYD_BIN" run --state "$scratch/$1" >"$scratch/$1.log" 2>&1 &
-    echo $! >"$scratch/$1.pid"
-    cat "$scratch/$1.pid" >>"$pids"
-    until_so test -S "$scratch/$1/keyd.sock"
-    until_so keyd unlock --state "$scratch/$1" --holder ann --passphrase-file "$scratch/ann.pass" &&
+    started "$1" && until_so keyd unlock --state "$scratch/$1" --holder ann --passphrase-file "$scratch/ann.pass" &&
         keyd unlock --state "$scratch/$1" --holder cy --passphrase-file "$scratch/cy.pass"
 }
-
-stop() { kill -9 "$(cat "$scratch/$1.pid")"; }
-
-# once NAME FILE: the passphrase that a command has shown for NAME.
-once() { grep -Eo '([0-9A-Z]{4}-){4}[0-9A-Z]{4}' "$2" | head -n 1 >"$scratch/$1.once" && test -s "$scratch/$1.once"; }
 
 enrol_user() {
     grep "^  $1 " "$scratch/founded" >"$scratch/$1.said" && once "$1" "$scratch/$1.said" &&
