@@ -10,7 +10,7 @@
 //!   |  in touch again: each entry of the journal decided anew, committed, struck out; meanwhile as if cut off
 //!   +--------------------------------------------------------------+
 //! ```
-//! **Locks.** `journal` before `memory`; `memory` is never held across an await, and `reserved` is taken with no other held. Whoever
+//! **Locks.** `journal` before `memory`; `memory` before `reserved`; neither is held across an await. Whoever
 //! decides holds `memory` for reading alone; a state that changed meanwhile shows as a conflict of the transaction.
 
 mod alone;
@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use std::time::{Duration, Instant};
 
 use capstan_format::{KeyTag, Volser};
-use capstan_keys::{Name, VolumeKey};
+use capstan_keys::{Name, Period, VolumeKey};
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -110,7 +110,7 @@ pub enum NodeError {
         /// The policy.
         policy: Name,
         /// Its limit.
-        limit: capstan_keys::Period,
+        limit: Period,
     },
     /// Peers: others change the same records all the time.
     #[error("the same records were changed by others {tries} times in a row: try again")]
@@ -326,7 +326,9 @@ impl Node {
     fn check_isolation(&self, memory: &Memory, group: &Name, standing: Standing) -> Result<(), NodeError> {
         let Standing::Alone { since_ns } = standing else { return Ok(()) };
         let policy = memory.state.realm().policy_of(group).map_err(DeskError::from)?;
-        if policy.isolation_limit.is_over(since_ns, self.now_ns()) {
+        let (limit, now_ns) = (policy.isolation_limit, self.now_ns());
+        // A clock that was set back tells nothing of how long it was.
+        if limit != Period::Unlimited && (now_ns < since_ns || limit.is_over(since_ns, now_ns)) {
             return Err(NodeError::IsolatedTooLong { policy: policy.name.clone(), limit: policy.isolation_limit });
         }
         Ok(())
@@ -336,18 +338,23 @@ impl Node {
     fn take_in(&self, memory: &mut Memory, entry: &Entry) {
         let opened = self.keys.sealer().open(&entry.path, &entry.sealed);
         let taken = opened.map_err(|error| error.to_string()).and_then(|opened| {
-            if opened.epoch > self.epoch {
-                return Err(format!("{} is of epoch {}, which this node does not know", entry.path, opened.epoch));
+            if opened.epoch != self.epoch {
+                return Err(format!(
+                    "{} is of epoch {}, and this node of epoch {}",
+                    entry.path, opened.epoch, self.epoch
+                ));
             }
             let mark = Mark { revision: entry.revision, change: opened.change };
             memory.state.put(&entry.path, mark, &opened.plaintext).map_err(|error| error.to_string())
         });
         if let Err(doubt) = taken {
             tracing::error!(path = entry.path, doubt, "a record of the ledger is not believed");
-            if memory.doubts.len() < 100 && !memory.doubts.contains(&doubt) {
-                memory.doubts.push(doubt);
-            }
+            memory.doubt(doubt);
         }
+    }
+
+    fn doubt(&self, doubt: String) {
+        self.memory_mut().doubt(doubt);
     }
 
     fn memory(&self) -> RwLockReadGuard<'_, Memory> {
@@ -364,6 +371,12 @@ impl Node {
 }
 
 impl Memory {
+    fn doubt(&mut self, doubt: String) {
+        if self.doubts.len() < 100 && !self.doubts.contains(&doubt) {
+            self.doubts.push(doubt);
+        }
+    }
+
     fn view(&self) -> View<'_> {
         View::with(&self.state, &self.apart)
     }

@@ -65,6 +65,8 @@ pub struct Service {
     heard: std::sync::Mutex<Option<std::time::Instant>>,
     /// Of other nodes' journals; there while the node is open.
     copies: std::sync::Mutex<Option<Arc<peers::Copies>>>,
+    /// Held by whoever tries to open it.
+    unlocking: tokio::sync::Mutex<()>,
     audit: AuditLog,
     audit_directory: std::path::PathBuf,
     /// Somebody wants an anchor at once.

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use capstan_format::{FormatError, KeyTag, Volser};
 use capstan_keys::{
-    DataUnit, Holdings, IssuedKey, KeyPlace, KeyRecord, Name, Realm, RealmRecord, RecordKind, StoredKey,
+    DataUnit, Holdings, IssuedKey, KeyPlace, KeyRecord, KeyState, Name, Realm, RealmRecord, RecordKind, StoredKey,
 };
 use thiserror::Error;
 
@@ -332,7 +332,11 @@ impl<'a> View<'a> {
 
     /// A key that was issued.
     pub fn key(self, tag: &KeyTag) -> Option<&'a IssuedRecord> {
-        self.apart.and_then(|apart| apart.key(tag)).or_else(|| self.ledger.key(tag))
+        let known = self.ledger.key(tag);
+        // What the majority has taken away is gone, whatever this node had decided before it heard of that.
+        let taken =
+            |record: &&IssuedRecord| matches!(record.stored.record.state, KeyState::Destroyed | KeyState::Compromised);
+        known.filter(taken).or_else(|| self.apart.and_then(|apart| apart.key(tag))).or(known)
     }
 
     /// What an operation on a volume and a key looks at.

@@ -16,6 +16,9 @@ use crate::root::{ClusterKeys, HierarchyError};
 use crate::seal::SealError;
 use crate::state::{State, View};
 
+/// Keys of one volume that were issued to begin it and not reported as used.
+const UNUSED_MAX: usize = 32;
+
 /// What was decided: the answer, and what makes it true.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decided {
@@ -120,10 +123,11 @@ impl Decided {
 
 /// Decides what becomes of what was asked. Nothing is changed by it.
 pub fn decide(view: View<'_>, keys: &ClusterKeys, asked: &Asked) -> Result<Decided, DeskError> {
+    let operation = &asked.operation;
     if let Some(answer) = answered_before(view, asked) {
+        Deciding { view, keys, asked }.check_answer(&answer)?;
         return Ok(Decided::known(answer));
     }
-    let operation = &asked.operation;
     // A key says which volume it is of where the question does not.
     let volser = operation.volser().or_else(|| Some(view.key(operation.tag()?)?.volser())).cloned();
     let mut holdings = view.holdings(volser.as_ref(), operation.tag());
@@ -160,6 +164,7 @@ impl Deciding<'_> {
         let now_ns = self.asked.now_ns;
         match &self.asked.operation {
             Operation::Begin { volser, drive, group, algorithm, draw } => {
+                self.check_unused(volser)?;
                 let agent = self.view.ledger().realm().agent(drive);
                 let group = group.clone().unwrap_or_else(|| agent.default_group.clone());
                 let tag = holdings.begin(volser, &agent, &group, *algorithm, now_ns, |new| self.draw(*draw, new))?;
@@ -189,6 +194,13 @@ impl Deciding<'_> {
             }
             Operation::Adopt(adopted) => {
                 let Adopted { volser, tag, wrapped, group, algorithm, issued_for, created_ns } = &**adopted;
+                if let Ok(known) = holdings.named(tag)
+                    && known.volser != *volser
+                {
+                    // Given out twice, by a node whose disk was put back: it must not pass for done.
+                    let (tag, volser, owner) = (*tag, volser.clone(), known.volser.clone());
+                    return Err(KeyError::KeyOfOtherVolume { tag, volser, owner }.into());
+                }
                 if holdings.named(tag).is_err() {
                     let new = NewKey { group: group.clone(), algorithm: *algorithm };
                     let (tag, wrapped, created_ns) = (*tag, *wrapped, *created_ns);
@@ -209,6 +221,28 @@ impl Deciding<'_> {
             Operation::PutAgent(agent) => done(holdings.put_agent(agent.clone())),
             Operation::ExtendReading { volser, until_ns } => done(holdings.extend_reading(volser, *until_ns)),
         }
+    }
+
+    /// A volume that is begun again and again, and never reported as begun, is a drive that goes wrong: its keys would fill the cluster.
+    fn check_unused(&self, volser: &Volser) -> Result<(), Refusal> {
+        let issued = self.view.unit(volser).into_iter().flat_map(|unit| &unit.keys);
+        let records = issued.filter_map(|key| self.view.key(&key.tag));
+        match records.filter(|record| record.stored.record.state == KeyState::Ready).count() {
+            UNUSED_MAX.. => Err(Refusal::BegunInVain { volser: volser.clone() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// What was answered before is answered again to whoever may still have it.
+    fn check_answer(&self, answer: &Answer) -> Result<(), Refusal> {
+        let (Answer::Key(record), Operation::Begin { drive, .. }) = (answer, &self.asked.operation) else {
+            return Ok(());
+        };
+        let (agent, group) = (self.view.ledger().realm().agent(drive), record.issued.group.clone());
+        if !agent.may_use(&group) {
+            return Err(Refusal::GroupNotAllowed { agent: agent.name, group });
+        }
+        self.check_asker(&group)
     }
 
     /// Whoever asks for a drive is an agent as well, and may use no group that it was not given itself.

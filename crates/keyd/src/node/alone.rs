@@ -10,7 +10,7 @@ use super::{Answered, Memory, Node, NodeError, Notebook, Noted, Standing};
 use crate::desk::{Adopted, Answer, Asked, Decided, Operation, decide};
 use crate::record::IssuedRecord;
 use crate::root::ClusterKeys;
-use crate::state::View;
+use crate::state::{Apart, View};
 
 impl Node {
     /// Decides by what this node knows, with keys of its reserve.
@@ -25,24 +25,30 @@ impl Node {
             return Err(NodeError::NeedsMajority { source: None });
         }
         let standing = self.standing();
-        let reserved = self.reserve(&operation, Half::Reserve);
-        let operation = operation.drawing(reserved.tag);
-        let asked = Asked { operation, request, by: by.clone(), kma: self.name.clone(), now_ns: self.now_ns() };
-        let (decided, notes) = {
+        let (_reserved, decided, notes) = {
             let memory = self.memory();
+            let reserved = self.reserve(&memory, &operation, Half::Reserve);
+            let operation = operation.drawing(reserved.tag);
+            let asked = Asked { operation, request, by: by.clone(), kma: self.name.clone(), now_ns: self.now_ns() };
             let decided = decide(memory.view(), &self.keys, &asked)?;
             if let Answer::Key(record) = &decided.answer {
                 self.check_isolation(&memory, &record.issued.group, standing)?;
             }
             let notes = notes(memory.view(), &asked, &decided);
-            (decided, notes)
+            (reserved, decided, notes)
         };
         if decided.changes_anything() {
             journal.note(&notes)?;
-            self.copy_journal(&mut **journal).await?;
             let mut memory = self.memory_mut();
             let memory = &mut *memory;
             memory.apart.put(&memory.state, &decided.puts)?;
+        }
+        // Noted and laid apart without a pause between: whoever asked may be gone by now, and this with it. A key that the journal says is
+        // given out must not look free.
+        if decided.changes_anything()
+            && let Err(error) = self.copy_journal(&mut **journal).await
+        {
+            tracing::warn!(%error, "the journal was not left with a peer");
         }
         Ok(Answered { answer: decided.answer, standing })
     }
@@ -66,11 +72,21 @@ impl Node {
     pub async fn take_journal_back(&self) -> Result<(), NodeError> {
         let Some(peers) = &self.peers else { return Ok(()) };
         let mut journal = self.journal.lock().await;
-        for segment in peers.give_back(journal.sequence()).await {
-            journal.take_back(&segment)?;
+        loop {
+            let known = journal.sequence();
+            for segment in peers.give_back(known).await {
+                journal.take_back(&segment)?;
+            }
+            if journal.sequence() == known {
+                break;
+            }
         }
         let pending = journal.pending()?;
-        self.memory_mut().lay_apart(&self.keys, &pending)?;
+        let mut memory = self.memory_mut();
+        // Decided once more from the beginning: the same entry twice is not the same as once.
+        memory.apart = Apart::default();
+        memory.lay_apart(&self.keys, &pending)?;
+        drop(memory);
         self.journal_fit.store(true, Ordering::SeqCst);
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use capstan_format::KeyTag;
 use capstan_keys::Name;
 
-use super::{Answered, Node, NodeError, Standing};
+use super::{Answered, Memory, Node, NodeError, Standing};
 use crate::desk::{Asked, Decided, Operation, decide, pool_of};
 use crate::ledger::{LedgerError, Outcome, Transaction};
 use crate::state::{Mark, View};
@@ -66,15 +66,15 @@ impl Node {
                 return self.ask_alone(operation, by, request).await;
             }
             let base = self.progress.borrow().applied;
-            let reserved = self.reserve(&operation, Half::Ready);
-            let operation = operation.clone().drawing(reserved.tag);
-            let asked = Asked { operation, request, by: by.clone(), kma: self.name.clone(), now_ns: self.now_ns() };
-            let (decided, transaction) = {
+            let (_reserved, decided, transaction) = {
+                // Reserved and decided on one state: a key that another commit takes meanwhile is a conflict, and no damage.
                 let memory = self.memory();
-                let view = View::of(&memory.state);
-                let decided = decide(view, &self.keys, &asked)?;
+                let reserved = self.reserve(&memory, &operation, Half::Ready);
+                let operation = operation.clone().drawing(reserved.tag);
+                let asked = Asked { operation, request, by: by.clone(), kma: self.name.clone(), now_ns: self.now_ns() };
+                let decided = decide(View::of(&memory.state), &self.keys, &asked)?;
                 let transaction = decided.transaction(&memory.state, &self.keys, self.epoch)?;
-                (decided, transaction)
+                (reserved, decided, transaction)
             };
             if !decided.changes_anything() {
                 return Ok(Answered { answer: decided.answer, standing: Standing::Current });
@@ -140,6 +140,10 @@ impl Node {
             Ok(Ok(Outcome::Committed { revision })) => {
                 let mut memory = self.memory_mut();
                 memory.own_commit = memory.own_commit.max(revision);
+                if self.progress.borrow().applied >= revision {
+                    // The watch has brought it, and perhaps later commits.
+                    return Ok(Attempt::Committed);
+                }
                 for (path, plaintext) in &decided.puts {
                     // The watch may have brought it already: then it is known, and this changes nothing.
                     let mark = Mark { revision, change: memory.state.mark(path).change + 1 };
@@ -151,6 +155,10 @@ impl Node {
                 Attempt::Committed
             }
             Ok(Ok(Outcome::Conflict)) => Attempt::Conflict,
+            // Asked again it would be as large.
+            Ok(Err(error @ (LedgerError::TooLarge { .. } | LedgerError::Malformed { .. }))) => {
+                return Err(NodeError::NeedsMajority { source: Some(error) });
+            }
             Ok(Err(error)) => Attempt::Failed(error),
             Err(elapsed) => Attempt::Failed(LedgerError::Unknown { source: Box::new(elapsed) }),
         })
@@ -163,14 +171,11 @@ impl Node {
     }
 
     /// Reserves a key of the pool for an operation that may need one.
-    pub(super) fn reserve(&self, operation: &Operation, half: Half) -> Reserved<'_> {
+    pub(super) fn reserve(&self, memory: &Memory, operation: &Operation, half: Half) -> Reserved<'_> {
         if !operation.may_draw() {
             return Reserved { node: self, tag: None };
         }
-        let pool = {
-            let memory = self.memory();
-            pool_of(memory.view(), &self.name, memory.backed_up)
-        };
+        let pool = pool_of(memory.view(), &self.name, memory.backed_up);
         let mut reserved = self.reserved();
         let keys = match half {
             Half::Ready => pool.ready,

@@ -1,11 +1,13 @@
 //! Back in touch: what was decided cut off is said to the ledger, entry by entry.
 
+use capstan_format::{KeyTag, Volser};
 use capstan_keys::KeyError;
 
 use super::ask::Attempt;
 use super::note::Noted;
 use super::{Node, NodeError, Standing};
-use crate::desk::{Asked, DeskError, decide};
+use crate::desk::{Asked, Decided, DeskError, decide};
+use crate::path::Path;
 use crate::state::{Apart, View};
 
 /// What came of a reconciliation.
@@ -35,6 +37,13 @@ impl Node {
             for asked in &asked {
                 match self.say(asked).await {
                     Ok(()) => reconciled.taken += 1,
+                    Err(NodeError::Desk(DeskError::Key(KeyError::KeyOfOtherVolume { tag, volser, owner }))) => {
+                        let conflict =
+                            format!("key {tag} was given out cut off for volume {volser}, and is volume {owner}'s");
+                        tracing::error!(number, conflict, "this node's journal or disk was put back to an older state");
+                        self.note_conflict(&tag, &volser, &owner).await?;
+                        reconciled.void.push(conflict);
+                    }
                     Err(NodeError::Desk(DeskError::Key(void))) if is_void(&void) => {
                         tracing::warn!(error = %void, number, "an entry of the journal no longer fits");
                         reconciled.void.push(void.to_string());
@@ -57,6 +66,19 @@ impl Node {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(NodeError::NeedsMajority { source: None }),
         }
+    }
+
+    /// Puts it on record for people that one key may lie under two volumes: `conflict/TAG/VOLUME`.
+    async fn note_conflict(&self, tag: &KeyTag, volser: &Volser, owner: &Volser) -> Result<(), NodeError> {
+        let path = Path::Other(format!("conflict/{tag}/{volser}"));
+        let said = serde_json::json!({"key": tag.to_string(), "volume": volser.to_string(), "owner": owner.to_string(), "kma": self.name});
+        self.doubt(format!("{path}: {said}"));
+        let put = |view: View<'_>| {
+            let known = view.ledger().other(&path.to_string()).is_some();
+            let puts = if known { Vec::new() } else { vec![(path.clone(), said.to_string().into_bytes())] };
+            Ok::<_, NodeError>(Decided::records(puts, Vec::new()))
+        };
+        self.change(put).await
     }
 
     async fn say(&self, asked: &Asked) -> Result<(), NodeError> {

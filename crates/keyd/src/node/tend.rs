@@ -26,8 +26,10 @@ impl Node {
         if self.standing() != Standing::Current {
             return Ok(Tended::default());
         }
+        let filled = self.fill_pool().await;
+        // One key that does not open must not keep this node from filling its own pool.
         self.say_what_is_held().await?;
-        self.fill_pool().await
+        filled
     }
 
     async fn fill_pool(&self) -> Result<Tended, NodeError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use capstan_format::Volser;
+use capstan_format::{KeyTag, Volser};
 use capstan_keys::api::{
     ActivateKey, Activated, AppendVolume, Base64, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, PeerKind, ReadVolume,
     RequestId, Tag,
@@ -58,6 +58,21 @@ impl Asking {
 
     fn name(&self) -> &Name {
         &self.peer.id.name
+    }
+
+    /// Who reports something of a volume may use its keys: of one that is named, or of all that it holds.
+    fn check_groups(&self, volser: &Volser, key: Option<&KeyTag>) -> Result<(), Refusal> {
+        self.node.view(|view| {
+            let agent = view.ledger().realm().agent(self.name());
+            let held = view.unit(volser).into_iter().flat_map(|unit| &unit.keys).filter(|issued| match key {
+                Some(key) => issued.tag == *key,
+                None => issued.dropped_ns.is_none(),
+            });
+            match held.map(|issued| &issued.group).find(|group| !agent.may_use(group)) {
+                Some(group) => Err(Refusal::forbidden(format!("{} may not use keys of group {group}.", agent.name))),
+                None => Ok(()),
+            }
+        })
     }
 
     /// Gives a key that was committed, or noted in the journal: once the audit log has it as well.
@@ -154,6 +169,7 @@ async fn activate(
     Input(asked): Input<ActivateKey>,
 ) -> Result<Json<Activated>, Refusal> {
     let asking = Asking::new(service, whence)?;
+    asking.check_groups(&asked.volume, Some(&asked.key))?;
     let noted = entry(&asking.peer, asking.from, ACTIVATE).of("key", asked.key).with("volume", &asked.volume);
     let operation = Operation::Activate { volser: asked.volume, tag: asked.key };
     let answered = asking.node.ask(operation, asking.name(), asking.request.0).await?;
@@ -171,6 +187,7 @@ async fn end(
     Input(asked): Input<EndVolume>,
 ) -> Result<Json<serde_json::Value>, Refusal> {
     let asking = Asking::new(service, whence)?;
+    asking.check_groups(&asked.volume, None)?;
     let noted = entry(&asking.peer, asking.from, END).of("unit", &asked.volume);
     asking.node.ask(Operation::End { volser: asked.volume }, asking.name(), asking.request.0).await?;
     asking.service.note(noted).await?;

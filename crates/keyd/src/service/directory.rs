@@ -231,7 +231,10 @@ impl StateDirectory {
         DirBuilder::new().mode(0o700).create(&to).map_err(host)?;
         for file in files {
             let file = file.map_err(host)?;
-            fs::copy(file.path(), to.join(file.file_name())).map_err(host)?;
+            // Copies of other nodes' journals are theirs: those nodes are none of the new epoch.
+            if file.file_type().map_err(host)?.is_file() {
+                fs::copy(file.path(), to.join(file.file_name())).map_err(host)?;
+            }
         }
         Ok(())
     }

@@ -17,11 +17,13 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::{Service, who};
-use crate::audit::{Deed, Entry, Origin};
-use crate::authority::{CertificateSerial, User};
+use crate::audit::{Deed, Entry, Origin, Who};
+use crate::authority::{CertificateSerial, Standing, User};
 use crate::desk::Decided;
 use crate::door::Refusal;
-use crate::identity::{Authority, AuthorityError, AuthorityKey, Enrolment, Issued, Peer, Registrar, random_serial};
+use crate::identity::{
+    Authority, AuthorityError, AuthorityKey, CERTIFICATE_LIFETIME_NS, Enrolment, Issued, Peer, Registrar, random_serial,
+};
 use crate::node::{Node, NodeError};
 use crate::path::Path;
 use crate::record::KmaRecord;
@@ -159,7 +161,12 @@ impl Registrar for Registry {
                 })
                 .await;
             if let Err(Stopped(problem)) = result {
-                let noted = Entry::new(who(peer), Origin::Here, ENROLMENT_REFUSED);
+                // Names that were never announced cost whoever invents them nothing, and are not noted.
+                let announced = node.view(|view| record(view, &enrolment_path(peer)).is_some());
+                if !announced {
+                    return Err(*problem);
+                }
+                let noted = Entry::new(Who::Nobody, Origin::Here, ENROLMENT_REFUSED).of(peer.kind.as_str(), &peer.name);
                 service.note(noted).await.map_err(|refusal| *refusal.0)?;
                 return Err(*problem);
             }
@@ -215,6 +222,11 @@ impl Registrar for Registry {
                     if view.ledger().other(&old).is_some() {
                         return Err(Refusal::forbidden("The certificate that is to be renewed was revoked.").into());
                     }
+                    if peer.not_after_ns.saturating_sub(node.now_ns()) > CERTIFICATE_LIFETIME_NS / 2 {
+                        return Err(
+                            Refusal::conflict("The certificate holds for long enough: it is not renewed yet.").into()
+                        );
+                    }
                     let authority = authority(view)?;
                     let kma = view.ledger().kmas().get(&peer.id.name).filter(|_| peer.id.kind == PeerKind::Kma);
                     let hosts: Vec<_> = kma.and_then(|kma| host_of(&kma.address)).into_iter().collect();
@@ -255,10 +267,16 @@ pub(super) fn of_certificate(
         let bytes =
             record(view, &path).ok_or_else(|| Refusal::forbidden(format!("There is no user {}.", peer.name)))?;
         let mut user = User::decode(bytes).map_err(|_| Refusal::failed())?;
-        if let Some(renewed) = renewed {
-            user.certificates.remove(&CertificateSerial::from(*renewed));
+        if user.standing != Standing::Enabled {
+            return Err(Refusal::forbidden(format!("User {} is disabled.", peer.name)));
+        }
+        if let Some(renewed) = renewed
+            && !user.certificates.remove(&CertificateSerial::from(*renewed))
+        {
+            return Err(Refusal::forbidden("The certificate that is to be renewed is no longer this user's."));
         }
         user.certificates.insert(CertificateSerial::from(serial));
+        user.check().map_err(|error| Refusal::conflict(error.to_string()))?;
         puts.push((path, user.encode()));
     }
     Ok(puts)

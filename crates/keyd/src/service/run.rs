@@ -68,6 +68,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         opening,
         heard: std::sync::Mutex::default(),
         copies: std::sync::Mutex::default(),
+        unlocking: tokio::sync::Mutex::default(),
         audit,
         audit_directory: directory.audit(),
         anchoring: tokio::sync::Notify::new(),

@@ -97,6 +97,15 @@ pub enum Refusal {
         /// The volume.
         volser: Volser,
     },
+    /// Drive: it begins the volume again and again.
+    #[error(
+        "volume {volser} has many keys that were issued to begin it, and none of them was reported as used: see what goes wrong at the drive, \
+         and destroy the keys that are ready (`keyd keys list --volume {volser} --state ready`)"
+    )]
+    BegunInVain {
+        /// The volume.
+        volser: Volser,
+    },
     /// Operator: the policy keeps its keys here.
     #[error("the keys of volume {volser} may not leave the store (policy {policy}): leave the volume out")]
     ExportForbidden {

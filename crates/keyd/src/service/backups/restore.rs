@@ -257,7 +257,7 @@ fn replant(keys: &ClusterKeys, snapshot: &Snapshot, now_ns: i64) -> Result<Repla
             }
             Path::Key(_) => replanted.keys += 1,
             Path::Other(other) => match other.split('/').next().unwrap_or_default() {
-                "enrolment" | "joining" | "pending" | "proof" => continue,
+                "enrolment" | "enrolling" | "joining" | "pending" | "proof" | "anchor" => continue,
                 "certificate" => replanted.records.extend(revocation(other, &plaintext, now_ns)),
                 _ => {}
             },
@@ -296,13 +296,18 @@ fn enrolled_again(
     records: &mut Vec<Planted>,
     now_ns: i64,
 ) -> Result<Vec<(Name, EnrolmentPassphrase)>, RestoreError> {
-    let mut passphrases = Vec::new();
+    let (mut passphrases, mut revoked) = (Vec::new(), Vec::new());
     for name in users {
         let no_such_user = || RestoreError::NoSuchUser { user: name.clone() };
         let path = Path::Other(format!("user/{name}"));
         let known = records.iter_mut().find(|planted| planted.path == path).ok_or_else(no_such_user)?;
         let mut user = User::decode(&known.plaintext).map_err(|_| no_such_user())?;
-        user.certificates.clear();
+        // Lost is as good as stolen.
+        for serial in std::mem::take(&mut user.certificates) {
+            let serial: String = serial.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+            let why = json!({"at": time(now_ns), "why": "the user enrolled again when the cluster was restored"});
+            revoked.push(Path::Other(format!("revoked/{serial}")).planted(why.to_string().into_bytes()));
+        }
         known.plaintext = user.encode();
         known.change += 1;
         let peer = PeerId { kind: PeerKind::User, name: name.clone() };
@@ -310,6 +315,7 @@ fn enrolled_again(
         records.push(path.planted(enrolment));
         passphrases.push((name.clone(), passphrase));
     }
+    records.extend(revoked);
     Ok(passphrases)
 }
 
