@@ -7,12 +7,13 @@ use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::api::{
-    ActivateKey, Activated, AppendVolume, Base64, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, PeerKind, ReadVolume,
-    RequestId, Tag,
+    ActivateKey, Activated, AppendVolume, Base64, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, PeerKind, Problem,
+    ReadVolume, RequestId, Tag,
 };
 use capstan_keys::{Name, VolumeKey, api, cluster::hand_over};
 use jiff::Timestamp;
 
+use super::registrar::certificate_path;
 use super::{Service, entry};
 use crate::audit::Deed;
 use crate::desk::{Answer, Operation};
@@ -53,6 +54,12 @@ impl Asking {
             return Err(Refusal::forbidden(format!("{} is no agent: keys are given to drives alone.", peer.id)));
         }
         let node = service.node()?;
+        // Its certificate was committed before it had it. A node that knows nothing of that does not know what the agent may use either.
+        let certificate = certificate_path(&peer.serial).to_string();
+        if node.view(|view| view.ledger().other(&certificate).is_none()) {
+            let detail = format!("This node has not heard of the enrolment of {} yet: ask another.", peer.id);
+            return Err(Problem::new(503, "needs-majority", "The cluster's majority cannot be reached", detail).into());
+        }
         Ok(Self { service, node, peer, from, request })
     }
 

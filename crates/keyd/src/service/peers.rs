@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use capstan_keys::api::{Base64, PeerKind};
+use capstan_keys::api::{Base64, PeerKind, Serial};
 use capstan_keys::cluster::{Identity, NodeClient};
 use capstan_keys::{Name, Secret};
 use futures_util::future::{BoxFuture, join_all};
@@ -119,20 +119,23 @@ async fn give_back(
 /// The other nodes, as the one that is cut off reaches them.
 pub(super) struct OtherNodes {
     service: Weak<Service>,
-    identity: Identity,
+    /// The file: the certificate in it is renewed while the node runs.
+    identity: PathBuf,
     known: Mutex<HashMap<Name, Known>>,
 }
 
 #[derive(Clone)]
 struct Known {
     client: NodeClient,
+    /// The certificate that the client shows.
+    serial: Serial,
     address: String,
     stands: u64,
     rests_until: Option<Instant>,
 }
 
 impl OtherNodes {
-    pub(super) fn new(service: Weak<Service>, identity: Identity) -> Self {
+    pub(super) fn new(service: Weak<Service>, identity: PathBuf) -> Self {
         Self { service, identity, known: Mutex::default() }
     }
 
@@ -145,13 +148,21 @@ impl OtherNodes {
         let Some(service) = self.service.upgrade() else { return HashMap::new() };
         let Some(node) = service.open_node() else { return HashMap::new() };
         let kmas = node.view(|view| view.ledger().kmas().clone());
+        let identity = match Identity::load(&self.identity) {
+            Ok(identity) => identity,
+            Err(error) => {
+                tracing::error!(%error, "the other nodes cannot be asked");
+                return HashMap::new();
+            }
+        };
+        let serial = identity.certificate().serial;
         let mut known = self.known();
         for (name, record) in kmas.into_iter().filter(|(name, _)| name != service.name()) {
-            if known.get(&name).is_some_and(|known| known.address == record.address) {
+            if known.get(&name).is_some_and(|known| known.address == record.address && known.serial == serial) {
                 continue;
             }
-            if let Ok(client) = NodeClient::new(&self.identity, &record.address, PATIENCE) {
-                known.insert(name, Known { client, address: record.address, stands: 0, rests_until: None });
+            if let Ok(client) = NodeClient::new(&identity, &record.address, PATIENCE) {
+                known.insert(name, Known { client, serial, address: record.address, stands: 0, rests_until: None });
             }
         }
         known.clone()

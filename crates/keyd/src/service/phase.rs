@@ -6,7 +6,6 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use capstan_keys::Secret;
-use capstan_keys::cluster::Identity;
 
 use super::Service;
 use super::backups::{is_of_backup, tell_what_is_backed_up};
@@ -93,7 +92,7 @@ impl Service {
         let copies = Copies::new(self.opening.journal.clone(), copy_key);
         *self.copies.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(copies));
         let Opening { ledger, node: settings, clock, identity, .. } = &self.opening;
-        let peers = Arc::new(OtherNodes::new(Arc::downgrade(self), Identity::load(identity)?));
+        let peers = Arc::new(OtherNodes::new(Arc::downgrade(self), identity.clone()));
         let node = Node::new(name, epoch, ledger.clone(), keys, journal, clock.clone(), *settings);
         let mut node = node.with_peers(peers);
         let begun = Instant::now();
