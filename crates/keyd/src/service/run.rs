@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::directory::StateDirectory;
 use super::phase::{Opening, Phase};
 use super::registrar::Registry;
-use super::unlock::serve_here;
+use super::unlock::{listen_here, serve_here};
 use super::{Service, agents, backups, kmip, members, peers, people, proof};
 use crate::audit::AuditLog;
 use crate::door::{
@@ -114,14 +114,15 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         let error = follow(&*ledger, replica, seed, &freshness, |delivery| service.deliver(delivery)).await;
         anyhow::Error::from(error).context("the replica cannot be used any more")
     };
-    let (socket, own) = (directory.socket(), directory.identity());
+    let here = listen_here(&directory.socket()).context("the socket of the state directory cannot be made")?;
+    let own = directory.identity();
     let renewing = people::renew_own(&service, &*registrar, identity, &own, &presented);
     ready(&service);
     tokio::select! {
         () = members => Ok(()),
         ended = strangers => ended,
         ended = kmip_clients => ended,
-        ended = serve_here(&service, &socket) => ended.context("the socket of the state directory cannot be served"),
+        ended = serve_here(&service, here) => ended.context("the socket of the state directory cannot be served"),
         error = following => Err(error),
         () = listen_for_majority(&service, fresh) => Ok(()),
         () = tend(&service) => Ok(()),

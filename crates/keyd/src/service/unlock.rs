@@ -133,8 +133,8 @@ pub(super) fn said(status: GateStatus) -> Value {
     }
 }
 
-/// Serves the socket of the state directory.
-pub(super) async fn serve_here(service: &Arc<Service>, socket: &Path) -> io::Result<()> {
+/// Makes the socket of the state directory.
+pub(super) fn listen_here(socket: &Path) -> io::Result<UnixListener> {
     // What a killed node left behind; the replica's lock says that no other runs.
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -142,6 +142,11 @@ pub(super) async fn serve_here(service: &Arc<Service>, socket: &Path) -> io::Res
     }
     let listener = UnixListener::bind(socket)?;
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Serves it.
+pub(super) async fn serve_here(service: &Arc<Service>, listener: UnixListener) -> io::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
         let service = service.clone();
