@@ -125,22 +125,23 @@ async fn decide(node: &Arc<Node>, client: &Name, request: &[u8]) -> Result<(Deci
             node.now_ns() / 1_000_000_000,
         ))
     };
-    let mut tried: Option<(Decided, Attempt)> = None;
+    // Every attempt, not the last alone: the answer of an earlier one may be the one that was lost, and be heard of late.
+    let mut tried: Vec<(Decided, Attempt)> = Vec::new();
     let changed = node.change(|view| {
         let nothing = || Records::records(Vec::new(), Vec::new());
-        if let Some((decided, attempt)) = &tried
-            && view.ledger().kmip().has(*attempt, &decided.changes)
-        {
+        let objects = view.ledger().kmip();
+        if let Some(done) = tried.iter().position(|(decided, attempt)| objects.has(*attempt, &decided.changes)) {
             // It was committed, and its answer was lost.
+            tried.truncate(done + 1);
             return Ok(nothing());
         }
         let (decided, attempt) = (look(view)?, Attempt::random()?);
-        let puts = view.ledger().kmip().records(&decided.changes, attempt, node.keys())?;
+        let puts = objects.records(&decided.changes, attempt, node.keys())?;
         check_size(&puts)?;
-        tried = Some((decided, attempt));
+        tried.push((decided, attempt));
         Ok::<_, Stopped>(Records::records(puts, Vec::new()))
     });
-    match (changed.await, tried) {
+    match (changed.await, tried.pop()) {
         (Ok(()), Some((decided, _))) => Ok((decided, Standing::Current)),
         (Err(Stopped::Node(error @ NodeError::NeedsMajority { .. })), None) => {
             let decided = node.view(look)?;
