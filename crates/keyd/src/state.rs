@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use capstan_format::{FormatError, KeyTag, Volser};
 use capstan_keys::{
-    DataUnit, Holdings, IssuedKey, KeyPlace, KeyRecord, KeyState, Name, Realm, RealmRecord, RecordKind, StoredKey,
+    DataUnit, Holdings, IssuedKey, KeyPlace, KeyRecord, KeyState, Name, Realm, RealmRecord, RecordKind,
 };
 use thiserror::Error;
 
@@ -342,16 +342,25 @@ impl<'a> View<'a> {
     /// What an operation on a volume and a key looks at.
     pub fn holdings(self, volser: Option<&Volser>, tag: Option<&KeyTag>) -> Holdings {
         let mut realm = self.ledger.realm.about(None);
-        let unit = volser.and_then(|volser| self.unit(volser));
-        if let Some(unit) = unit {
+        if let Some(unit) = volser.and_then(|volser| self.unit(volser)) {
             realm.put(RealmRecord::Unit(unit.clone()));
-            let issue = |key: &IssuedKey| RealmRecord::Issue { volser: unit.volser.clone(), key: key.clone() };
-            unit.keys.iter().for_each(|key| realm.put(issue(key)));
         }
-        let of_volume: Vec<_> = unit.into_iter().flat_map(|unit| &unit.keys).map(|key| key.tag).collect();
-        let named = tag.filter(|tag| !of_volume.contains(tag));
-        let stored = |tag: &KeyTag| self.key(tag).map(|record| record.stored.clone());
-        let keys: Vec<StoredKey> = of_volume.iter().chain(named).filter_map(stored).collect();
+        // What lies apart is of when the node was cut off: the ledger may know further keys of the volume since, and the one that is named
+        // may be one of them, or another volume's. Each comes with its issue, for that says which group it is of.
+        let units = |state: &'a State| volser.and_then(|volser| state.realm.unit(volser));
+        let of_volume =
+            [self.apart.and_then(units), units(self.ledger)].into_iter().flatten().flat_map(|unit| &unit.keys);
+        let mut tags: Vec<KeyTag> = Vec::new();
+        for tag in of_volume.map(|key| key.tag).chain(tag.copied()) {
+            if !tags.contains(&tag) {
+                tags.push(tag);
+            }
+        }
+        let records: Vec<_> = tags.iter().filter_map(|tag| self.key(tag)).collect();
+        for record in &records {
+            realm.put(RealmRecord::Issue { volser: record.volser().clone(), key: record.issued.clone() });
+        }
+        let keys = records.into_iter().map(|record| record.stored.clone()).collect();
         Holdings::new(KeyPlace::Cluster, realm, keys)
     }
 
@@ -360,3 +369,6 @@ impl<'a> View<'a> {
         self.key(&record.tag).map_or_else(|| self.ledger.realm.issued(record), |known| known.issued.clone())
     }
 }
+
+#[cfg(test)]
+mod tests;
