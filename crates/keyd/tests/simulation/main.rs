@@ -12,7 +12,7 @@ use std::sync::Arc;
 use cluster::Cluster;
 
 /// Rounds unless somebody asks for more.
-const ROUNDS: u64 = 24;
+const ROUNDS: u64 = 200;
 /// Rounds at the same time: they mostly wait.
 const ABREAST: usize = 8;
 
