@@ -57,7 +57,7 @@ check 'it joins' keyd join --state "$scratch/kma2" --name kma2 --site south --ad
 check 'it runs' start kma2
 
 has_keys() {
-    as sam status >"$scratch/status" && "$PYTHON" -c 'import json,sys
+    as sam status --json >"$scratch/status" && "$PYTHON" -c 'import json,sys
 pool = json.load(open(sys.argv[1]))["pool"]
 sys.exit(pool["ready"] == 0 or pool["reserve"] == 0)' "$scratch/status"
 }

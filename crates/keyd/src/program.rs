@@ -8,6 +8,7 @@ mod node;
 mod people;
 mod recovery;
 mod secrets;
+mod status;
 
 use std::process::ExitCode;
 
@@ -34,7 +35,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Run(run) => node::run(&run),
         Command::Enrol(enrol) => clients::enrol(&enrol),
         Command::Unlock(unlock) => clients::unlock(&unlock),
-        Command::Status(status) => clients::status(&status),
+        Command::Status(status) => status::status(&status),
         Command::People(asked) => people::run(asked),
         Command::Backup(backup) => backups::backup(&backup),
         Command::Backups(backups) => backups::backups(&backups),

@@ -216,6 +216,9 @@ pub(crate) struct Unlock {
 pub(crate) struct Status {
     #[command(flatten)]
     pub(crate) asking: Asking,
+    /// Answer in JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 pub(super) fn of_name(text: &str) -> Result<(Name, PathBuf), String> {

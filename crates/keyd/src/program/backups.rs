@@ -45,12 +45,13 @@ enum OfBackups {
         #[arg(long)]
         json: bool,
     },
-    /// Say that all copies of a backup were destroyed
+    /// Say that all copies of backups were destroyed
     Destroyed {
         #[command(flatten)]
         asking: Asking,
-        /// The backup
-        id: String,
+        /// The backups, as `keyd backups list` names them
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
     },
 }
 
@@ -129,10 +130,12 @@ pub(super) fn backups(asked: &Backups) -> anyhow::Result<()> {
             }
             known.iter().for_each(show);
         }
-        OfBackups::Destroyed { asking, id } => {
-            let path = format!("/v1/backups/{id}/destroyed");
-            let noted: BackupRecord = client(asking)?.post(&path, &())?;
-            show(&noted);
+        OfBackups::Destroyed { asking, ids } => {
+            let client = client(asking)?;
+            for id in ids {
+                let noted: BackupRecord = client.post(&format!("/v1/backups/{id}/destroyed"), &())?;
+                show(&noted);
+            }
         }
     }
     Ok(())

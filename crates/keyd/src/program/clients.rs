@@ -12,7 +12,7 @@ use capstan_keys::cluster::{Identity, NodeClient, enrol as enrol_peer};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::arguments::{self, Asking, Enrol, Status};
+use super::arguments::{self, Asking, Enrol};
 use super::secrets::passphrase;
 
 pub(super) fn enrol(asked: &Enrol) -> anyhow::Result<()> {
@@ -86,10 +86,4 @@ fn here(socket: &Path, share: &Opener) -> anyhow::Result<Value> {
         anyhow::bail!("{}", refused["detail"].as_str().unwrap_or("it was refused"));
     }
     Ok(answer)
-}
-
-pub(super) fn status(asked: &Status) -> anyhow::Result<()> {
-    let status: Value = client(&asked.asking)?.get("/v1/status")?;
-    println!("{status:#}");
-    Ok(())
 }

@@ -106,7 +106,7 @@ impl ClusterClient {
     }
 
     /// Asks for the list of members, which is done now and then unasked.
-    pub fn learn(&self) -> Result<Vec<KmaMember>, ClusterError> {
+    pub(super) fn learn(&self) -> Result<Vec<KmaMember>, ClusterError> {
         let members: Vec<KmaMember> = self.get("/v1/kmas")?;
         lock(&self.shared.roster).learn(&members);
         *lock(&self.shared.learnt) = Instant::now();

@@ -1,10 +1,14 @@
 //! How a cluster looks from here: every node asked by itself, at the same time.
 
 use std::thread;
+use std::time::Duration;
 
 use super::provider::ClusterPlace;
-use super::{ClusterClient, ClusterError, Identity, IdentityError, PeerCertificate};
+use super::{ClusterError, Identity, IdentityError, NodeClient, PeerCertificate};
 use crate::api::{KmaMember, KmaState};
+
+/// How long a node may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A cluster, as this machine sees it.
 #[derive(Debug)]
@@ -35,16 +39,12 @@ impl ClusterStatus {
     pub(super) fn ask(place: &ClusterPlace) -> Result<Self, IdentityError> {
         let identity = Identity::load(&place.identity)?;
         let mut asked = ask_each(&identity, place.nodes.clone());
-        let mut members: Vec<KmaMember> = Vec::new();
-        for told in asked.iter().filter_map(|(_, answer)| answer.as_ref().ok()).flatten() {
-            match members.iter_mut().find(|known| known.address == told.address) {
-                Some(known) => known.state = better(known.state, told.state),
-                None => members.push(told.clone()),
-            }
-        }
+        let named = members(&asked);
         let is_asked = |member: &&KmaMember| asked.iter().any(|(address, _)| *address == member.address);
-        let others = members.iter().filter(|member| !is_asked(member)).map(|member| member.address.clone()).collect();
+        let others = named.iter().filter(|member| !is_asked(member)).map(|member| member.address.clone()).collect();
         asked.extend(ask_each(&identity, others));
+        // The others have told of themselves by now.
+        let members = members(&asked);
         let nodes = asked.into_iter().map(|(address, answer)| {
             let member = members.iter().find(|member| member.address == address);
             NodeStatus {
@@ -59,11 +59,25 @@ impl ClusterStatus {
     }
 }
 
-fn ask_each(identity: &Identity, addresses: Vec<String>) -> Vec<(String, Result<Vec<KmaMember>, ClusterError>)> {
+/// What a node that was asked said of all nodes.
+type Asked = (String, Result<Vec<KmaMember>, ClusterError>);
+
+/// The nodes that there are, each as the best that one of them says.
+fn members(asked: &[Asked]) -> Vec<KmaMember> {
+    let mut members: Vec<KmaMember> = Vec::new();
+    for told in asked.iter().filter_map(|(_, answer)| answer.as_ref().ok()).flatten() {
+        match members.iter_mut().find(|known| known.address == told.address) {
+            Some(known) => known.state = better(known.state, told.state),
+            None => members.push(told.clone()),
+        }
+    }
+    members
+}
+
+fn ask_each(identity: &Identity, addresses: Vec<String>) -> Vec<Asked> {
     let ask = |address: String| {
-        // A client of one address: who answers is that node and no other.
-        let client = ClusterClient::open(identity, std::slice::from_ref(&address), "");
-        let members = client.and_then(|client| client.learn());
+        let client = NodeClient::new(identity, &address, PATIENCE);
+        let members = client.and_then(|client| client.get("/v1/kmas"));
         (address, members)
     };
     thread::scope(|scope| {

@@ -1,5 +1,7 @@
 //! `keyd users`, `keyd pending`.
 
+use std::io::{self, IsTerminal, Write};
+
 use anyhow::Context;
 use capstan_keys::Name;
 use capstan_keys::api::{Decide, PendingListed, Requested, UserRoles};
@@ -100,9 +102,9 @@ pub(crate) struct OneRequest {
 pub(crate) struct Decided {
     #[command(flatten)]
     request: OneRequest,
-    /// The digest of what was read, as `keyd pending show` said it
+    /// The digest of what was read, as `keyd pending show` said it [default: the request is shown, and a word is asked for]
     #[arg(long, value_name = "HEX")]
-    digest: String,
+    digest: Option<String>,
 }
 
 pub(super) fn pending(asked: Pending) -> anyhow::Result<()> {
@@ -116,8 +118,8 @@ pub(super) fn pending(asked: Pending) -> anyhow::Result<()> {
             let shown: PendingListed = ask.get(&path(&id, "")?)?;
             ask.done(&shown, &format!("{}\n{}", shown.words, shown.stage))
         }
-        Pending::Approve(decided) => decide(&decided, "/approve"),
-        Pending::Reject(decided) => decide(&decided, "/reject"),
+        Pending::Approve(decided) => decide(&decided, "approve"),
+        Pending::Reject(decided) => decide(&decided, "reject"),
         Pending::Withdraw(OneRequest { id, ask }) => {
             let shown: PendingListed = ask.post(&path(&id, "/withdraw")?, &json!({}))?;
             stands(&ask, &shown)
@@ -125,9 +127,28 @@ pub(super) fn pending(asked: Pending) -> anyhow::Result<()> {
     }
 }
 
-fn decide(Decided { request: OneRequest { id, ask }, digest }: &Decided, what: &str) -> anyhow::Result<()> {
-    let shown: PendingListed = ask.post(&path(id, what)?, &Decide { digest: digest.clone() })?;
+/// Says a decision on exactly what was read: the digest goes with it, so that nothing else can be meant.
+fn decide(Decided { request: OneRequest { id, ask }, digest }: &Decided, decision: &str) -> anyhow::Result<()> {
+    let digest = match digest {
+        Some(digest) => digest.clone(),
+        None => read_and_meant(id, ask, decision)?,
+    };
+    let shown: PendingListed = ask.post(&path(id, &format!("/{decision}"))?, &Decide { digest })?;
     stands(ask, &shown)
+}
+
+/// The digest of what a person reads now, and means.
+fn read_and_meant(id: &str, ask: &Ask, decision: &str) -> anyhow::Result<String> {
+    let shown: PendingListed = ask.get(&path(id, "")?)?;
+    let unheard = "there is no terminal to ask at: give --digest, as `keyd pending show` says it";
+    anyhow::ensure!(io::stdin().is_terminal(), unheard);
+    println!("{}", shown.words);
+    print!("{decision} this? Type {decision}: ");
+    io::stdout().flush()?;
+    let mut word = String::new();
+    io::stdin().read_line(&mut word).context(unheard)?;
+    anyhow::ensure!(word.trim() == decision, "nothing was said to the node: {:?} is not {decision:?}", word.trim());
+    Ok(shown.digest)
 }
 
 fn stands(ask: &Ask, shown: &PendingListed) -> anyhow::Result<()> {

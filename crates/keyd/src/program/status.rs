@@ -1,0 +1,120 @@
+//! `keyd status`: how a node is, for a person who looks at it.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::arguments::Status;
+use super::clients::client;
+
+pub(super) fn status(asked: &Status) -> anyhow::Result<()> {
+    let status: Value = client(&asked.asking)?.get("/v1/status")?;
+    if asked.json {
+        println!("{status:#}");
+    } else {
+        print!("{}", told(&status));
+    }
+    Ok(())
+}
+
+/// A line for each thing to know, and what to do where something is to be done.
+fn told(status: &Value) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, said: String| {
+        let _ = writeln!(text, "{name:<9}{said}");
+    };
+    let words = |value: &Value| match value {
+        // What a node says must not draw on the terminal.
+        Value::String(text) => text.chars().filter(|character| !character.is_control()).collect(),
+        other => other.to_string(),
+    };
+    let site = match status["site"].as_str() {
+        None | Some("") => String::new(),
+        Some(_) => format!(" at {}", words(&status["site"])),
+    };
+    line(
+        "node",
+        format!(
+            "{}{site}, epoch {} of cluster {}",
+            words(&status["name"]),
+            words(&status["epoch"]),
+            words(&status["cluster"])
+        ),
+    );
+    line("lock", lock(&status["lock"]));
+    let Some(pool) = status["pool"].as_object() else { return text };
+    line("ledger", standing(status));
+    let counted = |name: &str| pool.get(name).map_or_else(|| "?".to_owned(), &words);
+    let low = match pool.get("low").and_then(Value::as_bool) {
+        Some(true) => ". LOW: see that another node holds them, or make a backup if this is the only one",
+        _ => "",
+    };
+    let (ready, reserve, waiting) = (counted("ready"), counted("reserve"), counted("waiting"));
+    line(
+        "pool",
+        format!("{ready} keys ready, {reserve} more for when it is cut off, {waiting} not stored twice yet{low}"),
+    );
+    line("keys", format!("{} of {} data units", words(&status["keys"]), words(&status["units"])));
+    let pending = match status["journal_pending"].as_u64() {
+        Some(0) => "nothing to reconcile".to_owned(),
+        _ => format!("{} acts wait for the majority", words(&status["journal_pending"])),
+    };
+    line("journal", pending);
+    match status["doubts"].as_array() {
+        Some(doubts) if !doubts.is_empty() => {
+            doubts.iter().for_each(|doubt| line("DOUBT", words(doubt)));
+        }
+        _ => line("doubts", "none".to_owned()),
+    }
+    text
+}
+
+fn lock(lock: &Value) -> String {
+    match (lock["state"].as_str(), lock["needed"].as_u64(), lock["given"].as_array()) {
+        (Some("unlocked"), ..) => "unlocked".to_owned(),
+        (_, Some(needed), Some(given)) => {
+            format!("LOCKED: {} of {needed} shares are there; `keyd unlock` gives another", given.len())
+        }
+        _ => "LOCKED: `keyd unlock` opens it".to_owned(),
+    }
+}
+
+fn standing(status: &Value) -> String {
+    let since = status["standing"]["cut_off_since_ns"].as_i64();
+    match since.map(|since| Timestamp::from_nanosecond(i128::from(since))) {
+        None => format!("with the majority, at revision {}", status["applied"]),
+        Some(Ok(since)) => format!("CUT OFF since {since:.0}: see that most members of etcd run and are reached"),
+        Some(Err(_)) => "CUT OFF: see that most members of etcd run and are reached".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_tells_what_is_to_be_done() {
+        let locked = json!({
+            "name": "kma1", "site": "north", "epoch": 1, "cluster": "ab",
+            "lock": {"state": "locked", "needed": 2, "given": ["ann"]}
+        });
+        assert_eq!(
+            told(&locked),
+            "node     kma1 at north, epoch 1 of cluster ab\n\
+             lock     LOCKED: 1 of 2 shares are there; `keyd unlock` gives another\n"
+        );
+        let open = json!({
+            "name": "kma1\u{1b}[2J", "site": "", "epoch": 2, "cluster": "ab", "lock": {"state": "unlocked"},
+            "standing": {"cut_off_since_ns": 1_700_000_000_000_000_000_i64}, "applied": 7, "keys": 3, "units": 2,
+            "pool": {"ready": 0, "reserve": 1, "waiting": 9, "low": true}, "journal_pending": 4, "doubts": ["one", "two"]
+        });
+        let told = told(&open);
+        assert!(told.starts_with("node     kma1[2J, epoch 2"), "{told}");
+        for words in ["CUT OFF since 2023-11-14T22:13:20Z", "LOW", "4 acts wait", "DOUBT    one\nDOUBT    two\n"] {
+            assert!(told.contains(words), "{words}: {told}");
+        }
+    }
+}
