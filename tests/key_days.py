@@ -120,7 +120,7 @@ class World:
         for address, port in self.addresses.items():
             command = command.replace(address, port)
         for folder in ("/var/lib", "/etc", "/safe"):
-            command = re.sub(rf"(?<![\w.]){folder}/", f"{self.scratch if folder == '/safe' else home}{folder}/", command)
+            command = re.sub(rf"(?<![\w./]){folder}\b", f"{self.scratch if folder == '/safe' else home}{folder}", command)
         command = command.replace("0.0.0.0:7444", self.addresses.get(f"{who}:7444", ""))
         command = command.replace("127.0.0.1:2379", f"127.0.0.1:{self.etcd_ports[0]}")
         for word, value in self.known.items():
