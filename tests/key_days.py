@@ -5,9 +5,9 @@ A block marked `console` has a command a line, behind who types it and where:
 
     kma1# keyd run --state /var/lib/keyd &      on the machine kma1
     sam$ keyd pending list                      sam, at a desk
-    each$ keyd enrol --name $USER ...           each of the people, one after the other
+    each$ keyd enrol --name $USER ...           each of the people, one after the other; `members#` each machine of the first etcd
 
-Questions are answered on a terminal, as a person would. REQUEST and TAG are what was said last, OLDER all backups but the last. Addresses stand for ports
+Questions are answered on a terminal, as a person would. REQUEST, TAG and MEMBER are what was said last, OLDER all backups but the last. Addresses stand for ports
 on loopback, /var/lib and /etc for folders. `# ends with 1` says how a command has to end. What fire and thieves do to a cluster
 stands below, a function for each title.
 """
@@ -28,10 +28,13 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = REPOSITORY / "docs" / "KEYS.md"
-PEOPLE = ["sam", "kim", "lou", "max"]
+ALL = {"each": ["sam", "kim", "lou", "max"], "members": ["kma1", "kma2", "witness"]}
+MACHINES = ["kma1", "kma2", "kma3", "witness", "mover1"]
+PORTS = (7443, 7444, 2379, 2380)
 SECONDS_MAX = 60
 # What has to reach other machines first, and is typed again when it did not yet.
-WAITS = {"keyd enrol", "keyd unlock", "keyd backup", "keyd prove", "keyd join", "keyd status", "capstan backup", "capstan restore"}
+WAITS = {"keyd enrol", "keyd unlock", "keyd backup", "keyd prove", "keyd join", "keyd status", "capstan backup", "capstan restore",
+         "etcdctl endpoint", "etcdctl member"}
 SECONDS_OF_WAITING = 30
 ONE_TIME = r"(?:[0-9A-Z]{4}-){4}[0-9A-Z]{4}"
 REQUEST = re.compile(r"request ([0-9a-f]{32}) waits")
@@ -82,9 +85,8 @@ class World:
         self.passphrases = {}
         self.environment = {}
         self.number = self.failed = 0
-        ports = iter(free_ports(8))
-        self.addresses = {f"{host}:{port}": f"127.0.0.1:{next(ports)}" for host in ("kma1", "kma2", "kma3") for port in (7443, 7444)}
-        self.etcd_ports = [next(ports), next(ports)]
+        names = [f"{host}:{port}" for host in MACHINES for port in PORTS]
+        self.addresses = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)))}
         self.bin = self.scratch / "bin"
         self.bin.mkdir()
         for name, variable in (("keyd", "KEYD_BIN"), ("capstan", "CAPSTAN_BIN")):
@@ -97,37 +99,29 @@ class World:
         home.mkdir(exist_ok=True, mode=0o700)
         return home
 
-    def etcd(self):
-        """Starts the one member that the walk takes, empty."""
-        client, peer = (f"http://127.0.0.1:{port}" for port in self.etcd_ports)
-        data = tempfile.mkdtemp(dir=self.scratch, prefix="etcd")
-        with open(self.scratch / "etcd.log", "ab") as log:
-            self.running["etcd"] = subprocess.Popen(
-                ["etcd", "--name", "m1", "--data-dir", data, "--listen-client-urls", client, "--advertise-client-urls", client,
-                 "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"m1={peer}"],
-                stdout=log, stderr=log)
-        wait_for("etcd", lambda: socket.create_connection(("127.0.0.1", self.etcd_ports[0])).close())
-
-    def kill(self, name):
-        """Ends a process as a power cut does."""
-        process = self.running.pop(name)
-        process.kill()
-        process.wait()
+    def kill(self, *machines):
+        """Ends what runs on machines, as a power cut does."""
+        for program, machine in list(self.running):
+            if machine in machines:
+                process = self.running.pop((program, machine))
+                process.kill()
+                process.wait()
 
     def here(self, who, command):
         """The command as it is typed in this world."""
         home = self.home(who)
+        command = command.replace("$USER", who).replace("$HOSTNAME", who)
+        # What is anybody's own address.
+        command = re.sub(r"(?:0\.0\.0\.0|127\.0\.0\.1):(\d{4})\b", lambda match: f"{who}:{match[1]}", command)
         for address, port in self.addresses.items():
             command = command.replace(address, port)
         for folder in ("/var/lib", "/etc", "/safe"):
             command = re.sub(rf"(?<![\w./]){folder}\b", f"{self.scratch if folder == '/safe' else home}{folder}", command)
-        command = command.replace("0.0.0.0:7444", self.addresses.get(f"{who}:7444", ""))
-        command = command.replace("127.0.0.1:2379", f"127.0.0.1:{self.etcd_ports[0]}")
         for word, value in self.known.items():
             command = re.sub(rf"\b{word}\b", value, command)
         if re.match(r"keyd (found|join|restore)\b", command):
             command += f" --listen {self.addresses[f'{who}:7443']} --pool 40"
-        return command.replace("$USER", who)
+        return command
 
     def type(self, who, typed, ends):
         """Types a command, and looks whether it ended as the page says."""
@@ -151,18 +145,20 @@ class World:
         self.remember(command, name, said)
 
     def start(self, who, arguments):
-        """Starts a node, and waits until it takes shares."""
+        """Starts a service, and waits for a node until it takes shares."""
         with open(self.scratch / f"{who}.log", "ab") as log:
-            self.running[who] = subprocess.Popen(arguments, cwd=self.home(who), env=self.variables(who), stdin=subprocess.DEVNULL,
-                                                 stdout=log, stderr=log)
-        state = Path(arguments[arguments.index("--state") + 1])
-        wait_for(f"the socket of {who}", lambda: (state / "keyd.sock").stat())
+            self.running[arguments[0], who] = subprocess.Popen(arguments, cwd=self.home(who), env=self.variables(who),
+                                                               stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        if arguments[0] == "keyd":
+            state = Path(arguments[arguments.index("--state") + 1])
+            wait_for(f"the socket of {who}", lambda: (state / "keyd.sock").stat())
 
     def variables(self, who):
         """What a process of somebody's finds around it."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("KEYD_", "CAPSTAN_"))}
         return kept | {"PATH": f"{self.bin}:{kept['PATH']}", "KEYD_TEST_ARGON2": "1", "HOME": str(self.home(who)), "USER": who,
-                       "PYTHONDONTWRITEBYTECODE": "1"} | self.environment.get(who, {})
+                       "PYTHONDONTWRITEBYTECODE": "1", "ETCDCTL_API": "3",
+                       "ETCDCTL_ENDPOINTS": self.addresses.get(f"{who}:2379", "")} | self.environment.get(who, {})
 
     def run(self, who, command, name):
         """Runs a command at a terminal and answers its questions; its exit code and all that was said."""
@@ -219,6 +215,8 @@ class World:
         listed = LISTED.findall(said)
         if command == "keyd keys list":
             self.known["TAG"] = listed[0]
+        if member := re.search(r"^([0-9a-f]+), \w+, kma2,", said, re.M):
+            self.known["MEMBER"] = member[1]
         if command == "keyd backups list":
             self.known["OLDER"] = " ".join(listed[:-1])
         for line in said.splitlines():
@@ -234,8 +232,8 @@ class World:
                 raise Failed(f"the part {title!r} has no command")
             BEFORE.get(title, lambda world: None)(self)
             for who, command, ends in commands:
-                for person in PEOPLE if who == "each" else [who]:
-                    self.type(person, command, ends)
+                for one in ALL.get(who, [who]):
+                    self.type(one, command, ends)
             AFTER.get(title, lambda world: None)(self)
             print(f"ok {self.number} - {title}: {len(commands)} commands", flush=True)
         except (Failed, OSError, subprocess.SubprocessError) as failure:
@@ -246,8 +244,7 @@ class World:
 
     def end(self):
         """Ends what runs; the exit code."""
-        for name in list(self.running):
-            self.kill(name)
+        self.kill(*MACHINES)
         print(f"1..{self.number}")
         return 1 if self.failed else 0
 
@@ -264,28 +261,18 @@ def wait_for(what, ask):
             time.sleep(0.1)
 
 
-def lost(world, *nodes):
-    """Nodes burn, with their disks."""
-    for node in nodes:
-        if node in world.running:
-            world.kill(node)
-        shutil.rmtree(world.home(node))
-        (world.home(node) / "var/lib").mkdir(parents=True)
+def lost(world, *machines):
+    """Machines burn, with their disks."""
+    world.kill(*machines)
+    for machine in machines:
+        shutil.rmtree(world.home(machine))
+        (world.home(machine) / "var/lib").mkdir(parents=True)
 
 
 def majority_lost(world):
     """What is left of all is the disk of one node."""
-    lost(world, "kma1")
+    lost(world, "kma1", "witness")
     world.kill("kma3")
-    world.kill("etcd")
-    world.etcd()
-
-
-def everything_lost(world):
-    """What is left of all lies in the safe, and at the mover."""
-    lost(world, "kma3")
-    world.kill("etcd")
-    world.etcd()
 
 
 def restored(world):
@@ -299,11 +286,11 @@ def restored(world):
 BEFORE = {
     "A node is lost": lambda world: lost(world, "kma2"),
     "A site is lost, and the majority with it": majority_lost,
-    "Everything is lost": everything_lost,
+    "Everything is lost": lambda world: lost(world, "kma3"),
 }
 AFTER = {"Everything is lost": restored}
 PARTS = [
-    "The first node", "Its people", "Two backups, before anything is written to tape", "A second node", "The first mover", "Daily life",
+    "The ledger", "The first node", "Its people", "Two backups, before anything is written to tape", "A second node", "The first mover", "Daily life",
     "A node is lost", "A mover is stolen", "A quorum member has lost their certificate", "A key must be gone",
     "A site is lost, and the majority with it", "Everything is lost",
 ]
@@ -314,17 +301,15 @@ def main():
     with tempfile.TemporaryDirectory(prefix="capstan-days.", dir=os.environ.get("TMPDIR", "/var/tmp")) as scratch:
         world = World(scratch)
         (world.scratch / "safe").mkdir()
-        for machine in ("kma1", "kma2", "kma3", "mover1"):
+        for machine in MACHINES:
             (world.home(machine) / "var/lib").mkdir(parents=True)
         (world.home("mover1") / "etc/capstan").mkdir(parents=True)
         (world.home("mover1") / "etc/words").write_text("what nobody else may read\n")
         try:
-            world.etcd()
             for title in PARTS:
                 world.part(title)
         finally:
-            for name in list(world.running):
-                world.kill(name)
+            world.kill(*MACHINES)
         return world.end()
 
 
