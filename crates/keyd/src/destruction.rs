@@ -4,6 +4,7 @@
 //! ```text
 //!  a node's replica     overwrites the record when it applies the commit, with SQLite's secure_delete
 //!  etcd's history       keeps it until the ledger is compacted past the commit; its files until each member is defragmented
+//!  a removed node       has what it had when it was removed, until its disks are destroyed, which people do, and say
 //!  a backup             keeps it until the backup is destroyed, which people do, and say
 //!  recovered/, pool/    a second record of the same key, after a restore
 //! ```
@@ -45,6 +46,19 @@ pub struct Reached {
     pub commit: i64,
 }
 
+/// A node that was removed, and whose disks nobody has said to be destroyed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftDisk {
+    /// The node.
+    pub kma: Name,
+    /// The epoch it was removed in.
+    pub epoch: u32,
+    /// The last commit that it had said it holds.
+    pub commit: i64,
+    /// When it was removed, in nanoseconds since 1970.
+    pub removed_ns: i64,
+}
+
 /// A backup that is known and not said to be destroyed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptBackup {
@@ -63,6 +77,8 @@ pub struct KeptBackup {
 pub struct Whereabouts {
     /// The nodes of the cluster.
     pub kmas: Vec<Reached>,
+    /// Nodes that were removed.
+    pub removed: Vec<LeftDisk>,
     /// Its backups.
     pub backups: Vec<KeptBackup>,
     /// Further records of the same key.
@@ -83,6 +99,11 @@ pub enum Missing {
         at: i64,
         /// How far it must be.
         needed: i64,
+    },
+    /// The disks of a node that was removed may hold it.
+    RemovedNode {
+        /// The node.
+        kma: Name,
     },
     /// A backup may hold it.
     Backup {
@@ -123,18 +144,29 @@ pub fn certify(key: &Destroyed, known: &Whereabouts, now_ns: i64) -> Result<Cert
     let needed = key.commit;
     let behind = known.kmas.iter().filter(|node| node.commit < needed);
     let nodes = behind.map(|node| Missing::Node { kma: node.kma.clone(), at: node.commit, needed });
+    let left = known.removed.iter().filter(|disk| disk.may_hold(key));
+    let removed = left.map(|disk| Missing::RemovedNode { kma: disk.kma.clone() });
     let may_hold = known.backups.iter().filter(|backup| backup.may_hold(key));
     let backups = may_hold.map(|backup| Missing::Backup { id: backup.id.clone() });
     let records = known.copies.iter().map(|path| Missing::Record { path: path.clone() });
     let forgotten = known.forgotten;
     let history = (forgotten < needed).then_some(Missing::History { forgotten, needed });
-    let missing: Vec<_> = nodes.chain(backups).chain(records).chain(history).collect();
+    let missing: Vec<_> = nodes.chain(removed).chain(backups).chain(records).chain(history).collect();
     if !missing.is_empty() {
         return Err(missing);
     }
     let kmas = known.kmas.iter().map(|node| node.kma.clone()).collect();
     let (tag, destroyed_ns, commit) = (key.tag.to_string(), key.destroyed_ns, key.commit);
     Ok(Certificate { tag, destroyed_ns, commit, kmas, certified_ns: now_ns })
+}
+
+impl LeftDisk {
+    /// Whether they may hold a key: it was drawn before the node was removed, and the node had not said that it holds the destruction.
+    fn may_hold(&self, key: &Destroyed) -> bool {
+        let before_it_was = self.removed_ns.saturating_add(CLOCK_SKEW_NS) < key.created_ns;
+        let after_it_was = self.epoch == key.epoch && self.commit >= key.commit;
+        !before_it_was && !after_it_was
+    }
 }
 
 impl KeptBackup {
@@ -166,6 +198,10 @@ mod tests {
         KeptBackup { id: id.to_owned(), epoch, commit, made_ns: made * HOUR_NS }
     }
 
+    fn disk(kma: &str, epoch: u32, commit: i64, removed: i64) -> LeftDisk {
+        LeftDisk { kma: kma.parse().unwrap(), epoch, commit, removed_ns: removed * HOUR_NS }
+    }
+
     fn nodes(commits: &[(&str, i64)]) -> Vec<Reached> {
         commits.iter().map(|&(kma, commit)| Reached { kma: kma.parse().unwrap(), commit }).collect()
     }
@@ -175,6 +211,7 @@ mod tests {
         let known = Whereabouts {
             kmas: nodes(&[("a", 500), ("b", 700)]),
             // Before it was drawn, and after it was destroyed: by commit in its epoch, by time in another.
+            removed: vec![disk("early", 2, 20, 50), disk("late", 2, 500, 150)],
             backups: vec![backup("early", 2, 20, 50), backup("late", 2, 500, 150), backup("old", 1, 9000, 300)],
             copies: Vec::new(),
             forgotten: 500,
@@ -187,6 +224,7 @@ mod tests {
     fn everything_that_is_missing_is_named_at_once() {
         let known = Whereabouts {
             kmas: nodes(&[("a", 500), ("b", 499)]),
+            removed: vec![disk("c", 2, 499, 201), disk("d", 1, 9000, 150)],
             backups: vec![
                 backup("holds", 2, 499, 150),
                 backup("other-epoch", 1, 9000, 150),
@@ -201,6 +239,8 @@ mod tests {
             missing,
             [
                 Missing::Node { kma, at: 499, needed: 500 },
+                Missing::RemovedNode { kma: "c".parse().unwrap() },
+                Missing::RemovedNode { kma: "d".parse().unwrap() },
                 Missing::Backup { id: "holds".to_owned() },
                 Missing::Backup { id: "other-epoch".to_owned() },
                 Missing::Record { path: "recovered/07".to_owned() },

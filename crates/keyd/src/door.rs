@@ -26,6 +26,9 @@ mod pace;
 mod refusal;
 mod shutdown;
 
+/// The kind of a refusal: the peer's certificate was revoked.
+pub(crate) const REVOKED: &str = "revoked";
+
 pub use accept::{Visit, listen, serve_streams};
 pub use crowd::{Place, Standing};
 pub use enrolment::{enrolment_routes, renewal_routes};

@@ -18,6 +18,7 @@ mod ask;
 mod missing;
 mod note;
 mod reconcile;
+mod removed;
 mod tend;
 
 use std::collections::HashSet;
@@ -37,8 +38,9 @@ use crate::root::ClusterKeys;
 use crate::seal::SealError;
 use crate::state::{Apart, Mark, State, StateError, View};
 
-pub use note::{JournalError, Notebook, Noted, Peers, SealedJournal};
+pub use note::{JournalError, Notebook, Noted, Peers, SealedJournal, read_notes};
 pub use reconcile::Reconciled;
+pub use removed::{JournalSaid, Removal, journals_said};
 pub use tend::Tended;
 
 /// How a node behaves.
@@ -112,6 +114,14 @@ pub enum NodeError {
         /// Its limit.
         limit: Period,
     },
+    /// Operator: this node is none of the cluster any more.
+    #[error(
+        "node {kma} was removed from the cluster and answers nobody: ask another node. See `keyd status`; then stop it, and destroy its disks"
+    )]
+    Removed {
+        /// This node.
+        kma: Name,
+    },
     /// Peers: others change the same records all the time.
     #[error("the same records were changed by others {tries} times in a row: try again")]
     Contended {
@@ -148,6 +158,8 @@ pub struct Node {
     peers: Option<Arc<dyn Peers>>,
     /// Whether its journal is the one that its peers know, as far as they could be asked.
     journal_fit: AtomicBool,
+    /// Whether another node has refused its certificate as revoked.
+    turned_away: AtomicBool,
     /// Keys of the pool that a decision under way may give out.
     reserved: Mutex<HashSet<KeyTag>>,
     progress: watch::Sender<Progress>,
@@ -198,6 +210,7 @@ impl Node {
             journal: tokio::sync::Mutex::new(journal),
             peers: None,
             journal_fit: AtomicBool::new(true),
+            turned_away: AtomicBool::new(false),
             reserved: Mutex::default(),
             progress: watch::Sender::new(Progress::default()),
         }
@@ -211,6 +224,11 @@ impl Node {
     /// Its name.
     pub fn name(&self) -> &Name {
         &self.name
+    }
+
+    /// The epoch of the cluster that it is of.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
     }
 
     /// The keys it works with.
@@ -271,6 +289,7 @@ impl Node {
         tag: &KeyTag,
     ) -> Result<(IssuedRecord, VolumeKey, Standing), NodeError> {
         let memory = self.memory();
+        self.check_member(&memory.state)?;
         let (record, key) = desk::read(memory.view(), &self.keys, (by, drive), (volser, tag), self.now_ns())?;
         let standing = self.standing();
         self.check_isolation(&memory, &record.issued.group, standing)?;
@@ -353,7 +372,8 @@ impl Node {
         }
     }
 
-    fn doubt(&self, doubt: String) {
+    /// Names something that is wrong in the node's status.
+    pub(crate) fn doubt(&self, doubt: String) {
         self.memory_mut().doubt(doubt);
     }
 

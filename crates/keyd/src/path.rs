@@ -6,6 +6,7 @@ use capstan_format::{KeyTag, Volser};
 use capstan_keys::Name;
 
 const RECOVERED: &str = "recovered/";
+const REMOVED: &str = "removed/";
 
 /// Where a record lies that every node decodes. What others keep in the ledger, each under a first component of its own, is
 /// [`Path::Other`] to the state.
@@ -39,7 +40,7 @@ pub enum Path {
 }
 
 impl Path {
-    /// `recovered/TAG`: a key of a pool that a restore has kept.
+    /// `recovered/TAG`: a key of a pool that a restore, or the removal of its node, has kept.
     pub fn recovered(tag: &KeyTag) -> Self {
         Self::Other(format!("{RECOVERED}{tag}"))
     }
@@ -50,6 +51,11 @@ impl Path {
             Self::Other(path) => tag(path.strip_prefix(RECOVERED)?),
             _ => None,
         }
+    }
+
+    /// `removed/KMA`: a node that is none any more, in the cluster's memory.
+    pub fn removed(kma: &Name) -> Self {
+        Self::Other(format!("{REMOVED}{kma}"))
     }
 
     /// The path that a text says. Whatever is not exactly what [`Path`]'s `Display` writes is another.

@@ -68,6 +68,25 @@ pub struct KmaRecord {
     pub joined_ns: i64,
 }
 
+/// A node that was removed from the cluster. Its name is never given to another: journals and audit logs know no other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemovedKma {
+    /// What it was.
+    #[serde(flatten)]
+    pub was: KmaRecord,
+    /// The commit up to which it had said that its disk holds the ledger.
+    pub held: i64,
+    /// The epoch in which that was.
+    pub epoch: u32,
+    /// Who asked for its removal.
+    pub by: Name,
+    /// When it was removed, in nanoseconds since 1970.
+    pub removed_ns: i64,
+    /// When somebody said that its disks were destroyed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destroyed_ns: Option<i64>,
+}
+
 impl IssuedRecord {
     /// The bytes of the layout above.
     pub fn encode(&self) -> Vec<u8> {

@@ -4,7 +4,7 @@
 //!  keyd.toml     who it is, where it listens, its members of etcd          identity.pem   its certificate and key
 //!  root.sealed   the root key, sealed                                      replica.db     the ledger, as it lies there
 //!  journal/      what it gave out cut off                                  audit/         who did what
-//!  keyd.sock     takes shares of the root key, from its owner alone
+//!  keyd.sock     takes shares of the root key, from its owner alone      refused        another node has refused this one as removed
 //! ```
 //! ```text
 //!  locked --- enough shares, the token, or its key file ---> open
@@ -27,6 +27,7 @@ mod phase;
 mod problem;
 mod proof;
 mod registrar;
+mod removed;
 mod run;
 mod unlock;
 
@@ -38,7 +39,7 @@ use capstan_keys::api::{PeerId, PeerKind, Serial};
 use crate::audit::{AuditError, AuditLog, Entry, Origin, Who};
 use crate::door::{CameFrom, Refusal};
 use crate::identity::{Peer, Revoked};
-use crate::node::{Clock, Node};
+use crate::node::{Clock, Node, NodeError};
 use crate::root::SealedRoot;
 
 pub use backups::{
@@ -76,9 +77,13 @@ pub struct Service {
 }
 
 impl Service {
-    /// The node, or that it is locked.
+    /// The node, or that it is locked, or none of the cluster any more.
     pub fn node(&self) -> Result<Arc<Node>, Refusal> {
-        self.open_node().ok_or_else(|| problem::locked(&self.settings.name).into())
+        let node = self.open_node().ok_or_else(|| problem::locked(&self.settings.name))?;
+        match node.removal() {
+            Some(_) => Err(NodeError::Removed { kma: self.settings.name.clone() }.into()),
+            None => Ok(node),
+        }
     }
 
     fn open_node(&self) -> Option<Arc<Node>> {

@@ -18,7 +18,7 @@ use thiserror::Error;
 use crate::kmip::{ObjectError, Objects};
 use crate::ledger::Expected;
 use crate::path::Path;
-use crate::record::{GroupRecord, IssuedRecord, KmaRecord, PoolKey, decode_held};
+use crate::record::{GroupRecord, IssuedRecord, KmaRecord, PoolKey, RemovedKma, decode_held};
 
 /// Which version of a record the ledger has, as far as the state knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -244,6 +244,18 @@ impl State {
     /// The nodes of the cluster, by name.
     pub fn kmas(&self) -> &BTreeMap<Name, KmaRecord> {
         &self.kmas
+    }
+
+    /// A node that was removed, and is none of the cluster since.
+    pub fn removed(&self, kma: &Name) -> Option<RemovedKma> {
+        let said = self.other(&Path::removed(kma).to_string()).filter(|_| !self.kmas.contains_key(kma))?;
+        serde_json::from_slice(said).ok()
+    }
+
+    /// The nodes that were removed, by name.
+    pub fn removed_kmas(&self) -> impl Iterator<Item = Name> {
+        let names = self.others("removed/").filter_map(|(path, _)| path.strip_prefix("removed/")?.parse().ok());
+        names.filter(|kma| !self.kmas.contains_key(kma))
     }
 
     /// How far a node holds the ledger on its own disk.

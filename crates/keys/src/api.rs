@@ -26,8 +26,9 @@ pub use keys::{
 pub use members::{KmaMember, KmaState};
 pub use peer::{ClusterId, ConversationId, InvalidId, PeerId, PeerKind, RequestId, Serial};
 pub use people::{
-    AddKma, AddPeer, AgentGroups, Decide, EnrolmentOpened, ExtendUnit, GroupSaid, KeyListed, Leave, NamedKey, Outcome,
-    Page, PeerListed, PendingListed, PolicySaid, Requested, Revoked, ShownOnce, UnitListed, UserListed, UserRoles,
+    AddKma, AddPeer, AgentGroups, Decide, EnrolmentOpened, ExtendUnit, GroupSaid, JournalOfRemoved, KeyListed, Leave,
+    MoveKma, NamedKey, Outcome, Page, PeerListed, PendingListed, PolicySaid, QuorumSaid, RemovedListed, Requested,
+    Revoked, ShownOnce, UnitListed, UserListed, UserRoles,
 };
 pub use problem::{PROBLEM_MEDIA_TYPE, Problem};
 

@@ -66,8 +66,9 @@ acts! {
 
     10 ListKmas             "list-kmas"               [x  x  x  x  x  x] "list the nodes";
     11 AddKma               "add-kma"                 [q  -  -  -  -  -] "add a node";
-    12 ChangeKma            "change-kma"              [x  -  -  -  -  -] "change a node's addresses or site";
+    12 ChangeKma            "change-kma"              [q  -  -  -  -  -] "change a node's addresses or site";
     13 RemoveKma            "remove-kma"              [q  -  -  -  -  -] "remove a node";
+    17 NoteKmaDestroyed     "note-kma-destroyed"      [x  -  -  -  -  -] "note that the disks of a removed node were destroyed";
     14 BeginEpoch           "begin-epoch"             [q  -  -  -  -  -] "begin a new epoch without the lost majority";
     15 ListSites            "list-sites"              [x  x  x  x  x  x] "list the sites";
     16 ChangeSites          "change-sites"            [x  -  -  -  -  -] "add or remove a site";

@@ -38,6 +38,11 @@ impl QuorumRule {
         self.needed
     }
 
+    /// For how long a request waits for them.
+    pub fn waits_seconds(&self) -> u32 {
+        self.waits_seconds
+    }
+
     /// When a request of `now_ns` expires.
     pub fn expires_ns(&self, now_ns: i64) -> i64 {
         now_ns.saturating_add(i64::from(self.waits_seconds) * 1_000_000_000)

@@ -23,8 +23,8 @@ use tracing::{debug, info};
 
 use super::accept::{Arrival, accept, known_peer};
 use super::pace::{Pace, Paced};
-use super::{Limits, Refusal, Shutdown, Standing};
-use crate::identity::{Gate, Peer};
+use super::{Limits, REVOKED, Refusal, Shutdown, Standing};
+use crate::identity::{Gate, Peer, TurnedAway};
 
 /// Longest head of a request.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -147,7 +147,11 @@ impl Visitor {
     async fn served(&self, id: RequestId, mut request: Request<Incoming>) -> Response<Body> {
         if let Some((peer, gate)) = &self.member {
             if let Err(turned_away) = gate.admits(peer) {
-                let problem = Problem::new(403, "turned-away", "This peer is not let in", turned_away.to_string());
+                let kind = match turned_away {
+                    TurnedAway::Revoked => REVOKED,
+                    TurnedAway::Expired => "turned-away",
+                };
+                let problem = Problem::new(403, kind, "This peer is not let in", turned_away.to_string());
                 return closed(problem.into());
             }
             request.extensions_mut().insert(peer.clone());

@@ -311,8 +311,17 @@ pub struct JournalCopy(ChainFile<Disk>);
 impl JournalCopy {
     /// Opens the copy of a peer's journal in the folder of this node's own, or begins one.
     pub fn open(directory: &Path, peer: &Name, key: &Secret) -> Result<(Self, Start), JournalError> {
-        let (file, start) = ChainFile::open(directory.join("copies").join(peer.as_str()), peer, key)?;
+        let (file, start) = ChainFile::open(Self::path(directory, peer), peer, key)?;
         Ok((Self(file), start))
+    }
+
+    /// Whether there is one.
+    pub fn is_there(directory: &Path, peer: &Name) -> bool {
+        Self::path(directory, peer).is_file()
+    }
+
+    fn path(directory: &Path, peer: &Name) -> PathBuf {
+        directory.join("copies").join(peer.as_str())
     }
 
     /// Takes what the peer sent, if it continues the copy; when this returns, it is on disk. Says where the copy stands.
@@ -328,6 +337,11 @@ impl JournalCopy {
     /// The number of the last record that is here.
     pub fn sequence(&self) -> u64 {
         self.0.chain.sequence
+    }
+
+    /// The MAC of the last record that is here, in hexadecimal: it stands for all of the copy.
+    pub fn end(&self) -> String {
+        self.0.chain.mac.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// What the peer misses itself, if it lost its disk.

@@ -27,6 +27,7 @@ impl Node {
         let standing = self.standing();
         let (_reserved, decided, notes) = {
             let memory = self.memory();
+            self.check_member(&memory.state)?;
             let reserved = self.reserve(&memory, &operation, Half::Reserve);
             let operation = operation.drawing(reserved.tag);
             let asked = Asked { operation, request, by: by.clone(), kma: self.name.clone(), now_ns: self.now_ns() };

@@ -69,6 +69,7 @@ impl Node {
             let (_reserved, decided, transaction) = {
                 // Reserved and decided on one state: a key that another commit takes meanwhile is a conflict, and no damage.
                 let memory = self.memory();
+                self.check_member(&memory.state)?;
                 let reserved = self.reserve(&memory, &operation, Half::Ready);
                 let operation = operation.clone().drawing(reserved.tag);
                 let asked = Asked { operation, request, by: by.clone(), kma: self.name.clone(), now_ns: self.now_ns() };
@@ -100,6 +101,18 @@ impl Node {
     /// Unlike [`Node::ask`] it is not told what became of a commit whose answer was lost before it decides anew: it must decide so that to
     /// do a thing twice is to do it once, or to see that it was done.
     pub async fn change<E: From<NodeError>>(
+        &self,
+        mut decide: impl FnMut(View<'_>) -> Result<Decided, E>,
+    ) -> Result<(), E> {
+        let checked = |view: View<'_>| {
+            self.check_member(view.ledger())?;
+            decide(view)
+        };
+        self.change_as_anybody(checked).await
+    }
+
+    /// The same, by a node that was removed as well: what it says last.
+    pub(super) async fn change_as_anybody<E: From<NodeError>>(
         &self,
         mut decide: impl FnMut(View<'_>) -> Result<Decided, E>,
     ) -> Result<(), E> {

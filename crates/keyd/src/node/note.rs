@@ -107,15 +107,7 @@ impl Notebook for SealedJournal {
     }
 
     fn pending(&self) -> Result<Vec<Noted>, JournalError> {
-        let unreadable = |what: String| JournalError::Entry { what };
-        let read = |recorded: &journal::Recorded| {
-            let opened = self.keys.sealer().open(&self.path, &recorded.entry.sealed)?;
-            let told: Vec<Told> =
-                serde_json::from_slice(&opened.plaintext).map_err(|error| unreadable(error.to_string()))?;
-            let asked = told.into_iter().map(Told::asked).collect::<Result<_, _>>().map_err(unreadable)?;
-            Ok(Noted { number: recorded.sequence, asked })
-        };
-        self.journal.pending().map(read).collect()
+        self.journal.pending().map(|recorded| read_note(&self.keys, &self.path, recorded)).collect()
     }
 
     fn is_empty(&self) -> bool {
@@ -141,6 +133,24 @@ impl Notebook for SealedJournal {
         self.journal.take_back(segment)?;
         Ok(())
     }
+}
+
+/// What a copy of a node's journal says that was noted and not struck out, in order.
+pub fn read_notes<'a>(
+    keys: &ClusterKeys,
+    kma: &Name,
+    pending: impl Iterator<Item = &'a journal::Recorded>,
+) -> Result<Vec<Noted>, JournalError> {
+    let path = format!("journal/{kma}");
+    pending.map(|recorded| read_note(keys, &path, recorded)).collect()
+}
+
+fn read_note(keys: &ClusterKeys, path: &str, recorded: &journal::Recorded) -> Result<Noted, JournalError> {
+    let unreadable = |what: String| JournalError::Entry { what };
+    let opened = keys.sealer().open(path, &recorded.entry.sealed)?;
+    let told: Vec<Told> = serde_json::from_slice(&opened.plaintext).map_err(|error| unreadable(error.to_string()))?;
+    let asked = told.into_iter().map(Told::asked).collect::<Result<_, _>>().map_err(unreadable)?;
+    Ok(Noted { number: recorded.sequence, asked })
 }
 
 /// What is said of one decision, as it stands in the journal.

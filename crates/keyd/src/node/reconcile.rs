@@ -1,7 +1,7 @@
 //! Back in touch: what was decided cut off is said to the ledger, entry by entry.
 
 use capstan_format::{KeyTag, Volser};
-use capstan_keys::KeyError;
+use capstan_keys::{KeyError, Name};
 
 use super::ask::Attempt;
 use super::note::Noted;
@@ -35,20 +35,10 @@ impl Node {
             };
             let Noted { number, asked } = first;
             for asked in &asked {
-                match self.say(asked).await {
-                    Ok(()) => reconciled.taken += 1,
-                    Err(NodeError::Desk(DeskError::Key(KeyError::KeyOfOtherVolume { tag, volser, owner }))) => {
-                        let conflict =
-                            format!("key {tag} was given out cut off for volume {volser}, and is volume {owner}'s");
-                        tracing::error!(number, conflict, "this node's journal or disk was put back to an older state");
-                        self.note_conflict(&tag, &volser, &owner).await?;
-                        reconciled.void.push(conflict);
-                    }
-                    Err(NodeError::Desk(DeskError::Key(void))) if is_void(&void) => {
-                        tracing::warn!(error = %void, number, "an entry of the journal no longer fits");
-                        reconciled.void.push(void.to_string());
-                    }
-                    Err(error) => return Err(error),
+                // A removed node's journal may have been said by those who hold copies.
+                match self.removal() {
+                    Some(_) => self.say_late(number, asked, &mut reconciled).await?,
+                    None => self.say_entry(number, asked, &mut reconciled).await?,
                 }
             }
             self.wait_for_disk().await?;
@@ -56,9 +46,34 @@ impl Node {
         }
     }
 
+    /// Says one thing of an entry to the ledger, or notes why it no longer fits.
+    pub(super) async fn say_entry(
+        &self,
+        number: u64,
+        asked: &Asked,
+        reconciled: &mut Reconciled,
+    ) -> Result<(), NodeError> {
+        let kma = &asked.kma;
+        match self.say(asked).await {
+            Ok(()) => reconciled.taken += 1,
+            Err(NodeError::Desk(DeskError::Key(KeyError::KeyOfOtherVolume { tag, volser, owner }))) => {
+                let conflict = format!("key {tag} was given out cut off for volume {volser}, and is volume {owner}'s");
+                tracing::error!(%kma, number, conflict, "that node's journal or disk was put back to an older state");
+                self.note_conflict(kma, &tag, &volser, &owner).await?;
+                reconciled.void.push(conflict);
+            }
+            Err(NodeError::Desk(DeskError::Key(void))) if is_void(&void) => {
+                tracing::warn!(%kma, error = %void, number, "an entry of the journal no longer fits");
+                reconciled.void.push(void.to_string());
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
     /// Waits until this node's disk holds what it has committed: until then the journal alone says which keys were given out, should the
     /// node be killed and start again cut off.
-    async fn wait_for_disk(&self) -> Result<(), NodeError> {
+    pub(super) async fn wait_for_disk(&self) -> Result<(), NodeError> {
         let own_commit = self.memory().own_commit;
         let mut progress = self.progress.subscribe();
         let on_disk = progress.wait_for(|progress| progress.applied >= own_commit);
@@ -69,16 +84,17 @@ impl Node {
     }
 
     /// Puts it on record for people that one key may lie under two volumes: `conflict/TAG/VOLUME`.
-    async fn note_conflict(&self, tag: &KeyTag, volser: &Volser, owner: &Volser) -> Result<(), NodeError> {
+    async fn note_conflict(&self, kma: &Name, tag: &KeyTag, volser: &Volser, owner: &Volser) -> Result<(), NodeError> {
         let path = Path::Other(format!("conflict/{tag}/{volser}"));
-        let said = serde_json::json!({"key": tag.to_string(), "volume": volser.to_string(), "owner": owner.to_string(), "kma": self.name});
+        let (key, volume, owner) = (tag.to_string(), volser.to_string(), owner.to_string());
+        let said = serde_json::json!({"key": key, "volume": volume, "owner": owner, "kma": kma});
         self.doubt(format!("{path}: {said}"));
         let put = |view: View<'_>| {
             let known = view.ledger().other(&path.to_string()).is_some();
             let puts = if known { Vec::new() } else { vec![(path.clone(), said.to_string().into_bytes())] };
             Ok::<_, NodeError>(Decided::records(puts, Vec::new()))
         };
-        self.change(put).await
+        self.change_as_anybody(put).await
     }
 
     async fn say(&self, asked: &Asked) -> Result<(), NodeError> {

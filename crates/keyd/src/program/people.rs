@@ -17,7 +17,7 @@ use serde_json::Value;
 pub(super) use keys::{Groups, Keys, Policies, Units};
 pub(super) use peers::{Agents, Kmas, KmipClients};
 pub(super) use proof::{Audit, Suspected};
-pub(super) use users::{Pending, Users};
+pub(super) use users::{Pending, Quorum, Users};
 
 use super::arguments::Asking;
 
@@ -30,7 +30,7 @@ pub(crate) enum People {
     /// Clients that speak KMIP: enrol, list, revoke
     #[command(subcommand)]
     KmipClients(KmipClients),
-    /// Nodes: add by quorum, list
+    /// Nodes: add, move and remove by quorum, list
     #[command(subcommand)]
     Kmas(Kmas),
     /// Key policies
@@ -48,6 +48,9 @@ pub(crate) enum People {
     /// Users and their roles
     #[command(subcommand)]
     Users(Users),
+    /// How many approvals an act takes
+    #[command(subcommand)]
+    Quorum(Quorum),
     /// What waits for a quorum
     #[command(subcommand)]
     Pending(Pending),
@@ -80,6 +83,7 @@ pub(super) fn run(asked: People) -> anyhow::Result<()> {
         People::Units(units) => keys::units(units),
         People::Keys(asked) => keys::keys(asked),
         People::Users(asked) => users::users(asked),
+        People::Quorum(asked) => users::quorum(asked),
         People::Pending(pending) => users::pending(pending),
         People::Audit(audit) => proof::audit(audit),
         People::Exposure(suspected) => proof::exposed(&suspected, "/v1/exposure"),
@@ -151,8 +155,11 @@ impl Ask {
 
     /// Says that something waits for the quorum.
     fn waits(&self, requested: &Requested) -> anyhow::Result<()> {
-        let Requested { id, needed, expires, passphrase, .. } = requested;
+        let Requested { id, needed, expires, passphrase, warnings, .. } = requested;
         let mut words = format!("request {id} waits until {expires} for {needed} approvals of others (`keyd pending`)");
+        for warning in warnings {
+            words = format!("{words}\nnote: {warning}");
+        }
         if let Some(passphrase) = passphrase {
             let shown = passphrase.0.expose();
             words = format!(

@@ -210,6 +210,11 @@ impl StateDirectory {
         self.file("journal")
     }
 
+    /// There from when another node has refused this one as removed.
+    pub(super) fn refused(&self) -> PathBuf {
+        self.file("refused")
+    }
+
     /// Where backups wait to be fetched.
     pub(super) fn backups(&self) -> PathBuf {
         self.file("backups")

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
+use capstan_keys::Name;
 use capstan_keys::api::{KmaMember, KmaState, PeerKind, Problem};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::unlock::{UNLOCK, Unlock, said};
-use super::{Service, entry};
+use super::{KmaSettings, Service, entry};
 use crate::door::{CameFrom, Input, Readiness, Refusal};
 use crate::identity::Peer;
-use crate::node::Standing;
+use crate::node::{Removal, Standing};
+use crate::record::KmaRecord;
 
 /// The routes that are there while the node is locked as well.
 pub(super) fn routes(service: Arc<Service>) -> Router {
@@ -25,32 +28,30 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
 }
 
 async fn kmas(State(service): State<Arc<Service>>) -> Json<Vec<KmaMember>> {
-    let own = |state| KmaMember {
-        name: service.settings.name.to_string(),
-        site: service.settings.site.clone(),
-        address: service.settings.address.clone(),
-        state,
+    let KmaSettings { name, site, address, .. } = &service.settings;
+    let Some(node) = service.open_node() else {
+        let (name, site, address) = (name.to_string(), site.clone(), address.clone());
+        return Json(vec![KmaMember { name, site, address, state: KmaState::Locked }]);
     };
-    let Some(node) = service.open_node() else { return Json(vec![own(KmaState::Locked)]) };
-    let others = node.view(|view| {
-        let kmas = view.ledger().kmas().iter().filter(|(name, _)| **name != service.settings.name);
-        kmas.map(|(name, record)| KmaMember {
-            name: name.to_string(),
+    let removal = node.removal();
+    Json(node.view(|view| {
+        let known = view.ledger().kmas();
+        let member = |(kma, record): (&Name, &KmaRecord)| KmaMember {
+            name: kma.to_string(),
             site: record.site.clone(),
             address: record.address.clone(),
-            state: KmaState::Unknown,
-        })
-        .collect::<Vec<_>>()
-    });
-    Json([vec![own(KmaState::Serving)], others].concat())
+            state: if kma == name && removal.is_none() { KmaState::Serving } else { KmaState::Unknown },
+        };
+        // The node itself first, where the cluster says that it stands.
+        let own = known.get_key_value(name).map(member);
+        own.into_iter().chain(known.iter().filter(|(kma, _)| *kma != name).map(member)).collect()
+    }))
 }
 
 async fn status(State(service): State<Arc<Service>>) -> Json<Value> {
     let gate = said(service.gate.lock().await.status());
-    let mut status = json!({
-        "name": service.settings.name, "cluster": service.settings.cluster, "epoch": service.settings.epoch,
-        "site": service.settings.site, "lock": gate,
-    });
+    let KmaSettings { name, cluster, epoch, site, address, .. } = &service.settings;
+    let mut status = json!({"name": name, "cluster": cluster, "epoch": epoch, "site": site, "lock": gate});
     if let Some(node) = service.open_node() {
         let (pool, progress) = (node.pool(), *node.progress().borrow());
         let standing = match node.standing() {
@@ -58,6 +59,12 @@ async fn status(State(service): State<Arc<Service>>) -> Json<Value> {
             Standing::Alone { since_ns } => json!({"cut_off_since_ns": since_ns}),
         };
         let low = pool.ready.len().min(pool.reserve.len()) * 2 < node.settings().pool_low;
+        if let Some(removal) = node.removal() {
+            status["removed"] = json!(words(&removal));
+        }
+        if let Some(moved) = node.view(|view| moved(view.ledger().kmas().get(name)?, address, site)) {
+            status["moved"] = json!(moved);
+        }
         status["standing"] = standing;
         status["applied"] = json!(progress.applied);
         status["pool"] = json!({
@@ -70,6 +77,26 @@ async fn status(State(service): State<Arc<Service>>) -> Json<Value> {
         status["units"] = json!(units);
     }
     Json(status)
+}
+
+/// What a node that was removed says of itself.
+fn words(removal: &Removal) -> String {
+    let how = match removal {
+        Removal::Recorded(removed) => {
+            let when = Timestamp::from_nanosecond(i128::from(removed.removed_ns)).unwrap_or_default();
+            format!("on {when}, as {} had asked", removed.by)
+        }
+        Removal::Refused => "as another node says, which refuses its certificate".to_owned(),
+    };
+    format!("removed from the cluster {how}: it answers nobody; stop it, and destroy its disks")
+}
+
+/// Where the cluster says that the node is, if its own settings say otherwise.
+fn moved(record: &KmaRecord, address: &str, site: &str) -> Option<String> {
+    let KmaRecord { address: to, site: at, .. } = record;
+    (to != address || at != site).then(|| {
+        format!("the cluster has this node at {to}, site {at:?}: write that into keyd.toml, and start it again")
+    })
 }
 
 async fn unlock(
@@ -97,9 +124,6 @@ async fn root(State(service): State<Arc<Service>>, Extension(peer): Extension<Pe
 
 impl Readiness for Service {
     fn ready(&self) -> Result<(), Problem> {
-        match self.open_node() {
-            Some(_) => Ok(()),
-            None => Err(super::problem::locked(&self.settings.name)),
-        }
+        self.node().map(drop).map_err(|refusal| *refusal.0)
     }
 }

@@ -12,17 +12,18 @@ use std::time::{Duration, Instant};
 use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use capstan_keys::api::{Base64, PeerKind, Serial};
-use capstan_keys::cluster::{Identity, NodeClient};
+use capstan_keys::api::{Base64, PeerKind, Problem, Serial};
+use capstan_keys::cluster::{ClusterError, Identity, NodeClient};
 use capstan_keys::{Name, Secret};
 use futures_util::future::{BoxFuture, join_all};
 use serde::{Deserialize, Serialize};
 
 use super::Service;
-use crate::door::{Input, Refusal};
+use crate::door::{Input, REVOKED, Refusal};
 use crate::identity::Peer;
 use crate::journal::{JournalCopy, JournalError};
-use crate::node::Peers;
+use crate::node::{self, Noted, Peers, read_notes};
+use crate::root::ClusterKeys;
 
 /// How long a drive that asks for a key is kept waiting for a copy of the journal.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -65,6 +66,25 @@ impl Copies {
         }
         open.get_mut(kma).map_or_else(|| unreachable!("it was put there"), act)
     }
+
+    /// What the copy of a node's journal says that this node has, if it has one.
+    pub(super) fn held_of(&self, kma: &Name, keys: &ClusterKeys) -> Result<Option<HeldCopy>, node::JournalError> {
+        if !JournalCopy::is_there(&self.directory, kma) {
+            return Ok(None);
+        }
+        let (sequence, end, pending) =
+            self.with(kma, |copy| Ok((copy.sequence(), copy.end(), copy.pending().cloned().collect::<Vec<_>>())))?;
+        Ok(Some(HeldCopy { sequence, end, noted: read_notes(keys, kma, pending.iter())? }))
+    }
+}
+
+/// A copy, read.
+pub(super) struct HeldCopy {
+    /// The number of its last record, and its MAC.
+    pub(super) sequence: u64,
+    pub(super) end: String,
+    /// What is not reconciled, as far as is known here.
+    pub(super) noted: Vec<Noted>,
 }
 
 /// The routes of nodes among themselves.
@@ -76,7 +96,10 @@ fn copies(service: &Service, peer: &Peer) -> Result<Arc<Copies>, Refusal> {
     if peer.id.kind != PeerKind::Kma {
         return Err(Refusal::forbidden("Journals are for nodes alone."));
     }
-    service.node()?;
+    let node = service.node()?;
+    if node.view(|view| view.ledger().removed(&peer.id.name).is_some()) {
+        return Err(Problem::new(403, REVOKED, "This node was removed", format!("{} was removed.", peer.id)).into());
+    }
     let copies = service.copies.lock().unwrap_or_else(PoisonError::into_inner);
     copies.clone().ok_or_else(Refusal::failed)
 }
@@ -139,6 +162,16 @@ impl OtherNodes {
         Self { service, identity, known: Mutex::default() }
     }
 
+    /// Heeds that a node refuses this one's certificate as revoked.
+    fn heed(&self, peer: &Name, error: &ClusterError) {
+        let ClusterError::Refused(problem) = error else { return };
+        if problem.kind == Problem::new(403, REVOKED, "", "").kind
+            && let Some(service) = self.service.upgrade()
+        {
+            service.is_refused_by(peer);
+        }
+    }
+
     fn known(&self) -> MutexGuard<'_, HashMap<Name, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -157,6 +190,8 @@ impl OtherNodes {
         };
         let serial = identity.certificate().serial;
         let mut known = self.known();
+        // A node that was removed keeps nothing for anybody.
+        known.retain(|name, _| kmas.contains_key(name));
         for (name, record) in kmas.into_iter().filter(|(name, _)| name != service.name()) {
             if known.get(&name).is_some_and(|known| known.address == record.address && known.serial == serial) {
                 continue;
@@ -182,6 +217,7 @@ impl Peers for OtherNodes {
             match tokio::task::spawn_blocking(get).await {
                 Ok(Ok(Segment { segment })) => Some(segment.0).filter(|segment| !segment.is_empty()),
                 Ok(Err(error)) => {
+                    self.heed(&name, &error);
                     tracing::info!(peer = %name, %error, "not asked for what it has of this node's journal");
                     None
                 }
@@ -197,6 +233,9 @@ impl Peers for OtherNodes {
                 let Some(client) = self.known().get(&name).map(|known| known.client.clone()) else { return };
                 let send = move || client.post::<Stands>("/v1/journals", &Segment { segment: Base64(segment) });
                 let stands = tokio::task::spawn_blocking(send).await;
+                if let Ok(Err(error)) = &stands {
+                    self.heed(&name, error);
+                }
                 let mut known = self.known();
                 let Some(known) = known.get_mut(&name) else { return };
                 match stands {

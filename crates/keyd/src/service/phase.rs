@@ -34,6 +34,8 @@ pub(super) struct Opening {
     pub(super) ledger: Arc<dyn Ledger>,
     pub(super) journal: PathBuf,
     pub(super) identity: PathBuf,
+    /// There from when another node has refused this one as removed.
+    pub(super) refused: PathBuf,
     pub(super) node: NodeSettings,
     pub(super) clock: Clock,
     /// When the majority was heard last before this start.
@@ -95,6 +97,7 @@ impl Service {
         let peers = Arc::new(OtherNodes::new(Arc::downgrade(self), identity.clone()));
         let node = Node::new(name, epoch, ledger.clone(), keys, journal, clock.clone(), *settings);
         let mut node = node.with_peers(peers);
+        node.refused_by_others(self.opening.refused.exists());
         let begun = Instant::now();
         node.load(entries.values(), *revision, self.opening.heard_ns);
         tell_what_is_backed_up(&node, self.settings.epoch);

@@ -130,7 +130,7 @@ async fn say_own(node: &Arc<Node>) -> Result<(), NodeError> {
     }
     let refused = refused.keys().map(KeyTag::to_string).collect();
     let Ok(bytes) = serde_json::to_vec(&OwnProof { revision, keys, refused, at }) else { return Ok(()) };
-    let put = (Path::Other(format!("{PROOF}{}", node.name())), bytes);
+    let put = (proof_path(node.name()), bytes);
     node.change(|_| Ok::<_, NodeError>(Decided::records(vec![put.clone()], Vec::new()))).await
 }
 
@@ -203,6 +203,11 @@ fn of_all(
     }
     let backup = backup.map(|backup| backup.id);
     RetrievalProof { kma: kma.clone(), revision, at: time(now_ns), units, proved, backup, unproved }
+}
+
+/// Where a node says that.
+pub(super) fn proof_path(kma: &Name) -> Path {
+    Path::Other(format!("{PROOF}{kma}"))
 }
 
 /// The commit up to which a node says that its own copy is proved, and so on its disk.

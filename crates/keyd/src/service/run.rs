@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::directory::StateDirectory;
 use super::phase::{Opening, Phase};
 use super::registrar::Registry;
+use super::removed::Removed;
 use super::unlock::{listen_here, serve_here};
 use super::{Service, agents, backups, kmip, members, peers, people, proof};
 use crate::audit::AuditLog;
@@ -51,6 +52,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         ledger: ledger.clone(),
         journal: directory.journal(),
         identity: directory.identity(),
+        refused: directory.refused(),
         node: NodeSettings {
             pool_keys: settings.pool_keys,
             pool_low: settings.pool_keys / 5,
@@ -173,7 +175,7 @@ async fn listen_for_majority(service: &Service, mut fresh: watch::Receiver<Fresh
     }
 }
 
-/// Does what is due: journal, pool, marks of what is held.
+/// Does what is due: journal, pool, marks of what is held, what removed nodes have left.
 async fn tend(service: &Service) {
     loop {
         let Some(node) = service.open_node() else {
@@ -186,8 +188,10 @@ async fn tend(service: &Service) {
         if let Err(error) = node.take_journal_back().await {
             tracing::error!(%error, "the journal is not the one that the other nodes know: nothing is given out cut off");
         }
+        let mut removed = Removed::default();
         loop {
             let mut pause = TEND_EVERY;
+            removed.ask_whether_this_is_one(service, &node).await;
             if node.standing() == Standing::Current {
                 match node.reconcile().await {
                     Ok(reconciled) if reconciled.taken > 0 || !reconciled.void.is_empty() => {
@@ -200,6 +204,11 @@ async fn tend(service: &Service) {
                     Ok(tended) if tended.more => pause = TEND_MORE,
                     Ok(_) => {}
                     Err(error) => tracing::warn!(%error, "what is due was not done"),
+                }
+                match removed.settle(service, &node).await {
+                    Ok(true) => pause = TEND_MORE,
+                    Ok(false) => {}
+                    Err(error) => tracing::warn!(%error, "what removed nodes have left is not taken in yet"),
                 }
             }
             tokio::time::sleep(pause).await;

@@ -33,7 +33,7 @@ fn a_revocation_acts_at_the_next_request() {
     whoami(&client).unwrap();
     site.revoke(&identity);
     let refused = whoami(&client).unwrap_err();
-    assert_eq!(kind(&refused), ("capstan:problem/turned-away", 403));
+    assert_eq!(kind(&refused), ("capstan:problem/revoked", 403));
     assert!(refused.to_string().contains("revoked"), "{refused}");
     // The certificate is revoked, not its holder's name.
     whoami(&of_other).unwrap();

@@ -92,6 +92,63 @@ pub struct AddKma {
     pub site: String,
 }
 
+/// `POST /v1/kmas/NAME/move`: where a node is to stand. What is not said stays as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveKma {
+    /// Where agents and nodes will reach it: host and port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Where it will stand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site: Option<String>,
+}
+
+/// A node that was removed: `GET /v1/kmas/removed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemovedListed {
+    /// Its name, which is never given to another.
+    pub name: Name,
+    /// Where it stood.
+    pub site: String,
+    /// When it was removed.
+    pub removed: Timestamp,
+    /// Who asked for that.
+    pub by: Name,
+    /// When somebody said that its disks were destroyed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destroyed: Option<Timestamp>,
+    /// Keys of its pool that are not set aside yet.
+    pub pool: usize,
+    /// The nodes that have said a copy of its journal to the ledger.
+    pub journals: Vec<JournalOfRemoved>,
+}
+
+/// What a node has said of the journal of one that was removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalOfRemoved {
+    /// The node that has the copy.
+    pub holder: String,
+    /// The number of the copy's last record.
+    pub sequence: u64,
+    /// Entries that the ledger has.
+    pub taken: usize,
+    /// Entries that no longer fit, and why.
+    pub void: Vec<String>,
+}
+
+/// How many approve: `GET` and `POST /v1/quorum`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuorumSaid {
+    /// Approvals that an act by quorum takes.
+    pub needed: u8,
+    /// For how long a request waits for them, in seconds; asked for without, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_seconds: Option<u32>,
+    /// Enabled quorum members that there are.
+    #[serde(default)]
+    pub members: usize,
+}
+
 /// Whether keys may do something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -239,6 +296,9 @@ pub struct Requested {
     /// What the peer or user will enrol with, once the request is approved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passphrase: Option<ShownOnce>,
+    /// What whoever asks should know before others approve.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// What waits for a quorum, or waited: `GET /v1/pending`.

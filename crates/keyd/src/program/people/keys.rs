@@ -48,7 +48,7 @@ pub(crate) struct AddPolicy {
 }
 
 /// A span of time: a whole number and its unit.
-fn seconds(text: &str) -> Result<u32, String> {
+pub(super) fn seconds(text: &str) -> Result<u32, String> {
     let units = [("min", 60), ("y", 31_557_600), ("d", 86_400), ("h", 3_600), ("s", 1)];
     let split = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
     let counted = split.and_then(|(number, seconds)| number.trim().parse::<u32>().ok()?.checked_mul(seconds));

@@ -1,7 +1,7 @@
 //! `keyd agents`, `keyd kmip-clients`, `keyd kmas`.
 
 use capstan_keys::Name;
-use capstan_keys::api::{AddKma, AddPeer, AgentGroups, EnrolmentOpened, Requested, Revoked};
+use capstan_keys::api::{AddKma, AddPeer, AgentGroups, EnrolmentOpened, MoveKma, Requested, Revoked};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -127,6 +127,25 @@ pub(crate) enum Kmas {
     },
     /// List them
     List(Ask),
+    /// Ask the quorum to remove one for good: its certificates end, nothing counts it any more, its name is never given again
+    Remove(Named),
+    /// Ask the quorum to say where one stands from now on
+    Move {
+        /// Which
+        name: Name,
+        /// Where agents and nodes will reach it: host and port [default: as before]
+        #[arg(long, value_name = "HOST:PORT", required_unless_present = "site")]
+        address: Option<String>,
+        /// The site it will stand at [default: as before]
+        #[arg(long)]
+        site: Option<String>,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// List those that were removed, and what became of what they left
+    Removed(Ask),
+    /// Say that the disks of one that was removed are destroyed
+    Destroyed(Named),
 }
 
 pub(super) fn kmas(asked: Kmas) -> anyhow::Result<()> {
@@ -139,6 +158,23 @@ pub(super) fn kmas(asked: Kmas) -> anyhow::Result<()> {
             let items: Vec<Value> = ask.get("/v1/kmas")?;
             ask.list(&items, &["name", "site", "address", "state"]);
             Ok(())
+        }
+        Kmas::Remove(Named { name, ask }) => {
+            let requested: Requested = ask.post(&format!("/v1/kmas/{name}/remove"), &json!({}))?;
+            ask.waits(&requested)
+        }
+        Kmas::Move { name, address, site, ask } => {
+            let requested: Requested = ask.post(&format!("/v1/kmas/{name}/move"), &MoveKma { address, site })?;
+            ask.waits(&requested)
+        }
+        Kmas::Removed(ask) => {
+            let items: Vec<Value> = ask.get("/v1/kmas/removed")?;
+            ask.list(&items, &["name", "site", "removed", "by", "pool", "destroyed"]);
+            Ok(())
+        }
+        Kmas::Destroyed(Named { name, ask }) => {
+            let said: Value = ask.post(&format!("/v1/kmas/{name}/destroyed"), &json!({}))?;
+            ask.done(&said, &format!("the disks of {name} count as destroyed"))
         }
     }
 }

@@ -1,10 +1,10 @@
-//! `keyd users`, `keyd pending`.
+//! `keyd users`, `keyd quorum`, `keyd pending`.
 
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::Context;
 use capstan_keys::Name;
-use capstan_keys::api::{Decide, PendingListed, Requested, UserRoles};
+use capstan_keys::api::{Decide, PendingListed, QuorumSaid, Requested, UserRoles};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -71,6 +71,42 @@ pub(super) fn users(asked: Users) -> anyhow::Result<()> {
         Users::Disable(OneUser { name, ask }) => {
             let user: Value = ask.post(&format!("/v1/users/{name}/disable"), &json!({}))?;
             ask.done(&user, &format!("user {name} is disabled"))
+        }
+    }
+}
+
+/// How many approve.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Quorum {
+    /// Show how many approvals an act by quorum takes, and how many members there are
+    Show(Ask),
+    /// Ask the quorum that there is to make it another
+    Change {
+        /// Approvals that an act is to take: 1 to 16, and never more than there are members who did not ask for it
+        needed: u8,
+        /// For how long a request waits for them, as 3d [default: as before]
+        #[arg(long, value_name = "TIME", value_parser = super::keys::seconds)]
+        waits: Option<u32>,
+        #[command(flatten)]
+        ask: Ask,
+    },
+}
+
+pub(super) fn quorum(asked: Quorum) -> anyhow::Result<()> {
+    match asked {
+        Quorum::Show(ask) => {
+            let said: QuorumSaid = ask.get("/v1/quorum")?;
+            let hours = said.waits_seconds.unwrap_or_default() / 3600;
+            let words = format!(
+                "an act takes {} approvals of {} quorum members, within {hours} hours; nobody approves what they asked for",
+                said.needed, said.members
+            );
+            ask.done(&said, &words)
+        }
+        Quorum::Change { needed, waits, ask } => {
+            let question = QuorumSaid { needed, waits_seconds: waits, members: 0 };
+            let requested: Requested = ask.post("/v1/quorum", &question)?;
+            ask.waits(&requested)
         }
     }
 }

@@ -11,7 +11,7 @@ use super::Whence;
 use super::record::{BackupState, backups};
 use crate::authority::Act;
 use crate::desk::Decided;
-use crate::destruction::{Certificate, Destroyed, KeptBackup, Missing, Reached, Whereabouts, certify};
+use crate::destruction::{Certificate, Destroyed, KeptBackup, LeftDisk, Missing, Reached, Whereabouts, certify};
 use crate::door::Refusal;
 use crate::node::NodeError;
 use crate::path::Path;
@@ -71,13 +71,18 @@ fn looked_up(view: View<'_>, tag: &KeyTag, epoch: u32) -> Result<(Destroyed, Whe
         commit: backup.revision,
         made_ns: i64::try_from(backup.made.as_nanosecond()).unwrap_or(i64::MAX),
     });
+    let removed = view.ledger().removed_kmas().filter_map(|kma| {
+        let removed = view.ledger().removed(&kma).filter(|removed| removed.destroyed_ns.is_none())?;
+        Some(LeftDisk { kma, epoch: removed.epoch, commit: removed.held, removed_ns: removed.removed_ns })
+    });
+    let removed = removed.collect();
     let pools = view.ledger().kmas().keys().filter(|kma| view.ledger().pool(kma).any(|(pooled, ..)| pooled == tag));
     let pools = pools.map(|kma| Path::Pool { kma: kma.clone(), tag: *tag }.to_string());
     let recovered = Path::recovered(tag).to_string();
     let recovered = view.ledger().other(&recovered).is_some().then_some(recovered);
     let copies = pools.chain(recovered).collect();
     let key = Destroyed { tag: *tag, created_ns: known.created_ns, destroyed_ns, commit, epoch };
-    Ok((key, Whereabouts { kmas: kmas.collect(), backups: kept.collect(), copies, forgotten: 0 }))
+    Ok((key, Whereabouts { kmas: kmas.collect(), removed, backups: kept.collect(), copies, forgotten: 0 }))
 }
 
 fn said(missing: &Missing) -> String {
@@ -85,6 +90,11 @@ fn said(missing: &Missing) -> String {
         Missing::Node { kma, at, needed } => {
             format!(
                 "Node {kma} says its disk is at commit {at} and must be at {needed}: see that it runs and is unlocked, and wait ten minutes."
+            )
+        }
+        Missing::RemovedNode { kma } => {
+            format!(
+                "The disks of {kma}, which was removed, may hold it: destroy them, then `keyd kmas destroyed {kma}`."
             )
         }
         Missing::Backup { id } => {

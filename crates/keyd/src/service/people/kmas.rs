@@ -1,30 +1,204 @@
-//! Nodes that are to join: by quorum.
+//! Nodes: they join, move and are removed by quorum.
+//!
+//! **What a removal is,** in one transaction: `kma/X`, `held/X` and its proof go, so that nothing counts it for a second copy or for a site; its
+//! certificates are revoked; `removed/X` says when, and by whose word. Everything else follows from that record, in each node
+//! ([`crate::node`]): its journal is taken in from whoever has a copy, its pool is set aside.
+//!
+//! **Refused:** the last node, for nobody would be left with keys; a removal at the node that is removed, for another one must be there, in touch and
+//! unlocked, to go on; a removal after which others remain than was approved.
 
 use std::sync::Arc;
 
-use axum::routing::post;
+use axum::routing::{get, post};
 use axum::{Json, Router};
-use capstan_keys::api::{AddKma, PeerId, PeerKind, Requested};
+use capstan_keys::Name;
+use capstan_keys::api::{AddKma, JournalOfRemoved, MoveKma, PeerId, PeerKind, RemovedListed, Requested};
 
 use super::super::Service;
-use super::super::registrar::host_of;
-use super::peers::new_enrolment;
-use super::proposal::Proposal;
-use super::{Person, queue};
+use super::super::proof::{proof_path, proved_up_to};
+use super::super::registrar::{enrolment_path, host_of, joining_path};
+use super::peers::{REVOKED_AT_ONCE, new_enrolment, revoking, valid_certificates};
+use super::proposal::{Carrying, Proposal};
+use super::{Of, Person, broken, queue, time};
 use crate::authority::Act;
+use crate::desk::Decided;
 use crate::door::{Input, Refusal};
+use crate::node::journals_said;
+use crate::path::Path;
+use crate::record::{KmaRecord, RemovedKma};
+use crate::state::View;
 
 pub(super) fn routes() -> Router<Arc<Service>> {
-    Router::new().route("/v1/kmas/add", post(add))
+    Router::new()
+        .route("/v1/kmas/add", post(add))
+        .route("/v1/kmas/removed", get(list_removed))
+        .route("/v1/kmas/{name}/remove", post(remove))
+        .route("/v1/kmas/{name}/move", post(move_to))
+        .route("/v1/kmas/{name}/destroyed", post(note_destroyed))
 }
 
 async fn add(person: Person, Input(asked): Input<AddKma>) -> Result<Json<Requested>, Refusal> {
     person.permitted(Act::AddKma).await?;
-    let host = host_of(&asked.address).filter(|host| !host.is_empty());
-    let host =
-        host.ok_or_else(|| Refusal::malformed(format!("{:?} is no address: give host and port.", asked.address)))?;
+    let host = checked_host(&asked.address)?;
     let peer = PeerId { kind: PeerKind::Kma, name: asked.name.clone() };
     let enrolment = new_enrolment(&person, peer, vec![host])?;
     let AddKma { name, address, site } = asked;
     queue::request(&person, Proposal::AddKma { name, address, site }, Some(enrolment)).await.map(Json)
+}
+
+async fn remove(person: Person, Of(name): Of<Name>) -> Result<Json<Requested>, Refusal> {
+    person.permitted(Act::RemoveKma).await?;
+    let (remaining, warnings) = person.node.view(|view| (described(view, &name), warnings(view, &name)));
+    let requested = queue::request(&person, Proposal::RemoveKma { name, remaining }, None).await?;
+    Ok(Json(Requested { warnings, ..requested }))
+}
+
+async fn move_to(person: Person, Of(name): Of<Name>, Input(asked): Input<MoveKma>) -> Result<Json<Requested>, Refusal> {
+    person.permitted(Act::ChangeKma).await?;
+    let KmaRecord { site, address, .. } = person.node.view(|view| known(view, &name).cloned())?;
+    let (address, site) = (asked.address.unwrap_or(address), asked.site.unwrap_or(site));
+    queue::request(&person, Proposal::MoveKma { name, address, site }, None).await.map(Json)
+}
+
+async fn list_removed(person: Person) -> Result<Json<Vec<RemovedListed>>, Refusal> {
+    let look = |view: View<'_>, _| {
+        let ledger = view.ledger();
+        let removed = ledger.removed_kmas().filter_map(|kma| Some((ledger.removed(&kma)?, kma)));
+        let listed = removed.map(|(removed, name)| {
+            let said = journals_said(ledger, &name).into_iter();
+            let journals = said.map(|(holder, said)| JournalOfRemoved {
+                holder: holder.to_owned(),
+                sequence: said.sequence,
+                taken: said.taken,
+                void: said.void,
+            });
+            RemovedListed {
+                site: removed.was.site,
+                removed: time(removed.removed_ns),
+                by: removed.by,
+                destroyed: removed.destroyed_ns.map(time),
+                pool: ledger.pool(&name).count(),
+                journals: journals.collect(),
+                name,
+            }
+        });
+        Ok(Json(listed.collect()))
+    };
+    person.looks(Act::ListKmas, look).await
+}
+
+async fn note_destroyed(person: Person, Of(name): Of<Name>) -> Result<Json<serde_json::Value>, Refusal> {
+    person.permitted(Act::NoteKmaDestroyed).await?;
+    let noted = person.entry(Act::NoteKmaDestroyed).of("kma", &name);
+    let noting = person.change(|view| {
+        let none = || Refusal::not_found(format!("No node {name} was removed: remove it first (`keyd kmas remove`)."));
+        let removed = view.ledger().removed(&name).ok_or_else(none)?;
+        let destroyed_ns = removed.destroyed_ns.or(Some(person.node.now_ns()));
+        let record = RemovedKma { destroyed_ns, ..removed };
+        let bytes = serde_json::to_vec(&record).map_err(|error| broken(&error))?;
+        Ok(Decided::records(vec![(Path::removed(&name), bytes)], Vec::new()))
+    });
+    person.does(noted, noting).await?;
+    Ok(Json(serde_json::json!({})))
+}
+
+/// What the removal of a node is, or why it cannot be.
+pub(super) fn removed(on: Carrying<'_>, name: &Name, remaining: &str) -> Result<Decided, Refusal> {
+    let Carrying { view, node, now_ns, .. } = on;
+    let ledger = view.ledger();
+    let was = known(view, name)?.clone();
+    if ledger.kmas().len() == 1 {
+        return Err(Refusal::conflict(format!(
+            "{name} is the only node: with it all keys would be gone. Add another first (`keyd kmas add`)."
+        )));
+    }
+    if name == node.name() {
+        return Err(Refusal::conflict(format!(
+            "A node does not remove itself: ask, and approve, at another (`--node`), which shows that it is there to go on."
+        )));
+    }
+    if described(view, name) != remaining {
+        return Err(Refusal::conflict("The nodes are others than when this was asked for: ask again."));
+    }
+    let peer = PeerId { kind: PeerKind::Kma, name: name.clone() };
+    let certificates = valid_certificates(view, now_ns)?;
+    let of_peer = certificates.get(&peer).map(Vec::as_slice).unwrap_or_default();
+    if of_peer.len() > REVOKED_AT_ONCE {
+        return Err(Refusal::conflict(format!("{peer} has {} certificates, more than any node.", of_peer.len())));
+    }
+    let held = ledger.held(name).max(proved_up_to(view, name));
+    let record =
+        RemovedKma { was, held, epoch: node.epoch(), by: on.by.clone(), removed_ns: now_ns, destroyed_ns: None };
+    let record = serde_json::to_vec(&record).map_err(|error| broken(&error))?;
+    let mut decided = revoking(of_peer, on.by, now_ns);
+    decided.puts.insert(0, (Path::removed(name), record));
+    decided.removes.push(Path::Kma(name.clone()));
+    let beside = [Path::Held(name.clone()), proof_path(name), enrolment_path(&peer), joining_path(&peer)];
+    decided.removes.extend(beside.into_iter().filter(|path| ledger.mark(path).revision != 0));
+    // Two removals, each of which leaves the other's node, must not both be made.
+    decided.rests_on.extend(ledger.kmas().keys().filter(|kma| *kma != name).cloned().map(Path::Kma));
+    Ok(decided)
+}
+
+/// What the move of a node is, or why it cannot be.
+pub(super) fn moved(on: Carrying<'_>, name: &Name, address: &str, site: &str) -> Result<Decided, Refusal> {
+    let was = known(on.view, name)?;
+    checked_host(address)?;
+    if was.address == address && was.site == site {
+        return Err(Refusal::conflict(format!("Node {name} is there already.")));
+    }
+    let other = on.view.ledger().kmas().iter().find(|(other, record)| *other != name && record.address == address);
+    if let Some((other, _)) = other {
+        return Err(Refusal::conflict(format!("At {address} there is node {other}.")));
+    }
+    let record = KmaRecord { address: address.to_owned(), site: site.to_owned(), joined_ns: was.joined_ns };
+    let record = serde_json::to_vec(&record).map_err(|error| broken(&error))?;
+    Ok(Decided::records(vec![(Path::Kma(name.clone()), record)], Vec::new()))
+}
+
+fn checked_host(address: &str) -> Result<String, Refusal> {
+    let is_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let host = host_of(address).filter(|host| is_port && !host.is_empty());
+    host.ok_or_else(|| Refusal::malformed(format!("{address:?} is no address: give host and port.")))
+}
+
+fn known<'a>(view: View<'a>, name: &Name) -> Result<&'a KmaRecord, Refusal> {
+    if let Some(removed) = view.ledger().removed(name) {
+        let (when, by) = (time(removed.removed_ns), removed.by);
+        return Err(Refusal::conflict(format!("Node {name} was removed on {when}, as {by} had asked.")));
+    }
+    let unknown = || Refusal::not_found(format!("There is no node {name}: `keyd kmas list` names those there are."));
+    view.ledger().kmas().get(name).ok_or_else(unknown)
+}
+
+/// Who remains without a node, in words.
+fn described(view: View<'_>, without: &Name) -> String {
+    let remaining = view.ledger().kmas().iter().filter(|(name, _)| *name != without);
+    let said = remaining.map(|(name, record)| match record.site.as_str() {
+        "" => name.to_string(),
+        site => format!("{name} ({site})"),
+    });
+    said.collect::<Vec<_>>().join(", ")
+}
+
+/// What whoever asks for a removal should know.
+fn warnings(view: View<'_>, without: &Name) -> Vec<String> {
+    let kmas = view.ledger().kmas();
+    let remaining: Vec<_> = kmas.iter().filter(|(name, _)| *name != without).collect();
+    let mut warnings = Vec::new();
+    if let [(name, _)] = remaining[..] {
+        warnings.push(format!(
+            "{name} alone will be left: it then gives out no key that a verified backup does not hold. Add another node, or make \
+             backups (`keyd backup`)"
+        ));
+    } else if let Some((_, first)) = remaining.first()
+        && kmas.values().any(|record| record.site != first.site)
+        && remaining.iter().all(|(_, record)| record.site == first.site)
+    {
+        warnings.push(format!("every node will stand at site {:?}: no key will be stored elsewhere", first.site));
+    }
+    warnings.push(
+        "its member of etcd stays one: take it out as well (`etcdctl member remove`), or the majority is counted with it".to_owned(),
+    );
+    warnings
 }

@@ -25,7 +25,7 @@ use crate::state::View;
 /// A passphrase is handed on within days, or asked for anew.
 const ENROLMENT_TIME_NS: i64 = 7 * 86_400 * 1_000_000_000;
 /// Certificates that one transaction revokes.
-const REVOKED_AT_ONCE: usize = 40;
+pub(super) const REVOKED_AT_ONCE: usize = 40;
 
 pub(super) fn routes() -> Router<Arc<Service>> {
     Router::new()
@@ -163,7 +163,8 @@ async fn revoke(person: &Person, peer: PeerId) -> Result<Revoked, Refusal> {
             .change(|view| {
                 let now_ns = person.node.now_ns();
                 let certificates = valid_certificates(view, now_ns)?;
-                let of_peer: Vec<_> = certificates.get(&peer).into_iter().flatten().take(REVOKED_AT_ONCE).collect();
+                let of_peer: Vec<_> =
+                    certificates.get(&peer).into_iter().flatten().copied().take(REVOKED_AT_ONCE).collect();
                 let removes = match view.ledger().other(&enrolment_path(&peer).to_string()) {
                     Some(_) => vec![enrolment_path(&peer)],
                     None => Vec::new(),
@@ -172,11 +173,8 @@ async fn revoke(person: &Person, peer: PeerId) -> Result<Revoked, Refusal> {
                     return Err(Refusal::not_found(format!("{peer} has no certificate that holds, and no enrolment.")));
                 }
                 found = of_peer.len();
-                let said = format!("{{\"by\":\"{}\",\"at_ns\":{now_ns}}}", person.user.name).into_bytes();
-                let puts = of_peer.iter().map(|serial| (Path::Other(format!("revoked/{serial}")), said.clone()));
-                let mut decided = Decided::records(puts.collect(), removes);
-                // A renewal that passes writes the old certificate's record anew: then the new one is found as well.
-                decided.rests_on = of_peer.iter().map(|serial| Path::Other(format!("certificate/{serial}"))).collect();
+                let mut decided = revoking(&of_peer, &person.user.name, now_ns);
+                decided.removes = removes;
                 Ok(decided)
             })
             .await?;
@@ -187,8 +185,17 @@ async fn revoke(person: &Person, peer: PeerId) -> Result<Revoked, Refusal> {
     }
 }
 
+/// That these certificates let nobody in any more.
+pub(super) fn revoking(serials: &[&str], by: &Name, now_ns: i64) -> Decided {
+    let said = format!("{{\"by\":\"{by}\",\"at_ns\":{now_ns}}}").into_bytes();
+    let puts = serials.iter().map(|serial| (Path::Other(format!("revoked/{serial}")), said.clone()));
+    // A renewal that passes writes the old certificate's record anew: then the new one is found as well.
+    let rests_on = serials.iter().map(|serial| Path::Other(format!("certificate/{serial}"))).collect();
+    Decided { rests_on, ..Decided::records(puts.collect(), Vec::new()) }
+}
+
 /// The serial numbers of certificates that let somebody in.
-fn valid_certificates(view: View<'_>, now_ns: i64) -> Result<BTreeMap<PeerId, Vec<&str>>, Refusal> {
+pub(super) fn valid_certificates(view: View<'_>, now_ns: i64) -> Result<BTreeMap<PeerId, Vec<&str>>, Refusal> {
     let mut valid: BTreeMap<PeerId, Vec<&str>> = BTreeMap::new();
     for (path, bytes) in view.ledger().others("certificate/") {
         let record: CertificateRecord = serde_json::from_slice(bytes).map_err(|error| broken(&error))?;

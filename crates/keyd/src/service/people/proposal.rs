@@ -10,8 +10,10 @@ use capstan_keys::api::{PeerId, PeerKind};
 
 use super::super::registrar::{enrolment_path, joining_path};
 use super::peers::enrolment_expires_ns;
-use super::{broken, rule_of, user_path, users_of};
-use crate::authority::{Act, Arguments, InvalidArgument, Mandate, PendingId, Role, Roles, Standing, User, Users};
+use super::{broken, kmas, rule_of, user_path, users_of};
+use crate::authority::{
+    Act, Arguments, InvalidArgument, Mandate, PendingId, QuorumRule, Role, Roles, Standing, User, Users,
+};
 use crate::desk::{Asked, Decided, Operation, decide};
 use crate::door::Refusal;
 use crate::identity::Enrolment;
@@ -23,12 +25,42 @@ use crate::state::View;
 /// Something that a quorum decides on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Proposal {
-    AddKma { name: Name, address: String, site: String },
-    AddUser { name: Name, roles: Roles },
-    ChangeRoles { name: Name, roles: Roles },
-    EnrolUser { name: Name },
-    EnableUser { name: Name },
-    DestroyKey { tag: KeyTag },
+    AddKma {
+        name: Name,
+        address: String,
+        site: String,
+    },
+    /// `remaining` is who is left, in words: what an approver agrees to, and nothing else.
+    RemoveKma {
+        name: Name,
+        remaining: String,
+    },
+    MoveKma {
+        name: Name,
+        address: String,
+        site: String,
+    },
+    ChangeQuorum {
+        needed: u8,
+        waits_seconds: u32,
+    },
+    AddUser {
+        name: Name,
+        roles: Roles,
+    },
+    ChangeRoles {
+        name: Name,
+        roles: Roles,
+    },
+    EnrolUser {
+        name: Name,
+    },
+    EnableUser {
+        name: Name,
+    },
+    DestroyKey {
+        tag: KeyTag,
+    },
 }
 
 /// On what a proposal is carried out.
@@ -46,6 +78,9 @@ impl Proposal {
     pub(super) fn act(&self) -> Act {
         match self {
             Self::AddKma { .. } => Act::AddKma,
+            Self::RemoveKma { .. } => Act::RemoveKma,
+            Self::MoveKma { .. } => Act::ChangeKma,
+            Self::ChangeQuorum { .. } => Act::ChangeQuorum,
             Self::AddUser { .. } | Self::ChangeRoles { .. } | Self::EnrolUser { .. } | Self::EnableUser { .. } => {
                 Act::ChangeUsers
             }
@@ -57,8 +92,12 @@ impl Proposal {
     pub(super) fn arguments(&self, enrolment: Option<&Enrolment>) -> Result<Arguments, InvalidArgument> {
         let none = Arguments::default();
         let arguments = match self {
-            Self::AddKma { name, address, site } => {
+            Self::AddKma { name, address, site } | Self::MoveKma { name, address, site } => {
                 none.with("kma", name.as_str())?.with("address", address)?.with("site", site)?
+            }
+            Self::RemoveKma { name, remaining } => none.with("kma", name.as_str())?.with("remaining", remaining)?,
+            Self::ChangeQuorum { needed, waits_seconds } => {
+                none.with("approvals", &needed.to_string())?.with("seconds-to-wait", &waits_seconds.to_string())?
             }
             Self::AddUser { name, roles } => {
                 none.with("change", "add")?.with("user", name.as_str())?.with("roles", &roles.to_string())?
@@ -84,6 +123,14 @@ impl Proposal {
             (Act::AddKma, None) => {
                 Some(Self::AddKma { name: name("kma")?, address: text("address")?, site: text("site")? })
             }
+            (Act::RemoveKma, None) => Some(Self::RemoveKma { name: name("kma")?, remaining: text("remaining")? }),
+            (Act::ChangeKma, None) => {
+                Some(Self::MoveKma { name: name("kma")?, address: text("address")?, site: text("site")? })
+            }
+            (Act::ChangeQuorum, None) => Some(Self::ChangeQuorum {
+                needed: arguments.get("approvals")?.parse().ok()?,
+                waits_seconds: arguments.get("seconds-to-wait")?.parse().ok()?,
+            }),
             (Act::ChangeUsers, Some("add")) => Some(Self::AddUser { name: name("user")?, roles: roles(arguments)? }),
             (Act::ChangeUsers, Some("roles")) => {
                 Some(Self::ChangeRoles { name: name("user")?, roles: roles(arguments)? })
@@ -107,10 +154,27 @@ impl Proposal {
                 if view.ledger().kmas().contains_key(name) {
                     return Err(Refusal::conflict(format!("There is a node {name} already.")));
                 }
+                if view.ledger().removed(name).is_some() {
+                    return Err(Refusal::conflict(format!(
+                        "There was a node {name}: its journal and its audit log have that name for good. Name another."
+                    )));
+                }
                 let record = KmaRecord { site: site.clone(), address: address.clone(), joined_ns: now_ns };
                 let record = serde_json::to_vec(&record).map_err(|error| broken(&error))?;
                 let peer = PeerId { kind: PeerKind::Kma, name: name.clone() };
                 Ok(Decided::records(vec![(joining_path(&peer), record)], Vec::new()))
+            }
+            Self::RemoveKma { name, remaining } => kmas::removed(on, name, remaining),
+            Self::MoveKma { name, address, site } => kmas::moved(on, name, address, site),
+            Self::ChangeQuorum { needed, waits_seconds } => {
+                let impossible = || Refusal::malformed(format!("A quorum of {needed} cannot be: 1 to 16 approve."));
+                let rule = QuorumRule::new(*needed, *waits_seconds).ok_or_else(impossible)?;
+                if rule_of(view)? == rule {
+                    return Err(Refusal::conflict("The quorum is so already."));
+                }
+                users_of(view)?.check(&rule)?;
+                let put = (Path::Other("quorum".to_owned()), rule.encode());
+                Ok(Decided::records(vec![put, users_changed(on.id.0)], Vec::new()))
             }
             Self::AddUser { name, roles } => {
                 if users_of(view)?.get(name).is_some() {
@@ -209,6 +273,9 @@ mod tests {
         let both = [Role::Operator, Role::QuorumMember].into_iter().collect();
         let proposals = [
             Proposal::AddKma { name: name(), address: "a:1".to_owned(), site: String::new() },
+            Proposal::RemoveKma { name: name(), remaining: "kma1 (north), kma3".to_owned() },
+            Proposal::MoveKma { name: name(), address: "a:1".to_owned(), site: "south".to_owned() },
+            Proposal::ChangeQuorum { needed: 3, waits_seconds: 3600 },
             Proposal::AddUser { name: name(), roles: both },
             Proposal::ChangeRoles { name: name(), roles: Roles::default() },
             Proposal::EnrolUser { name: name() },

@@ -58,6 +58,7 @@ pub(super) async fn request(
         needed: pending.needed(),
         expires: time(pending.expires_ns()),
         passphrase: passphrase.map(ShownOnce),
+        warnings: Vec::new(),
     })
 }
 

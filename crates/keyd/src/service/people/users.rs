@@ -1,20 +1,21 @@
-//! Users: by quorum, except that power is taken away at once.
+//! Users, and how many of them make a quorum: by quorum, except that power is taken away at once.
 
 use std::sync::Arc;
 
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use capstan_keys::Name;
-use capstan_keys::api::{PeerId, PeerKind, Requested, UserListed, UserRoles};
+use capstan_keys::api::{PeerId, PeerKind, QuorumSaid, Requested, UserListed, UserRoles};
 
 use super::super::Service;
 use super::super::registrar::enrolment_path;
 use super::peers::new_enrolment;
 use super::proposal::{Proposal, users_changed};
-use super::{Of, Person, queue, user_path, users_of};
+use super::{Of, Person, queue, rule_of, user_path, users_of};
 use crate::authority::{Act, Role, Roles, Standing, User};
 use crate::desk::Decided;
 use crate::door::{Input, Refusal};
+use crate::state::View;
 
 pub(super) fn routes() -> Router<Arc<Service>> {
     Router::new()
@@ -23,10 +24,29 @@ pub(super) fn routes() -> Router<Arc<Service>> {
         .route("/v1/users/{name}/enrol", post(enrol))
         .route("/v1/users/{name}/enable", post(enable))
         .route("/v1/users/{name}/disable", post(disable))
+        .route("/v1/quorum", get(quorum).post(change_quorum))
 }
 
 async fn list(person: Person) -> Result<Json<Vec<UserListed>>, Refusal> {
     person.looks(Act::ListUsers, |view, _| Ok(Json(users_of(view)?.iter().map(listed).collect()))).await
+}
+
+async fn quorum(person: Person) -> Result<Json<QuorumSaid>, Refusal> {
+    let look = |view: View<'_>, _| {
+        let (rule, users) = (rule_of(view)?, users_of(view)?);
+        let members = users.iter().filter(|user| user.is(Role::QuorumMember)).count();
+        Ok(Json(QuorumSaid { needed: rule.needed(), waits_seconds: Some(rule.waits_seconds()), members }))
+    };
+    person.looks(Act::ListPending, look).await
+}
+
+async fn change_quorum(person: Person, Input(asked): Input<QuorumSaid>) -> Result<Json<Requested>, Refusal> {
+    person.permitted(Act::ChangeQuorum).await?;
+    let waits_seconds = match asked.waits_seconds {
+        Some(seconds) => seconds,
+        None => person.node.view(rule_of)?.waits_seconds(),
+    };
+    queue::request(&person, Proposal::ChangeQuorum { needed: asked.needed, waits_seconds }, None).await.map(Json)
 }
 
 fn listed(user: &User) -> UserListed {
@@ -94,7 +114,7 @@ async fn disable(person: Person, Of(name): Of<Name>) -> Result<Json<UserListed>,
                 let unknown = || Refusal::not_found(format!("There is no user {name}."));
                 let user = User { standing: Standing::Disabled, ..users.get(&name).ok_or_else(unknown)?.clone() };
                 users.put(user.clone());
-                users.check(&super::rule_of(view)?)?;
+                users.check(&rule_of(view)?)?;
                 disabled = Some(listed(&user));
                 let enrolment = enrolment_path(&of_user(&name));
                 let removes = view.ledger().other(&enrolment.to_string()).map(|_| enrolment).into_iter().collect();

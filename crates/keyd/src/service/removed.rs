@@ -1,0 +1,121 @@
+//! Nodes that were removed: what this one does with what they have left, and how it finds out that it is one itself.
+//!
+//! The rules are [`crate::node`]'s; this looks for copies of journals, keeps on disk that this node was refused, and says in the audit log what
+//! became of a journal.
+
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use capstan_keys::Name;
+
+use super::Service;
+use super::peers::HeldCopy;
+use crate::audit::{Deed, Entry, Origin, Who};
+use crate::node::{JournalSaid, Node, NodeError, Standing};
+
+const RECONCILED: Deed = Deed::named("journal-of-removed-node-reconciled");
+/// How often a node that is cut off asks those that it reaches whether they still know it.
+const ASK_EVERY: Duration = Duration::from_secs(5);
+
+/// What is known of removed nodes since the start.
+#[derive(Default)]
+pub(super) struct Removed {
+    /// Those whose journals are through here, as far as that can be.
+    through: BTreeSet<Name>,
+    asked: Option<Instant>,
+}
+
+impl Removed {
+    /// Takes in what removed nodes have left. Says whether there is more to be done at once.
+    pub(super) async fn settle(&mut self, service: &Service, node: &Arc<Node>) -> Result<bool, NodeError> {
+        if node.is_refused_in_vain() {
+            service.is_one_after_all(node);
+        }
+        if node.removal().is_some() {
+            return Ok(false);
+        }
+        let removed: Vec<Name> = node.view(|view| view.ledger().removed_kmas().collect());
+        for kma in removed.iter().filter(|kma| !self.through.contains(kma)).cloned().collect::<Vec<_>>() {
+            match service.held_of(node, &kma).await {
+                Ok(Some(copy)) => service.say_journal(node, &kma, copy).await?,
+                Ok(None) => {}
+                Err(what) => node.doubt(format!("the journal of {kma}, which was removed, is not believed: {what}")),
+            }
+            self.through.insert(kma);
+        }
+        if removed.is_empty() { Ok(false) } else { node.set_pools_aside().await }
+    }
+
+    /// A node that is cut off may have been removed: those that it reaches refuse it then.
+    pub(super) async fn ask_whether_this_is_one(&mut self, service: &Service, node: &Node) {
+        let due = self.asked.is_none_or(|asked| asked.elapsed() >= ASK_EVERY);
+        if !due || node.standing() == Standing::Current || node.removal().is_some() {
+            return;
+        }
+        self.asked = Some(Instant::now());
+        node.ask_whether_removed().await;
+        if node.removal().is_some() {
+            tracing::error!(kma = %service.settings.name, "this node was removed from the cluster: it answers nobody any more");
+        }
+    }
+}
+
+impl Service {
+    async fn held_of(&self, node: &Arc<Node>, kma: &Name) -> Result<Option<HeldCopy>, String> {
+        let copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(copies) = copies else { return Ok(None) };
+        let (node, kma) = (node.clone(), kma.clone());
+        let held = tokio::task::spawn_blocking(move || copies.held_of(&kma, node.keys()));
+        held.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+    }
+
+    async fn say_journal(&self, node: &Node, kma: &Name, copy: HeldCopy) -> Result<(), NodeError> {
+        let HeldCopy { sequence, end, noted } = copy;
+        if node.journal_said(kma).is_some_and(|said| (said.sequence, &said.end) == (sequence, &end)) {
+            return Ok(());
+        }
+        let reconciled = node.reconcile_copy(kma, &noted).await?;
+        tracing::info!(%kma, ?reconciled, "the ledger has what a removed node gave out cut off, as far as it is known here");
+        let entry = Entry::new(Who::Kma(self.settings.name.clone()), Origin::Here, RECONCILED).of("kma", kma);
+        let noted = entry.with("taken", reconciled.taken as u64).with("void", reconciled.void.len() as u64);
+        node.put_journal_said(kma, &JournalSaid::new(sequence, end, reconciled)).await?;
+        // It is done; that it is not noted shows in the log of the system.
+        let _ = self.note(noted).await;
+        Ok(())
+    }
+
+    /// Another node has refused this one's certificate as revoked. It is kept on disk: a node that starts again cut off must not forget it.
+    pub(super) fn is_refused_by(&self, peer: &Name) {
+        let Some(node) = self.open_node() else { return };
+        node.refused_by_others(true);
+        let path = &self.opening.refused;
+        match mark(path, peer) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                tracing::error!(%error, path = %path.display(), "that this node was removed is not kept");
+            }
+            Err(_) => {}
+            Ok(()) => tracing::error!(%peer, "another node refuses this one's certificate as revoked"),
+        }
+    }
+
+    /// The majority knows this node: whoever refused it was wrong, or spoke of another time.
+    fn is_one_after_all(&self, node: &Node) {
+        match std::fs::remove_file(&self.opening.refused) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, "that this node was refused is still on its disk");
+            }
+            _ => node.refused_by_others(false),
+        }
+    }
+}
+
+fn mark(path: &Path, peer: &Name) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    writeln!(file, "node {peer} refuses this node's certificate as revoked: it was removed from the cluster")?;
+    file.sync_all()
+}
