@@ -14,6 +14,7 @@ mod peer;
 mod people;
 mod problem;
 mod text;
+mod transfer;
 
 pub use base64_text::Base64;
 pub use certificates::{
@@ -31,6 +32,9 @@ pub use people::{
     Revoked, ShownOnce, UnitListed, UserListed, UserRoles,
 };
 pub use problem::{PROBLEM_MEDIA_TYPE, Problem};
+pub use transfer::{
+    AskExport, AskImport, CarryOutExport, CarryOutImport, ExportGiven, ExportWhat, ImportReady, KeyTaken, SentExportKey,
+};
 
 /// The header that carries the id of a request: a request that is sent again carries the same.
 pub const REQUEST_ID_HEADER: &str = "capstan-request";

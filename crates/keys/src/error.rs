@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use capstan_format::{KeyTag, Volser};
+use capstan_format::{Algorithm, KeyTag, Volser};
 use thiserror::Error;
 
 use crate::cluster::ClusterError;
@@ -113,6 +113,19 @@ pub enum KeyError {
         volser: Volser,
         /// The volume the key belongs to.
         owner: Volser,
+    },
+    /// Operator: an import contradicts what is known of a key.
+    #[error(
+        "key {tag} is known as one for {}, and the import says {}: one of the two was altered. Take the one whose volume it reads",
+        known.name(), said.name()
+    )]
+    KeyOfOtherCipher {
+        /// The key.
+        tag: KeyTag,
+        /// The cipher that is on record.
+        known: Algorithm,
+        /// The cipher that the import says.
+        said: Algorithm,
     },
     /// Medium or attacker: the store is not as this program left it.
     #[error(

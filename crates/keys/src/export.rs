@@ -16,7 +16,7 @@
 use std::collections::HashSet;
 
 use aws_lc_rs::hmac;
-use capstan_format::{Cursor, FormatError};
+use capstan_format::{Algorithm, Cursor, FormatError};
 use zeroize::Zeroizing;
 
 use crate::envelope::{WrappedKey, derive, unwrap, wrap};
@@ -31,15 +31,42 @@ const VERSION: u32 = 1;
 const WHAT: &str = "key export";
 const MAC_LEN: usize = 32;
 
-/// A key and what is known of it.
-pub(crate) struct ExportedKey {
-    pub(crate) record: KeyRecord,
-    pub(crate) key: VolumeKey,
+/// A key and what is known of it, on its way from one keeper of keys to another. No `Debug`, no `Clone`.
+pub struct ExportedKey {
+    /// What is known of it.
+    pub record: KeyRecord,
+    /// Itself.
+    pub key: VolumeKey,
+}
+
+/// What the keys of one export are wrapped under: random, and used for nothing else. Whoever has it needs no passphrase, so that it goes
+/// from machine to machine as keys do, handed over for one request. No `Debug`, no `Clone`.
+pub struct ExportKey(VolumeKey);
+
+impl ExportKey {
+    /// A new one, for one export.
+    pub fn random() -> Result<Self, KeyError> {
+        Ok(Self::from(VolumeKey::random(Self::ALGORITHM)?))
+    }
+
+    /// Nothing is encrypted with it but keys; its name is part of how keys travel.
+    pub const ALGORITHM: Algorithm = Algorithm::Aes256Gcm;
+
+    /// The key as it is handed over.
+    pub fn key(&self) -> &VolumeKey {
+        &self.0
+    }
+}
+
+impl From<VolumeKey> for ExportKey {
+    fn from(key: VolumeKey) -> Self {
+        Self(key)
+    }
 }
 
 /// A decoded export, not yet opened.
 ///
-/// Public for those who feed [`KeyExport::decode`] with hostile bytes; it holds nothing secret.
+/// It holds nothing secret.
 #[derive(Debug)]
 pub struct KeyExport<'a> {
     cost: Argon2Cost,
@@ -86,12 +113,36 @@ impl<'a> KeyExport<'a> {
         Ok(Self { cost, salt, wrapped, keys, signed: &body[..body.len() - MAC_LEN], mac })
     }
 
-    /// Opens the export: checks the MAC, unwraps every key and checks it against its tag.
-    pub(crate) fn open(self, passphrase: &Zeroizing<String>) -> Result<Vec<ExportedKey>, KeyError> {
-        let damaged = |what: String| KeyError::ExportDamaged { what };
+    /// [`KeyExport::decode`], with the error that tells an operator what to do.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, KeyError> {
+        Self::decode(bytes).map_err(|error| match error {
+            FormatError::Version { found, supported, .. } => {
+                KeyError::Version { what: "the key export".to_owned(), found, supported }
+            }
+            other => KeyError::ExportDamaged { what: other.to_string() },
+        })
+    }
+
+    /// How many keys are in it.
+    pub fn keys(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The key that its keys are wrapped under, for whoever knows the passphrase.
+    ///
+    /// Errors: [`KeyError::WrongExportPassphrase`].
+    pub fn export_key(&self, passphrase: &Zeroizing<String>) -> Result<ExportKey, KeyError> {
         let opening = passphrase_key(passphrase, self.cost, &self.salt)?;
-        let export_key = unwrap(&opening, &self.wrapped).ok_or(KeyError::WrongExportPassphrase)?;
-        let keys = ExportKeys::new(&export_key)?;
+        let secret = unwrap(&opening, &self.wrapped).ok_or(KeyError::WrongExportPassphrase)?;
+        Ok(ExportKey::from(VolumeKey::new(secret, ExportKey::ALGORITHM)))
+    }
+
+    /// Opens the export: checks the MAC, unwraps every key and checks it against its tag.
+    ///
+    /// Errors: [`KeyError::ExportDamaged`]; a key of another export shows as that, too.
+    pub fn open(self, export_key: &ExportKey) -> Result<Vec<ExportedKey>, KeyError> {
+        let damaged = |what: String| KeyError::ExportDamaged { what };
+        let keys = ExportKeys::new(export_key)?;
         hmac::verify(&keys.mac, self.signed, self.mac)
             .map_err(|_| damaged("its seal does not match, so somebody altered it".to_owned()))?;
         let open_one = |StoredKey { record, wrapped }| {
@@ -108,30 +159,37 @@ impl<'a> KeyExport<'a> {
     }
 }
 
-/// Seals keys into an export.
-pub(crate) fn encode_export(
-    keys: &[ExportedKey],
+/// The part of an export that takes no passphrase: number of keys and records, wrapped under its key. A node makes it, and whoever asked
+/// puts the passphrase on it, so that neither sees what the other keeps.
+pub fn wrap_for_export(keys: &[ExportedKey], export_key: &ExportKey) -> Result<Vec<u8>, KeyError> {
+    let derived = ExportKeys::new(export_key)?;
+    let count = u32::try_from(keys.len()).map_err(|error| KeyError::host("counting the keys to export", error))?;
+    let mut bytes = count.to_le_bytes().to_vec();
+    for ExportedKey { record, key } in keys {
+        let wrapped = Some(wrap(&derived.wrapping, key.expose())?);
+        StoredKey { record: record.clone(), wrapped }.encode(&mut bytes);
+    }
+    Ok(bytes)
+}
+
+/// An export of what [`wrap_for_export`] made: it opens with the passphrase and needs nothing else.
+pub fn seal_export(
+    wrapped: &[u8],
+    export_key: &ExportKey,
     passphrase: &Zeroizing<String>,
     cost: Argon2Cost,
 ) -> Result<Vec<u8>, KeyError> {
     let mut salt = [0; SALT_LEN];
     random(&mut salt)?;
-    let export_key = Secret::random()?;
-    let derived = ExportKeys::new(&export_key)?;
-    let count = u32::try_from(keys.len()).map_err(|error| KeyError::host("counting the keys to export", error))?;
-
+    let derived = ExportKeys::new(export_key)?;
     let mut bytes = NAME.to_vec();
     bytes.extend_from_slice(format!("{VERSION}\n").as_bytes());
     for parameter in [cost.memory_kib, cost.iterations, cost.lanes] {
         bytes.extend_from_slice(&parameter.to_le_bytes());
     }
     bytes.extend_from_slice(&salt);
-    bytes.extend_from_slice(&wrap(&passphrase_key(passphrase, cost, &salt)?, export_key.expose())?);
-    bytes.extend_from_slice(&count.to_le_bytes());
-    for ExportedKey { record, key } in keys {
-        let wrapped = Some(wrap(&derived.wrapping, key.expose())?);
-        StoredKey { record: record.clone(), wrapped }.encode(&mut bytes);
-    }
+    bytes.extend_from_slice(&wrap(&passphrase_key(passphrase, cost, &salt)?, export_key.key().expose())?);
+    bytes.extend_from_slice(wrapped);
     let mac = hmac::sign(&derived.mac, &bytes);
     bytes.extend_from_slice(mac.as_ref());
     put_checksum(&mut bytes);
@@ -144,8 +202,8 @@ struct ExportKeys {
 }
 
 impl ExportKeys {
-    fn new(export_key: &Secret) -> Result<Self, KeyError> {
-        let key = |purpose| derive(export_key.expose(), &[], purpose);
+    fn new(export_key: &ExportKey) -> Result<Self, KeyError> {
+        let key = |purpose| derive(export_key.key().expose(), &[], purpose);
         let mac = hmac::Key::new(hmac::HMAC_SHA256, key("capstan key export mac v1")?.expose());
         Ok(Self { wrapping: key("capstan key export wrap v1")?, mac })
     }

@@ -17,8 +17,8 @@ use crate::lifecycle::KeyEvent;
 use crate::realm::RealmRecord;
 use crate::record::StoredKey;
 use crate::{
-    Agent, AppendKey, DataUnit, IssuedKey, KeyError, KeyGroup, KeyPlace, KeyRecord, KeyState, KeyUse, Name, NewKey,
-    Policy, Realm, Refusal,
+    Agent, AppendKey, DataUnit, ImportOutcome, IssuedKey, KeyError, KeyGroup, KeyPlace, KeyRecord, KeyState, KeyUse,
+    Name, NewKey, Policy, Realm, Refusal,
 };
 
 /// Realm and keys at one moment, as far as an operation looks at them.
@@ -92,6 +92,43 @@ impl Holdings {
     /// Takes in a key that was issued where this was not known, whatever the rules say of it by now: data lie under it.
     pub fn adopt(&mut self, volser: &Volser, issued_for: KeyUse, new: &NewKey, issued_ns: i64, drawn: DrawnKey) {
         self.issue(volser, issued_for, new, issued_ns, drawn);
+    }
+
+    /// Takes in a key of another store, which joins `group`; its policy's periods run from when it was drawn. `key` is wrapped for those
+    /// who keep the records. A key that is known keeps its record; one that was destroyed stays so; one that was filling its volume goes
+    /// on doing so, unless that is filled with another by now. It may be repeated.
+    ///
+    /// Errors: [`KeyError::Refused`]; [`KeyError::KeyOfOtherVolume`] and [`KeyError::KeyOfOtherCipher`] where what is known contradicts it.
+    pub fn import(&mut self, key: StoredKey, group: &Name, now_ns: i64) -> Result<ImportOutcome, KeyError> {
+        self.realm.check_import(group)?;
+        let (tag, volser) = (key.record.tag, key.record.volser.clone());
+        if let Some(known) = self.keys.iter().map(|known| &known.record).find(|known| known.tag == tag) {
+            if known.volser != volser {
+                return Err(KeyError::KeyOfOtherVolume { tag, volser, owner: known.volser.clone() });
+            }
+            if known.algorithm != key.record.algorithm {
+                return Err(KeyError::KeyOfOtherCipher { tag, known: known.algorithm, said: key.record.algorithm });
+            }
+            return Ok(match known.destroyed_ns {
+                Some(destroyed_ns) => ImportOutcome::StaysDestroyed { destroyed_ns },
+                None => ImportOutcome::AlreadyPresent,
+            });
+        }
+        let fills = |known: &KeyRecord| known.volser == volser && known.state == KeyState::ProtectAndProcess;
+        let mut key = StoredKey { record: KeyRecord { imported_ns: Some(now_ns), ..key.record }, ..key };
+        if self.keys.iter().any(|known| fills(&known.record)) {
+            key.advance(KeyEvent::Superseded, now_ns)?;
+        }
+        let (state, issued_ns) = (key.record.state, key.record.created_ns);
+        self.put_key(key);
+        let unit = self.realm.unit(&volser).cloned();
+        let unit = unit.unwrap_or_else(|| DataUnit::first_seen(volser.clone(), issued_ns));
+        let (first_seen_ns, last_seen_ns) = (unit.first_seen_ns.min(issued_ns), unit.last_seen_ns.max(issued_ns));
+        self.put(RealmRecord::unit(DataUnit { first_seen_ns, last_seen_ns, ..unit }));
+        let (issued_for, group) = (KeyUse::Elsewhere, group.clone());
+        let issued = IssuedKey { tag, group, issued_for, issued_ns, dropped_ns: None };
+        self.put(RealmRecord::Issue { volser, key: issued });
+        Ok(ImportOutcome::Added(state))
     }
 
     /// The key to append to a volume with, whose first block names the key `first`: that one, or the one that was put in force for it

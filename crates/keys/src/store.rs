@@ -12,7 +12,7 @@ use crate::header::{SLOTS_MAX, Slot, StoreHeader};
 use crate::record::StoredKey;
 use crate::root::{RootKey, StoreKeys};
 use crate::secret::{VolumeKey, random};
-use crate::{Argon2Cost, KeyError, KeyPlace, KeyState, SlotKind, SlotRecord, Unlock};
+use crate::{Argon2Cost, KeyError, KeyPlace, SlotKind, SlotRecord, Unlock};
 
 mod keys;
 mod policies;
@@ -220,11 +220,6 @@ fn find(path: &Path, contents: &Contents, tag: &KeyTag, volser: Option<&Volser>)
         tag: *tag,
         volser: volser.cloned(),
     })
-}
-
-/// Whether a volume is being filled with a key.
-fn is_protecting(stored: &StoredKey, volser: &Volser) -> bool {
-    stored.record.volser == *volser && stored.record.state == KeyState::ProtectAndProcess
 }
 
 #[cfg(test)]

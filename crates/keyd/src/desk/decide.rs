@@ -2,8 +2,8 @@
 
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::{
-    Changes, DataUnit, DrawnKey, Holdings, IssuedKey, KeyError, KeyRecord, KeyState, KeyToAppend, Name, NewKey,
-    RealmRecord, Refusal, StoredKey,
+    Changes, DataUnit, DrawnKey, Holdings, ImportedKey, IssuedKey, KeyError, KeyRecord, KeyState, KeyToAppend, Name,
+    NewKey, RealmRecord, Refusal, StoredKey,
 };
 use thiserror::Error;
 
@@ -41,6 +41,8 @@ pub enum Answer {
     Retired(Vec<KeyTag>),
     /// The record of a key as it is now.
     Record(Box<KeyRecord>),
+    /// What became of each key of another store.
+    Imported(Vec<ImportedKey>),
     /// It was done.
     Done,
 }
@@ -216,6 +218,20 @@ impl Deciding<'_> {
             }
             Operation::Compromise { tag } => Ok(Answer::Record(Box::new(holdings.compromise(tag, now_ns)?))),
             Operation::Destroy { tag } => Ok(Answer::Record(Box::new(holdings.destroy(tag, now_ns)?))),
+            Operation::Import { group, keys, .. } => {
+                *group_used = Some(group.clone());
+                let take_in = |key: &StoredKey| {
+                    let (tag, volser) = (key.record.tag, key.record.volser.clone());
+                    // A key may be known as another volume's, which is not among these holdings.
+                    if let Some(known) = self.view.key(&tag).map(IssuedRecord::volser).filter(|known| **known != volser)
+                    {
+                        return Err(KeyError::KeyOfOtherVolume { tag, volser, owner: known.clone() });
+                    }
+                    let outcome = holdings.import(key.clone(), group, now_ns)?;
+                    Ok(ImportedKey { tag, volser, outcome })
+                };
+                Ok(Answer::Imported(keys.iter().map(take_in).collect::<Result<_, _>>()?))
+            }
             Operation::PutPolicy(policy) => done(holdings.put_policy(policy.clone())),
             Operation::PutGroup { group, .. } => done(holdings.put_group(group.clone())),
             Operation::PutAgent(agent) => done(holdings.put_agent(agent.clone())),

@@ -1,7 +1,7 @@
 //! What can be asked of keys.
 
 use capstan_format::{Algorithm, KeyTag, Volser};
-use capstan_keys::{Agent, KeyGroup, KeyUse, Name, Policy, WrappedKey};
+use capstan_keys::{Agent, KeyGroup, KeyUse, Name, Policy, StoredKey, WrappedKey};
 
 /// A question, with all that its answer depends on beside the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +69,15 @@ pub enum Operation {
         /// The key.
         tag: KeyTag,
     },
+    /// Keys of another store are taken in.
+    Import {
+        /// Their volume.
+        volser: Volser,
+        /// The group that they join.
+        group: Name,
+        /// Each under its group's key.
+        keys: Vec<StoredKey>,
+    },
     /// A policy is made.
     PutPolicy(Policy),
     /// A key group is made.
@@ -116,6 +125,7 @@ impl Operation {
             | Self::Append { volser, .. }
             | Self::Activate { volser, .. }
             | Self::End { volser }
+            | Self::Import { volser, .. }
             | Self::ExtendReading { volser, .. } => Some(volser),
             Self::Adopt(adopted) => Some(&adopted.volser),
             Self::Compromise { .. }
@@ -136,6 +146,7 @@ impl Operation {
             Self::Adopt(adopted) => Some(&adopted.tag),
             Self::Begin { .. }
             | Self::End { .. }
+            | Self::Import { .. }
             | Self::PutPolicy(_)
             | Self::PutGroup { .. }
             | Self::PutAgent(_)
@@ -167,6 +178,7 @@ impl Operation {
             Self::Adopt(_)
             | Self::Compromise { .. }
             | Self::Destroy { .. }
+            | Self::Import { .. }
             | Self::PutPolicy(_)
             | Self::PutGroup { .. }
             | Self::PutAgent(_)

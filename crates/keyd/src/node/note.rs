@@ -193,6 +193,7 @@ impl Told {
             | Operation::Append { .. }
             | Operation::Compromise { .. }
             | Operation::Destroy { .. }
+            | Operation::Import { .. }
             | Operation::PutPolicy(_)
             | Operation::PutGroup { .. }
             | Operation::PutAgent(_)

@@ -186,7 +186,7 @@ fn core_made(client: &NodeClient, asked: &CoreBackup) -> anyhow::Result<CoreBack
 }
 
 /// A new file, for its owner alone.
-fn create(path: &Path) -> anyhow::Result<File> {
+pub(super) fn create(path: &Path) -> anyhow::Result<File> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     file.map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
@@ -196,7 +196,7 @@ fn create(path: &Path) -> anyhow::Result<File> {
     })
 }
 
-fn sync_folder(path: &Path) -> io::Result<()> {
+pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     let path = std::path::absolute(path)?;
     File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
 }

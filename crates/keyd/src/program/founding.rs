@@ -62,8 +62,8 @@ pub(super) fn root(asked: &Root) -> anyhow::Result<RootChoice> {
     Ok(RootChoice::Quorum(Quorum { threshold: asked.needed, holders, cost: cost() }))
 }
 
-/// What a guess of a holder's passphrase costs. Tests found clusters by the dozen and say less.
-fn cost() -> Argon2Cost {
+/// What a guess of a passphrase costs. Tests found clusters by the dozen and say less.
+pub(super) fn cost() -> Argon2Cost {
     match std::env::var_os("KEYD_TEST_ARGON2") {
         Some(_) => Argon2Cost { memory_kib: 64, iterations: 1, lanes: 1 },
         None => Argon2Cost::default(),

@@ -4,6 +4,7 @@ mod keys;
 mod peers;
 mod proof;
 mod table;
+mod transfer;
 mod users;
 
 use capstan_keyd::service::StateDirectory;
@@ -168,6 +169,13 @@ impl Ask {
             );
         }
         self.done(requested, &words)
+    }
+
+    /// Says what is to be done once a request is approved.
+    fn then(&self, command: &str) {
+        if !self.json {
+            println!("Once it is approved: {command}");
+        }
     }
 
     fn outcome(&self, outcome: &Outcome) -> anyhow::Result<()> {

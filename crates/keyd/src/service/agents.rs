@@ -183,7 +183,7 @@ async fn activate(
     asking.service.note(noted).await?;
     let retired = match answered.answer {
         Answer::Retired(retired) => retired.into_iter().map(Tag).collect(),
-        Answer::Key(_) | Answer::Record(_) | Answer::Done => Vec::new(),
+        Answer::Key(_) | Answer::Record(_) | Answer::Imported(_) | Answer::Done => Vec::new(),
     };
     Ok(Json(Activated { retired }))
 }

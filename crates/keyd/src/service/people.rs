@@ -17,6 +17,7 @@ mod peers;
 mod proposal;
 mod queue;
 mod renewal;
+mod transfer;
 mod users;
 
 use std::str::FromStr;
@@ -48,6 +49,7 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
         .merge(kmas::routes())
         .merge(material::routes())
         .merge(keys::routes())
+        .merge(transfer::routes())
         .merge(users::routes())
         .merge(queue::routes())
         .merge(audit::routes())

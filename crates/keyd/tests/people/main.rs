@@ -3,6 +3,7 @@
 
 #[path = "../etcd/mod.rs"]
 mod etcd;
+mod moves;
 mod node;
 
 use capstan_keys::cluster::{ClusterClient, Identity};

@@ -87,6 +87,11 @@ impl Cluster {
         output(enrol.arg("--identity").arg(self.identity(name)))
     }
 
+    /// A file with a secret, for its owner alone.
+    pub(crate) fn secret(&self, name: &str, secret: &str) -> PathBuf {
+        secret_file(self.folder.path(), name, secret)
+    }
+
     fn identity(&self, name: &str) -> PathBuf {
         self.folder.path().join(format!("{name}.pem"))
     }

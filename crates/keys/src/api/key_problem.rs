@@ -7,6 +7,7 @@
 //! key-destroyed         410     tag, volume, destroyed_ns      KeyDestroyed
 //! key-retired           409     tag, volume, state             KeyRetired
 //! key-of-other-volume   409     tag, volume, owner             KeyOfOtherVolume
+//! key-of-other-cipher   409     tag                            none: it answers an import, which agents do not ask for
 //! cryptoperiod-over     403     tag, volume                    RefusedByCluster, CryptoperiodOver
 //! keys-used-up          403     volume                         RefusedByCluster, KeysUsedUp
 //! refused               403                                    RefusedByCluster, Other
@@ -46,6 +47,9 @@ impl Problem {
             KeyError::KeyOfOtherVolume { tag, volser, owner } => {
                 let problem = problem(409, "key-of-other-volume", "The key is another volume's").with("tag", tag);
                 problem.with("volume", volser).with("owner", owner)
+            }
+            KeyError::KeyOfOtherCipher { tag, .. } => {
+                problem(409, "key-of-other-cipher", "The key is known with another cipher").with("tag", tag)
             }
             KeyError::Refused(Refusal::CryptoperiodOver { tag, volser, .. }) => {
                 let problem = problem(403, "cryptoperiod-over", "The key's time is over").with("tag", tag);

@@ -50,6 +50,15 @@ impl KeyRequest {
         Ok(Self { private, public })
     }
 
+    /// One that can be had again: whoever knows `secret`, which is used for nothing else, answers for any of those who know it.
+    pub fn derived(secret: &Secret) -> Result<Self, HandOverFailed> {
+        let failed = |error| KeyError::host("deriving a key for one request", error);
+        let private = PrivateKey::from_private_key(&X25519, secret.expose())
+            .map_err(|error| KeyError::host("deriving a key for one request", error))?;
+        let public = private.compute_public_key().map_err(failed)?.as_ref().to_vec();
+        Ok(Self { private, public })
+    }
+
     /// What goes with the request.
     pub fn public(&self) -> Base64 {
         Base64(self.public.clone())

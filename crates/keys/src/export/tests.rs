@@ -39,8 +39,15 @@ fn sample() -> Vec<u8> {
     encode_export(&sample_keys(), &passphrase(), CHEAP).unwrap()
 }
 
+fn encode_export(keys: &[ExportedKey], passphrase: &Zeroizing<String>, cost: Argon2Cost) -> Result<Vec<u8>, KeyError> {
+    let export_key = ExportKey::random()?;
+    seal_export(&wrap_for_export(keys, &export_key)?, &export_key, passphrase, cost)
+}
+
 fn open(bytes: &[u8]) -> Result<Vec<ExportedKey>, KeyError> {
-    KeyExport::decode(bytes).map_err(|error| KeyError::ExportDamaged { what: error.to_string() })?.open(&passphrase())
+    let export = KeyExport::read(bytes)?;
+    let export_key = export.export_key(&passphrase())?;
+    export.open(&export_key)
 }
 
 #[test]

@@ -1,15 +1,13 @@
 //! Keys that go from one store to another, or to a safe place and back.
 
-use capstan_format::{FormatError, KeyTag, Volser};
+use capstan_format::{KeyTag, Volser};
 use zeroize::Zeroizing;
 
-use super::{SealedStore, find, is_protecting};
+use super::{SealedStore, find};
 use crate::envelope::wrap;
-use crate::export::{ExportedKey, KeyExport, encode_export};
-use crate::lifecycle::KeyEvent;
-use crate::realm::RealmRecord;
+use crate::export::{ExportKey, ExportedKey, KeyExport, seal_export, wrap_for_export};
 use crate::record::StoredKey;
-use crate::{Argon2Cost, IssuedKey, KeyError, KeyRecord, KeyState, KeyUse, Name};
+use crate::{Argon2Cost, KeyError, KeyRecord, KeyState, Name};
 
 /// Which keys to export.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +78,9 @@ impl SealedStore {
             let stored = &contents.rows[place].key;
             Ok(ExportedKey { record: stored.record.clone(), key: self.unwrap_key(stored, &keys)? })
         });
-        encode_export(&exported.collect::<Result<Vec<_>, KeyError>>()?, passphrase, cost)
+        let exported = exported.collect::<Result<Vec<_>, KeyError>>()?;
+        let export_key = ExportKey::random()?;
+        seal_export(&wrap_for_export(&exported, &export_key)?, &export_key, passphrase, cost)
     }
 
     /// Takes the keys of an export in, all in one transaction, and reads them back; says what became of each.
@@ -88,7 +88,7 @@ impl SealedStore {
     /// The keys that are new here join `group`, and their policy's periods run from when they were drawn. It may be repeated. A key that this store has keeps its record; one that was destroyed here stays destroyed. A key
     /// that was filling its volume goes on doing so, unless this store fills that volume with another.
     ///
-    /// Errors: [`KeyError::WrongExportPassphrase`], [`KeyError::ExportDamaged`], [`KeyError::Refused`].
+    /// Errors: [`KeyError::WrongExportPassphrase`], [`KeyError::ExportDamaged`], those of [`Holdings::import`](crate::Holdings::import).
     pub fn import(
         &mut self,
         export: &[u8],
@@ -96,37 +96,17 @@ impl SealedStore {
         group: &Name,
         now_ns: i64,
     ) -> Result<Vec<ImportedKey>, KeyError> {
-        let decoded = KeyExport::decode(export).map_err(|error| match error {
-            FormatError::Version { found, supported, .. } => {
-                KeyError::Version { what: "the key export".to_owned(), found, supported }
-            }
-            other => KeyError::ExportDamaged { what: other.to_string() },
-        })?;
-        let exported = decoded.open(passphrase)?;
+        let decoded = KeyExport::read(export)?;
+        let exported = decoded.export_key(passphrase).and_then(|export_key| decoded.open(&export_key))?;
+        let path = self.database.path().to_owned();
         let imported = self.change(|contents, keys| {
-            contents.realm().check_import(group)?;
             let mut imported = Vec::with_capacity(exported.len());
             for ExportedKey { record, key } in exported {
                 let (tag, volser) = (record.tag, record.volser.clone());
-                let known = contents.rows.iter().find(|row| row.key.record.tag == tag).map(|row| &row.key.record);
-                let outcome = match known {
-                    Some(KeyRecord { destroyed_ns: Some(destroyed_ns), .. }) => {
-                        ImportOutcome::StaysDestroyed { destroyed_ns: *destroyed_ns }
-                    }
-                    Some(_) => ImportOutcome::AlreadyPresent,
-                    None => {
-                        let wrapped = Some(wrap(&keys.wrapping, key.expose())?);
-                        let record = KeyRecord { imported_ns: Some(now_ns), ..record };
-                        let mut stored = StoredKey { record, wrapped };
-                        if contents.rows.iter().any(|row| is_protecting(&row.key, &volser)) {
-                            stored.advance(KeyEvent::Superseded, now_ns)?;
-                        }
-                        let state = stored.record.state;
-                        contents.put(joined(&stored.record, group));
-                        contents.push(stored);
-                        ImportOutcome::Added(state)
-                    }
-                };
+                let mut holdings = contents.holdings(&path, Some(&volser), Some(&tag));
+                let stored = StoredKey { record, wrapped: Some(wrap(&keys.wrapping, key.expose())?) };
+                let outcome = holdings.import(stored, group, now_ns)?;
+                contents.apply(holdings.finish());
                 imported.push(ImportedKey { tag, volser, outcome });
             }
             Ok(imported)
@@ -135,11 +115,4 @@ impl SealedStore {
         self.prove_stored(&added.map(|key| key.tag).collect::<Vec<_>>())?;
         Ok(imported)
     }
-}
-
-/// The issue of a key by another store.
-fn joined(record: &KeyRecord, group: &Name) -> RealmRecord {
-    let (tag, group, issued_ns) = (record.tag, group.clone(), record.created_ns);
-    let key = IssuedKey { tag, group, issued_for: KeyUse::Elsewhere, issued_ns, dropped_ns: None };
-    RealmRecord::Issue { volser: record.volser.clone(), key }
 }

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::Ask;
+use super::transfer::{self, Export, Import};
 
 /// What holds for keys.
 #[derive(Debug, Subcommand)]
@@ -175,6 +176,10 @@ pub(crate) enum Keys {
     Compromise(OneKey),
     /// Destroy one; if it still reads, by quorum
     Destroy(OneKey),
+    /// Take keys out of the cluster, by quorum: asked for first, then fetched into a file with `--request`
+    Export(Export),
+    /// Take the keys of another store in, by quorum: asked for first, then sent with `--request`
+    Import(Import),
 }
 
 #[derive(Debug, Args)]
@@ -199,5 +204,7 @@ pub(super) fn keys(asked: Keys) -> anyhow::Result<()> {
         Keys::Destroy(OneKey { tag, ask }) => {
             ask.outcome(&ask.post::<Outcome>("/v1/keys/destroy", &NamedKey { key: tag })?)
         }
+        Keys::Export(asked) => transfer::export(&asked),
+        Keys::Import(asked) => transfer::import(&asked),
     }
 }

@@ -188,7 +188,10 @@ fn read_and_meant(id: &str, ask: &Ask, decision: &str) -> anyhow::Result<String>
 }
 
 fn stands(ask: &Ask, shown: &PendingListed) -> anyhow::Result<()> {
-    let words = format!("request {}: {}, {} of {} approvals", shown.id, shown.stage, shown.approvals, shown.needed);
+    let mut words = format!("request {}: {}, {} of {} approvals", shown.id, shown.stage, shown.approvals, shown.needed);
+    if shown.stage == "approved" {
+        words = format!("{words}; {} carries it out (`--request {}`)", shown.requested_by, shown.id);
+    }
     ask.done(shown, &words)
 }
 

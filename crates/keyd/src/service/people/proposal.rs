@@ -6,15 +6,16 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use capstan_format::KeyTag;
 use capstan_keys::Name;
-use capstan_keys::api::{PeerId, PeerKind};
+use capstan_keys::api::{ExportWhat, PeerId, PeerKind};
 
 use super::super::registrar::{enrolment_path, joining_path};
 use super::peers::enrolment_expires_ns;
+use super::transfer::leaving;
 use super::{broken, kmas, rule_of, user_path, users_of};
 use crate::authority::{
     Act, Arguments, InvalidArgument, Mandate, PendingId, QuorumRule, Role, Roles, Standing, User, Users,
 };
-use crate::desk::{Asked, Decided, Operation, decide};
+use crate::desk::{Asked, Decided, DeskError, Operation, decide};
 use crate::door::Refusal;
 use crate::identity::Enrolment;
 use crate::node::{Node, NodeError};
@@ -61,6 +62,23 @@ pub(super) enum Proposal {
     DestroyKey {
         tag: KeyTag,
     },
+    ExportKeys {
+        what: ExportWhat,
+    },
+    ImportKeys {
+        group: Name,
+        keys: u32,
+        sha256: String,
+    },
+}
+
+/// With what an approved request is carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CarriedOut {
+    /// With the last approval.
+    AtOnce,
+    /// By whoever asked, once: it takes what only they have.
+    ByRequester,
 }
 
 /// On what a proposal is carried out.
@@ -85,6 +103,16 @@ impl Proposal {
                 Act::ChangeUsers
             }
             Self::DestroyKey { .. } => Act::DestroyKeys,
+            Self::ExportKeys { .. } => Act::ExportKeys,
+            Self::ImportKeys { .. } => Act::ImportKeys,
+        }
+    }
+
+    /// When what was approved is carried out.
+    pub(super) fn carried_out(act: Act) -> CarriedOut {
+        match act {
+            Act::ExportKeys | Act::ImportKeys => CarriedOut::ByRequester,
+            _ => CarriedOut::AtOnce,
         }
     }
 
@@ -108,6 +136,12 @@ impl Proposal {
             Self::EnrolUser { name } => none.with("change", "enrol")?.with("user", name.as_str())?,
             Self::EnableUser { name } => none.with("change", "enable")?.with("user", name.as_str())?,
             Self::DestroyKey { tag } => none.with("key", &tag.to_string())?,
+            Self::ExportKeys { what: ExportWhat::All } => none.with("keys", "all that policies let go")?,
+            Self::ExportKeys { what: ExportWhat::Group(group) } => none.with("of-group", group.as_str())?,
+            Self::ExportKeys { what: ExportWhat::Unit(unit) } => none.with("of-unit", unit.as_str())?,
+            Self::ImportKeys { group, keys, sha256 } => {
+                none.with("group", group.as_str())?.with("keys", &keys.to_string())?.with("sha256", sha256)?
+            }
         };
         match enrolment {
             Some(enrolment) => arguments.with("enrolment", &fingerprint(&enrolment.encode())),
@@ -137,6 +171,20 @@ impl Proposal {
             }
             (Act::ChangeUsers, Some("enrol")) => Some(Self::EnrolUser { name: name("user")? }),
             (Act::ChangeUsers, Some("enable")) => Some(Self::EnableUser { name: name("user")? }),
+            (Act::ExportKeys, None) => {
+                let what = match (arguments.get("of-group"), arguments.get("of-unit"), arguments.get("keys")) {
+                    (Some(group), None, None) => ExportWhat::Group(group.parse().ok()?),
+                    (None, Some(unit), None) => ExportWhat::Unit(unit.parse().ok()?),
+                    (None, None, Some("all that policies let go")) => ExportWhat::All,
+                    _ => return None,
+                };
+                Some(Self::ExportKeys { what })
+            }
+            (Act::ImportKeys, None) => Some(Self::ImportKeys {
+                group: name("group")?,
+                keys: arguments.get("keys")?.parse().ok()?,
+                sha256: text("sha256")?,
+            }),
             (Act::DestroyKeys, None) => Some(Self::DestroyKey { tag: arguments.get("key")?.parse().ok()? }),
             _ => None,
         }
@@ -205,6 +253,17 @@ impl Proposal {
                 let asked = Asked { operation, request: on.id.0, by, kma, now_ns };
                 Ok(decide(view, on.node.keys(), &asked).map_err(NodeError::from)?)
             }
+            Self::ExportKeys { what } => {
+                leaving(view, what)?;
+                Ok(Decided::records(Vec::new(), Vec::new()))
+            }
+            Self::ImportKeys { group, .. } => {
+                view.ledger()
+                    .realm()
+                    .check_import(group)
+                    .map_err(|refusal| NodeError::from(DeskError::from(refusal)))?;
+                Ok(Decided::records(Vec::new(), Vec::new()))
+            }
         }
     }
 }
@@ -257,7 +316,7 @@ fn roles(arguments: &Arguments) -> Option<Roles> {
     }
 }
 
-fn fingerprint(bytes: &[u8]) -> String {
+pub(super) fn fingerprint(bytes: &[u8]) -> String {
     digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -281,12 +340,16 @@ mod tests {
             Proposal::EnrolUser { name: name() },
             Proposal::EnableUser { name: name() },
             Proposal::DestroyKey { tag: KeyTag([7; 16]) },
+            Proposal::ExportKeys { what: ExportWhat::All },
+            Proposal::ExportKeys { what: ExportWhat::Group(name()) },
+            Proposal::ExportKeys { what: ExportWhat::Unit("A00001".parse().unwrap()) },
+            Proposal::ImportKeys { group: name(), keys: 12, sha256: "ab".to_owned() },
         ];
         for proposal in proposals {
             let arguments = proposal.arguments(None).unwrap();
             assert_eq!(Proposal::read(proposal.act(), &arguments), Some(proposal.clone()));
             // Neither under another act nor with something left out.
-            assert_eq!(Proposal::read(Act::ExportKeys, &arguments), None);
+            assert_eq!(Proposal::read(Act::ReadStatus, &arguments), None);
             assert_eq!(Proposal::read(proposal.act(), &Arguments::default()), None);
         }
     }

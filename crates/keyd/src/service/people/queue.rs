@@ -9,9 +9,9 @@ use capstan_keys::cluster::EnrolmentPassphrase;
 use capstan_keys::random;
 
 use super::super::Service;
-use super::proposal::{Carrying, Proposal, carry_out, enrolling_path};
+use super::proposal::{CarriedOut, Carrying, Proposal, carry_out, enrolling_path};
 use super::{Of, Person, broken, rule_of, time, user_path, users_of};
-use crate::authority::{Act, Pending, PendingId, RequestDigest, Stage, Users, Verdict};
+use crate::authority::{Act, Mandate, Pending, PendingId, RequestDigest, Stage, Users, Verdict};
 use crate::desk::Decided;
 use crate::door::{Input, Refusal};
 use crate::identity::Enrolment;
@@ -92,7 +92,8 @@ async fn approve(
         let (now_ns, users) = (person.node.now_ns(), users_of(view)?);
         let approved = read(view, id)?.approve(&person.user, digest, now_ns)?;
         let mut decided = Decided::records(vec![(path(id), approved.encode())], Vec::new());
-        if approved.stage(&users, now_ns) == Stage::Approved {
+        let at_once = Proposal::carried_out(approved.act()) == CarriedOut::AtOnce;
+        if at_once && approved.stage(&users, now_ns) == Stage::Approved {
             // In the name of whoever asked: who approves need not be one who may.
             let gone = || Refusal::conflict("Whoever asked for it is no user any more: reject it.");
             let requester = users.get(approved.requested_by()).ok_or_else(gone)?;
@@ -106,9 +107,7 @@ async fn approve(
             decided.rests_on.extend(done.rests_on);
             carried_out = Some(act);
         }
-        // Nobody who counts here may have been disabled meanwhile.
-        let counted = approved.decisions().iter().map(|decision| &decision.who).chain([approved.requested_by()]);
-        decided.rests_on.extend(counted.map(user_path));
+        decided.rests_on.extend(counted(&approved));
         Ok(decided)
     });
     person.does(noted, approving).await?;
@@ -143,6 +142,30 @@ async fn withdraw(person: Person, Of(id): Of<String>) -> Result<Json<PendingList
         person.change(|view| Ok(ended(view, &read(view, id)?.withdraw(&person.user, person.node.now_ns())?)));
     person.does(noted, withdrawing).await?;
     shown(&person, id)
+}
+
+/// Nobody who counts here may have been disabled meanwhile.
+fn counted(pending: &Pending) -> impl Iterator<Item = Path> + '_ {
+    pending.decisions().iter().map(|decision| &decision.who).chain([pending.requested_by()]).map(user_path)
+}
+
+/// Ends a request that was approved and is carried out by whoever asked for it: the mandate, and what is to be committed once it is done.
+pub(super) fn execute_own(
+    person: &Person,
+    view: View<'_>,
+    id: PendingId,
+    act: Act,
+) -> Result<(Mandate, Decided), Refusal> {
+    let (users, pending) = (users_of(view)?, read(view, id)?);
+    if *pending.requested_by() != person.user.name {
+        let by = pending.requested_by();
+        return Err(Refusal::forbidden(format!("Request {id} is {by}'s: it is carried out by whoever asked for it.")));
+    }
+    let arguments = pending.arguments();
+    let (executed, mandate) = pending.execute(&users, &person.user, act, arguments, person.node.now_ns())?;
+    let mut decided = Decided::records(vec![(path(id), executed.encode())], Vec::new());
+    decided.rests_on.extend(counted(&pending));
+    Ok((mandate, decided))
 }
 
 /// A request that ends without being carried out: what waited for it goes.
@@ -201,7 +224,7 @@ fn listed(pending: &Pending, users: &Users, now_ns: i64) -> PendingListed {
     }
 }
 
-fn id_of(text: &str) -> Result<PendingId, Refusal> {
+pub(super) fn id_of(text: &str) -> Result<PendingId, Refusal> {
     bytes_of(text).map(PendingId)
 }
 
