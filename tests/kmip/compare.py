@@ -1,4 +1,4 @@
-"""Whether a response is the one that a case expects, as far as the profiles hold a server to it.
+"""Whether a response is the one that a case expects, as far as the profiles hold a server to it, in any version.
 
 KMIP Profiles 1.4, section 4.1 (permitted test case variations): unique identifiers, times, digests, random numbers, key
 material that the server made and what is computed with it, the vendor's name, the random number generator and the words
@@ -12,10 +12,13 @@ import hashlib
 
 from cases import Variable
 from numbers_of_kmip import ENUMERATIONS
+from versions import foreign
 
 # Whatever they are, they must be there and of the same type.
 ANY_VALUE = {'TimeStamp', 'VendorIdentification', 'ResultMessage', 'ServerInformation'}
 OWN_ATTRIBUTES = {'Digest', 'Random Number Generator', 'Lease Time', 'Initial Date', 'Last Change Date', 'Original Creation Date'}
+# The same, as the tags of KMIP 2.x.
+OWN_TAGS = {name.replace(' ', '') for name in OWN_ATTRIBUTES} | {'ShortUniqueIdentifier'}
 # Made with random numbers, if the key was, or if the case asks for a random nonce.
 COMPUTED = {'KeyMaterial', 'KeyValue', 'Data', 'IVCounterNonce', 'AuthenticatedEncryptionTag', 'MACData'}
 # What a query may leave out of what a case tells: it belongs to profiles that are not played.
@@ -39,8 +42,8 @@ class Made:
 class Play:
     """What one case has told so far."""
 
-    def __init__(self, now, made):
-        self.now, self.made, self.variables, self.last = now, made, {}, {}
+    def __init__(self, now, made, version):
+        self.now, self.made, self.version, self.variables, self.last = now, made, version, {}, {}
 
     def value(self, variable):
         """What a request is to say for a variable."""
@@ -62,6 +65,9 @@ class Play:
     def check(self, request, expected, got):
         """Compares one response, and keeps what it tells."""
         self.remember(got)
+        unknown = sorted(set(map(str, foreign(got, self.version))))
+        if unknown:
+            raise Mismatch(f'{unknown} is not in this version')
         items = children(got, 'BatchItem')
         if len(items) != len(children(expected, 'BatchItem')):
             raise Mismatch(f'{len(items)} batch items')
@@ -90,8 +96,8 @@ class Play:
         block = descend(answer, 'SymmetricKey', 'KeyBlock', 'KeyValue', 'KeyMaterial')
         if block and self.made.materials.setdefault(uid, block[2]) != block[2]:
             raise Mismatch('KeyMaterial is not what it was before')
-        for attribute in children(answer, 'Attribute'):
-            digest = descend(attribute, 'AttributeValue', 'DigestValue')
+        digests = [descend(attribute, 'AttributeValue', 'DigestValue') for attribute in children(answer, 'Attribute')]
+        for digest in digests + [descend(answer, 'Attributes', 'Digest', 'DigestValue')]:
             if digest and uid in self.made.materials:
                 if digest[2] != hashlib.sha256(self.made.materials[uid]).digest():
                     raise Mismatch('Digest is not that of the key')
@@ -107,7 +113,12 @@ class Play:
 
     def structure(self, wanted, got, own):
         """Compares two structures: attributes whatever their order, all else in order."""
-        listed = [split(item[2], 'Attribute', 'AttributeName') for item in (wanted, got)]
+        if wanted[0] == 'Attributes':
+            self.tagged(wanted, got, own)
+            return
+        # A reference, and the name of a vendor's attribute, are named by what else they have, as all is.
+        lists = ('Attribute', 'AttributeName', 'AttributeReference') if wanted[0] == 'ResponsePayload' else ('Attribute',)
+        listed = [split(item[2], *lists) for item in (wanted, got)]
         (names, plain), (found, others) = listed
         self.attributes(names, found, own)
         if [item[0] for item in plain] != [item[0] for item in others]:
@@ -119,7 +130,7 @@ class Play:
         """Every attribute that the case has must be there; others may."""
         for item in wanted:
             errors = []
-            if item[0] == 'AttributeName':
+            if item[0] in ('AttributeName', 'AttributeReference'):
                 if item not in found:
                     raise Mismatch(f'no attribute {item[2]}')
                 continue
@@ -134,6 +145,21 @@ class Play:
                         errors.append(str(mismatch))
             else:
                 raise Mismatch(f'{name}: {errors or "is missing"}')
+
+    def tagged(self, wanted, got, own):
+        """The same of KMIP 2.x, where an attribute has its tag, and a vendor's a name."""
+        for item in wanted[2]:
+            errors = []
+            for other in got[2]:
+                if other[0] == item[0] and (item[0] != 'Attribute' or item[2][:2] == other[2][:2]):
+                    try:
+                        if item[0] not in OWN_TAGS:
+                            self.same(item, other, own)
+                        break
+                    except Mismatch as mismatch:
+                        errors.append(str(mismatch))
+            else:
+                raise Mismatch(f'{item[0]}: {errors or "is missing"}')
 
     def same(self, wanted, got, own):
         """Compares two items with the same tag."""

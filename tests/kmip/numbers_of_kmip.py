@@ -1,6 +1,6 @@
-"""The numbers of KMIP 1.4: tags (section 9.1.3.1) and the enumerations (9.1.3.2) that the OASIS cases name."""
+"""The numbers of KMIP 1.0 to 2.1: tags and the enumerations that the OASIS cases name (KMIP 1.4, section 9.1.3; KMIP 2.1, section 11)."""
 
-# In the order of their numbers, from 0x420001 on, without a gap.
+# In the order of their numbers, from 0x420001 on; a hyphen is a number that no version has given away.
 TAG_NAMES = """
 ActivationDate ApplicationData ApplicationNamespace ApplicationSpecificInformation ArchiveDate
 AsynchronousCorrelationValue AsynchronousIndicator Attribute AttributeIndex AttributeName AttributeValue
@@ -48,9 +48,20 @@ CertificateSubjectTitle CertificateSubjectDC CertificateSubjectDNQualifier Certi
 CertificateIssuerOU CertificateIssuerEmail CertificateIssuerC CertificateIssuerST CertificateIssuerL
 CertificateIssuerUID CertificateIssuerSerialNumber CertificateIssuerTitle CertificateIssuerDC
 CertificateIssuerDNQualifier Sensitive AlwaysSensitive Extractable NeverExtractable ReplaceExisting
+Attributes CommonAttributes PrivateKeyAttributes PublicKeyAttributes ExtensionEnumeration ExtensionAttribute
+ExtensionParentStructureTag ExtensionDescription ServerName ServerSerialNumber ServerVersion ServerLoad ProductName
+BuildLevel BuildDate ClusterInfo AlternateFailoverEndpoints ShortUniqueIdentifier - - CertificateRequestUniqueIdentifier
+NISTKeyType AttributeReference CurrentAttribute NewAttribute - - CertificateRequestValue LogMessage ProfileVersion
+ProfileVersionMajor ProfileVersionMinor ProtectionLevel ProtectionPeriod QuantumSafe QuantumSafeCapability Ticket
+TicketType TicketValue RequestCount Rights Objects Operations Right EndpointRole DefaultsInformation ObjectDefaults
+Ephemeral ServerHashedPassword OneTimePassword HashedPassword AdjustmentType PKCS_11Interface PKCS_11Function
+PKCS_11InputParameters PKCS_11OutputParameters PKCS_11ReturnCode ProtectionStorageMask ProtectionStorageMasks
+InteropFunction InteropIdentifier AdjustmentValue CommonProtectionStorageMasks PrivateProtectionStorageMasks
+PublicProtectionStorageMasks ObjectGroups ObjectTypes Constraints Constraint RotateInterval RotateAutomatic
+RotateOffset RotateDate RotateGeneration RotateName RotateNameValue RotateNameType RotateLatest
 """
 
-TAGS = {name: 0x420001 + place for place, name in enumerate(TAG_NAMES.split())}
+TAGS = {name: 0x420001 + place for place, name in enumerate(TAG_NAMES.split()) if name != '-'}
 NAMES = {number: name for name, number in TAGS.items()}
 
 # Names as the XML encoding has them; each is one 32-bit number on the wire.
@@ -72,17 +83,30 @@ ENUMERATIONS = {
         'Create CreateKeyPair Register ReKey DeriveKey Certify ReCertify Locate Check Get GetAttributes GetAttributeList'
         ' AddAttribute ModifyAttribute DeleteAttribute ObtainLease GetUsageAllocation Activate Revoke Destroy Archive'
         ' Recover Validate Query Cancel Poll Notify Put ReKeyKeyPair DiscoverVersions Encrypt Decrypt Sign'
-        ' SignatureVerify MAC MACVerify RNGRetrieve RNGSeed Hash CreateSplitKey JoinSplitKey'.split(), 1)},
+        ' SignatureVerify MAC MACVerify RNGRetrieve RNGSeed Hash CreateSplitKey JoinSplitKey Import Export Log Login Logout'
+        ' DelegatedLogin AdjustAttribute SetAttribute SetEndpointRole PKCS_11 Interop ReProvision SetDefaults SetConstraints'
+        ' GetConstraints QueryAsynchronousRequests Process Ping'.split(), 1)},
     'PaddingMethod': {'None': 1, 'OAEP': 2, 'PKCS5': 3, 'PSS': 0xa},
+    'AdjustmentType': {'Increment': 1, 'Decrement': 2, 'Negate': 3},
+    'InteropFunction': {'Begin': 1, 'End': 2, 'Reset': 3},
+    'ProtectionLevel': {'High': 1, 'Low': 2},
+    'UniqueIdentifier': {'IDPlaceholder': 1, 'Create': 3, 'Locate': 0xb, 'Register': 0xc, 'ReKey': 0xd},
     'QueryFunction': {'QueryOperations': 1, 'QueryObjects': 2, 'QueryServerInformation': 3, 'QueryApplicationNamespaces': 4,
-                      'QueryExtensionList': 5, 'QueryExtensionMap': 6},
+                      'QueryExtensionList': 5, 'QueryExtensionMap': 6, 'QueryDefaultsInformation': 0xd,
+                      'QueryStorageProtectionMasks': 0xe},
     'ResultReason': {'ItemNotFound': 1, 'ResponseTooLarge': 2, 'AuthenticationNotSuccessful': 3, 'InvalidMessage': 4,
                      'OperationNotSupported': 5, 'MissingData': 6, 'InvalidField': 7, 'FeatureNotSupported': 8,
                      'OperationCanceledByRequester': 9, 'CryptographicFailure': 0xa, 'IllegalOperation': 0xb,
                      'PermissionDenied': 0xc, 'ObjectArchived': 0xd, 'IndexOutOfBounds': 0xe,
                      'ApplicationNamespaceNotSupported': 0xf, 'KeyFormatTypeNotSupported': 0x10,
                      'KeyCompressionTypeNotSupported': 0x11, 'EncodingOptionError': 0x12, 'Sensitive': 0x16,
-                     'NotExtractable': 0x17, 'GeneralFailure': 0x100},
+                     'NotExtractable': 0x17, 'NumericRange': 0x1b, 'InvalidDataType': 0x1c, 'ReadOnlyAttribute': 0x1d,
+                     'MultiValuedAttribute': 0x1e, 'UnsupportedAttribute': 0x1f, 'AttributeInstanceNotFound': 0x20,
+                     'AttributeNotFound': 0x21, 'AttributeReadOnly': 0x22, 'AttributeSingleValued': 0x23,
+                     'IncompatibleCryptographicUsageMask': 0x29, 'InvalidAttributeValue': 0x2d,
+                     'NonUniqueNameAttribute': 0x35, 'ObjectDestroyed': 0x36, 'ObjectNotFound': 0x37,
+                     'UnsupportedProtocolVersion': 0x3f, 'WrongKeyLifecycleState': 0x43,
+                     'ProtectionStorageUnavailable': 0x44, 'GeneralFailure': 0x100},
     'ResultStatus': {'Success': 0, 'OperationFailed': 1, 'OperationPending': 2, 'OperationUndone': 3},
     'RevocationReasonCode': {'Unspecified': 1, 'KeyCompromise': 2, 'CACompromise': 3},
     'RNGAlgorithm': {'Unspecified': 1, 'FIPS186_2': 2, 'DRBG': 3, 'NRBG': 4, 'ANSIX9_31': 5, 'ANSIX9_62': 6},
@@ -93,6 +117,9 @@ ENUMERATIONS = {
     'WrappingMethod': {'Encrypt': 1, 'MACSign': 2},
 }
 ENUMERATIONS['MaskGeneratorHashingAlgorithm'] = ENUMERATIONS['HashingAlgorithm']
+ENUMERATIONS['LinkedObjectIdentifier'] = ENUMERATIONS['UniqueIdentifier']
+# KMIP 2.x refers to an attribute by its tag.
+ENUMERATIONS['AttributeReference'] = TAGS
 
 # The Cryptographic Usage Mask, bit by bit from the lowest.
 USAGE = ('Sign Verify Encrypt Decrypt WrapKey UnwrapKey Export MACGenerate MACVerify DeriveKey ContentCommitment KeyAgreement'

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Plays OASIS KMIP test cases against a server and prints which pass.
 
-    replay.py --connect HOST:PORT [--cert FILE --key FILE --ca FILE] [--table] CASE.xml...
+    replay.py --connect HOST:PORT [--cert FILE --key FILE --ca FILE] [--version 2.1] [--table | --row] CASE.xml...
 
 Without --cert, --key and --ca the connection is in the clear. Cases are played in the order of their names over one
-connection, as some rest on those before them. With --table the score is the table of docs/KMIP.md. The exit status is 0
+connection, as some rest on those before them. Cases of KMIP 1.4 are said in the version that --version names, as far as that has
+what they need. With --table the score is the table of docs/KMIP.md, with --row a row of that of the versions. The exit status is 0
 when every case that is not asymmetric passes, and every asymmetric one is refused as the standard has it.
 """
 
@@ -20,6 +21,8 @@ import cases
 import ttlv
 from compare import Made, Mismatch, Play, children, field, find
 from numbers_of_kmip import ENUMERATIONS
+from translate import NotIn, exchanges as translated
+from versions import VERSIONS
 
 # Which of the cases need key pairs and signatures: this server has none, and must say so in the standard's words.
 ASYMMETRIC = re.compile(r'AKLC-M-|CS-AC-M-(OAEP-\d+|[1238])-')
@@ -63,9 +66,9 @@ class Server:
         return data
 
 
-def play(server, exchanges):
+def play(server, exchanges, version):
     """Plays a case; raises Mismatch where the server does not keep to it."""
-    state = Play(int(time.time()), server.made)
+    state = Play(int(time.time()), server.made, version)
     for number, (request, expected) in enumerate(exchanges, 1):
         request = state.fill(request)
         try:
@@ -75,9 +78,9 @@ def play(server, exchanges):
     return 'pass'
 
 
-def refused(server, exchanges):
+def refused(server, exchanges, version):
     """Plays the first exchange of an asymmetric case; it must be refused with one of the reasons that fit."""
-    response = server.ask(Play(int(time.time()), server.made).fill(exchanges[0][0]))
+    response = server.ask(Play(int(time.time()), server.made, version).fill(exchanges[0][0]))
     item = children(response, 'BatchItem')[0]
     if find(item, 'ResultStatus') != ENUMERATIONS['ResultStatus']['OperationFailed'] or find(item, 'ResultReason') not in REFUSALS:
         raise Mismatch('an operation on key pairs is not refused as it should be')
@@ -110,6 +113,15 @@ def table(score):
     return '\n'.join(lines + ['| all | ' + ' | '.join(map(str, counts)) + ' |'])
 
 
+def row(version, score):
+    """The score of a version, for the documentation."""
+    results = list(score.values())
+    lacking, passed = sum(result.startswith('not in') for result in results), results.count('pass')
+    declined = sum(result.startswith('refused') for result in results)
+    said = f'{version[0]}.{version[1]}'
+    return f'| {said} | {len(results)} | {passed} | {declined} | {lacking} | {len(results) - passed - declined - lacking} |'
+
+
 def main():
     """Plays what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -117,18 +129,25 @@ def main():
     parser.add_argument('--cert')
     parser.add_argument('--key')
     parser.add_argument('--ca')
+    parser.add_argument('--version', default='1.4', choices=['.'.join(map(str, version)) for version in VERSIONS])
     parser.add_argument('--table', action='store_true')
+    parser.add_argument('--row', action='store_true')
     parser.add_argument('cases', nargs='+', type=pathlib.Path)
     options = parser.parse_args()
+    version = tuple(map(int, options.version.split('.')))
     server, score = Server(options), {}
     for path in sorted(options.cases, key=order):
-        exchanges = cases.read(path)
         try:
-            score[path.stem] = (refused if ASYMMETRIC.match(path.stem) else play)(server, exchanges)
+            exchanges = translated(cases.read(path), version)
+            score[path.stem] = (refused if ASYMMETRIC.match(path.stem) else play)(server, exchanges, version)
+        except NotIn as lacking:
+            score[path.stem] = f'not in {options.version}: {lacking}'
         except (Mismatch, AssertionError, KeyError) as error:
             score[path.stem] = f'FAIL: {error}'
     if options.table:
         print(table(score))
+    elif options.row:
+        print(row(version, score))
     else:
         for name, result in score.items():
             print(f'{name:<24} {result}')

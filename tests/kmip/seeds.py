@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes seeds for the fuzz target `ttlv` of OASIS cases: seeds.py FOLDER CASE.xml...
+"""Makes seeds for the fuzz target `ttlv` of OASIS cases: seeds.py FOLDER VERSION CASE.xml...
 
-Each case becomes one batch of all its items, without the Unique Identifiers that a server would have given: the ID
+Each case, said in that version, becomes one batch of all its items, without the Unique Identifiers that a server would have given: the ID
 placeholder stands for them, so that a seed reaches as far as the case does.
 """
 
@@ -9,6 +9,7 @@ import pathlib
 import sys
 
 import cases
+import translate
 import ttlv
 
 NOW = 1_790_000_000
@@ -38,8 +39,10 @@ def main():
     """Writes a file for each case."""
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for path in map(pathlib.Path, sys.argv[2:]):
-        (folder / path.stem).write_bytes(ttlv.encode(batch(cases.read(path))))
+    version = tuple(map(int, sys.argv[2].split('.')))
+    for path in map(pathlib.Path, sys.argv[3:]):
+        seed = ttlv.encode(batch(translate.exchanges(cases.read(path), version)))
+        (folder / path.stem.replace('-14', f'-{version[0]}{version[1]}')).write_bytes(seed)
 
 
 if __name__ == '__main__':

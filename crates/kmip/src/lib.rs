@@ -1,10 +1,11 @@
-//! The Key Management Interoperability Protocol (OASIS KMIP 1.0 to 1.4): messages, managed objects, operations.
+//! The Key Management Interoperability Protocol (OASIS KMIP 1.0 to 2.1): messages, managed objects, operations.
 //!
 //! Protocol and decisions alone: no socket, no TLS, no thread, no clock. A server reads a message's length with
 //! [`message_len`], hands the bytes to [`answer`], commits what that has [`Decided`], and sends the response.
 //!
 //! ```text
 //!  ttlv        bytes <-> items, within limits                          enumeration   the standard's numbers
+//!  codec       how 1.x and 2.x write the same attributes       version       which are spoken
 //!  answer      one request over one view of the objects                lifecycle     states, as one table
 //!  object      attributes (a table), record at rest, material          cipher        AES modes, key wrap, HMAC
 //!  store       what a decision reads, what it wants changed            index         objects in memory, found by terms
@@ -34,6 +35,7 @@
 
 mod answer;
 mod cipher;
+mod codec;
 mod enumeration;
 mod index;
 mod lifecycle;
@@ -41,9 +43,10 @@ mod object;
 mod store;
 mod term;
 mod ttlv;
+mod version;
 mod view;
 
-pub use answer::{BATCH_COUNT_MAX, Decided, Permitted, Requester, VERSIONS, Version, answer, refuse};
+pub use answer::{BATCH_COUNT_MAX, Decided, Permitted, Requester, answer, refuse};
 pub use enumeration::{ObjectType, Operation, ResultReason};
 pub use index::{Conflict, MemoryStore, ObjectIndex};
 pub use lifecycle::{Event, Material, State};
@@ -51,3 +54,4 @@ pub use object::{Attribute, KeyMaterial, ManagedObject, RECORD_LEN_MAX, RecordEr
 pub use store::{Act, Change, MaterialUnavailable, ObjectStore, Stored};
 pub use term::Term;
 pub use ttlv::{Bytes, HEADER_LEN, Item, Limits, Malformed, Tag, Value, decode, encode, message_len};
+pub use version::{VERSIONS, Version};

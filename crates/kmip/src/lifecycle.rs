@@ -80,7 +80,7 @@ impl State {
             | (Self::Compromised, Activate | Deactivate | Compromise)
             | (Self::Destroyed, Activate | Deactivate | Destroy)
             | (Self::DestroyedCompromised, Activate | Deactivate | Compromise | Destroy) => {
-                Err(ResultReason::PermissionDenied)
+                Err(ResultReason::WrongKeyLifecycleState)
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Terms: the attributes that objects are found by without looking at all of them.
 
-use crate::object::{Attribute, ManagedObject, name_text};
+use crate::object::{Attribute, ManagedObject, Named, name_text, named};
 use crate::ttlv::{Item, Tag, Value, encode};
 
 /// An attribute with its value, as an index knows it.
@@ -21,7 +21,8 @@ const INDEXED: [&str; 7] = [
 impl Term {
     /// The term of an attribute, if it is one that is indexed and its value is whole.
     pub(crate) fn of(name: &str, value: &Value) -> Option<Self> {
-        if !name.starts_with("x-") && !INDEXED.contains(&name) {
+        let custom = matches!(named(name), Some(Named::Custom | Named::Vendor));
+        if !custom && !INDEXED.contains(&name) {
             return None;
         }
         let mut bytes = name.as_bytes().to_vec();
@@ -30,7 +31,7 @@ impl Term {
             // A name is the same whatever its type.
             _ if name == "Name" => bytes.extend_from_slice(name_text(value)?.as_bytes()),
             // The other structures have two fields, which come in any order.
-            Value::Structure(items) if !name.starts_with("x-") => {
+            Value::Structure(items) if !custom => {
                 let mut fields: Vec<&Item> = items.iter().collect();
                 if fields.len() != 2 {
                     return None;

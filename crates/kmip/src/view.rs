@@ -62,14 +62,14 @@ impl<'a> View<'a> {
         let found = pending.or_else(|| self.store.find(uid).map(|stored| stored.object));
         found
             .filter(|object| object.domain == self.domain)
-            .ok_or_else(|| Refused::new(ResultReason::ItemNotFound, "there is no object with this Unique Identifier"))
+            .ok_or_else(|| Refused::new(ResultReason::ObjectNotFound, "there is no object with this Unique Identifier"))
     }
 
     /// The material of an object that has some.
     pub(crate) fn material(&self, object: &ManagedObject) -> Result<Arc<KeyMaterial>, Refused> {
         if object.material() == Material::Gone {
             return Err(Refused::new(
-                ResultReason::ItemNotFound,
+                ResultReason::ObjectDestroyed,
                 "the object was destroyed: only its attributes are left",
             ));
         }
@@ -81,7 +81,7 @@ impl<'a> View<'a> {
                 .material(&object.uid)
                 .map_err(|unavailable| Refused::new(ResultReason::GeneralFailure, unavailable.to_string()))?,
         };
-        found.ok_or_else(|| Refused::new(ResultReason::IllegalOperation, "this kind of object has no material"))
+        found.ok_or_else(|| Refused::new(ResultReason::IllegalObjectType, "this kind of object has no material"))
     }
 
     pub(crate) fn insert(&mut self, object: ManagedObject, material: Option<KeyMaterial>) {

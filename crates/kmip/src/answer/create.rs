@@ -5,9 +5,10 @@ use aws_lc_rs::cipher;
 use super::batch::{Batch, uid_item};
 use super::fields::{Fields, Required};
 use super::{Refused, template};
+use crate::codec::{Codec, read_of_template};
 use crate::enumeration::{Algorithm, HashingAlgorithm, KeyFormat, ObjectType, ResultReason};
 use crate::lifecycle::State;
-use crate::object::{KeyBlock, KeyMaterial, ManagedObject, RECORD_LEN_MAX, has_life};
+use crate::object::{KeyBlock, KeyMaterial, ManagedObject, PROTECTION_STORAGE_MASK, RECORD_LEN_MAX, has_life};
 use crate::ttlv::{Bytes, Item, Tag, Value};
 
 /// Longest material, in bytes: with its record it has to fit into one of the ledger, of 64 KiB.
@@ -18,7 +19,8 @@ pub(crate) fn create(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>,
     if kind != ObjectType::SymmetricKey {
         return Err(Refused::field("only symmetric keys are created; secret data and opaque objects are registered"));
     }
-    let attributes = template::attributes(batch, payload, Tag::TEMPLATE_ATTRIBUTE)?;
+    storable(payload)?;
+    let attributes = template::attributes(batch, payload)?;
     let mut object = blank(batch, kind)?;
     template::give(batch, &mut object, &attributes)?;
     let missing = |what: &str| Refused::new(ResultReason::MissingData, format!("{what} is missing"));
@@ -31,14 +33,31 @@ pub(crate) fn create(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>,
     if object.first("Cryptographic Usage Mask").is_none() {
         return Err(missing("Cryptographic Usage Mask"));
     }
+    let format = match object.first("Key Format Type") {
+        None => KeyFormat::Raw,
+        Some(Value::Enumeration(format)) => KeyFormat::from_number(*format)
+            .filter(|format| *format != KeyFormat::Opaque)
+            .ok_or_else(|| Refused::new(ResultReason::KeyFormatTypeNotSupported, "keys are made raw or transparent"))?,
+        Some(_) => return Err(Refused::message("Key Format Type is of another type")),
+    };
     let material = generate(algorithm, length_bits)?;
     let (algorithm, length_bits) = (Some(algorithm), Some(length_bits));
-    object.block = Some(KeyBlock { format: KeyFormat::Raw, algorithm, length_bits, wrapping: None });
+    object.block = Some(KeyBlock { format, algorithm, length_bits, wrapping: None });
     object.set("Original Creation Date", Value::DateTime(batch.now_s));
     object.set("Random Number Generator", generator(Tag::RANDOM_NUMBER_GENERATOR).value);
     object.set("Fresh", Value::Boolean(true));
     let uid = finish(batch, object, Some(material))?;
     Ok(vec![Item::enumeration(Tag::OBJECT_TYPE, kind), uid_item(&uid)])
+}
+
+/// Refuses to keep an object where the client does not want it: each mask that it gives is a place that it would have.
+pub(crate) fn storable(payload: &Item) -> Result<(), Refused> {
+    let Some(masks) = payload.structure(Tag::PROTECTION_STORAGE_MASKS)? else { return Ok(()) };
+    let here = |item: &Item| matches!(item.value, Value::Integer(mask) if mask & !PROTECTION_STORAGE_MASK == 0);
+    if masks.is_empty() || masks.iter().any(here) {
+        return Ok(());
+    }
+    Err(Refused::new(ResultReason::ProtectionStorageUnavailable, "keys are kept in software here, and nowhere else"))
 }
 
 /// Draws a key.
@@ -101,13 +120,17 @@ pub(crate) fn register(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item
         }
     };
     let content = payload.child(tag).required(tag)?;
-    let attributes = template::attributes(batch, payload, Tag::TEMPLATE_ATTRIBUTE)?;
+    storable(payload)?;
+    let attributes = template::attributes(batch, payload)?;
     let mut object = blank(batch, kind)?;
     template::give(batch, &mut object, &attributes)?;
     let material = match kind {
+        ObjectType::Template if batch.codec == Codec::Two => {
+            return Err(Refused::field("KMIP 2.x has no templates: give the attributes with the object"));
+        }
         ObjectType::Template => {
             for item in content.items().iter().filter(|item| item.tag == Tag::ATTRIBUTE) {
-                template::given(item)?;
+                read_of_template(item)?;
             }
             object.template = content.items().to_vec();
             None
@@ -219,6 +242,14 @@ pub(crate) fn finish(
     mut object: ManagedObject,
     material: Option<KeyMaterial>,
 ) -> Result<String, Refused> {
+    for (name, own) in [("Key Format Type", object.key_format_type()), ("Opaque Data Type", object.opaque_data_type())]
+    {
+        if object.first(name).is_some_and(|wanted| Some(wanted) != own.map(Value::Enumeration).as_ref()) {
+            return Err(Refused::field(format!("the object has another {name} than its attribute says")));
+        }
+        // It is computed from the object.
+        object.remove(name);
+    }
     object.set("Initial Date", Value::DateTime(batch.now_s));
     object.set("Last Change Date", Value::DateTime(batch.now_s));
     if let Some(material) = &material {

@@ -2,6 +2,7 @@
 
 mod stream;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use zeroize::Zeroizing;
@@ -41,24 +42,31 @@ fn key(
         block.wrapping.is_none() && matches!(block.format, KeyFormat::Raw | KeyFormat::TransparentSymmetricKey)
     });
     if !usable || object.algorithm().is_none() {
-        return Err(Refused::new(ResultReason::IllegalOperation, "nothing is computed with this kind of object"));
+        return Err(Refused::new(ResultReason::IllegalObjectType, "nothing is computed with this kind of object"));
     }
     if object.usage_mask() & usage_bit == 0 {
-        return Err(Refused::denied("the key's Cryptographic Usage Mask does not allow it"));
+        return Err(Refused::new(
+            ResultReason::IncompatibleCryptographicUsageMask,
+            "the key's Cryptographic Usage Mask does not allow it",
+        ));
     }
     let state = object.state(batch.now_s);
     match (purpose, state) {
         (_, State::Active) | (Use::Process, State::Deactivated | State::Compromised) => {}
-        _ => return Err(Refused::denied(format!("the key is {state:?}, and not used so"))),
+        _ => return Err(not_now(format!("the key is {state:?}, and not used so"))),
     }
     if purpose == Use::Process && object.date("Process Start Date").is_some_and(|date| date > batch.now_s) {
-        return Err(Refused::denied("the key's Process Start Date has not come"));
+        return Err(not_now("the key's Process Start Date has not come"));
     }
     if purpose == Use::Protect && object.date("Protect Stop Date").is_some_and(|date| date <= batch.now_s) {
-        return Err(Refused::denied("the key's Protect Stop Date is past"));
+        return Err(not_now("the key's Protect Stop Date is past"));
     }
     let material = batch.view.material(&object)?;
     Ok((object, material))
+}
+
+fn not_now(message: impl Into<Cow<'static, str>>) -> Refused {
+    Refused::new(ResultReason::WrongKeyLifecycleState, message)
 }
 
 /// What a client says of how to compute: in the request, or else with the key.

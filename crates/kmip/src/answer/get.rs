@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Refused;
+use super::attributes::shown;
 use super::batch::{Batch, uid_item};
 use super::fields::{Fields, Required};
 use crate::cipher::{WrapMode, wrap};
@@ -70,7 +71,7 @@ fn key_block(
     if let Some(stored) = &block.wrapping {
         if wrapping.is_some() {
             return Err(Refused::new(
-                ResultReason::IllegalOperation,
+                ResultReason::KeyWrapTypeNotSupported,
                 "the key was registered wrapped, and is not wrapped again",
             ));
         }
@@ -124,19 +125,23 @@ fn wrapped(
         return Err(Refused::feature("keys are wrapped by encryption alone here"));
     }
     let information = specification.child(Tag::ENCRYPTION_KEY_INFORMATION).required(Tag::ENCRYPTION_KEY_INFORMATION)?;
-    let uid = information.text(Tag::UNIQUE_IDENTIFIER)?.required(Tag::UNIQUE_IDENTIFIER)?;
-    batch.uids.push(uid.to_owned());
-    let wrapping = batch.view.find(uid)?;
+    let uid = batch.uid(information.child(Tag::UNIQUE_IDENTIFIER).required(Tag::UNIQUE_IDENTIFIER)?)?;
+    let wrapping =
+        batch.view.find(&uid).map_err(|refused| Refused::new(ResultReason::WrappingObjectNotFound, refused.message))?;
+    batch.uids.push(uid);
     if wrapping.algorithm() != Some(Algorithm::Aes)
         || wrapping.block.as_ref().is_some_and(|block| block.wrapping.is_some())
     {
-        return Err(Refused::new(ResultReason::IllegalOperation, "keys are wrapped under AES keys alone here"));
+        return Err(Refused::new(ResultReason::IllegalObjectType, "keys are wrapped under AES keys alone here"));
     }
     if wrapping.usage_mask() & usage::WRAP_KEY == 0 {
-        return Err(Refused::denied("the wrapping key's Cryptographic Usage Mask does not have Wrap Key"));
+        return Err(Refused::new(
+            ResultReason::IncompatibleCryptographicUsageMask,
+            "the wrapping key's Cryptographic Usage Mask does not have Wrap Key",
+        ));
     }
     if wrapping.state(batch.now_s) != State::Active {
-        return Err(Refused::denied("the wrapping key is not active"));
+        return Err(Refused::new(ResultReason::WrongKeyLifecycleState, "the wrapping key is not active"));
     }
     let own = wrapping.first("Cryptographic Parameters");
     let mode = match information.child(Tag::CRYPTOGRAPHIC_PARAMETERS) {
@@ -157,14 +162,11 @@ fn wrapped(
         (Some(NO_ENCODING), Value::ByteString(bytes)) => zeroize::Zeroizing::new(bytes.expose().to_vec()),
         (None | Some(TTLV_ENCODING), _) => {
             let mut value = vec![key_material];
-            for name in specification.items().iter().filter(|item| item.tag == Tag::ATTRIBUTE_NAME) {
-                let Value::TextString(name) = &name.value else {
-                    return Err(Refused::message("Attribute Name is of another type"));
-                };
-                let shown = object.shown(batch.now_s);
-                value.extend(
-                    shown.iter().filter(|attribute| attribute.name == *name).map(crate::object::Attribute::item),
-                );
+            let names = batch.codec.names(specification)?;
+            if !names.is_empty() {
+                let shown = shown(batch, object);
+                let asked = names.iter().flat_map(|name| shown.iter().filter(move |attribute| attribute.name == *name));
+                value.extend(batch.codec.show(asked));
             }
             encode(&Item::structure(Tag::KEY_VALUE, value))
         }

@@ -66,7 +66,7 @@ pub(crate) fn destroy(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>
 /// Moves an object on, from where the calendar has brought it.
 fn go(batch: &Batch<'_>, object: &mut ManagedObject, event: Event) -> Result<(), Refused> {
     if !has_life(object.object_type) {
-        return Err(Refused::new(ResultReason::IllegalOperation, "this kind of object has no states"));
+        return Err(Refused::new(ResultReason::IllegalObjectType, "this kind of object has no states"));
     }
     let state = object.state(batch.now_s);
     object.written_state = state.after(event).map_err(|reason| {
@@ -82,7 +82,7 @@ fn go(batch: &Batch<'_>, object: &mut ManagedObject, event: Event) -> Result<(),
 }
 
 fn gone() -> Refused {
-    Refused::new(ResultReason::ItemNotFound, "the object was destroyed before")
+    Refused::new(ResultReason::ObjectDestroyed, "the object was destroyed before")
 }
 
 fn store(batch: &mut Batch<'_>, mut object: ManagedObject) -> Result<Vec<Item>, Refused> {

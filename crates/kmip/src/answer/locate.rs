@@ -5,11 +5,12 @@ use std::sync::Arc;
 use super::Refused;
 use super::batch::{Batch, uid_item};
 use super::fields::Fields;
-use super::template::{Given, given};
+use crate::codec::Given;
 use crate::lifecycle::Material;
-use crate::object::{ManagedObject, name_text};
+use crate::object::{ManagedObject, Named, PROTECTION_STORAGE_MASK, name_text};
 use crate::term::Term;
 use crate::ttlv::{Item, Tag, Value};
+use crate::version::Version;
 
 /// Most Unique Identifiers in one answer; a client that wants more asks on with Offset Items.
 pub(crate) const LOCATED_MAX: usize = 5_000;
@@ -27,8 +28,7 @@ pub(crate) fn locate(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>,
     let (items_max, offset) = (count(Tag::MAXIMUM_ITEMS)?, count(Tag::OFFSET_ITEMS)?);
     let on_line = payload.integer(Tag::STORAGE_STATUS_MASK)?.is_none_or(|mask| mask & ON_LINE != 0);
     let fresh = payload.number(Tag::OBJECT_GROUP_MEMBER)? == Some(GROUP_MEMBER_FRESH);
-    let wanted =
-        payload.items().iter().filter(|item| item.tag == Tag::ATTRIBUTE).map(given).collect::<Result<Vec<_>, _>>()?;
+    let wanted = batch.codec.criteria(payload)?;
     let mut found = Vec::new();
     if on_line {
         let mut look = |object: &Arc<ManagedObject>| {
@@ -45,7 +45,8 @@ pub(crate) fn locate(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>,
                 }
             }
             None => {
-                let terms: Vec<Term> = wanted.iter().filter_map(|wanted| Term::of(wanted.name, wanted.value)).collect();
+                let terms: Vec<Term> =
+                    wanted.iter().filter_map(|wanted| Term::of(&wanted.name, &wanted.value)).collect();
                 batch.view.visit(&terms, &mut look);
             }
         }
@@ -64,36 +65,42 @@ pub(crate) fn locate(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>,
         _ => None,
     };
     let mut response = Vec::new();
-    if batch.version.minor >= 3 && (items_max.is_some() || offset.is_some()) {
+    if batch.version >= Version::V1_3 && (items_max.is_some() || offset.is_some()) {
         response.push(Item::integer(Tag::LOCATED_ITEMS, i32::try_from(located).unwrap_or(i32::MAX)));
     }
     response.extend(told.iter().map(|uid| uid_item(uid)));
     Ok(response)
 }
 
-fn uid_of<'a>(wanted: &[Given<'a>]) -> Option<&'a str> {
-    wanted.iter().find_map(|wanted| match wanted.value {
+fn uid_of(wanted: &[Given]) -> Option<&str> {
+    wanted.iter().find_map(|wanted| match &wanted.value {
         Value::TextString(uid) if wanted.name == "Unique Identifier" => Some(uid.as_str()),
         _ => None,
     })
 }
 
-fn has_all(object: &ManagedObject, wanted: &[Given<'_>], now_s: i64) -> bool {
-    wanted.iter().all(|one| match (one.name, one.value) {
+fn has_all(object: &ManagedObject, wanted: &[Given], now_s: i64) -> bool {
+    wanted.iter().all(|one| match (one.name.as_ref(), &one.value) {
         ("Unique Identifier", Value::TextString(uid)) => object.uid == *uid,
         ("Object Type", Value::Enumeration(kind)) => u32::from(object.object_type) == *kind,
         ("State", Value::Enumeration(state)) => u32::from(object.state(now_s)) == *state,
         ("Cryptographic Usage Mask", Value::Integer(mask)) => object.usage_mask() & mask == *mask,
+        ("Key Format Type", Value::Enumeration(format)) => object.key_format_type() == Some(*format),
+        ("Opaque Data Type", Value::Enumeration(kind)) => object.opaque_data_type() == Some(*kind),
+        ("Short Unique Identifier", Value::ByteString(uid)) => object.short_uid() == *uid,
+        ("Protection Storage Mask", Value::Integer(mask)) => PROTECTION_STORAGE_MASK & mask == *mask,
         ("Name", value) => object.names().any(|name| Some(name) == name_text(value)),
-        (name, Value::DateTime(_)) if !name.starts_with("x-") => in_range(object.date(name), wanted, name),
+        (name, Value::DateTime(_)) if matches!(one.rule, Named::Standard(_)) => {
+            in_range(object.date(name), wanted, name)
+        }
         (name, value) => object.all(name).any(|attribute| matches(&attribute.value, value)),
     })
 }
 
 /// One date is the moment; two are the first and the last moment of a time.
-fn in_range(date: Option<i64>, wanted: &[Given<'_>], name: &str) -> bool {
+fn in_range(date: Option<i64>, wanted: &[Given], name: &str) -> bool {
     let bounds = wanted.iter().filter(|one| one.name == name).filter_map(|one| match one.value {
-        Value::DateTime(date) => Some(*date),
+        Value::DateTime(date) => Some(date),
         _ => None,
     });
     let (first, last) = bounds.fold((i64::MAX, i64::MIN), |(first, last), date| (first.min(date), last.max(date)));

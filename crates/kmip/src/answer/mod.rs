@@ -8,6 +8,7 @@
 //! leaves nothing behind, and `Undo` takes the whole batch back before anything was ever written. Nothing is read from a
 //! clock, and every request has an answer, be it the shortest that the standard allows.
 
+mod adjust;
 mod attributes;
 mod batch;
 mod create;
@@ -23,22 +24,15 @@ mod template;
 
 use zeroize::Zeroizing;
 
+use crate::codec::Codec;
 use crate::enumeration::{BatchErrorContinuation, Operation, ResultReason, ResultStatus};
 use crate::store::{Act, Change, ObjectStore};
 use crate::ttlv::{Item, Limits, Tag, Value, decode, encode, encoded_len};
+use crate::version::{VERSIONS, Version};
 use crate::view::View;
 use batch::{Batch, Done};
-use fields::{Fields, Required};
+pub(crate) use fields::{Fields, Required};
 pub(crate) use refused::Refused;
-
-/// The versions that are spoken, the one most wished for first.
-pub const VERSIONS: [Version; 5] = [
-    Version { major: 1, minor: 4 },
-    Version { major: 1, minor: 3 },
-    Version { major: 1, minor: 2 },
-    Version { major: 1, minor: 1 },
-    Version { major: 1, minor: 0 },
-];
 
 /// Most items of one batch.
 pub const BATCH_COUNT_MAX: usize = 256;
@@ -46,22 +40,8 @@ pub const BATCH_COUNT_MAX: usize = 256;
 /// Longest response, in bytes: a batch of searches would else ask for any amount of memory.
 const RESPONSE_LEN_MAX: usize = 4 << 20;
 
-/// A version of the protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
-    /// Of 1.4 the 1.
-    pub major: i32,
-    /// Of 1.4 the 4.
-    pub minor: i32,
-}
-
-impl Version {
-    fn item(self) -> Item {
-        let major = Item::integer(Tag::PROTOCOL_VERSION_MAJOR, self.major);
-        let minor = Item::integer(Tag::PROTOCOL_VERSION_MINOR, self.minor);
-        Item::structure(Tag::PROTOCOL_VERSION, vec![major, minor])
-    }
-}
+/// What is spoken to someone who does not say in which version, which every client of 1.x and 2.x can read.
+const UNKNOWN: Version = Version::V1_4;
 
 /// Who asks, as the connection's certificate says. Credentials within a message are read and not believed: they add
 /// nothing to a certificate, and PyKMIP sends them when it is told to.
@@ -113,20 +93,23 @@ pub struct Decided {
 /// `now_s` is in seconds since 1970. There is always a response: bytes that are no KMIP message at all are answered with
 /// `Invalid Message`, after which a server closes the connection, as it cannot know where the next message begins.
 pub fn answer(request: &[u8], requester: &Requester, objects: &dyn ObjectStore, now_s: i64) -> Decided {
-    let whole = |version: Version, refused: &Refused| Decided {
-        response: encode(&response(version, now_s, vec![failed(None, None, refused)])),
-        changes: Vec::new(),
-        notes: Vec::new(),
-        acts: vec![refused_act(None, refused)],
+    let whole = |version: Version, refused: &Refused| {
+        let refused = refused.clone().told_by(Codec::of(version));
+        Decided {
+            response: encode(&response(version, now_s, vec![failed(None, None, &refused)])),
+            changes: Vec::new(),
+            notes: Vec::new(),
+            acts: vec![refused_act(None, &refused)],
+        }
     };
     let message = match decode(request, &Limits::default()) {
         Ok(message) if message.tag == Tag::REQUEST_MESSAGE => message,
-        Ok(_) => return whole(VERSIONS[0], &Refused::message("this is not a request")),
-        Err(malformed) => return whole(VERSIONS[0], &Refused::message(malformed.to_string())),
+        Ok(_) => return whole(UNKNOWN, &Refused::message("this is not a request")),
+        Err(malformed) => return whole(UNKNOWN, &Refused::message(malformed.to_string())),
     };
     let version = match version_of(&message) {
         Ok(version) => version,
-        Err(refused) => return whole(VERSIONS[0], &refused),
+        Err((nearest, refused)) => return whole(nearest, &refused),
     };
     let header = match Header::read(&message) {
         Ok(header) => header,
@@ -141,7 +124,8 @@ pub fn answer(request: &[u8], requester: &Requester, objects: &dyn ObjectStore, 
 pub fn refuse(request: &[u8], reason: ResultReason, message: &str, now_s: i64) -> Decided {
     let refused = Refused::new(reason, message.to_owned());
     let request = decode(request, &Limits::default()).ok();
-    let version = request.as_ref().and_then(|request| version_of(request).ok()).unwrap_or(VERSIONS[0]);
+    let version = request.as_ref().map_or(Ok(UNKNOWN), version_of).unwrap_or_else(|(nearest, _)| nearest);
+    let refused = refused.told_by(Codec::of(version));
     let asked = request.iter().flat_map(Item::items).filter(|item| item.tag == Tag::BATCH_ITEM).take(BATCH_COUNT_MAX);
     let (mut items, mut acts): (Vec<Item>, Vec<Act>) = (Vec::new(), Vec::new());
     for item in asked {
@@ -161,17 +145,23 @@ fn refused_act(operation: Option<u32>, refused: &Refused) -> Act {
     Act { operation: operation.and_then(Operation::from_number), uids: Vec::new(), outcome: Err(refused.reason) }
 }
 
-fn version_of(message: &Item) -> Result<Version, Refused> {
+/// The version that a request is in, or the one to refuse it in.
+fn version_of(message: &Item) -> Result<Version, (Version, Refused)> {
+    let asked = asked_version(message).map_err(|refused| (UNKNOWN, refused))?;
+    if VERSIONS.contains(&asked) {
+        return Ok(asked);
+    }
+    let Version { major, minor } = asked;
+    let why = format!("KMIP {major}.{minor} is not spoken here, but 1.0 to 1.4, 2.0 and 2.1");
+    Err((asked.nearest(), Refused::new(ResultReason::UnsupportedProtocolVersion, why)))
+}
+
+fn asked_version(message: &Item) -> Result<Version, Refused> {
     let header = message.structure(Tag::REQUEST_HEADER)?.required(Tag::REQUEST_HEADER)?;
     let version = header.structure(Tag::PROTOCOL_VERSION)?.required(Tag::PROTOCOL_VERSION)?;
     let major = version.integer(Tag::PROTOCOL_VERSION_MAJOR)?.required(Tag::PROTOCOL_VERSION_MAJOR)?;
     let minor = version.integer(Tag::PROTOCOL_VERSION_MINOR)?.required(Tag::PROTOCOL_VERSION_MINOR)?;
-    let version = Version { major, minor };
-    if VERSIONS.contains(&version) {
-        Ok(version)
-    } else {
-        Err(Refused::message(format!("KMIP {major}.{minor} is not spoken here, but 1.0 to 1.4")))
-    }
+    Ok(Version { major, minor })
 }
 
 /// What a request's header asks for, its version apart.
@@ -190,12 +180,14 @@ impl Header {
                 .map_err(|_| Refused::field("a negative Maximum Response Size"))?
                 .min(RESPONSE_LEN_MAX),
         };
-        let synchronous = match header.boolean(Tag::ASYNCHRONOUS_INDICATOR)? {
-            Some(true) => Err(Refused::new(
+        // A boolean until KMIP 2.0, since 2.1 one of Mandatory, Optional and Prohibited.
+        let synchronous = match header.child(Tag::ASYNCHRONOUS_INDICATOR).map(|item| &item.value) {
+            Some(Value::Boolean(true) | Value::Enumeration(1)) => Err(Refused::new(
                 ResultReason::OperationNotSupported,
                 "everything is answered at once here: leave the Asynchronous Indicator out",
             )),
-            None | Some(false) => Ok(()),
+            None | Some(Value::Boolean(false) | Value::Enumeration(2 | 3)) => Ok(()),
+            Some(_) => return Err(Refused::message("Asynchronous Indicator is of another type")),
         };
         let on_error = header
             .known(Tag::BATCH_ERROR_CONTINUATION_OPTION, BatchErrorContinuation::from_number)?
@@ -231,6 +223,7 @@ impl Header {
             let room = if items_len > self.response_len_max { Err(too_large(items_len)) } else { Ok(()) };
             let ready = room.and_then(|()| self.synchronous.clone());
             let result = ready.and_then(|()| batch.item(request, &requester.permitted));
+            let result = result.map_err(|refused| refused.told_by(batch.codec));
             acts.push(Act {
                 operation: operation.and_then(Operation::from_number),
                 uids: std::mem::take(&mut batch.uids),

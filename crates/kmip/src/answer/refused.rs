@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::codec::Codec;
 use crate::enumeration::ResultReason;
 
 /// A refusal as the client gets it: the standard's reason, and words for whoever reads its log. Never anything secret.
@@ -14,6 +15,11 @@ pub(crate) struct Refused {
 impl Refused {
     pub(crate) fn new(reason: ResultReason, message: impl Into<Cow<'static, str>>) -> Self {
         Self { reason, message: message.into() }
+    }
+
+    /// With its reason in the words that a version has.
+    pub(crate) fn told_by(self, codec: Codec) -> Self {
+        Self { reason: codec.reason(self.reason), message: self.message }
     }
 
     pub(crate) fn message(message: impl Into<Cow<'static, str>>) -> Self {

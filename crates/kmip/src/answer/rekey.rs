@@ -1,7 +1,7 @@
 //! Re-key: a new key in place of another, which passes its name and attributes on.
 
 use super::batch::{Batch, uid_item};
-use super::create::{blank, finish, generate, generator};
+use super::create::{blank, finish, generate, generator, storable};
 use super::fields::Fields;
 use super::{Refused, template};
 use crate::enumeration::{KeyFormat, ObjectType, ResultReason, link};
@@ -48,9 +48,8 @@ pub(crate) fn rekey(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, 
         return Err(Refused::new(ResultReason::ItemNotFound, "the key was destroyed"));
     }
     let offset_s = payload.interval(Tag::OFFSET)?;
-    let given = template::attributes(batch, payload, Tag::TEMPLATE_ATTRIBUTE)?;
-    let given_names: Vec<String> =
-        given.iter().filter_map(|item| item.text(Tag::ATTRIBUTE_NAME).ok().flatten().map(str::to_owned)).collect();
+    storable(payload)?;
+    let given = template::attributes(batch, payload)?;
 
     // The old key gives its names up first, so that the new one can have them.
     let mut passed_on = ManagedObject::clone(&old);
@@ -63,7 +62,7 @@ pub(crate) fn rekey(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, 
     new.set("Cryptographic Algorithm", Value::Enumeration(algorithm));
     new.set("Cryptographic Length", Value::Integer(length_bits));
     let inherited = old.attributes.iter().filter(|attribute| {
-        !given_names.iter().any(|given| *given == attribute.name)
+        !given.iter().any(|given| given.name == attribute.name)
             && (attribute.name == "Name" || !OWN.contains(&attribute.name.as_ref()))
     });
     new.attributes.extend(inherited.cloned());

@@ -2,66 +2,34 @@
 
 use super::Refused;
 use super::batch::Batch;
-use super::fields::{Fields, Required};
+use super::fields::Fields;
+use crate::codec::{Given, Wanted, read_of_template};
 use crate::enumeration::{ObjectType, ResultReason};
-use crate::object::{Client, Instances, ManagedObject, Named, name_text, named};
+use crate::object::{Client, Instances, ManagedObject, name_text};
 use crate::term::Term;
 use crate::ttlv::{Item, Tag, Value};
 
 /// Most attributes of one object.
 pub(crate) const ATTRIBUTES_MAX: usize = 256;
 
-/// An attribute as a client gives it.
-pub(crate) struct Given<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) index: Option<u32>,
-    pub(crate) value: &'a Value,
-    pub(crate) rule: Named,
-}
-
-/// Reads an `Attribute` structure.
-pub(crate) fn given(item: &Item) -> Result<Given<'_>, Refused> {
-    let name = item.text(Tag::ATTRIBUTE_NAME)?.required(Tag::ATTRIBUTE_NAME)?;
-    let rule = named(name).ok_or_else(|| {
-        let shown: String = name.chars().take(64).collect();
-        Refused::field(format!("there is no attribute {shown:?}; one of your own begins with x-"))
-    })?;
-    let index = match item.integer(Tag::ATTRIBUTE_INDEX)? {
-        None => None,
-        Some(index) => Some(u32::try_from(index).map_err(|_| Refused::field("a negative Attribute Index"))?),
-    };
-    let value = &item.child(Tag::ATTRIBUTE_VALUE).required(Tag::ATTRIBUTE_VALUE)?.value;
-    rule.check(value)
-        .map_err(|reason| Refused::new(reason, format!("{name} has a value of another type, or with other fields")))?;
-    Ok(Given { name, index, value, rule })
-}
-
-/// The attributes of a payload's Template-Attribute, with those of templates first, as the request's own go before them.
-pub(crate) fn attributes(batch: &Batch<'_>, payload: &Item, tag: Tag) -> Result<Vec<Item>, Refused> {
-    let Some(own) = payload.structure(tag)? else { return Ok(Vec::new()) };
-    let own_names: Vec<&str> = own
-        .iter()
-        .filter(|item| item.tag == Tag::ATTRIBUTE)
-        .filter_map(|item| item.text(Tag::ATTRIBUTE_NAME).ok().flatten())
-        .collect();
-    let mut items = Vec::new();
-    for reference in own.iter().filter(|item| item.tag == Tag::NAME) {
-        let template = named_template(batch, &reference.value)?;
-        let theirs = template.template.iter().filter(|item| item.tag == Tag::ATTRIBUTE);
-        items.extend(
-            theirs
-                .filter(|item| {
-                    let name = item.text(Tag::ATTRIBUTE_NAME).ok().flatten();
-                    name.is_some_and(|name| !own_names.contains(&name))
-                })
-                .cloned(),
-        );
+/// The attributes of a payload, with those of templates first, as the request's own go before them.
+pub(crate) fn attributes(batch: &Batch<'_>, payload: &Item) -> Result<Vec<Given>, Refused> {
+    let Wanted { templates, own } = batch.codec.wanted(payload)?;
+    let mut given = Vec::new();
+    for name in &templates {
+        let template = named_template(batch, name)?;
+        for item in template.template.iter().filter(|item| item.tag == Tag::ATTRIBUTE) {
+            let theirs = read_of_template(item)?;
+            if !own.iter().any(|own| own.name == theirs.name) {
+                given.push(theirs);
+            }
+        }
     }
-    items.extend(own.iter().filter(|item| item.tag == Tag::ATTRIBUTE).cloned());
-    if items.len() > ATTRIBUTES_MAX {
+    given.extend(own);
+    if given.len() > ATTRIBUTES_MAX {
         return Err(Refused::field(format!("an object has at most {ATTRIBUTES_MAX} attributes here")));
     }
-    Ok(items)
+    Ok(given)
 }
 
 fn named_template(batch: &Batch<'_>, name: &Value) -> Result<ManagedObject, Refused> {
@@ -76,17 +44,16 @@ fn named_template(batch: &Batch<'_>, name: &Value) -> Result<ManagedObject, Refu
 }
 
 /// Gives a new object its attributes.
-pub(crate) fn give(batch: &Batch<'_>, object: &mut ManagedObject, items: &[Item]) -> Result<(), Refused> {
-    for item in items {
-        let given = given(item)?;
-        if given.rule.client() == Client::Never {
-            return Err(Refused::field(format!("{} is set by the server alone", given.name)));
+pub(crate) fn give(batch: &Batch<'_>, object: &mut ManagedObject, given: &[Given]) -> Result<(), Refused> {
+    for Given { name, value, rule } in given {
+        if rule.client() == Client::Never {
+            return Err(Refused::new(ResultReason::ReadOnlyAttribute, format!("{name} is set by the server alone")));
         }
-        if given.rule.instances() == Instances::One && object.first(given.name).is_some() {
-            return Err(Refused::field(format!("{} is given twice", given.name)));
+        if rule.instances() == Instances::One && object.first(name).is_some() {
+            return Err(Refused::field(format!("{name} is given twice")));
         }
-        check_new(batch, object, given.name, given.value)?;
-        object.add(given.name, given.value.clone());
+        check_new(batch, object, name, value)?;
+        object.add(name, batch.settled(value)?);
     }
     Ok(())
 }
@@ -100,7 +67,11 @@ pub(crate) fn check_new(batch: &Batch<'_>, object: &ManagedObject, name: &str, v
             batch.view.visit(Term::of("Name", value).as_slice(), &mut |other| {
                 taken |= other.uid != object.uid && other.names().any(|own| own == text);
             });
-            if taken { Err(Refused::field("another object has this Name")) } else { Ok(()) }
+            if taken {
+                Err(Refused::new(ResultReason::NonUniqueNameAttribute, "another object has this Name"))
+            } else {
+                Ok(())
+            }
         }
         "Application Specific Information" => match value {
             Value::Structure(items) if items.as_slice().child(Tag::APPLICATION_DATA).is_some() => Ok(()),

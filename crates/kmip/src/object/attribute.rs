@@ -1,9 +1,10 @@
-//! What attributes there are and who may do what to them, as a table (KMIP 1.4, section 3).
+//! What attributes there are and who may do what to them, as a table (KMIP 1.4, section 3; KMIP 2.1, section 4).
 
 use std::borrow::Cow;
 
 use crate::enumeration::{ObjectType, ResultReason};
 use crate::ttlv::{Item, Tag, Value};
+use crate::version::Version;
 
 /// Longest name of an attribute, in bytes.
 pub(crate) const NAME_LEN_MAX: usize = 128;
@@ -39,6 +40,7 @@ pub(crate) enum Kind {
     Boolean,
     DateTime,
     Interval,
+    Bytes,
     /// A structure with these fields, of which the first must be there.
     Structure(&'static [Tag]),
 }
@@ -50,8 +52,18 @@ pub(crate) struct Rule {
     pub(crate) kind: Kind,
     pub(crate) instances: Instances,
     pub(crate) client: Client,
-    /// The first minor version of KMIP 1 that has it: older clients are not told of it.
-    pub(crate) since_minor: i32,
+    /// What stands for it in KMIP 2.x.
+    pub(crate) tag: Tag,
+    /// The first version that has it: older clients are not told of it.
+    pub(crate) since: Version,
+    /// The first version that has it no more.
+    pub(crate) until: Option<Version>,
+}
+
+impl Rule {
+    fn spoken(&self, version: Version) -> bool {
+        self.since <= version && self.until.is_none_or(|until| version < until)
+    }
 }
 
 const PARAMETERS: &[Tag] = &[
@@ -76,52 +88,70 @@ const PARAMETERS: &[Tag] = &[
 ];
 
 macro_rules! rules {
-    ($($name:literal $kind:expr, $instances:ident, $client:ident, $minor:literal;)*) => {
+    ($($name:literal $tag:ident, $kind:expr, $instances:ident, $client:ident, $since:ident $($until:ident)?;)*) => {
         /// The table.
         pub(crate) const RULES: &[Rule] = &[$(Rule {
-            name: $name, kind: $kind, instances: Instances::$instances, client: Client::$client, since_minor: $minor,
+            name: $name,
+            kind: $kind,
+            instances: Instances::$instances,
+            client: Client::$client,
+            tag: Tag::$tag,
+            since: Version::$since,
+            until: rules!(@until $($until)?),
         }),*];
     };
+    (@until) => { None };
+    (@until $until:ident) => { Some(Version::$until) };
 }
 
 rules! {
-    "Unique Identifier" Kind::Text, One, Never, 0;
-    "Object Type" Kind::Enumeration, One, Never, 0;
-    "Name" Kind::Structure(&[Tag::NAME_VALUE, Tag::NAME_TYPE]), Many, Any, 0;
-    "Cryptographic Algorithm" Kind::Enumeration, One, AtFirst, 0;
-    "Cryptographic Length" Kind::Integer, One, AtFirst, 0;
-    "Cryptographic Parameters" Kind::Structure(PARAMETERS), Many, Any, 0;
-    "Cryptographic Usage Mask" Kind::Integer, One, AtFirst, 0;
-    "Digest" Kind::Structure(&[Tag::HASHING_ALGORITHM, Tag::DIGEST_VALUE, Tag::KEY_FORMAT_TYPE]), Many, Never, 0;
-    "Operation Policy Name" Kind::Text, One, AtFirst, 0;
-    "Lease Time" Kind::Interval, One, Never, 0;
-    "Usage Limits" Kind::Structure(&[Tag::USAGE_LIMITS_TOTAL, Tag::USAGE_LIMITS_COUNT, Tag::USAGE_LIMITS_UNIT]), One, AtFirst, 0;
-    "State" Kind::Enumeration, One, Never, 0;
-    "Initial Date" Kind::DateTime, One, Never, 0;
-    "Activation Date" Kind::DateTime, One, Date, 0;
-    "Process Start Date" Kind::DateTime, One, Date, 0;
-    "Protect Stop Date" Kind::DateTime, One, Date, 0;
-    "Deactivation Date" Kind::DateTime, One, Date, 0;
-    "Destroy Date" Kind::DateTime, One, Never, 0;
-    "Compromise Occurrence Date" Kind::DateTime, One, Never, 0;
-    "Compromise Date" Kind::DateTime, One, Never, 0;
-    "Revocation Reason" Kind::Structure(&[Tag::REVOCATION_REASON_CODE, Tag::REVOCATION_MESSAGE]), One, Never, 0;
-    "Archive Date" Kind::DateTime, One, Never, 0;
-    "Object Group" Kind::Text, Many, Any, 0;
-    "Link" Kind::Structure(&[Tag::LINK_TYPE, Tag::LINKED_OBJECT_IDENTIFIER]), Many, Any, 0;
-    "Application Specific Information" Kind::Structure(&[Tag::APPLICATION_NAMESPACE, Tag::APPLICATION_DATA]), Many, Any, 0;
-    "Contact Information" Kind::Text, One, Any, 0;
-    "Last Change Date" Kind::DateTime, One, Never, 0;
-    "Fresh" Kind::Boolean, One, Never, 1;
-    "Alternative Name" Kind::Structure(&[Tag::ALTERNATIVE_NAME_VALUE, Tag::ALTERNATIVE_NAME_TYPE]), Many, Any, 2;
-    "Original Creation Date" Kind::DateTime, One, AtFirst, 2;
-    "Random Number Generator" Kind::Structure(&[Tag::RNG_ALGORITHM, Tag::CRYPTOGRAPHIC_ALGORITHM, Tag::CRYPTOGRAPHIC_LENGTH, Tag::DRBG_ALGORITHM]), One, Never, 3;
-    "Description" Kind::Text, One, Any, 4;
-    "Comment" Kind::Text, One, Any, 4;
-    "Sensitive" Kind::Boolean, One, Keep, 4;
-    "Always Sensitive" Kind::Boolean, One, Never, 4;
-    "Extractable" Kind::Boolean, One, Keep, 4;
-    "Never Extractable" Kind::Boolean, One, Never, 4;
+    "Unique Identifier" UNIQUE_IDENTIFIER, Kind::Text, One, Never, V1_0;
+    "Object Type" OBJECT_TYPE, Kind::Enumeration, One, Never, V1_0;
+    "Name" NAME, Kind::Structure(&[Tag::NAME_VALUE, Tag::NAME_TYPE]), Many, Any, V1_0;
+    "Cryptographic Algorithm" CRYPTOGRAPHIC_ALGORITHM, Kind::Enumeration, One, AtFirst, V1_0;
+    "Cryptographic Length" CRYPTOGRAPHIC_LENGTH, Kind::Integer, One, AtFirst, V1_0;
+    "Cryptographic Parameters" CRYPTOGRAPHIC_PARAMETERS, Kind::Structure(PARAMETERS), Many, Any, V1_0;
+    "Cryptographic Usage Mask" CRYPTOGRAPHIC_USAGE_MASK, Kind::Integer, One, AtFirst, V1_0;
+    "Digest" DIGEST, Kind::Structure(&[Tag::HASHING_ALGORITHM, Tag::DIGEST_VALUE, Tag::KEY_FORMAT_TYPE]), Many, Never, V1_0;
+    "Operation Policy Name" OPERATION_POLICY_NAME, Kind::Text, One, AtFirst, V1_0 V2_0;
+    "Lease Time" LEASE_TIME, Kind::Interval, One, Never, V1_0;
+    "Usage Limits" USAGE_LIMITS, Kind::Structure(&[Tag::USAGE_LIMITS_TOTAL, Tag::USAGE_LIMITS_COUNT, Tag::USAGE_LIMITS_UNIT]), One, AtFirst, V1_0;
+    "State" STATE, Kind::Enumeration, One, Never, V1_0;
+    "Initial Date" INITIAL_DATE, Kind::DateTime, One, Never, V1_0;
+    "Activation Date" ACTIVATION_DATE, Kind::DateTime, One, Date, V1_0;
+    "Process Start Date" PROCESS_START_DATE, Kind::DateTime, One, Date, V1_0;
+    "Protect Stop Date" PROTECT_STOP_DATE, Kind::DateTime, One, Date, V1_0;
+    "Deactivation Date" DEACTIVATION_DATE, Kind::DateTime, One, Date, V1_0;
+    "Destroy Date" DESTROY_DATE, Kind::DateTime, One, Never, V1_0;
+    "Compromise Occurrence Date" COMPROMISE_OCCURRENCE_DATE, Kind::DateTime, One, Never, V1_0;
+    "Compromise Date" COMPROMISE_DATE, Kind::DateTime, One, Never, V1_0;
+    "Revocation Reason" REVOCATION_REASON, Kind::Structure(&[Tag::REVOCATION_REASON_CODE, Tag::REVOCATION_MESSAGE]), One, Never, V1_0;
+    "Archive Date" ARCHIVE_DATE, Kind::DateTime, One, Never, V1_0;
+    "Object Group" OBJECT_GROUP, Kind::Text, Many, Any, V1_0;
+    "Link" LINK, Kind::Structure(&[Tag::LINK_TYPE, Tag::LINKED_OBJECT_IDENTIFIER]), Many, Any, V1_0;
+    "Application Specific Information" APPLICATION_SPECIFIC_INFORMATION, Kind::Structure(&[Tag::APPLICATION_NAMESPACE, Tag::APPLICATION_DATA]), Many, Any, V1_0;
+    "Contact Information" CONTACT_INFORMATION, Kind::Text, One, Any, V1_0;
+    "Last Change Date" LAST_CHANGE_DATE, Kind::DateTime, One, Never, V1_0;
+    "Fresh" FRESH, Kind::Boolean, One, Never, V1_1;
+    "Alternative Name" ALTERNATIVE_NAME, Kind::Structure(&[Tag::ALTERNATIVE_NAME_VALUE, Tag::ALTERNATIVE_NAME_TYPE]), Many, Any, V1_2;
+    "Original Creation Date" ORIGINAL_CREATION_DATE, Kind::DateTime, One, AtFirst, V1_2;
+    "Random Number Generator" RANDOM_NUMBER_GENERATOR, Kind::Structure(&[Tag::RNG_ALGORITHM, Tag::CRYPTOGRAPHIC_ALGORITHM, Tag::CRYPTOGRAPHIC_LENGTH, Tag::DRBG_ALGORITHM]), One, Never, V1_3;
+    "Description" DESCRIPTION, Kind::Text, One, Any, V1_4;
+    "Comment" COMMENT, Kind::Text, One, Any, V1_4;
+    "Sensitive" SENSITIVE, Kind::Boolean, One, Keep, V1_4;
+    "Always Sensitive" ALWAYS_SENSITIVE, Kind::Boolean, One, Never, V1_4;
+    "Extractable" EXTRACTABLE, Kind::Boolean, One, Keep, V1_4;
+    "Never Extractable" NEVER_EXTRACTABLE, Kind::Boolean, One, Never, V1_4;
+    "Short Unique Identifier" SHORT_UNIQUE_IDENTIFIER, Kind::Bytes, One, Never, V2_0;
+    "Key Format Type" KEY_FORMAT_TYPE, Kind::Enumeration, One, AtFirst, V2_0;
+    "Opaque Data Type" OPAQUE_DATA_TYPE, Kind::Enumeration, One, AtFirst, V2_0;
+    "Protection Storage Mask" PROTECTION_STORAGE_MASK, Kind::Integer, One, Never, V2_0;
+    "Protection Level" PROTECTION_LEVEL, Kind::Enumeration, One, Any, V2_0;
+    "Protection Period" PROTECTION_PERIOD, Kind::Interval, One, Any, V2_0;
+    "Quantum Safe" QUANTUM_SAFE, Kind::Boolean, One, Any, V2_0;
+    "NIST Key Type" NIST_KEY_TYPE, Kind::Enumeration, Many, AtFirst, V2_0;
+    "PKCS#12 Friendly Name" PKCS12_FRIENDLY_NAME, Kind::Text, One, Any, V2_0;
+    "Rotate Name" ROTATE_NAME, Kind::Structure(&[Tag::ROTATE_NAME_VALUE, Tag::ROTATE_NAME_TYPE]), One, Any, V2_1;
 }
 
 /// One instance of an attribute.
@@ -163,6 +193,8 @@ pub(crate) enum Named {
     Custom,
     /// `y-`: set aside for servers, and this one has none.
     Server,
+    /// `VENDOR:`: as `x-`, of a vendor of KMIP 2.x.
+    Vendor,
 }
 
 /// What goes for an attribute of this name, if there is such a one.
@@ -176,21 +208,39 @@ pub(crate) fn named(name: &str) -> Option<Named> {
     if name.starts_with("y-") {
         return Some(Named::Server);
     }
-    RULES.iter().find(|rule| rule.name == name).map(Named::Standard)
+    match name.split_once(':') {
+        Some((vendor, name)) if is_vendor(vendor) && !name.is_empty() => Some(Named::Vendor),
+        _ => RULES.iter().find(|rule| rule.name == name).map(Named::Standard),
+    }
+}
+
+/// What the standard allows in a Vendor Identification (KMIP 2.1, section 4.60).
+fn is_vendor(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|character| character.is_ascii_alphanumeric() || "_.".contains(character))
+}
+
+/// Whether a client of this version is told of an attribute of this name.
+pub(crate) fn spoken(name: &str, version: Version) -> bool {
+    match named(name) {
+        Some(Named::Standard(rule)) => rule.spoken(version),
+        Some(Named::Custom | Named::Server) => true,
+        Some(Named::Vendor) => version >= Version::V2_0,
+        None => false,
+    }
 }
 
 impl Named {
     pub(crate) fn instances(self) -> Instances {
         match self {
             Self::Standard(rule) => rule.instances,
-            Self::Custom | Self::Server => Instances::Many,
+            Self::Custom | Self::Server | Self::Vendor => Instances::Many,
         }
     }
 
     pub(crate) fn client(self) -> Client {
         match self {
             Self::Standard(rule) => rule.client,
-            Self::Custom => Client::Any,
+            Self::Custom | Self::Vendor => Client::Any,
             Self::Server => Client::Never,
         }
     }
@@ -204,14 +254,15 @@ impl Named {
             | (Kind::Enumeration, Value::Enumeration(_))
             | (Kind::Boolean, Value::Boolean(_))
             | (Kind::DateTime, Value::DateTime(_))
-            | (Kind::Interval, Value::Interval(_)) => true,
+            | (Kind::Interval, Value::Interval(_))
+            | (Kind::Bytes, Value::ByteString(_)) => true,
             (Kind::Structure(fields), Value::Structure(items)) => {
                 items.iter().all(|item| fields.contains(&item.tag))
                     && (rule.name == "Cryptographic Parameters" || items.iter().any(|item| item.tag == fields[0]))
             }
             _ => false,
         };
-        if fits { Ok(()) } else { Err(ResultReason::InvalidField) }
+        if fits { Ok(()) } else { Err(ResultReason::InvalidAttributeValue) }
     }
 }
 

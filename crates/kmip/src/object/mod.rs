@@ -6,10 +6,10 @@ mod record;
 
 use crate::enumeration::{Algorithm, KeyFormat, ObjectType};
 use crate::lifecycle::{Material, State};
-use crate::ttlv::{Item, Tag, Value};
+use crate::ttlv::{Bytes, Item, Tag, Value};
 
 pub use attribute::Attribute;
-pub(crate) use attribute::{Client, Instances, Named, RULES, has_life, named, shared_name};
+pub(crate) use attribute::{Client, Instances, Named, RULES, Rule, has_life, named, shared_name, spoken};
 pub use material::KeyMaterial;
 pub use record::{RECORD_LEN_MAX, RecordError};
 
@@ -44,6 +44,9 @@ pub(crate) struct KeyBlock {
     /// The Key Wrapping Data of a key that was registered wrapped: the material is then the wrapped bytes.
     pub(crate) wrapping: Option<Item>,
 }
+
+/// Where keys are kept, as a mask of KMIP 2.0: in software.
+pub(crate) const PROTECTION_STORAGE_MASK: i32 = 1;
 
 /// Seconds that a client may hold an object before it asks again.
 const LEASE_S: u32 = 3600;
@@ -113,14 +116,37 @@ impl ManagedObject {
         let computed = |name: &str, value| Attribute { name: shared_name(name), index: 0, value };
         let mut shown = vec![
             computed("Unique Identifier", Value::TextString(self.uid.clone())),
+            computed("Short Unique Identifier", Value::ByteString(self.short_uid())),
             computed("Object Type", Value::Enumeration(self.object_type.into())),
+            computed("Protection Storage Mask", Value::Integer(PROTECTION_STORAGE_MASK)),
         ];
         if has_life(self.object_type) {
             shown.push(computed("State", Value::Enumeration(self.state(now_s).into())));
             shown.push(computed("Lease Time", Value::Interval(LEASE_S)));
         }
+        shown.extend(self.key_format_type().map(|format| computed("Key Format Type", Value::Enumeration(format))));
+        shown.extend(self.opaque_data_type().map(|kind| computed("Opaque Data Type", Value::Enumeration(kind))));
         shown.extend(self.attributes.iter().cloned());
         shown
+    }
+
+    pub(crate) fn key_format_type(&self) -> Option<u32> {
+        match self.object_type {
+            ObjectType::OpaqueObject => Some(KeyFormat::Opaque.into()),
+            _ => self.block.as_ref().map(|block| block.format.into()),
+        }
+    }
+
+    pub(crate) fn opaque_data_type(&self) -> Option<u32> {
+        self.subtype.filter(|_| self.object_type == ObjectType::OpaqueObject)
+    }
+
+    /// The Unique Identifier in as few bytes as it takes: those that it is the hexadecimal digits of.
+    pub(crate) fn short_uid(&self) -> Bytes {
+        let digits = self.uid.as_bytes().chunks(2);
+        let bytes: Option<Vec<u8>> =
+            digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect();
+        bytes.unwrap_or_else(|| self.uid.clone().into_bytes()).into()
     }
 
     /// The text of each Name.
