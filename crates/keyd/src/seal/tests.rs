@@ -31,7 +31,7 @@ fn hex(bytes: &[u8]) -> String {
 #[test]
 fn golden() {
     let golden = include_str!("../../testdata/v1/record.hex").trim_end();
-    let sealed = sealer(CLUSTER).seal_with("key/00ff", 3, 5, [9; NONCE_LEN], b"what is sealed").unwrap();
+    let sealed = sealer(CLUSTER).seal_with(VERSION, "key/00ff", (3, 5), [9; NONCE_LEN], b"what is sealed").unwrap();
     assert_eq!(hex(&sealed), golden);
     assert_eq!(hex(&sealed[..HEADER_LEN]), "01030000000500000000000000090909090909090909090909");
     let opened = sealer(CLUSTER).open("key/00ff", &sealed).unwrap();

@@ -98,7 +98,7 @@ async fn root(State(service): State<Arc<Service>>, Extension(peer): Extension<Pe
 impl Readiness for Service {
     fn ready(&self) -> Result<(), Problem> {
         match self.open_node() {
-            Some(_) => Ok(()),
+            Some(node) => node.check_epoch().map_err(|error| *Refusal::from(error).0),
             None => Err(super::problem::locked(&self.settings.name)),
         }
     }
