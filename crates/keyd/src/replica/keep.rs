@@ -81,3 +81,6 @@ pub(super) fn snapshot_as_kept(snapshot: &mut Snapshot, kept: Vec<Entry>) {
     snapshot.entries.extend(kept);
     snapshot.entries.sort_by(|one, other| one.path.cmp(&other.path));
 }
+
+#[cfg(test)]
+mod tests;
