@@ -17,6 +17,7 @@ pub mod destruction;
 pub mod door;
 pub mod exposure;
 pub mod identity;
+pub mod family;
 pub mod journal;
 pub mod kmip;
 pub mod ledger;

@@ -15,6 +15,7 @@
 
 mod alone;
 mod ask;
+mod doubt;
 mod missing;
 mod note;
 mod reconcile;
@@ -36,7 +37,7 @@ use crate::ledger::{Change, Changes, Entry, Ledger, LedgerError};
 use crate::record::IssuedRecord;
 use crate::root::ClusterKeys;
 use crate::seal::SealError;
-use crate::state::{Apart, Mark, State, StateError, View};
+use crate::state::{Apart, State, StateError, View};
 
 pub use note::{JournalError, Notebook, Noted, Peers, SealedJournal, read_notes};
 pub use reconcile::Reconciled;
@@ -131,6 +132,17 @@ pub enum NodeError {
     /// Host: the journal cannot be written, and nothing is given out that it does not hold.
     #[error("this node is cut off and cannot note what it gives out")]
     Journal(#[from] JournalError),
+    /// Operator: the cluster was restored in a later epoch, and this node was left behind.
+    #[error(
+        "the cluster has gone on in epoch {found}, and this node is still of epoch {epoch}: it was restored without this node, which gives \
+         out nothing any more. Let it join the cluster as it is now: `keyd join` in a new state directory, and destroy this one"
+    )]
+    Superseded {
+        /// The node's own.
+        epoch: u32,
+        /// The cluster's.
+        found: u32,
+    },
     /// Peer: a record that is not believed.
     #[error(transparent)]
     State(#[from] StateError),
@@ -173,6 +185,8 @@ struct Memory {
     backed_up: i64,
     /// The last commit of this node's own that was taken in, which its disk need not hold yet.
     own_commit: i64,
+    /// A later epoch that was met: the cluster has gone on without this node.
+    superseded: Option<u32>,
     /// Records that are not believed, and why.
     doubts: Vec<String>,
 }
@@ -259,11 +273,31 @@ impl Node {
         for change in &changes.changes {
             match change {
                 Change::Put(entry) => self.take_in(&mut memory, entry),
-                Change::Removed { path, .. } => memory.state.remove(path),
+                Change::Removed { path, revision } => memory.removed(path, *revision),
             }
         }
         drop(memory);
         self.progress.send_modify(|progress| progress.applied = progress.applied.max(changes.revision));
+    }
+
+    /// Looks at records of a ledger that is not followed: whether the cluster has gone on without this node.
+    pub fn meet(&self, entries: &[Entry]) {
+        let mut memory = self.memory_mut();
+        for entry in entries {
+            let Ok(opened) = self.keys.sealer().open(&entry.path, &entry.sealed) else { continue };
+            if opened.epoch > self.epoch {
+                memory.superseded = memory.superseded.max(Some(opened.epoch));
+                memory.doubt(NodeError::Superseded { epoch: self.epoch, found: opened.epoch }.to_string());
+            }
+        }
+    }
+
+    /// Whether it is still a member of the cluster as it is: in a later epoch nothing of this one is given out.
+    pub fn check_epoch(&self) -> Result<(), NodeError> {
+        match self.memory().superseded {
+            Some(found) => Err(NodeError::Superseded { epoch: self.epoch, found }),
+            None => Ok(()),
+        }
     }
 
     /// The majority was heard: this node's copy was whole when it was asked.
@@ -273,6 +307,11 @@ impl Node {
             progress.heard = progress.heard.max(Some(asked));
             progress.heard_ns = now_ns;
         });
+    }
+
+    /// The ledger is not to be followed any more: from here on it is as if it could not be reached.
+    pub fn lose_touch(&self) {
+        self.progress.send_modify(|progress| progress.heard = None);
     }
 
     /// The newest verified backup that is kept holds everything up to that commit; 0 where there is none (any more).
@@ -288,6 +327,7 @@ impl Node {
         volser: &Volser,
         tag: &KeyTag,
     ) -> Result<(IssuedRecord, VolumeKey, Standing), NodeError> {
+        self.check_epoch()?;
         let memory = self.memory();
         self.check_member(&memory.state)?;
         let (record, key) = desk::read(memory.view(), &self.keys, (by, drive), (volser, tag), self.now_ns())?;
@@ -357,23 +397,33 @@ impl Node {
     fn take_in(&self, memory: &mut Memory, entry: &Entry) {
         let opened = self.keys.sealer().open(&entry.path, &entry.sealed);
         let taken = opened.map_err(|error| error.to_string()).and_then(|opened| {
+            if opened.epoch > self.epoch {
+                memory.superseded = memory.superseded.max(Some(opened.epoch));
+                return Err(NodeError::Superseded { epoch: self.epoch, found: opened.epoch }.to_string());
+            }
             if opened.epoch != self.epoch {
                 return Err(format!(
                     "{} is of epoch {}, and this node of epoch {}",
                     entry.path, opened.epoch, self.epoch
                 ));
             }
-            let mark = Mark { revision: entry.revision, change: opened.change };
-            memory.state.put(&entry.path, mark, &opened.plaintext).map_err(|error| error.to_string())
+            let taken = memory.take_in(entry, &opened).map_err(|error| error.to_string());
+            taken.and(doubt::of_kept(entry).map_or(Ok(()), Err))
         });
+        if taken.is_ok()
+            && let Some(doubt) = self.doubt_of_clock(entry)
+        {
+            memory.doubt(doubt);
+        }
         if let Err(doubt) = taken {
+            memory.distrust(entry);
             tracing::error!(path = entry.path, doubt, "a record of the ledger is not believed");
             memory.doubt(doubt);
         }
     }
 
-    /// Names something that is wrong in the node's status.
-    pub(crate) fn doubt(&self, doubt: String) {
+    /// Notes for people what it does not believe.
+    pub fn doubt(&self, doubt: String) {
         self.memory_mut().doubt(doubt);
     }
 

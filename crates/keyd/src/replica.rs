@@ -19,17 +19,23 @@
 mod database;
 mod error;
 mod follow;
+mod keep;
+mod tips;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
 pub use error::ReplicaError;
+pub use keep::Judge;
 pub use follow::{Delivery, Freshness, follow};
 
 use self::database::{Header, Sum};
+use self::keep::Keep;
+use self::tips::Tips;
 use crate::ledger::{Change, Changes, Entry, Snapshot};
 
 /// An open replica, read once from beginning to end and found whole.
@@ -38,6 +44,9 @@ pub struct Replica {
     connection: Connection,
     path: PathBuf,
     header: Header,
+    /// By what it keeps records that the ledger has lost; without it, it is what the ledger is.
+    keep: Option<Keep>,
+    tips: Tips,
 }
 
 impl Replica {
@@ -56,15 +65,24 @@ impl Replica {
                 wanted: cluster.to_owned(),
             });
         }
-        let sum = database::read_records(&connection, path, &mut record)?;
+        let mut tips = Tips::default();
+        let sum = database::read_records(&connection, path, &mut |entry| {
+            tips.note(&entry);
+            record(entry);
+        })?;
         if sum != header.sum {
             return Err(ReplicaError::damaged(path, "records are missing from it"));
         }
-        let mut replica = Self { connection, path: path.to_owned(), header };
+        let mut replica = Self { connection, path: path.to_owned(), header, keep: None, tips };
         if epoch != replica.header.epoch {
             replica.enter(epoch)?;
         }
         Ok(replica)
+    }
+
+    /// The same, and it keeps what the ledger has lost or put back.
+    pub fn judged_by(self, judge: std::sync::Arc<dyn Judge>) -> Self {
+        Self { keep: Some(Keep(judge)), ..self }
     }
 
     /// The last commit that it has, with all before it; without one it needs a snapshot.
@@ -72,8 +90,9 @@ impl Replica {
         (self.header.applied > 0).then_some(self.header.applied)
     }
 
-    /// Takes changes in. They are on disk when this returns; if it fails, none of them is.
-    pub fn apply(&mut self, changes: &Changes) -> Result<(), ReplicaError> {
+    /// Takes changes in. They are on disk when this returns; if it fails, none of them is. Gives what was kept in the place of changes that
+    /// are not believed, with their numbers.
+    pub fn apply(&mut self, changes: &Changes) -> Result<Vec<(usize, Entry)>, ReplicaError> {
         let mut last = self.header.applied + 1;
         for change in &changes.changes {
             let (Change::Put(Entry { revision, .. }) | Change::Removed { revision, .. }) = change;
@@ -86,32 +105,69 @@ impl Replica {
             return Err(self.went_back(changes.revision));
         }
         let mut header = Header { applied: changes.revision, ..self.header.clone() };
+        let (keep, mut kept) = (self.keep.clone(), Vec::new());
         self.write(|connection, path| {
-            for change in &changes.changes {
+            let sort = |error| ReplicaError::sort(path, error);
+            for (at, change) in changes.changes.iter().enumerate() {
+                if let Some(keep) = &keep
+                    && let Some(entry) = keep.instead(database::find(connection, change.path()).map_err(sort)?, change)
+                {
+                    database::put(connection, &entry, &mut header.sum).map_err(sort)?;
+                    kept.push((at, entry));
+                    continue;
+                }
                 match change {
                     Change::Put(entry) => database::put(connection, entry, &mut header.sum),
                     Change::Removed { path: record, .. } => database::remove(connection, record, &mut header.sum),
                 }
-                .map_err(|error| ReplicaError::sort(path, error))?;
+                .map_err(sort)?;
             }
             Ok(header)
-        })
+        })?;
+        self.tips.note_changes(&changes.changes);
+        Ok(kept)
     }
 
-    /// Replaces everything by a snapshot. It is on disk when this returns; if it fails, everything is as it was.
-    pub fn reset(&mut self, snapshot: &Snapshot) -> Result<(), ReplicaError> {
+    /// Replaces everything by a snapshot. It is on disk when this returns; if it fails, everything is as it was. Gives what was kept: it is
+    /// part of what is here, whatever the snapshot has in its place.
+    pub fn reset(&mut self, snapshot: &Snapshot) -> Result<Vec<Entry>, ReplicaError> {
         if snapshot.revision <= 0 || snapshot.revision < self.header.applied {
             return Err(self.went_back(snapshot.revision));
         }
         let mut header = Header { applied: snapshot.revision, sum: Sum::default(), ..self.header.clone() };
+        // What is here of an earlier epoch says nothing about this one.
+        let keep = self.keep.clone().filter(|_| self.header.applied > 0);
+        let mut kept = Vec::new();
         self.write(|connection, path| {
+            if let Some(keep) = &keep {
+                let entries: HashMap<&str, &Entry> = snapshot.entries.iter().map(|entry| (&*entry.path, entry)).collect();
+                database::read_records(connection, path, &mut |before: Entry| {
+                    kept.extend(match entries.get(&*before.path) {
+                        Some(entry) => keep.unbelieved(before, entry),
+                        None => keep.missing(&before.path.clone(), before),
+                    });
+                })?;
+            }
             database::remove_all(connection).map_err(|error| ReplicaError::sort(path, error))?;
             for entry in &snapshot.entries {
                 database::insert(connection, entry, &mut header.sum)
                     .map_err(|error| ReplicaError::sort(path, error))?;
             }
+            for entry in &kept {
+                database::put(connection, entry, &mut header.sum).map_err(|error| ReplicaError::sort(path, error))?;
+            }
             Ok(header)
-        })
+        })?;
+        self.tips = Tips::default();
+        snapshot.entries.iter().for_each(|entry| self.tips.note(entry));
+        Ok(kept)
+    }
+
+    /// Its newest records, of those that are never deleted.
+    fn tips(&self) -> Result<Vec<Entry>, ReplicaError> {
+        let found = self.tips.paths().map(|path| database::find(&self.connection, path));
+        let found = found.collect::<rusqlite::Result<Vec<_>>>().map_err(|error| ReplicaError::sort(&self.path, error))?;
+        Ok(found.into_iter().flatten().filter(|entry| entry.revision > 0).collect())
     }
 
     /// Goes on in a later epoch: everything that it has is of an earlier one until the next snapshot.

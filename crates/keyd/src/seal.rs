@@ -1,7 +1,7 @@
 //! The sealing of ledger records: what etcd, a replica and a backup hold instead of plaintext.
 //!
 //! ```text
-//!  0   1  version, 1
+//!  0   1  version: 1 a record, 2 a tombstone
 //!  1   4  epoch of the cluster
 //!  5   8  change: how often this record was changed
 //! 13  12  nonce, random
@@ -12,6 +12,9 @@
 //! `capstan keyd seal v1 KIND`), where KIND is the first component of the record's path. Its additional data are
 //! `capstan keyd record v1`, cluster id (16), path, and the header above (25). So a record opens only at its own path, in its own
 //! cluster, and with the epoch and the change that it was sealed with.
+//!
+//! A record that is to be no more is replaced by a **tombstone**: the same bytes under version 2, sealed at its path with the next change,
+//! and nothing in it. So it takes the cluster key to take a record away, and not only the right to write to etcd.
 //!
 //! What this cannot see is a record that is put back whole to what it was: that opens. Each node therefore keeps
 //! ([`Opened::epoch`], [`Opened::change`]) of what it has seen and refuses to go back.
@@ -32,6 +35,7 @@ use zeroize::Zeroizing;
 use crate::ledger::{PATH_LEN_MAX, RECORD_LEN_MAX};
 
 const VERSION: u8 = 1;
+const VERSION_TOMBSTONE: u8 = 2;
 const HEADER_LEN: usize = 1 + 4 + 8 + NONCE_LEN;
 const TAG_LEN: usize = 16;
 /// Bytes that sealing adds.
@@ -56,7 +60,7 @@ pub enum SealError {
         path: String,
     },
     /// Operator: a later program sealed it.
-    #[error("the record {path} has version {found}, this program reads {VERSION}: use a newer Capstan on this node")]
+    #[error("the record {path} has version {found}, this program reads {VERSION} and {VERSION_TOMBSTONE}: use a newer Capstan on this node")]
     Version {
         /// The path.
         path: String,
@@ -82,13 +86,24 @@ pub enum SealError {
     },
 }
 
+/// What was sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// A record.
+    Record,
+    /// That the record at this path is no more.
+    Tombstone,
+}
+
 /// A record that was opened. It may hold secrets: no `Debug`, and the plaintext is zeroised.
 pub struct Opened {
     /// The epoch it was sealed in.
     pub epoch: u32,
     /// How often the record had been changed.
     pub change: u64,
-    /// What it says.
+    /// Whether it is a record, or says that there is none any more.
+    pub content: Content,
+    /// What it says; nothing in a tombstone.
     pub plaintext: Zeroizing<Vec<u8>>,
 }
 
@@ -110,14 +125,21 @@ impl Sealer {
     pub fn seal(&self, path: &str, epoch: u32, change: u64, plaintext: &[u8]) -> Result<Vec<u8>, SealError> {
         let mut nonce = [0; NONCE_LEN];
         random(&mut nonce).map_err(|source| SealError::Host { path: path.to_owned(), source })?;
-        self.seal_with(path, epoch, change, nonce, plaintext)
+        self.seal_with(VERSION, path, (epoch, change), nonce, plaintext)
+    }
+
+    /// Seals that the record at this path is no more. `change` goes on counting.
+    pub fn seal_tombstone(&self, path: &str, epoch: u32, change: u64) -> Result<Vec<u8>, SealError> {
+        let mut nonce = [0; NONCE_LEN];
+        random(&mut nonce).map_err(|source| SealError::Host { path: path.to_owned(), source })?;
+        self.seal_with(VERSION_TOMBSTONE, path, (epoch, change), nonce, b"")
     }
 
     fn seal_with(
         &self,
+        version: u8,
         path: &str,
-        epoch: u32,
-        change: u64,
+        (epoch, change): (u32, u64),
         nonce: [u8; NONCE_LEN],
         plaintext: &[u8],
     ) -> Result<Vec<u8>, SealError> {
@@ -126,7 +148,7 @@ impl Sealer {
         }
         let key = self.key(path)?;
         let mut sealed = Vec::with_capacity(OVERHEAD_LEN + plaintext.len());
-        sealed.push(VERSION);
+        sealed.push(version);
         sealed.extend_from_slice(&epoch.to_le_bytes());
         sealed.extend_from_slice(&change.to_le_bytes());
         sealed.extend_from_slice(&nonce);
@@ -147,9 +169,11 @@ impl Sealer {
         if body.len() < TAG_LEN || sealed.len() > RECORD_LEN_MAX {
             return Err(altered());
         }
-        if header[0] != VERSION {
-            return Err(SealError::Version { path: path.to_owned(), found: header[0] });
-        }
+        let content = match header[0] {
+            VERSION => Content::Record,
+            VERSION_TOMBSTONE => Content::Tombstone,
+            found => return Err(SealError::Version { path: path.to_owned(), found }),
+        };
         let mut fields = capstan_format::Cursor::new("sealed record", &header[1..]);
         let epoch = fields.u32().map_err(|_| altered())?;
         let change = u64::from_le_bytes(fields.array().map_err(|_| altered())?);
@@ -163,7 +187,14 @@ impl Sealer {
             .map_err(|_| altered())?
             .len();
         plaintext.truncate(len);
-        Ok(Opened { epoch, change, plaintext })
+        Ok(Opened { epoch, change, content, plaintext })
+    }
+
+    /// The epoch and the change that a record says it is of, where nobody can open it: whoever may write to etcd can say anything here.
+    pub(crate) fn claimed(sealed: &[u8]) -> Option<(u32, u64)> {
+        let (header, _) = sealed.split_first_chunk::<HEADER_LEN>().filter(|(_, body)| body.len() >= TAG_LEN)?;
+        let mut fields = capstan_format::Cursor::new("sealed record", &header[1..]);
+        Some((fields.u32().ok()?, u64::from_le_bytes(fields.array().ok()?)))
     }
 
     /// The key of the path's kind, derived once.

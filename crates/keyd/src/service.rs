@@ -17,6 +17,7 @@
 mod agents;
 mod backups;
 mod directory;
+mod doubts;
 mod found;
 mod kmip;
 mod members;
@@ -40,7 +41,9 @@ use crate::audit::{AuditError, AuditLog, Entry, Origin, Who};
 use crate::door::{CameFrom, Refusal};
 use crate::identity::{Peer, Revoked};
 use crate::node::{Clock, Node, NodeError};
+use crate::replica::Judge;
 use crate::root::SealedRoot;
+use crate::state::View;
 
 pub use backups::{
     BackupKept, BackupMade, BackupPart, BackupRecord, BackupState, CoreBackupMade, CoreBackupRecord, Custodian,
@@ -79,7 +82,8 @@ pub struct Service {
 impl Service {
     /// The node, or that it is locked, or none of the cluster any more.
     pub fn node(&self) -> Result<Arc<Node>, Refusal> {
-        let node = self.open_node().ok_or_else(|| problem::locked(&self.settings.name))?;
+        let node = self.open_node().ok_or_else(|| Refusal::from(problem::locked(&self.settings.name)))?;
+        node.check_epoch()?;
         match node.removal() {
             Some(_) => Err(NodeError::Removed { kma: self.settings.name.clone() }.into()),
             None => Ok(node),
@@ -126,6 +130,13 @@ impl Revoked for Service {
     /// A node that is locked cannot read what is revoked; it answers nothing then that a revoked certificate could be of use for.
     fn is_revoked(&self, serial: &Serial) -> bool {
         let path = registrar::revoked_path(serial);
-        self.open_node().is_some_and(|node| node.view(|view| view.ledger().others(&path).next().is_some()))
+        let is_there = |view: View<'_>| view.ledger().others(&path).next().is_some() || view.ledger().is_unreadable(&path);
+        self.open_node().is_some_and(|node| node.view(is_there))
+    }
+}
+
+impl Judge for Service {
+    fn is_genuine(&self, entry: &crate::ledger::Entry) -> bool {
+        self.open_node().is_none_or(|node| node.keys().sealer().open(&entry.path, &entry.sealed).is_ok())
     }
 }

@@ -7,7 +7,9 @@
 //! What a node that is cut off has decided is no part of it: it lies [`Apart`], volume by volume, until the ledger has taken it in. A
 //! [`View`] is both, one over the other.
 
-use std::collections::{BTreeMap, HashMap};
+mod kept;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use capstan_format::{FormatError, KeyTag, Volser};
 use capstan_keys::{
@@ -104,6 +106,10 @@ pub struct State {
     units: HashMap<Volser, Mark>,
     /// The marks of policies, groups, agents, nodes.
     marks: HashMap<String, Mark>,
+    /// Records that the cluster has said are no more.
+    buried: HashMap<String, Mark>,
+    /// Records that could never be read here.
+    unreadable: HashSet<String>,
 }
 
 impl State {
@@ -118,10 +124,14 @@ impl State {
             let (known, found) = (known.change, mark.change);
             return Err(StateError::WentBack { path: path.to_string(), known, found });
         }
+        if !self.buried.is_empty() || !self.unreadable.is_empty() {
+            self.buried.remove(&path.to_string());
+            self.unreadable.remove(&path.to_string());
+        }
         self.take_in(&path, mark, plaintext)
     }
 
-    /// Takes out what a commit removed: its mark goes with it.
+    /// Takes out what is no more: its mark goes with it. Whether to believe that, [`crate::family`] says.
     pub fn remove(&mut self, path: &str) {
         match &Path::parse(path) {
             // What was issued stays on record for good, and so do policies and groups.
@@ -212,6 +222,7 @@ impl State {
                 self.marks.get(&path.to_string()).copied()
             }
         }
+        .or_else(|| if self.buried.is_empty() { None } else { self.buried.get(&path.to_string()).copied() })
         .unwrap_or_default()
     }
 

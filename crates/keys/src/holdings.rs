@@ -169,6 +169,20 @@ impl Holdings {
         }
     }
 
+    /// The first block of a volume was seen to name the key `first`: nothing that was said before has ended that life of it.
+    pub fn carried(&mut self, volser: &Volser, first: &KeyTag, seen_ns: i64) -> Result<(), KeyError> {
+        let state = self.owned(volser, first)?.record.state;
+        self.change_issues(volser, |key| {
+            if key.is_of_life(first) && key.dropped_ns.is_some_and(|dropped_ns| dropped_ns <= seen_ns) {
+                key.dropped_ns = None;
+            }
+        });
+        if state == KeyState::Ready {
+            self.activate(volser, first, seen_ns)?;
+        }
+        Ok(())
+    }
+
     /// A key to read with. Whether the policy lets it be given out is asked after its envelope was opened: a record that was altered must
     /// not be what forbids it.
     pub fn reading(&self, volser: &Volser, tag: &KeyTag) -> Result<&StoredKey, KeyError> {
@@ -220,6 +234,42 @@ impl Holdings {
     pub fn ended(&mut self, volser: &Volser, now_ns: i64) -> Result<(), KeyError> {
         self.change_issues(volser, |key| key.dropped_ns = key.dropped_ns.or(Some(now_ns)));
         self.supersede(volser, |_| true, now_ns).map(drop)
+    }
+
+    /// The same, of the life of the volume that a key belongs to and of those before it: a volume that was begun anew since keeps its keys.
+    pub fn life_ended(&mut self, volser: &Volser, of: &KeyTag, now_ns: i64) -> Result<(), KeyError> {
+        self.owned(volser, of)?;
+        let later = self.later_lives(volser, of);
+        self.change_issues(volser, |key| {
+            if !later.contains(&key.tag) {
+                key.dropped_ns = key.dropped_ns.or(Some(now_ns));
+            }
+        });
+        self.supersede(volser, |tag| !later.contains(tag), now_ns).map(drop)
+    }
+
+    /// Whether the volume of a key holds nothing of it any more, since it was begun anew with one that was issued later, and that is in
+    /// force or was.
+    pub fn is_of_earlier_life(&self, volser: &Volser, tag: &KeyTag) -> bool {
+        let dropped = self.realm.unit(volser).and_then(|unit| unit.key(tag)).is_some_and(|key| key.dropped_ns.is_some());
+        let was_begun =
+            |tag: &KeyTag| self.keys.iter().any(|key| key.record.tag == *tag && key.record.activated_ns.is_some());
+        dropped && self.later_lives(volser, tag).iter().any(was_begun)
+    }
+
+    /// The keys of a volume's lives that began after the one of this key.
+    fn later_lives(&self, volser: &Volser, of: &KeyTag) -> Vec<KeyTag> {
+        let keys = || self.realm.unit(volser).into_iter().flat_map(|unit| &unit.keys);
+        let first_of = |key: &IssuedKey| match key.issued_for {
+            KeyUse::Append { first } => first,
+            KeyUse::Begin | KeyUse::Elsewhere => key.tag,
+        };
+        let begun_ns = |first: KeyTag| keys().find(|key| key.tag == first).map(|key| key.issued_ns);
+        let Some(own_ns) = keys().find(|key| key.tag == *of).and_then(|key| begun_ns(first_of(key))) else {
+            return Vec::new();
+        };
+        let is_later = |key: &&IssuedKey| begun_ns(first_of(key)).is_some_and(|other_ns| other_ns > own_ns);
+        keys().filter(is_later).map(|key| key.tag).collect()
     }
 
     /// Somebody else may know a key: it encrypts no more, and reads what is to be moved under another. Gives its record.

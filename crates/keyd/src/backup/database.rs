@@ -38,6 +38,7 @@ use super::stream::{End, ReadError, Sealed, Unsealed};
 use super::{BackupError, Held, HoldsKeys};
 use crate::ledger::{Entry, PATH_LEN_MAX, RECORD_LEN_MAX, Snapshot};
 use crate::root::file::NewFile;
+use crate::seal::Content;
 use crate::root::{ClusterKeys, Existing, RootError};
 use crate::seal::ClusterId;
 
@@ -121,8 +122,11 @@ pub(super) fn write(
         check_lengths(entry.path.len(), entry.sealed.len())
             .map_err(|what| BackupError::Records { what: format!("{}: {what}", entry.path) })?;
         let opened = keys.sealer().open(&entry.path, &entry.sealed)?;
-        let held = records
-            .held(&entry.path, &opened.plaintext)
+        let held = match opened.content {
+            Content::Record => records.held(&entry.path, &opened.plaintext),
+            Content::Tombstone => Ok(Vec::new()),
+        };
+        let held = held
             .map_err(|reason| BackupError::Record { path: entry.path.clone(), reason })?;
         manifest.keys.extend(held.iter().filter_map(|held| match held {
             Held::Key { tag, .. } | Held::PoolKey { tag, .. } => Some(*tag),

@@ -12,6 +12,7 @@ use super::{BackupError, Held, HoldsKeys, Knowledge, Manifest, OpenCore};
 use crate::desk::open_pool_key;
 use crate::ledger::{Entry, Snapshot};
 use crate::root::{ClusterKeys, GroupKey};
+use crate::seal::Content;
 
 /// What checking a backup has shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +71,11 @@ pub fn restore(
     let mut entries = Vec::new();
     let knowledge = knowledge.with_epoch(core.epoch);
     let report = walk(&core.keys, database, records, knowledge, |entry, opened| {
-        let sealed = core.keys.sealer().seal(&entry.path, epoch, opened.change, &opened.plaintext)?;
+        let sealer = core.keys.sealer();
+        let sealed = match opened.content {
+            Content::Record => sealer.seal(&entry.path, epoch, opened.change, &opened.plaintext)?,
+            Content::Tombstone => sealer.seal_tombstone(&entry.path, epoch, opened.change)?,
+        };
         entries.push(Entry { path: entry.path.clone(), sealed, revision: entry.revision });
         Ok(())
     })?;
@@ -108,7 +113,11 @@ fn walk(
         |entry| {
             match keys.sealer().open(&entry.path, &entry.sealed) {
                 Ok(opened) => {
-                    match records.held(&entry.path, &opened.plaintext) {
+                    let held = match opened.content {
+                        Content::Record => records.held(&entry.path, &opened.plaintext),
+                        Content::Tombstone => Ok(Vec::new()),
+                    };
+                    match held {
                         Ok(held) => held.into_iter().for_each(|held| proof.add(&entry.path, held)),
                         Err(reason) => proof.refuse(&entry.path, reason),
                     }

@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use super::operation::{Adopted, Asked, Operation};
 use super::pool;
+use crate::family::{Ending, ending_of};
 use crate::ledger::Transaction;
 use crate::path::Path;
 use crate::record::{GroupRecord, IssuedRecord, Origin};
@@ -45,6 +46,8 @@ pub enum Answer {
     Imported(Vec<ImportedKey>),
     /// It was done.
     Done,
+    /// A report of an earlier life of a volume, or of none: nothing is changed by it.
+    Late,
 }
 
 /// Why nothing was decided.
@@ -118,7 +121,18 @@ impl Decided {
             let sealed = keys.sealer().seal(&path, epoch, change, plaintext)?;
             transaction.put.push((path, sealed));
         }
-        transaction.remove = self.removes.iter().map(Path::to_string).collect();
+        for path in &self.removes {
+            let change = state.mark(path).change + 1;
+            let path = path.to_string();
+            match ending_of(&path) {
+                Ending::Deletion => transaction.remove.push(path),
+                Ending::Tombstone => {
+                    let sealed = keys.sealer().seal_tombstone(&path, epoch, change)?;
+                    transaction.put.push((path, sealed));
+                }
+                Ending::Never => return Err(SealError::Impossible { path, reason: "records like it are never removed" }),
+            }
+        }
         Ok(transaction)
     }
 }
@@ -189,9 +203,17 @@ impl Deciding<'_> {
                 };
                 self.given(holdings, &tag)
             }
+            // The volume was begun anew since: a report that was held up says nothing of what it holds now.
+            Operation::Activate { volser, tag } if holdings.is_of_earlier_life(volser, tag) => Ok(Answer::Late),
             Operation::Activate { volser, tag } => Ok(Answer::Retired(holdings.activate(volser, tag, now_ns)?)),
-            Operation::End { volser } => {
-                holdings.ended(volser, now_ns)?;
+            Operation::Carried { volser, first } => {
+                holdings.carried(volser, first, now_ns)?;
+                Ok(Answer::Done)
+            }
+            Operation::End { last: None, .. } => Ok(Answer::Late),
+            Operation::End { volser, last: Some(last) } if holdings.is_of_earlier_life(volser, last) => Ok(Answer::Late),
+            Operation::End { volser, last: Some(last) } => {
+                holdings.life_ended(volser, last, now_ns)?;
                 Ok(Answer::Done)
             }
             Operation::Adopt(adopted) => {
@@ -204,6 +226,7 @@ impl Deciding<'_> {
                     return Err(KeyError::KeyOfOtherVolume { tag, volser, owner }.into());
                 }
                 if holdings.named(tag).is_err() {
+                    *group_used = Some(group.clone());
                     let new = NewKey { group: group.clone(), algorithm: *algorithm };
                     let (tag, wrapped, created_ns) = (*tag, *wrapped, *created_ns);
                     holdings.adopt(
@@ -370,8 +393,15 @@ impl Deciding<'_> {
         }
         if let Some(group) = group {
             decided.rests_on.push(Path::Group(group.clone()));
-            if let Ok(policy) = self.view.ledger().realm().policy_of(group) {
-                decided.rests_on.push(Path::Policy(policy.name.clone()));
+            let realm = self.view.ledger().realm();
+            if let Ok(policy) = realm.policy_of(group) {
+                let path = Path::Policy(policy.name.clone());
+                match realm.is_used(&policy.name) {
+                    true => decided.rests_on.push(path),
+                    // From its first use on a policy stays as it is. To rest on it would not do: whoever changes it at this moment rests on
+                    // the policy as well, and sees no use of it. So the first use writes it, as it is, and one of the two comes too late.
+                    false => decided.puts.push((path, RealmRecord::Policy(policy.clone()).encode())),
+                }
             }
         }
     }

@@ -52,10 +52,19 @@ pub enum Operation {
         /// The key.
         tag: KeyTag,
     },
+    /// The volume's first block was seen to name a key: the volume still is what it was begun as.
+    Carried {
+        /// The volume.
+        volser: Volser,
+        /// The key.
+        first: KeyTag,
+    },
     /// A volume was erased, or begun anew without encryption.
     End {
         /// The volume.
         volser: Volser,
+        /// The newest key that it had then; none where none was known.
+        last: Option<KeyTag>,
     },
     /// A key that was issued by a node that was cut off: it is taken in whatever the rules say by now, since data lie under it.
     Adopt(Box<Adopted>),
@@ -124,8 +133,9 @@ impl Operation {
             Self::Begin { volser, .. }
             | Self::Append { volser, .. }
             | Self::Activate { volser, .. }
-            | Self::End { volser }
             | Self::Import { volser, .. }
+            | Self::Carried { volser, .. }
+            | Self::End { volser, .. }
             | Self::ExtendReading { volser, .. } => Some(volser),
             Self::Adopt(adopted) => Some(&adopted.volser),
             Self::Compromise { .. }
@@ -140,12 +150,13 @@ impl Operation {
     pub fn tag(&self) -> Option<&KeyTag> {
         match self {
             Self::Append { first: tag, .. }
+            | Self::Carried { first: tag, .. }
             | Self::Activate { tag, .. }
             | Self::Compromise { tag }
             | Self::Destroy { tag } => Some(tag),
+            Self::End { last, .. } => last.as_ref(),
             Self::Adopt(adopted) => Some(&adopted.tag),
             Self::Begin { .. }
-            | Self::End { .. }
             | Self::Import { .. }
             | Self::PutPolicy(_)
             | Self::PutGroup { .. }
@@ -174,7 +185,11 @@ impl Operation {
     /// takes away, or changes what holds for others, needs the majority.
     pub fn in_isolation(&self) -> bool {
         match self {
-            Self::Begin { .. } | Self::Append { .. } | Self::Activate { .. } | Self::End { .. } => true,
+            Self::Begin { .. }
+            | Self::Append { .. }
+            | Self::Activate { .. }
+            | Self::Carried { .. }
+            | Self::End { .. } => true,
             Self::Adopt(_)
             | Self::Compromise { .. }
             | Self::Destroy { .. }

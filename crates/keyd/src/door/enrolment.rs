@@ -61,7 +61,7 @@ async fn finish(
         warn!(%error, "an enrolment was not proved");
         not_proved()
     })?;
-    let issued = desk.registrar.admit(&proved.peer, &proved.request).await?;
+    let issued = desk.registrar.admit(&proved.peer, proved.enrolment, &proved.request).await?;
     info!(peer = %proved.peer, "enrolled");
     Ok(Json(proved.answer(&issued).map_err(|_| Refusal::failed())?))
 }

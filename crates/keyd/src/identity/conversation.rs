@@ -10,7 +10,7 @@ use capstan_keys::api::{
 use capstan_keys::cluster::{PakeError, PakeKeys, PakeServer};
 use futures_util::future::BoxFuture;
 
-use super::{Enrolment, Peer};
+use super::{Enrolment, EnrolmentId, Peer};
 
 /// A client sends the third message at once; a person has typed before the first.
 const AGE_MAX: Duration = Duration::from_secs(30);
@@ -22,8 +22,14 @@ pub trait Registrar: Send + Sync + 'static {
     /// Finds the enrolment of `peer` and takes a try off it ([`Enrolment::take_try`]); the majority has that on disk when this returns.
     fn take_try<'a>(&'a self, peer: &'a PeerId) -> BoxFuture<'a, Result<Enrolment, Problem>>;
 
-    /// Uses the enrolment of `peer` up ([`Enrolment::use_up`]) and makes out a certificate over the key of `request`, in one transaction.
-    fn admit<'a>(&'a self, peer: &'a PeerId, request: &'a [u8]) -> BoxFuture<'a, Result<IssuedCertificate, Problem>>;
+    /// Uses the enrolment `begun` of `peer` up ([`Enrolment::use_up`]), unless it was replaced meanwhile, and makes out a certificate over
+    /// the key of `request`, in one transaction.
+    fn admit<'a>(
+        &'a self,
+        peer: &'a PeerId,
+        begun: EnrolmentId,
+        request: &'a [u8],
+    ) -> BoxFuture<'a, Result<IssuedCertificate, Problem>>;
 
     /// Makes out another certificate for a peer that has one.
     fn renew<'a>(&'a self, peer: &'a Peer, request: &'a [u8]) -> BoxFuture<'a, Result<IssuedCertificate, Problem>>;
@@ -33,12 +39,15 @@ pub trait Registrar: Send + Sync + 'static {
 pub struct Conversation {
     exchange: PakeServer,
     peer: PeerId,
+    enrolment: EnrolmentId,
 }
 
 /// After the third: the client has proved that it knows the passphrase.
 pub struct Proved {
     /// Who it is.
     pub peer: PeerId,
+    /// Whose passphrase it knows.
+    pub enrolment: EnrolmentId,
     /// Its signing request.
     pub request: Vec<u8>,
     keys: PakeKeys,
@@ -54,14 +63,14 @@ impl Conversation {
     ) -> Result<(Self, EnrolmentBegun), PakeError> {
         let peer = enrolment.peer.clone();
         let (exchange, message) = PakeServer::begin(&enrolment.verifier, &peer, &cluster, &question.message.0)?;
-        Ok((Self { exchange, peer }, EnrolmentBegun { conversation, cluster, message: Base64(message) }))
+        Ok((Self { exchange, peer, enrolment: enrolment.id() }, EnrolmentBegun { conversation, cluster, message: Base64(message) }))
     }
 
     /// Checks the client's proof and opens what it wants to have certified. There is no second go: a proof that fails ends the conversation.
     pub fn finish(self, question: &FinishEnrolment) -> Result<Proved, PakeError> {
         let keys = self.exchange.finish(&question.message.0)?;
         let request = keys.open_request(&question.sealed_request.0)?;
-        Ok(Proved { peer: self.peer, request, keys })
+        Ok(Proved { peer: self.peer, enrolment: self.enrolment, request, keys })
     }
 }
 

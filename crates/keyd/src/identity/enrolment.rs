@@ -20,6 +20,7 @@
 //! ..  1  number of hosts, then each: length (1) and text
 //! ```
 
+use aws_lc_rs::digest::{SHA256, digest};
 use capstan_format::{Cursor, FormatError};
 use capstan_keys::api::{ClusterId, PeerId};
 use capstan_keys::cluster::{EnrolmentPassphrase, PakeError, PakeVerifier};
@@ -45,6 +46,10 @@ pub struct Enrolment {
     pub(super) verifier: PakeVerifier,
 }
 
+/// Which enrolment of a peer: another passphrase makes another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EnrolmentId([u8; 32]);
+
 /// Whether an enrolment was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnrolmentState {
@@ -63,6 +68,9 @@ pub enum EnrolmentRefusal {
     /// The passphrase was tried too often.
     #[error("the enrolment is locked after {ENROLMENT_TRIES} tries: find out who tried, and open another")]
     Locked,
+    /// Another was opened since for the same peer.
+    #[error("another enrolment was opened for this peer since: the passphrase of the newest one is what counts")]
+    Replaced,
     /// It was used.
     #[error(
         "the enrolment was used: if it was not by whom it was meant for, revoke that certificate; and open another"
@@ -90,10 +98,20 @@ impl Enrolment {
         Ok(())
     }
 
-    /// Uses it up, for a peer that has proved itself. It must be on record, in one transaction with the certificate, before the certificate
+    /// Which one it is.
+    pub fn id(&self) -> EnrolmentId {
+        let mut id = [0; 32];
+        id.copy_from_slice(digest(&SHA256, self.verifier.expose()).as_ref());
+        EnrolmentId(id)
+    }
+
+    /// Uses it up, for a peer that has proved itself to the enrolment `begun`. It must be on record, in one transaction with the certificate, before the certificate
     /// is given out.
-    pub fn use_up(&mut self, now_ns: i64) -> Result<(), EnrolmentRefusal> {
+    pub fn use_up(&mut self, begun: EnrolmentId, now_ns: i64) -> Result<(), EnrolmentRefusal> {
         self.check(now_ns)?;
+        if begun != self.id() {
+            return Err(EnrolmentRefusal::Replaced);
+        }
         self.state = EnrolmentState::Used;
         Ok(())
     }

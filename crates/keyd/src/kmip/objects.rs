@@ -44,6 +44,11 @@ impl Objects {
         self.kept.get(uid).map(|kept| kept.mark)
     }
 
+    /// The same, to be changed.
+    pub(crate) fn mark_mut(&mut self, uid: &str) -> Option<&mut Mark> {
+        self.kept.get_mut(uid).map(|kept| &mut kept.mark)
+    }
+
     /// How many objects there are, destroyed ones too.
     pub fn len(&self) -> usize {
         self.index.len()

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use capstan_format::{KeyTag, Volser};
 use capstan_keys::{KeyState, KeyUse, Name};
 use std::sync::PoisonError;
 
@@ -128,6 +129,12 @@ fn notes(view: View<'_>, asked: &Asked, decided: &Decided) -> Vec<Asked> {
         // The volume proves that it was begun with it.
         notes.push(with(Operation::Activate { volser: volser.clone(), tag: first }));
     }
+    if let Operation::Append { first, .. } = asked.operation
+        && is_dropped(view, &volser, &first)
+    {
+        // It was on record as gone, and the volume proves that it is not.
+        notes.push(with(Operation::Carried { volser: volser.clone(), first }));
+    }
     if let (None, Some(wrapped)) = (view.key(&tag), stored.wrapped) {
         let adopted = Adopted {
             volser: volser.clone(),
@@ -144,6 +151,12 @@ fn notes(view: View<'_>, asked: &Asked, decided: &Decided) -> Vec<Asked> {
         }
     }
     notes
+}
+
+/// Whether a volume is known to hold nothing any more of the life that it shows.
+fn is_dropped(view: View<'_>, volser: &Volser, first: &KeyTag) -> bool {
+    let mut keys = view.unit(volser).into_iter().flat_map(|unit| &unit.keys);
+    keys.any(|key| key.is_of_life(first) && key.dropped_ns.is_some())
 }
 
 impl Answered {

@@ -7,6 +7,7 @@ use capstan_keys::Name;
 
 use super::{Answered, Memory, Node, NodeError, Standing};
 use crate::desk::{Asked, Decided, Operation, decide, pool_of};
+use crate::family::{Ending, ending_of};
 use crate::ledger::{LedgerError, Outcome, Transaction};
 use crate::state::{Mark, View};
 
@@ -55,6 +56,7 @@ impl Node {
     ) -> Result<Answered, NodeError> {
         let mut lost = None;
         for _ in 0..TRIES {
+            self.check_epoch()?;
             if self.standing() != Standing::Current {
                 if !operation.in_isolation() {
                     return Err(NodeError::NeedsMajority { source: lost });
@@ -118,6 +120,7 @@ impl Node {
     ) -> Result<(), E> {
         let mut lost = None;
         for _ in 0..TRIES {
+            self.check_epoch()?;
             if self.standing() != Standing::Current {
                 return Err(NodeError::NeedsMajority { source: lost }.into());
             }
@@ -164,7 +167,15 @@ impl Node {
                         memory.state.put(&path.to_string(), mark, plaintext)?;
                     }
                 }
-                decided.removes.iter().for_each(|path| memory.state.remove(&path.to_string()));
+                for path in &decided.removes {
+                    let (mark, path) = (memory.state.mark(path), path.to_string());
+                    match ending_of(&path) {
+                        Ending::Deletion => memory.state.remove(&path),
+                        Ending::Tombstone | Ending::Never => {
+                            memory.state.bury(&path, Mark { revision, change: mark.change + 1 })?;
+                        }
+                    }
+                }
                 Attempt::Committed
             }
             Ok(Ok(Outcome::Conflict)) => Attempt::Conflict,

@@ -169,7 +169,11 @@ struct Told {
 enum What {
     Adopt { key: String, wrapped: String, group: Name, algorithm: u8, first: Option<String>, created_ns: i64 },
     Activate { key: String },
-    End,
+    Carried { first: String },
+    End {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        last: Option<String>,
+    },
 }
 
 impl Told {
@@ -188,7 +192,8 @@ impl Told {
                 created_ns: adopted.created_ns,
             },
             Operation::Activate { tag, .. } => What::Activate { key: tag.to_string() },
-            Operation::End { .. } => What::End,
+            Operation::Carried { first, .. } => What::Carried { first: first.to_string() },
+            Operation::End { last, .. } => What::End { last: last.map(|last| last.to_string()) },
             Operation::Begin { .. }
             | Operation::Append { .. }
             | Operation::Compromise { .. }
@@ -225,7 +230,10 @@ impl Told {
                 }))
             }
             What::Activate { key } => Operation::Activate { volser, tag: parsed(&key)? },
-            What::End => Operation::End { volser },
+            What::Carried { first } => Operation::Carried { volser, first: parsed(&first)? },
+            What::End { last } => {
+                Operation::End { volser, last: last.map(|last| parsed(&last)).transpose()? }
+            }
         };
         let Self { request, by, kma, now_ns, .. } = self;
         Ok(Asked { operation, request: bytes(&request)?, by, kma, now_ns })
@@ -275,7 +283,8 @@ mod tests {
         let operations = [
             Operation::Adopt(Box::new(adopted)),
             Operation::Activate { volser: volser.clone(), tag },
-            Operation::End { volser },
+            Operation::Carried { volser: volser.clone(), first: tag },
+            Operation::End { volser, last: Some(tag) },
         ];
         for operation in operations {
             let (by, kma) = ("host".parse().unwrap(), "a".parse().unwrap());

@@ -99,6 +99,7 @@ impl Node {
 
     async fn say(&self, asked: &Asked) -> Result<(), NodeError> {
         loop {
+            self.check_epoch()?;
             if self.standing() != Standing::Current {
                 return Err(NodeError::NeedsMajority { source: None });
             }

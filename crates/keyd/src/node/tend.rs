@@ -23,6 +23,7 @@ pub struct Tended {
 impl Node {
     /// Does what is due, in touch with the majority.
     pub async fn tend(&self) -> Result<Tended, NodeError> {
+        self.check_epoch()?;
         if self.standing() != Standing::Current || self.removal().is_some() {
             return Ok(Tended::default());
         }

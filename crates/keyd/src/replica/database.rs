@@ -249,6 +249,14 @@ pub(super) fn remove(connection: &Connection, path: &str, sum: &mut Sum) -> rusq
     Ok(())
 }
 
+/// The record at a path.
+pub(super) fn find(connection: &Connection, path: &str) -> rusqlite::Result<Option<Entry>> {
+    connection
+        .prepare_cached("SELECT sealed, revision FROM record WHERE path = ?1")?
+        .query_row([path], |row| Ok(Entry { path: path.to_owned(), sealed: row.get(0)?, revision: row.get(1)? }))
+        .optional()
+}
+
 pub(super) fn remove_all(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute("DELETE FROM record", []).map(|_| ())
 }

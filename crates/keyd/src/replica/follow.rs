@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use tokio::sync::watch;
 
+use super::keep::{changes_as_kept, snapshot_as_kept};
 use super::{Replica, ReplicaError};
 use crate::ledger::{Change, Changes, Ledger, LedgerError, Snapshot, Watched};
 use crate::seeded::Seeded;
@@ -30,6 +31,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Most answers of the ledger that go to the disk together.
 const BATCH: usize = 64;
+
+/// Where an epoch is put on record when it begins.
+const EPOCHS: &str = "epoch/";
 
 /// How far and how fresh a replica is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -49,6 +53,8 @@ pub enum Delivery<'a> {
     Whole(&'a Snapshot),
     /// These came, in this order.
     Changes(&'a Changes),
+    /// What the ledger says of epochs, which is not followed any more: nothing of it is in the replica.
+    Unfollowed(&'a Snapshot),
 }
 
 /// Why a round of following ended.
@@ -94,6 +100,12 @@ pub async fn follow<L: Ledger + ?Sized>(
             // It may grow past what is here, and would then look like a ledger that only went on: now is when it can be told.
             Ended::Ledger(LedgerError::WentBack { known, found }) => {
                 let error = follower.went_back(known, found);
+                follower.look_at_epochs().await;
+                follower.publish(None, Some(describe(&error)));
+                return error;
+            }
+            Ended::Replica(error @ ReplicaError::WentBack { .. }) => {
+                follower.look_at_epochs().await;
                 follower.publish(None, Some(describe(&error)));
                 return error;
             }
@@ -158,6 +170,9 @@ impl<L: Ledger + ?Sized, F: FnMut(Delivery<'_>)> Follower<'_, L, F> {
     async fn try_round(&mut self) -> Result<(), Ended> {
         let ledger = self.ledger;
         let known = self.applied();
+        if let Some(applied) = known {
+            self.check_tips(applied).await?;
+        }
         let after = match known.filter(|_| self.whole_copy == WholeCopy::IfEmpty) {
             Some(applied) => applied,
             None => self.copy_whole().await?,
@@ -166,7 +181,8 @@ impl<L: Ledger + ?Sized, F: FnMut(Delivery<'_>)> Follower<'_, L, F> {
         while let Some(batch) = watch.next().await {
             let (changes, current_at, failed) = merge(batch);
             if let Some(changes) = changes {
-                let changes = self.on_disk(changes, Replica::apply).await?;
+                let (mut changes, kept) = self.on_disk(changes, Replica::apply).await?;
+                changes_as_kept(&mut changes, kept);
                 (self.deliver)(Delivery::Changes(&changes));
             }
             // What was said to be current came after what was brought before it, and that is on disk now.
@@ -182,11 +198,43 @@ impl<L: Ledger + ?Sized, F: FnMut(Delivery<'_>)> Follower<'_, L, F> {
     async fn copy_whole(&mut self) -> Result<i64, Ended> {
         let asked = Instant::now();
         let snapshot = self.ledger.read("").await?;
-        let snapshot = self.on_disk(snapshot, Replica::reset).await?;
+        let (mut snapshot, kept) = self.on_disk(snapshot, Replica::reset).await?;
+        snapshot_as_kept(&mut snapshot, kept);
         self.whole_copy = WholeCopy::IfEmpty;
         (self.deliver)(Delivery::Whole(&snapshot));
         self.publish(Some(asked), None);
         Ok(snapshot.revision)
+    }
+
+    /// Whether this is still the ledger that was followed: one that was made anew, or put back and written to since, may be at a later
+    /// commit than what is here, and nothing in its changes from there on would show it. So the newest records that are here are asked for:
+    /// each is there as it was, or was changed since.
+    async fn check_tips(&mut self, applied: i64) -> Result<(), Ended> {
+        let tips = match &self.replica {
+            Some(replica) => replica.tips()?,
+            None => Vec::new(),
+        };
+        let mut found = None;
+        for tip in &tips {
+            let snapshot = self.ledger.read(&tip.path).await?;
+            if snapshot.revision < applied {
+                return Err(LedgerError::WentBack { known: applied, found: snapshot.revision }.into());
+            }
+            let entry = snapshot.entries.iter().find(|entry| entry.path == tip.path);
+            if entry.is_some_and(|entry| entry.revision > applied || entry == tip) {
+                // One record that is missing is a matter of that record.
+                return Ok(());
+            }
+            found = Some(entry.map_or(0, |entry| entry.revision));
+        }
+        found.map_or(Ok(()), |found| Err(LedgerError::WentBack { known: applied, found }.into()))
+    }
+
+    /// Shows whoever is told what the ledger says of epochs, where it is not to be followed any more: it may be that of a later one.
+    async fn look_at_epochs(&mut self) {
+        if let Ok(snapshot) = self.ledger.read(EPOCHS).await {
+            (self.deliver)(Delivery::Unfollowed(&snapshot));
+        }
     }
 
     fn applied(&self) -> Option<i64> {
@@ -194,11 +242,11 @@ impl<L: Ledger + ?Sized, F: FnMut(Delivery<'_>)> Follower<'_, L, F> {
     }
 
     /// Writes to the replica, where waiting for the disk holds up nobody else.
-    async fn on_disk<T: Send + 'static>(
+    async fn on_disk<T: Send + 'static, K: Send + 'static>(
         &mut self,
         what: T,
-        write: impl FnOnce(&mut Replica, &T) -> Result<(), ReplicaError> + Send + 'static,
-    ) -> Result<T, ReplicaError> {
+        write: impl FnOnce(&mut Replica, &T) -> Result<K, ReplicaError> + Send + 'static,
+    ) -> Result<(T, K), ReplicaError> {
         let Some(mut replica) = self.replica.take() else {
             unreachable!("the replica is put back before anything else is asked of it");
         };
@@ -215,7 +263,7 @@ impl<L: Ledger + ?Sized, F: FnMut(Delivery<'_>)> Follower<'_, L, F> {
             },
         };
         self.replica = Some(replica);
-        result.map(|()| what)
+        result.map(|kept| (what, kept))
     }
 
     fn went_back(&self, known: i64, found: i64) -> ReplicaError {

@@ -31,7 +31,7 @@ fn hex(bytes: &[u8]) -> String {
 #[test]
 fn golden() {
     let golden = include_str!("../../testdata/v1/record.hex").trim_end();
-    let sealed = sealer(CLUSTER).seal_with("key/00ff", 3, 5, [9; NONCE_LEN], b"what is sealed").unwrap();
+    let sealed = sealer(CLUSTER).seal_with(VERSION, "key/00ff", (3, 5), [9; NONCE_LEN], b"what is sealed").unwrap();
     assert_eq!(hex(&sealed), golden);
     assert_eq!(hex(&sealed[..HEADER_LEN]), "01030000000500000000000000090909090909090909090909");
     let opened = sealer(CLUSTER).open("key/00ff", &sealed).unwrap();
@@ -74,7 +74,7 @@ fn limits_hold() {
     }
     assert!(sealer.open(&long, &sealed).is_err());
     assert!(sealer.open(&path, &[sealed, vec![0]].concat()).is_err());
-    assert!(matches!(refused(sealer.open("key/x", &[2; 60])), SealError::Version { found: 2, .. }));
+    assert!(matches!(refused(sealer.open("key/x", &[3; 60])), SealError::Version { found: 3, .. }));
 }
 
 #[test]
@@ -132,4 +132,18 @@ proptest! {
     fn any_bytes_are_refused(path in ".{0,300}", bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         prop_assert!(sealer(CLUSTER).open(&path, &bytes).is_err());
     }
+}
+
+/// That a record is no more is sealed as a record is: at its path, with its change, and told from an empty one.
+#[test]
+fn a_tombstone_is_no_record_and_cannot_be_made_of_one() {
+    let sealer = sealer(CLUSTER);
+    let tombstone = sealer.seal_tombstone("enrolment/agent/one", 1, 3).unwrap();
+    let opened = sealer.open("enrolment/agent/one", &tombstone).unwrap();
+    assert_eq!((opened.change, opened.content, opened.plaintext.len()), (3, Content::Tombstone, 0));
+    assert!(sealer.open("enrolment/agent/two", &tombstone).is_err());
+    let mut empty = sealer.seal("enrolment/agent/one", 1, 3, b"").unwrap();
+    assert_eq!(sealer.open("enrolment/agent/one", &empty).unwrap().content, Content::Record);
+    empty[0] = tombstone[0];
+    assert!(matches!(refused(sealer.open("enrolment/agent/one", &empty)), SealError::Altered { .. }));
 }

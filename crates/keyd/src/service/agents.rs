@@ -15,7 +15,7 @@ use jiff::Timestamp;
 
 use super::registrar::certificate_path;
 use super::{Service, entry};
-use crate::audit::Deed;
+use crate::audit::{Deed, Entry};
 use crate::desk::{Answer, Operation};
 use crate::door::{CameFrom, Input, Refusal};
 use crate::identity::Peer;
@@ -180,10 +180,10 @@ async fn activate(
     let noted = entry(&asking.peer, asking.from, ACTIVATE).of("key", asked.key).with("volume", &asked.volume);
     let operation = Operation::Activate { volser: asked.volume, tag: asked.key };
     let answered = asking.node.ask(operation, asking.name(), asking.request.0).await?;
-    asking.service.note(noted).await?;
+    asking.service.note(said_late(noted, &answered.answer)).await?;
     let retired = match answered.answer {
         Answer::Retired(retired) => retired.into_iter().map(Tag).collect(),
-        Answer::Key(_) | Answer::Record(_) | Answer::Imported(_) | Answer::Done => Vec::new(),
+        Answer::Key(_) | Answer::Record(_) | Answer::Imported(_) | Answer::Done | Answer::Late => Vec::new(),
     };
     Ok(Json(Activated { retired }))
 }
@@ -196,8 +196,9 @@ async fn end(
     let asking = Asking::new(service, whence)?;
     asking.check_groups(&asked.volume, None)?;
     let noted = entry(&asking.peer, asking.from, END).of("unit", &asked.volume);
-    asking.node.ask(Operation::End { volser: asked.volume }, asking.name(), asking.request.0).await?;
-    asking.service.note(noted).await?;
+    let operation = Operation::End { volser: asked.volume, last: asked.last.map(|last| last.0) };
+    let answered = asking.node.ask(operation, asking.name(), asking.request.0).await?;
+    asking.service.note(said_late(noted, &answered.answer)).await?;
     Ok(Json(serde_json::json!({})))
 }
 
@@ -233,6 +234,14 @@ async fn keys_of(
             .collect()
     });
     Ok(Json(keys))
+}
+
+/// A report that changed nothing, because the volume was begun anew since, is noted as such.
+fn said_late(noted: Entry, answer: &Answer) -> Entry {
+    match answer {
+        Answer::Late => noted.with("late", "the volume was begun anew since, or had no key: nothing was changed"),
+        Answer::Key(_) | Answer::Retired(_) | Answer::Record(_) | Answer::Done => noted,
+    }
 }
 
 fn time(ns: i64) -> Timestamp {

@@ -57,6 +57,11 @@ impl Service {
                     tell_what_is_backed_up(node, self.settings.epoch);
                 }
             }
+            (Phase::Open(node), Delivery::Unfollowed(snapshot)) => node.meet(&snapshot.entries),
+            // Looked at when it is unlocked.
+            (Phase::Locked { entries, .. }, Delivery::Unfollowed(snapshot)) => {
+                entries.extend(snapshot.entries.iter().map(|entry| (entry.path.clone(), entry.clone())));
+            }
             (Phase::Locked { entries, revision }, Delivery::Whole(snapshot)) => {
                 *entries = snapshot.entries.iter().map(|entry| (entry.path.clone(), entry.clone())).collect();
                 *revision = snapshot.revision;

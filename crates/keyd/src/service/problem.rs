@@ -29,6 +29,7 @@ fn problem(error: &NodeError) -> Problem {
         NodeError::NeedsMajority { .. } => unready("needs-majority", "The cluster's majority cannot be reached"),
         NodeError::IsolatedTooLong { .. } => unready("isolated-too-long", "This node has been cut off for too long"),
         NodeError::Removed { .. } => unready("removed", "This node was removed from the cluster"),
+        NodeError::Superseded { .. } => unready("superseded", "The cluster has gone on without this node"),
         NodeError::Contended { .. } => unready("contended", "Others changed the same records"),
         NodeError::Journal(cause) => {
             tracing::error!(error = %cause, "the journal cannot be used");

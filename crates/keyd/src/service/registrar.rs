@@ -22,7 +22,7 @@ use crate::authority::{CertificateSerial, Standing, User};
 use crate::desk::Decided;
 use crate::door::Refusal;
 use crate::identity::{
-    Authority, AuthorityError, AuthorityKey, CERTIFICATE_LIFETIME_NS, Enrolment, Issued, Peer, Registrar, random_serial,
+    Authority, AuthorityError, AuthorityKey, CERTIFICATE_LIFETIME_NS, Enrolment, EnrolmentId, Issued, Peer, Registrar, random_serial,
 };
 use crate::node::{Node, NodeError};
 use crate::path::Path;
@@ -174,7 +174,12 @@ impl Registrar for Registry {
         })
     }
 
-    fn admit<'a>(&'a self, peer: &'a PeerId, request: &'a [u8]) -> BoxFuture<'a, Result<IssuedCertificate, Problem>> {
+    fn admit<'a>(
+        &'a self,
+        peer: &'a PeerId,
+        begun: EnrolmentId,
+        request: &'a [u8],
+    ) -> BoxFuture<'a, Result<IssuedCertificate, Problem>> {
         Box::pin(async move {
             let (service, node) = self.node().map_err(|refusal| *refusal.0)?;
             let mut answer = None;
@@ -187,7 +192,7 @@ impl Registrar for Registry {
                         return Ok(Decided::records(Vec::new(), Vec::new()));
                     }
                     let mut enrolment = enrolment(view, peer)?;
-                    enrolment.use_up(now_ns).map_err(|refusal| Refusal::forbidden(refusal.to_string()))?;
+                    enrolment.use_up(begun, now_ns).map_err(|refusal| Refusal::forbidden(refusal.to_string()))?;
                     let authority = authority(view)?;
                     let issued = authority.issue(peer, &enrolment.hosts, request, serial, now_ns)?;
                     let mut puts = vec![(enrolment_path(peer), enrolment.encode().to_vec())];

@@ -15,7 +15,7 @@ use super::phase::{Opening, Phase};
 use super::registrar::Registry;
 use super::removed::Removed;
 use super::unlock::{listen_here, serve_here};
-use super::{Service, agents, backups, kmip, members, peers, people, proof};
+use super::{Service, agents, backups, doubts, kmip, members, peers, people, proof};
 use crate::audit::AuditLog;
 use crate::door::{
     Limits, Refusal, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers,
@@ -23,7 +23,7 @@ use crate::door::{
 use crate::identity::{Gate, PresentedCertificate, SystemClock, member_tls, stranger_tls};
 use crate::ledger::{EtcdLedger, EtcdTiming, Ledger};
 use crate::node::{Clock, NodeSettings, Standing};
-use crate::replica::{Freshness, Replica, follow};
+use crate::replica::{Freshness, Replica, ReplicaError, follow};
 use crate::root::{Pin, SealedRoot};
 
 /// How often a node looks at what is due.
@@ -113,7 +113,12 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     let (freshness, fresh) = watch::channel(Freshness::default());
     let following = async {
         let seed = u64::from(std::process::id());
+        let replica = replica.judged_by(service.clone());
         let error = follow(&*ledger, replica, seed, &freshness, |delivery| service.deliver(delivery)).await;
+        if let ReplicaError::WentBack { .. } = error {
+            // What is here is more than the ledger has: it goes on as if cut off, for as long as the policies allow.
+            service.doubt_for_good(&error.to_string()).await;
+        }
         anyhow::Error::from(error).context("the replica cannot be used any more")
     };
     let here = listen_here(&directory.socket()).context("the socket of the state directory cannot be made")?;
@@ -131,6 +136,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         () = people::keep_anchors(&service) => Ok(()),
         () = renewing => Ok(()),
         () = proof::prove_now_and_then(&service) => Ok(()),
+        () = doubts::note_doubts(&service) => Ok(()),
     }
 }
 

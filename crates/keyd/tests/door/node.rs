@@ -13,7 +13,7 @@ use capstan_keyd::door::{
     serve_members, serve_strangers,
 };
 use capstan_keyd::identity::{
-    Authority, Clock, Enrolment, Gate, Peer, PresentedCertificate, Registrar, Revoked, SystemClock, member_tls,
+    Authority, Clock, Enrolment, EnrolmentId, Gate, Peer, PresentedCertificate, Registrar, Revoked, SystemClock, member_tls,
     random_serial, stranger_tls,
 };
 use capstan_keys::api::{
@@ -116,9 +116,14 @@ impl Registrar for Site {
         async { self.change(peer, |enrolment| enrolment.take_try(self.clock.now_ns()).map_err(over)) }.boxed()
     }
 
-    fn admit<'a>(&'a self, peer: &'a PeerId, request: &'a [u8]) -> BoxFuture<'a, Result<IssuedCertificate, Problem>> {
+    fn admit<'a>(
+        &'a self,
+        peer: &'a PeerId,
+        begun: EnrolmentId,
+        request: &'a [u8],
+    ) -> BoxFuture<'a, Result<IssuedCertificate, Problem>> {
         async {
-            self.change(peer, |enrolment| enrolment.use_up(self.clock.now_ns()).map_err(over))?;
+            self.change(peer, |enrolment| enrolment.use_up(begun, self.clock.now_ns()).map_err(over))?;
             self.issue(peer, request)
         }
         .boxed()

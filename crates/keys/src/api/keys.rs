@@ -111,6 +111,9 @@ pub struct EndVolume {
     /// The volume's barcode.
     #[serde(with = "text")]
     pub volume: Volser,
+    /// The newest key that the volume had then. Keys of a later life of the volume are none of this report's; without it, none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<Tag>,
 }
 
 /// `GET /v1/units/BARCODE/keys`: the keys that a volume ever had, those issued first in front.

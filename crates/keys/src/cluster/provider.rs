@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use super::{ClusterClient, ClusterError, ClusterStatus, Identity, IdentityError, KeyRequest, PeerCertificate, Repeat};
 use crate::api::{
-    ActivateKey, Activated, AppendVolume, Base64, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, PeerId, ReadVolume,
+    ActivateKey, Activated, AppendVolume, Base64, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, PeerId, ReadVolume, Tag,
     RequestId, Standing,
 };
 use crate::error::{ClusterRefusal, date};
@@ -266,7 +266,12 @@ impl KeyProvider for KeyCluster {
     }
 
     fn ended(&mut self, volser: &Volser, _now_ns: i64) -> Result<(), KeyError> {
-        let question = EndVolume { volume: volser.clone() };
+        // Named, so that a report that comes late takes nothing from a volume that was begun anew since.
+        let path = format!("/v1/units/{volser}/keys");
+        let keys: Vec<KeyOfVolume> = self.ask(|connected| connected.client.get(&path))?;
+        let held = keys.iter().filter(|key| key.dropped.is_none());
+        let last = held.max_by_key(|key| key.issued).map(|key| Tag(key.key));
+        let question = EndVolume { volume: volser.clone(), last };
         self.post::<serde::de::IgnoredAny>("/v1/keys/end", &question).map(drop)
     }
 

@@ -267,18 +267,20 @@ impl Realm {
         if let Some(reason) = policy.contradiction() {
             return Err(Refusal::Contradiction { policy: policy.name.clone(), reason });
         }
-        let used = || {
-            let mut groups = self.used_groups.iter().filter_map(|group| self.groups.get(group));
-            groups.any(|group| group.policy == policy.name)
-        };
         match self.policies.get(&policy.name) {
             Some(there) if there == policy => Ok(()),
             Some(_) if policy.name.is_default() => {
                 Err(exists("key policy", &policy.name, "keys that nobody has said anything of rely on it"))
             }
-            Some(_) if used() => Err(exists("key policy", &policy.name, "keys were issued under it")),
+            Some(_) if self.is_used(&policy.name) => Err(exists("key policy", &policy.name, "keys were issued under it")),
             _ => Ok(()),
         }
+    }
+
+    /// Whether a key was issued under a policy.
+    pub fn is_used(&self, policy: &Name) -> bool {
+        let mut groups = self.used_groups.iter().filter_map(|group| self.groups.get(group));
+        groups.any(|group| group.policy == *policy)
     }
 
     /// Checks a group that is to be made, or that is there and is said again.

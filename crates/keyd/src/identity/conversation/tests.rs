@@ -94,12 +94,16 @@ fn tries_time_and_use_end_an_enrolment() {
     }
     assert_eq!(locked.take_try(NOW_NS), Err(EnrolmentRefusal::Locked));
     // The last try may be the right one.
-    locked.use_up(NOW_NS).unwrap();
-    assert_eq!(locked.use_up(NOW_NS), Err(EnrolmentRefusal::Used));
+    let id = locked.id();
+    locked.use_up(id, NOW_NS).unwrap();
+    assert_eq!(locked.use_up(id, NOW_NS), Err(EnrolmentRefusal::Used));
     assert_eq!(locked.take_try(NOW_NS), Err(EnrolmentRefusal::Used));
+    // A passphrase that was said before another one was made is of no use, even in a conversation that was begun with it.
+    let (replaced, mut newer) = (Site::new().enrolment, Site::new().enrolment);
+    assert_eq!(newer.use_up(replaced.id(), NOW_NS), Err(EnrolmentRefusal::Replaced));
     let mut late = Site::new().enrolment;
     assert_eq!(late.take_try(NOW_NS + 1), Err(EnrolmentRefusal::Expired));
-    assert_eq!(late.use_up(NOW_NS + 1), Err(EnrolmentRefusal::Expired));
+    assert_eq!(late.use_up(late.id(), NOW_NS + 1), Err(EnrolmentRefusal::Expired));
     assert_eq!(late.tries_left, ENROLMENT_TRIES);
 }
 

@@ -34,7 +34,7 @@ use crate::ledger::{Entry, Expected, Ledger, LedgerError, Outcome, Snapshot, Tra
 use crate::path::Path;
 use crate::replica::{Replica, ReplicaError};
 use crate::root::{ClusterKeys, Existing};
-use crate::seal::SealError;
+use crate::seal::{Content, SealError};
 use crate::service::directory::{DirectoryError, KmaSettings, StateDirectory};
 use crate::service::found::{FoundingError, RootChoice, enrolment_of, first_node};
 use crate::service::registrar::{AuthorityRecord, CertificateRecord, revoked_path};
@@ -245,6 +245,10 @@ fn replant(keys: &ClusterKeys, snapshot: &Snapshot, now_ns: i64) -> Result<Repla
     let mut replanted = Replanted::default();
     for Entry { path, sealed, .. } in &snapshot.entries {
         let opened = keys.sealer().open(path, sealed)?;
+        if opened.content == Content::Tombstone {
+            // Nothing of this epoch can be put back in the next.
+            continue;
+        }
         let (change, plaintext) = (opened.change, opened.plaintext.to_vec());
         let path = Path::parse(path);
         match &path {

@@ -18,7 +18,8 @@ use crate::ledger::{PATH_LEN_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_RECORDS_MAX
 use crate::node::{Node, NodeError, Standing};
 use crate::path::Path;
 use crate::seal::OVERHEAD_LEN;
-use crate::service::{Service, problem};
+use crate::door::Refusal;
+use crate::service::Service;
 use crate::state::View;
 
 /// What a client is told, and what is done afterwards.
@@ -73,16 +74,19 @@ impl Service {
         } else if peer.id.kind != PeerKind::KmipClient {
             let why = format!("{} is no KMIP client: enrol one (`keyd kmip-clients add`)", peer.id);
             (refused(ResultReason::AuthenticationNotSuccessful, &why), Standing::Current, Then::HangUp)
-        } else if let Some(node) = self.open_node() {
-            let (decided, standing) = decide(&node, &peer.id.name, request).await.unwrap_or_else(|stopped| {
-                tracing::warn!(%peer.id, error = %stopped, "a KMIP request was not done");
-                (refused(stopped.reason(), &stopped.to_string()), node.standing())
-            });
-            (decided, standing, Then::GoOn)
         } else {
-            let locked = problem::locked(&self.settings.name);
-            let why = locked.detail.clone();
-            (refused(ResultReason::GeneralFailure, &why), Standing::Current, Then::GoOn)
+            match self.node() {
+                Ok(node) => {
+                    let (decided, standing) = decide(&node, &peer.id.name, request).await.unwrap_or_else(|stopped| {
+                        tracing::warn!(%peer.id, error = %stopped, "a KMIP request was not done");
+                        (refused(stopped.reason(), &stopped.to_string()), node.standing())
+                    });
+                    (decided, standing, Then::GoOn)
+                }
+                Err(Refusal(problem)) => {
+                    (refused(ResultReason::GeneralFailure, &problem.detail), Standing::Current, Then::GoOn)
+                }
+            }
         };
         if self.note_acts(peer, from, &decided, standing).await.is_err() {
             let why = "this node cannot write its audit log, so nothing is answered that it should note: make room on its disk, or ask another";

@@ -147,7 +147,7 @@ pub(super) fn asked(person: &Person, operation: Operation) -> Asked {
 }
 
 fn is_known(view: View<'_>, agent: &Name) -> bool {
-    view.ledger().mark(&Path::Agent(agent.clone())).revision != 0
+    view.ledger().realm().agents().any(|known| known.name == *agent)
 }
 
 fn default_alone() -> AgentGroups {

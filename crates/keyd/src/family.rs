@@ -1,0 +1,72 @@
+//! Families of records, and how a record of each ends.
+//!
+//! Whoever may write to etcd may delete what lies there. So that a record is gone counts only where the cluster itself has said so: a node
+//! puts a sealed **tombstone** in its place ([`crate::seal`]), which counts on as any other change does. A record that is missing without
+//! one is a doubt: each node keeps the last version that it knew, and says so. Tombstones stay as long as their epoch; a restore leaves
+//! them behind.
+//!
+//! What nodes delete bare, and why that harms nothing, stands in [`FAMILIES`]; a family that is not named there never ends.
+
+/// How a record of a family ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Never: its states are said in the record.
+    Never,
+    /// By a sealed tombstone.
+    Tombstone,
+    /// It is deleted bare, and that is believed.
+    Deletion,
+}
+
+/// The records whose paths begin with one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Family {
+    /// The first component of their paths.
+    pub kind: &'static str,
+    /// How one ends.
+    pub ending: Ending,
+    /// Why so.
+    pub why: &'static str,
+}
+
+const fn family(kind: &'static str, ending: Ending, why: &'static str) -> Family {
+    Family { kind, ending, why }
+}
+
+/// Every family that this program writes.
+pub const FAMILIES: [Family; 24] = [
+    family("key", Ending::Never, "a destroyed key's record says that it is destroyed, and since when"),
+    family("unit", Ending::Never, "what was ever written on a volume stays known"),
+    family("policy", Ending::Never, "keys were issued under it"),
+    family("group", Ending::Never, "its key unwraps keys"),
+    family(
+        "pool",
+        Ending::Deletion,
+        "a million of them come and go; an issued key is never issued again whatever the pool says, and one that is lost before protects nothing",
+    ),
+    family("agent", Ending::Tombstone, "an agent without a record may use every group"),
+    family("kma", Ending::Tombstone, "with fewer nodes a key of the pool would be ready sooner"),
+    family("held", Ending::Never, "a node that leaves is taken out of `kma/`, without which this counts for nothing"),
+    family("kmip", Ending::Never, "a destroyed object says so itself"),
+    family("authority", Ending::Never, "it is the cluster's for good"),
+    family("enrolment", Ending::Tombstone, "put back, a spent passphrase would let somebody in again"),
+    family("enrolling", Ending::Tombstone, "put back, an enrolment that was rejected could be carried out"),
+    family("joining", Ending::Tombstone, "it says what a node will be"),
+    family("certificate", Ending::Never, "one that is not known cannot be revoked"),
+    family("revoked", Ending::Never, "without it a revoked certificate lets in again"),
+    family("user", Ending::Never, "a name is never given to another person"),
+    family("users-changed", Ending::Never, "by it two changes of users see each other"),
+    family("quorum", Ending::Never, "how many must agree"),
+    family("pending", Ending::Tombstone, "put back, a request that was carried out could be carried out again"),
+    family("conflict", Ending::Never, "people must hear of it"),
+    family("anchor", Ending::Never, "by it the end of an audit log is missed"),
+    family("backup", Ending::Never, "a backup that is forgotten may hold a destroyed key"),
+    family("core-backup", Ending::Never, "it says who has shares"),
+    family("destruction", Ending::Never, "it is the proof of a destruction"),
+];
+
+/// How the record at a path ends.
+pub fn ending_of(path: &str) -> Ending {
+    let kind = path.split('/').next().unwrap_or_default();
+    FAMILIES.iter().find(|family| family.kind == kind).map_or(Ending::Never, |family| family.ending)
+}

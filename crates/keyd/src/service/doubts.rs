@@ -1,0 +1,45 @@
+//! What this node does not believe of its ledger, put where people look: the audit log, beside the status.
+
+use std::time::Duration;
+
+use super::Service;
+use crate::audit::{Deed, Entry, Origin, Who};
+
+const DOUBTED: Deed = Deed::named("ledger-doubted");
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Notes each new doubt for as long as the node runs.
+pub(super) async fn note_doubts(service: &Service) {
+    let mut noted = 0;
+    loop {
+        if let Some(node) = service.open_node() {
+            let doubts = node.doubts();
+            if doubts.len() > noted {
+                for doubt in &doubts[noted..] {
+                    tracing::error!(doubt, "the ledger is doubted");
+                }
+                let said = Entry::new(Who::Nobody, Origin::Here, DOUBTED).with("doubts", doubts.len() as u64);
+                // One that cannot be noted now is noted with the next.
+                if service.note(said).await.is_ok() {
+                    noted = doubts.len();
+                }
+            }
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+impl Service {
+    /// The ledger is not followed any more, and why: said as soon as the node is open, and never taken back while it runs.
+    pub(super) async fn doubt_for_good(&self, why: &str) -> ! {
+        tracing::error!(why, "the ledger is not followed any more: this node goes on as if cut off");
+        loop {
+            if let Some(node) = self.open_node() {
+                node.lose_touch();
+                node.doubt(why.to_owned());
+                std::future::pending().await
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
