@@ -130,7 +130,8 @@ impl Revoked for Service {
     /// A node that is locked cannot read what is revoked; it answers nothing then that a revoked certificate could be of use for.
     fn is_revoked(&self, serial: &Serial) -> bool {
         let path = registrar::revoked_path(serial);
-        let is_there = |view: View<'_>| view.ledger().others(&path).next().is_some() || view.ledger().is_unreadable(&path);
+        let is_there =
+            |view: View<'_>| view.ledger().others(&path).next().is_some() || view.ledger().is_unreadable(&path);
         self.open_node().is_some_and(|node| node.view(is_there))
     }
 }

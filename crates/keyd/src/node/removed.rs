@@ -184,7 +184,7 @@ impl Node {
 
 /// Why a report of a volume is void: the volume was given another key after it.
 fn begun_anew(state: &State, operation: &Operation, reported_ns: i64) -> Option<String> {
-    let (Operation::Activate { volser, .. } | Operation::End { volser }) = operation else { return None };
+    let (Operation::Activate { volser, .. } | Operation::End { volser, .. }) = operation else { return None };
     let keys = &state.realm().unit(volser)?.keys;
     let newer = keys.iter().find(|issued| issued.issued_ns > reported_ns && Some(&issued.tag) != operation.tag())?;
     Some(format!("volume {volser} was given key {} after what was reported of it", newer.tag))

@@ -240,7 +240,7 @@ async fn keys_of(
 fn said_late(noted: Entry, answer: &Answer) -> Entry {
     match answer {
         Answer::Late => noted.with("late", "the volume was begun anew since, or had no key: nothing was changed"),
-        Answer::Key(_) | Answer::Retired(_) | Answer::Record(_) | Answer::Done => noted,
+        Answer::Key(_) | Answer::Retired(_) | Answer::Record(_) | Answer::Imported(_) | Answer::Done => noted,
     }
 }
 

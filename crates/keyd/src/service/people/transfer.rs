@@ -222,7 +222,7 @@ async fn import(
     person.service.anchor_soon();
     let taken = answers.into_iter().flat_map(|answered| match answered.answer {
         Answer::Imported(keys) => keys,
-        Answer::Key(_) | Answer::Retired(_) | Answer::Record(_) | Answer::Done => Vec::new(),
+        Answer::Key(_) | Answer::Retired(_) | Answer::Record(_) | Answer::Done | Answer::Late => Vec::new(),
     });
     Ok(Json(taken.map(said).collect()))
 }
