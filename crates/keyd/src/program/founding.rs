@@ -63,7 +63,7 @@ pub(super) fn root(asked: &Root) -> anyhow::Result<RootChoice> {
 }
 
 /// What a guess of a holder's passphrase costs. Tests found clusters by the dozen and say less.
-fn cost() -> Argon2Cost {
+pub(super) fn cost() -> Argon2Cost {
     match std::env::var_os("KEYD_TEST_ARGON2") {
         Some(_) => Argon2Cost { memory_kib: 64, iterations: 1, lanes: 1 },
         None => Argon2Cost::default(),
