@@ -60,7 +60,7 @@ pub use proof::{OwnProof, RetrievalProof, Unproved};
 /// A node that runs.
 pub struct Service {
     settings: KmaSettings,
-    sealed_root: SealedRoot,
+    sealed_root: RwLock<Arc<SealedRoot>>,
     gate: tokio::sync::Mutex<crate::root::Gate>,
     phase: RwLock<Phase>,
     opened: tokio::sync::Notify,
@@ -88,6 +88,11 @@ impl Service {
             Some(_) => Err(NodeError::Removed { kma: self.settings.name.clone() }.into()),
             None => Ok(node),
         }
+    }
+
+    /// The root key as it lies on this node's disk.
+    fn sealed_root(&self) -> Arc<SealedRoot> {
+        self.sealed_root.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn open_node(&self) -> Option<Arc<Node>> {

@@ -29,7 +29,7 @@ pub use peer::{ClusterId, ConversationId, InvalidId, PeerId, PeerKind, RequestId
 pub use people::{
     AddKma, AddPeer, AgentGroups, Decide, EnrolmentOpened, ExtendUnit, GroupSaid, JournalOfRemoved, KeyListed, Leave,
     MoveKma, NamedKey, Outcome, Page, PeerListed, PendingListed, PolicySaid, QuorumSaid, RemovedListed, Requested,
-    Revoked, ShownOnce, UnitListed, UserListed, UserRoles,
+    Revoked, ShownOnce, SplitRoot, UnitListed, UserListed, UserRoles,
 };
 pub use problem::{PROBLEM_MEDIA_TYPE, Problem};
 pub use transfer::{

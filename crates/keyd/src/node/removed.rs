@@ -167,10 +167,9 @@ impl Node {
             self.change(|view: View<'_>| {
                 let mut decided = Decided::records(Vec::new(), Vec::new());
                 for (kma, tag, key) in left(view.ledger()) {
-                    // One that was issued after all has its record, and what it was drawn as is of no use.
+                    // One that was issued after all has its record; one that is issued meanwhile leaves the pool, which is a conflict.
                     if view.ledger().key(&tag).is_none() {
                         decided.puts.push((Path::recovered(&tag), key.encode()));
-                        decided.rests_on.push(Path::Key(tag));
                     }
                     decided.removes.push(Path::Pool { kma, tag });
                 }

@@ -3,6 +3,7 @@
 mod keys;
 mod peers;
 mod proof;
+mod root;
 mod table;
 mod transfer;
 mod users;
@@ -18,6 +19,7 @@ use serde_json::Value;
 pub(super) use keys::{Groups, Keys, Policies, Units};
 pub(super) use peers::{Agents, Kmas, KmipClients};
 pub(super) use proof::{Audit, Suspected};
+pub(super) use root::Root;
 pub(super) use users::{Pending, Quorum, Users};
 
 use super::arguments::Asking;
@@ -52,6 +54,9 @@ pub(crate) enum People {
     /// How many approvals an act takes
     #[command(subcommand)]
     Quorum(Quorum),
+    /// The root key: split anew for other holders
+    #[command(subcommand)]
+    Root(Root),
     /// What waits for a quorum
     #[command(subcommand)]
     Pending(Pending),
@@ -85,6 +90,7 @@ pub(super) fn run(asked: People) -> anyhow::Result<()> {
         People::Keys(asked) => keys::keys(asked),
         People::Users(asked) => users::users(asked),
         People::Quorum(asked) => users::quorum(asked),
+        People::Root(asked) => root::root(asked),
         People::Pending(pending) => users::pending(pending),
         People::Audit(audit) => proof::audit(audit),
         People::Exposure(suspected) => proof::exposed(&suspected, "/v1/exposure"),

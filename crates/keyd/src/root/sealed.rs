@@ -187,6 +187,21 @@ impl SealedRoot {
         self.cluster_keys(&root, cluster_key)
     }
 
+    /// Whether this is the root key of that cluster, in that epoch, as somebody made it who had the cluster's keys.
+    pub fn check_of(&self, keys: &ClusterKeys, epoch: u32) -> Result<(), RootError> {
+        let altered = |_| RootError::Altered { what: "the sealed root key", cluster: self.cluster };
+        hmac::verify(&mac_key(keys)?, &self.encode_signed(), &self.mac).map_err(altered)?;
+        match self.cluster == keys.cluster() && self.epoch == epoch {
+            true => Ok(()),
+            false => Err(RootError::Altered { what: "the epoch of the sealed root key", cluster: self.cluster }),
+        }
+    }
+
+    /// The same, with what this machine unlocks itself with, whose copy of the root key another split leaves as it is.
+    pub fn with_own_copy_of(self, known: &Self) -> Self {
+        Self { own: known.own.clone(), ..self }
+    }
+
     /// Takes the autonomous unlock back. Whoever copied file and key file before can still open the copies.
     pub fn forget_own_copy(&mut self) {
         self.own = None;

@@ -16,6 +16,7 @@ use crate::door::{CameFrom, Input, Readiness, Refusal};
 use crate::identity::Peer;
 use crate::node::{Removal, Standing};
 use crate::record::KmaRecord;
+use crate::root::SealedRoot;
 
 /// The routes that are there while the node is locked as well.
 pub(super) fn routes(service: Arc<Service>) -> Router {
@@ -116,7 +117,7 @@ async fn root(State(service): State<Arc<Service>>, Extension(peer): Extension<Pe
     if peer.id.kind != PeerKind::Kma {
         return Err(Refusal::forbidden("The sealed root key goes to nodes alone."));
     }
-    let mut sealed = service.sealed_root.clone();
+    let mut sealed = SealedRoot::clone(&service.sealed_root());
     sealed.forget_own_copy();
     let bytes = capstan_keys::api::Base64(sealed.encode());
     Ok(Json(json!({"root": bytes, "epoch": service.settings.epoch})))

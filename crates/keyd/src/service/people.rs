@@ -17,6 +17,7 @@ mod peers;
 mod proposal;
 mod queue;
 mod renewal;
+mod root;
 mod transfer;
 mod users;
 
@@ -40,6 +41,7 @@ use crate::node::Node;
 use crate::state::View;
 
 pub(super) use anchors::keep_anchors;
+pub(super) use proposal::root_path;
 pub(super) use renewal::renew_own;
 
 /// The routes of people.
@@ -53,6 +55,7 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
         .merge(users::routes())
         .merge(queue::routes())
         .merge(audit::routes())
+        .merge(root::routes())
         .merge(exposed::routes())
         .with_state(service)
 }

@@ -36,6 +36,8 @@ pub(super) struct Opening {
     pub(super) identity: PathBuf,
     /// There from when another node has refused this one as removed.
     pub(super) refused: PathBuf,
+    /// The root key, sealed.
+    pub(super) root: PathBuf,
     pub(super) node: NodeSettings,
     pub(super) clock: Clock,
     /// When the majority was heard last before this start.

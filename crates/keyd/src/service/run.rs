@@ -53,6 +53,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         journal: directory.journal(),
         identity: directory.identity(),
         refused: directory.refused(),
+        root: directory.root(),
         node: NodeSettings {
             pool_keys: settings.pool_keys,
             pool_low: settings.pool_keys / 5,
@@ -63,7 +64,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     };
     let service = Arc::new(Service {
         settings,
-        sealed_root,
+        sealed_root: RwLock::new(Arc::new(sealed_root)),
         gate: tokio::sync::Mutex::default(),
         phase: RwLock::new(Phase::Locked { entries, revision }),
         opened: tokio::sync::Notify::new(),
@@ -150,7 +151,7 @@ impl Service {
             return Ok(());
         }
         let Some(key_file) = self.settings.autonomous_key_file.clone() else { return Ok(()) };
-        let keys = self.sealed_root.open_with_key_file(&key_file)?;
+        let keys = self.sealed_root().open_with_key_file(&key_file)?;
         let keys = {
             let mut gate = self.gate.lock().await;
             gate.admit(keys);
@@ -210,6 +211,9 @@ async fn tend(service: &Service) {
                     Ok(tended) if tended.more => pause = TEND_MORE,
                     Ok(_) => {}
                     Err(error) => tracing::warn!(%error, "what is due was not done"),
+                }
+                if let Err(error) = service.take_root_over(&node) {
+                    tracing::error!(%error, "the root key is under other holders, and this node's disk has it under the old ones");
                 }
                 match removed.settle(service, &node).await {
                     Ok(true) => pause = TEND_MORE,

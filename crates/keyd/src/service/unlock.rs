@@ -6,7 +6,7 @@
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use capstan_keys::Name;
 use capstan_keys::api::Problem;
@@ -17,9 +17,11 @@ use tokio::net::{UnixListener, UnixStream};
 use zeroize::Zeroizing;
 
 use super::Service;
+use super::people::root_path;
 use crate::audit::{Deed, Entry, Origin, Outcome, Who};
 use crate::door::Refusal;
-use crate::root::{ClusterKeys, GateStatus, Opens, Pin, Token};
+use crate::node::Node;
+use crate::root::{ClusterKeys, Existing, GateStatus, Opens, Pin, RootError, SealedRoot, Token};
 
 pub(super) const UNLOCK: Deed = Deed::named("unlock");
 /// Longest line: a name and a passphrase.
@@ -55,7 +57,7 @@ impl Service {
     /// Opens the node with its token.
     pub(super) async fn give_pin(self: &Arc<Self>, pin: Pin) -> Result<Value, Refusal> {
         let refused = |detail: String| Problem::new(403, "not-unlocked", "The token does not open", detail);
-        let (Some(token), Opens::Token { label }) = (self.settings.token.clone(), self.sealed_root.opens()) else {
+        let (Some(token), Opens::Token { label }) = (self.settings.token.clone(), self.sealed_root().opens()) else {
             return Err(
                 refused("This node has no token: its holders unlock it (`keyd unlock --holder`).".to_owned()).into()
             );
@@ -64,7 +66,7 @@ impl Service {
         // A token takes its time.
         let opened = tokio::task::spawn_blocking(move || {
             let token = Token::open(&token.module, &label, &pin).map_err(|error| error.to_string())?;
-            service.sealed_root.open_with_token(&token).map_err(|error| error.to_string())
+            service.sealed_root().open_with_token(&token).map_err(|error| error.to_string())
         });
         let keys = opened.await.map_err(|_| Refusal::failed())?.map_err(refused)?;
         self.note(Entry::new(Who::Nobody, Origin::Here, UNLOCK).of("holder", "token")).await?;
@@ -75,6 +77,23 @@ impl Service {
         };
         self.open_with(keys).await?;
         Ok(said(status))
+    }
+
+    /// Takes over onto this node's disk what the quorum has put the root key under.
+    pub(super) fn take_root_over(&self, node: &Node) -> Result<(), RootError> {
+        let path = root_path().to_string();
+        let said = node.view(|view| view.ledger().other(&path).map(SealedRoot::decode));
+        let Some(Ok(said)) = said else { return Ok(()) };
+        let known = self.sealed_root();
+        let new = said.with_own_copy_of(&known);
+        // One of an earlier epoch is what the cluster was restored from.
+        if new == *known || new.check_of(node.keys(), self.settings.epoch).is_err() {
+            return Ok(());
+        }
+        new.write(&self.opening.root, Existing::Replaced)?;
+        tracing::info!(opens = ?new.opens(), "the root key is under other holders");
+        *self.sealed_root.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        Ok(())
     }
 
     /// Opens the node with the keys that the gate gave, if it gave any.
@@ -99,11 +118,11 @@ impl Service {
         let opened = {
             let service = self.clone();
             // A second or so of Argon2.
-            tokio::task::spawn_blocking(move || service.sealed_root.open_share(&asked.holder, &asked.passphrase)).await
+            tokio::task::spawn_blocking(move || service.sealed_root().open_share(&asked.holder, &asked.passphrase))
+                .await
         };
-        let refused = |error: crate::root::RootError| {
-            Problem::new(403, "not-unlocked", "The share does not open", error.to_string())
-        };
+        let refused =
+            |error: RootError| Problem::new(403, "not-unlocked", "The share does not open", error.to_string());
         let share = match opened.map_err(|_| Refusal::failed())? {
             Ok(share) => share,
             Err(error) => {
@@ -114,7 +133,7 @@ impl Service {
         self.note(noted).await?;
         let (status, keys) = {
             let mut gate = self.gate.lock().await;
-            let status = gate.give(&self.sealed_root, share, (self.clock)()).map_err(refused)?;
+            let status = gate.give(&self.sealed_root(), share, (self.clock)()).map_err(refused)?;
             (status, gate.keys())
         };
         self.open_with(keys).await?;

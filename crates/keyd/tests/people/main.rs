@@ -33,6 +33,7 @@ fn people_govern_the_cluster() {
     the_quorum_adds_a_user(&cluster);
     the_quorum_says_no(&cluster);
     nobody_is_left_to_govern_is_refused(&cluster);
+    the_quorum_changes_itself(&cluster);
     the_log_proves_itself(&cluster);
 }
 
@@ -53,6 +54,9 @@ fn roles_are_held_to(cluster: &Cluster) {
         ("olga", "pending list", "no"),
         ("olga", "kmas list", "yes"),
         ("quinn", "kmas add k2 --address 127.0.0.1:1", "no"),
+        ("olga", "kmas remove k1", "no"),
+        ("carl", "kmas move k1 --site cellar", "no"),
+        ("olga", "kmas destroyed k1", "no"),
         ("sofia", "keys list", "no"),
         ("olga", "keys list", "yes"),
     ] {
@@ -139,6 +143,36 @@ fn nobody_is_left_to_govern_is_refused(cluster: &Cluster) {
     assert!(said.contains("quorum members"), "{said}");
     let said = cluster.asks("sofia", "users roles sofia --role operator").unwrap_err();
     assert!(said.contains("no security officer"), "{said}");
+}
+
+fn the_quorum_changes_itself(cluster: &Cluster) {
+    let shown = cluster.json("quinn", "quorum show");
+    assert_eq!((&shown["needed"], &shown["members"]), (&Value::from(2), &Value::from(2)));
+    for (who, command, why) in [
+        ("quinn", "quorum change 1", "may not"),
+        ("sofia", "quorum change 3", "2 quorum members beside the security officer"),
+        ("sofia", "quorum change 0", "cannot be"),
+        ("sofia", "quorum change 17", "cannot be"),
+        ("sofia", "quorum change 2", "so already"),
+    ] {
+        let said = cluster.asks(who, command).unwrap_err();
+        assert!(said.contains(why), "{who}: {command}: {said}");
+    }
+    let asked = cluster.json("sofia", "quorum change 1 --waits 1d");
+    let approve = |id: &Value, digest: &Value| {
+        format!("pending approve {} --digest {}", id.as_str().unwrap(), digest.as_str().unwrap())
+    };
+    let approve_change = approve(&asked["id"], &asked["digest"]);
+    assert_eq!(cluster.json("quinn", &approve_change)["stage"], "waiting", "the quorum that there is decides");
+    assert_eq!(cluster.json("quentin", &approve_change)["stage"], "executed");
+    let shown = cluster.json("arno", "quorum show");
+    assert_eq!((&shown["needed"], &shown["waits_seconds"]), (&Value::from(1), &Value::from(86_400)));
+    let asked = cluster.json("sofia", "quorum change 2");
+    assert_eq!(
+        cluster.json("quinn", &approve(&asked["id"], &asked["digest"]))["stage"],
+        "executed",
+        "one suffices now"
+    );
 }
 
 fn the_log_proves_itself(cluster: &Cluster) {

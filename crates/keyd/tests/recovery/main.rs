@@ -3,6 +3,7 @@
 
 #[path = "../etcd/mod.rs"]
 mod etcd;
+mod members;
 mod node;
 
 use std::time::{Duration, Instant};

@@ -14,6 +14,7 @@ use capstan_keyd::root::{ClusterKeys, SealedRoot};
 use capstan_keyd::service::StateDirectory;
 use capstan_keys::api::PeerId;
 use capstan_keys::cluster::{EnrolmentPassphrase, Identity};
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use zeroize::Zeroizing;
@@ -79,7 +80,7 @@ impl Workshop {
         workshop
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
@@ -142,6 +143,37 @@ impl Workshop {
         (self.run(place, state), passphrases)
     }
 
+    /// Makes a place a further node, which is not started yet.
+    pub(crate) fn join(&self, place: &Place, state: &str, at: &Place, passphrase: &str) {
+        self.secret(place.name, passphrase);
+        let file = format!("{}.secret", place.name);
+        let (enrol_at, node) = (at.enrol_at(), at.address());
+        let begin = ["join", "--state", state, "--enrol-at", &enrol_at, "--node", &node, "--passphrase-file", &file];
+        let arguments = begin.map(str::to_owned).into_iter().chain(place.arguments());
+        self.keyd(&arguments.collect::<Vec<_>>()).unwrap();
+    }
+
+    /// The same as [`Workshop::keyd_as`], as a program reads it.
+    pub(crate) fn json_as(&self, place: &Place, who: &str, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.keyd_as(place, who, &[arguments, &["--json"]].concat())).unwrap()
+    }
+
+    /// How a node is.
+    pub(crate) fn status(&self, place: &Place) -> Value {
+        serde_json::from_str(&self.keyd_as(place, "ada", &["status"])).unwrap()
+    }
+
+    /// Two quorum members approve what was asked for.
+    pub(crate) fn approved(&self, place: &Place, asked: &Value) {
+        let (id, digest) = (asked["id"].as_str().unwrap(), asked["digest"].as_str().unwrap());
+        for (who, stage) in [("q1", "waiting"), ("q2", "executed")] {
+            // The node that answers may hear of the request a moment later.
+            let arguments = Self::asking(place, who, &["pending", "approve", id, "--digest", digest, "--json"]);
+            let said = wait_for(|| self.keyd(&arguments));
+            assert!(said.contains(&format!("\"stage\": \"{stage}\"")), "{said}");
+        }
+    }
+
     /// Restores a cluster.
     pub(crate) fn restore(&self, place: &Place, state: &str, from: [&str; 2], more: &[&str]) -> Result<String, String> {
         let begin = ["restore", "--state", state, "--core", "core", from[0], from[1]];
@@ -161,15 +193,31 @@ impl Workshop {
 
     /// Starts a node and unlocks it.
     pub(crate) fn run(&self, place: &Place, state: &str) -> Running {
+        self.run_with(place, state, ["h1", "h2"])
+    }
+
+    /// Starts a node and unlocks it with the shares of these.
+    pub(crate) fn run_with(&self, place: &Place, state: &str, holders: [&str; 2]) -> Running {
+        let node = self.start(place, state);
+        for holder in holders {
+            wait_for(|| self.unlock(state, holder));
+        }
+        node
+    }
+
+    /// Gives a holder's share to a node.
+    pub(crate) fn unlock(&self, state: &str, holder: &str) -> Result<String, String> {
+        let file = format!("{holder}.secret");
+        self.keyd(&["unlock", "--state", state, "--holder", holder, "--passphrase-file", &file])
+    }
+
+    /// Starts a node, which is locked then.
+    pub(crate) fn start(&self, place: &Place, state: &str) -> Running {
         let mut child = self.command().args(["run", "--state", state]).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let node = Running(child);
         assert!(line.contains(&format!("node {} is ready", place.name)), "{line:?}");
-        for holder in ["h1", "h2"] {
-            let file = format!("{holder}.secret");
-            wait_for(|| self.keyd(&["unlock", "--state", state, "--holder", holder, "--passphrase-file", &file]));
-        }
         node
     }
 

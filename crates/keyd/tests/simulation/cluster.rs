@@ -250,6 +250,11 @@ impl Seat {
         self.replica.lock().unwrap().entries.iter().any(|entry| entry.path.ends_with(&ends))
     }
 
+    /// What its journal holds: what a peer's copy of it would.
+    pub(crate) fn journal(&self) -> Vec<Noted> {
+        self.book.pending().unwrap()
+    }
+
     pub(crate) fn node(&self) -> Option<Arc<Node>> {
         self.running.lock().unwrap().as_ref().map(|(node, _)| node.clone())
     }
@@ -271,6 +276,7 @@ async fn live(node: Arc<Node>, ledger: Arc<Link>, seat: Arc<Seat>) {
     let tending = async {
         loop {
             let tended = node.tend().await;
+            let _ = node.set_pools_aside().await;
             if node.standing() == Standing::Current && !seat.book.is_empty() {
                 let _ = node.reconcile().await;
             }

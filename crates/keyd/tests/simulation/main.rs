@@ -6,6 +6,7 @@
 
 mod agent;
 mod cluster;
+mod removed;
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use capstan_format::{KeyTag, Volser};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{KeyOfVolume, PeerId, text};
+use super::{Base64, KeyOfVolume, PeerId, text};
 use crate::Name;
 use crate::cluster::EnrolmentPassphrase;
 
@@ -101,6 +101,13 @@ pub struct MoveKma {
     /// Where it will stand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub site: Option<String>,
+}
+
+/// `POST /v1/root/split`: the root key as other holders are to open it.
+#[derive(Serialize, Deserialize)]
+pub struct SplitRoot {
+    /// The sealed root key; nothing in it is secret.
+    pub root: Base64,
 }
 
 /// A node that was removed: `GET /v1/kmas/removed`.

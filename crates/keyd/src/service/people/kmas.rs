@@ -12,7 +12,7 @@ use std::sync::Arc;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use capstan_keys::Name;
-use capstan_keys::api::{AddKma, JournalOfRemoved, MoveKma, PeerId, PeerKind, RemovedListed, Requested};
+use capstan_keys::api::{AddKma, JournalOfRemoved, MoveKma, PeerId, PeerKind, Problem, RemovedListed, Requested};
 
 use super::super::Service;
 use super::super::proof::{proof_path, proved_up_to};
@@ -113,9 +113,9 @@ pub(super) fn removed(on: Carrying<'_>, name: &Name, remaining: &str) -> Result<
         )));
     }
     if name == node.name() {
-        return Err(Refusal::conflict(format!(
-            "A node does not remove itself: ask, and approve, at another (`--node`), which shows that it is there to go on."
-        )));
+        // A client that may ask another does so.
+        let detail = format!("{name} does not remove itself: another node must be there to go on. Ask that one.");
+        return Err(Problem::new(503, "ask-another", "Another node must do this", detail).into());
     }
     if described(view, name) != remaining {
         return Err(Refusal::conflict("The nodes are others than when this was asked for: ask again."));

@@ -26,6 +26,12 @@ use crate::state::View;
 /// Something that a quorum decides on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Proposal {
+    /// `root` is the SHA-256 of what waits to be the sealed root key.
+    SplitRoot {
+        holders: String,
+        needed: u8,
+        root: String,
+    },
     AddKma {
         name: Name,
         address: String,
@@ -99,6 +105,7 @@ impl Proposal {
             Self::RemoveKma { .. } => Act::RemoveKma,
             Self::MoveKma { .. } => Act::ChangeKma,
             Self::ChangeQuorum { .. } => Act::ChangeQuorum,
+            Self::SplitRoot { .. } => Act::ChangeCredentials,
             Self::AddUser { .. } | Self::ChangeRoles { .. } | Self::EnrolUser { .. } | Self::EnableUser { .. } => {
                 Act::ChangeUsers
             }
@@ -122,6 +129,9 @@ impl Proposal {
         let arguments = match self {
             Self::AddKma { name, address, site } | Self::MoveKma { name, address, site } => {
                 none.with("kma", name.as_str())?.with("address", address)?.with("site", site)?
+            }
+            Self::SplitRoot { holders, needed, root } => {
+                none.with("holders", holders)?.with("needed", &needed.to_string())?.with("root", root)?
             }
             Self::RemoveKma { name, remaining } => none.with("kma", name.as_str())?.with("remaining", remaining)?,
             Self::ChangeQuorum { needed, waits_seconds } => {
@@ -161,6 +171,11 @@ impl Proposal {
             (Act::ChangeKma, None) => {
                 Some(Self::MoveKma { name: name("kma")?, address: text("address")?, site: text("site")? })
             }
+            (Act::ChangeCredentials, None) => Some(Self::SplitRoot {
+                holders: text("holders")?,
+                needed: arguments.get("needed")?.parse().ok()?,
+                root: text("root")?,
+            }),
             (Act::ChangeQuorum, None) => Some(Self::ChangeQuorum {
                 needed: arguments.get("approvals")?.parse().ok()?,
                 waits_seconds: arguments.get("seconds-to-wait")?.parse().ok()?,
@@ -212,6 +227,8 @@ impl Proposal {
                 let peer = PeerId { kind: PeerKind::Kma, name: name.clone() };
                 Ok(Decided::records(vec![(joining_path(&peer), record)], Vec::new()))
             }
+            // What it is was checked before it was asked for; it waits beside the request.
+            Self::SplitRoot { .. } => Ok(Decided::records(Vec::new(), Vec::new())),
             Self::RemoveKma { name, remaining } => kmas::removed(on, name, remaining),
             Self::MoveKma { name, address, site } => kmas::moved(on, name, address, site),
             Self::ChangeQuorum { needed, waits_seconds } => {
@@ -273,6 +290,13 @@ pub(super) fn carry_out(mandate: &Mandate, on: Carrying<'_>) -> Result<Decided, 
     let unreadable = || Refusal::conflict("What was approved is of a newer program: approve it at a newer node.");
     let arguments = mandate.arguments();
     let mut decided = Proposal::read(mandate.act(), arguments).ok_or_else(unreadable)?.decided(on)?;
+    if let Some(named) = arguments.get("root") {
+        let waiting = enrolling_path(mandate.id());
+        let bytes = on.view.ledger().other(&waiting.to_string()).filter(|bytes| fingerprint(bytes) == named);
+        let gone = || Refusal::conflict("What belongs to it is gone, or another than was approved: ask again.");
+        decided.puts.push((root_path(), bytes.ok_or_else(gone)?.to_vec()));
+        decided.removes.push(waiting);
+    }
     if let Some(named) = arguments.get("enrolment") {
         let waiting = enrolling_path(mandate.id());
         let gone = || Refusal::conflict("The enrolment that belongs to it is gone: ask again.");
@@ -288,7 +312,12 @@ pub(super) fn carry_out(mandate: &Mandate, on: Carrying<'_>) -> Result<Decided, 
     Ok(decided)
 }
 
-/// Where the enrolment of a request waits.
+/// Where the root key lies as its last split has sealed it.
+pub(in super::super) fn root_path() -> Path {
+    Path::Other("root".to_owned())
+}
+
+/// Where what belongs to a request waits: an enrolment, or a sealed root key.
 pub(super) fn enrolling_path(id: PendingId) -> Path {
     Path::Other(format!("enrolling/{id}"))
 }
@@ -335,6 +364,7 @@ mod tests {
             Proposal::RemoveKma { name: name(), remaining: "kma1 (north), kma3".to_owned() },
             Proposal::MoveKma { name: name(), address: "a:1".to_owned(), site: "south".to_owned() },
             Proposal::ChangeQuorum { needed: 3, waits_seconds: 3600 },
+            Proposal::SplitRoot { holders: "ann, bob".to_owned(), needed: 2, root: "07".to_owned() },
             Proposal::AddUser { name: name(), roles: both },
             Proposal::ChangeRoles { name: name(), roles: Roles::default() },
             Proposal::EnrolUser { name: name() },

@@ -36,6 +36,16 @@ pub(super) async fn request(
     proposal: Proposal,
     enrolment: Option<(Enrolment, EnrolmentPassphrase)>,
 ) -> Result<Requested, Refusal> {
+    request_with(person, proposal, enrolment, None).await
+}
+
+/// The same, with what waits beside the request.
+pub(super) async fn request_with(
+    person: &Person,
+    proposal: Proposal,
+    enrolment: Option<(Enrolment, EnrolmentPassphrase)>,
+    waiting: Option<Vec<u8>>,
+) -> Result<Requested, Refusal> {
     let mut id = PendingId([0; 16]);
     random(&mut id.0).map_err(|error| broken(&error))?;
     let act = proposal.act();
@@ -48,7 +58,8 @@ pub(super) async fn request(
         let now_ns = person.node.now_ns();
         proposal.check(Carrying { view, node: &person.node, id, by: &person.user.name, now_ns })?;
         let mut puts = vec![(path(id), pending.encode())];
-        puts.extend(enrolment.as_ref().map(|enrolment| (enrolling_path(id), enrolment.encode().to_vec())));
+        let enrolment = enrolment.as_ref().map(|enrolment| enrolment.encode().to_vec());
+        puts.extend(enrolment.or(waiting.clone()).map(|bytes| (enrolling_path(id), bytes)));
         Ok(Decided::records(puts, Vec::new()))
     });
     person.does(noted, asking).await?;
