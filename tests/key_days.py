@@ -115,8 +115,10 @@ class World:
         command = re.sub(r"(?:0\.0\.0\.0|127\.0\.0\.1):(\d{4})\b", lambda match: f"{who}:{match[1]}", command)
         for address, port in self.addresses.items():
             command = command.replace(address, port)
-        for folder in ("/var/lib", "/etc", "/safe"):
-            command = re.sub(rf"(?<![\w./]){folder}\b", f"{self.scratch if folder == '/safe' else home}{folder}", command)
+        for folder in ("/var/lib", "/etc"):
+            command = re.sub(rf"(?<![\w./]){folder}\b", f"{home}{folder}", command)
+        for carried in ("/safe", "/media/stick"):
+            command = re.sub(rf"(?<![\w./]){carried}\b", f"{self.scratch}{carried}", command)
         for word, value in self.known.items():
             command = re.sub(rf"\b{word}\b", value, command)
         if re.match(r"keyd (found|join|restore)\b", command):
@@ -198,7 +200,7 @@ class World:
             return self.passphrases.get(name, "AAAA-BBBB-CCCC-DDDD-EEEE")
         if match := re.search(r"Type (\w+)\b.*: $", question):
             return match[1]
-        if match := re.search(r"passphrase of (?:holder|custodian) (\w+)", question):
+        if match := re.search(r"passphrase of (?:holder|new holder|custodian) (\w+)", question):
             self.last = f"the passphrase of {match[1]}"
             return self.last
         if "again" in question:
@@ -291,7 +293,8 @@ BEFORE = {
 AFTER = {"Everything is lost": restored}
 PARTS = [
     "The ledger", "The first node", "Its people", "Two backups, before anything is written to tape", "A second node", "The first mover", "Daily life",
-    "A node is lost", "A mover is stolen", "A quorum member has lost their certificate", "A key must be gone",
+    "A node is lost", "A mover is stolen", "A quorum member has lost their certificate", "A holder is lost",
+    "A key must be gone",
     "A site is lost, and the majority with it", "Everything is lost",
 ]
 
@@ -300,7 +303,8 @@ def main():
     """Walks the parts of the page, one after the other."""
     with tempfile.TemporaryDirectory(prefix="capstan-days.", dir=os.environ.get("TMPDIR", "/var/tmp")) as scratch:
         world = World(scratch)
-        (world.scratch / "safe").mkdir()
+        for carried in ("safe", "media/stick"):
+            (world.scratch / carried).mkdir(parents=True)
         for machine in MACHINES:
             (world.home(machine) / "var/lib").mkdir(parents=True)
         (world.home("mover1") / "etc/capstan").mkdir(parents=True)

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use capstan_director::{ClusterPlace, SealedStore, key_cluster, key_store_path};
@@ -199,7 +199,7 @@ fn key_agent(cli: &Cli, named: &args::KeyCluster) -> Result<Arc<dyn KeyAgent>, F
         return Ok(Arc::new(ProviderAgent::new(key_cluster(place, now_ns, &events))));
     }
     let store = SealedStore::open(&key_store_path(&dir), &unlock(cli)?);
-    Ok(Arc::new(ProviderAgent::new(store.map_err(|error| Failure::Director(error.into()))?)))
+    Ok(Arc::new(ProviderAgent::new(Mutex::new(store.map_err(|error| Failure::Director(error.into()))?))))
 }
 
 fn serve(cli: &Cli, folder: &Path, listen: Option<SocketAddr>, keys: &args::KeyCluster) -> Result<ExitCode, Failure> {

@@ -2,6 +2,7 @@
 
 mod backup;
 mod key_cluster;
+mod key_cluster_lists;
 mod key_policies;
 mod keys;
 mod media;

@@ -60,7 +60,7 @@ pub(crate) fn label_volume(
     if let Some(algorithm) = pool.and_then(|pool| pool.encryption) {
         let keys = desk.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
         let (serial, pool) = (volume.serial.as_ref(), pool.map(|pool| pool.name.as_str()));
-        let issued = locked(keys).key_for_new_volume(&volser, serial, pool, algorithm, now_ns)?;
+        let issued = keys.key_for_new_volume(&volser, serial, pool, algorithm, now_ns)?;
         volume.drive.set_key(Some(for_drive(&issued)))?;
         key = Some(VolumeKey { tag: issued.tag(), algorithm });
     } else {
@@ -95,7 +95,7 @@ pub(crate) fn label_volume(
     let lost = locked(&desk.catalog).relabelled(&row)?;
     write_label(volume.drive.as_mut(), &header)?;
     match (key, desk.keys.as_deref()) {
-        (Some(key), Some(keys)) => drop(locked(keys).activate(&volser, &key.tag, now_ns)?),
+        (Some(key), Some(keys)) => drop(keys.activate(&volser, &key.tag, now_ns)?),
         _ => desk.keys_ended(&volser)?,
     }
     volume.medium = volume.drive.medium()?;

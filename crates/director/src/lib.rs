@@ -59,7 +59,7 @@ pub use capstan_catalog::{
     CopyState, Counts, MediumKind, Object, ObjectFilter, ObjectStatus, Pool, StateEntry, Volume, VolumeState,
 };
 pub use capstan_format::{Algorithm, EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, Volser};
-pub use capstan_keys::api::{KmaState, PeerId, PeerKind};
+pub use capstan_keys::api::{KeyOfVolume, KmaState, PeerId, PeerKind};
 pub use capstan_keys::cluster::{
     ClusterError, ClusterPlace, ClusterStatus, EnrolmentPassphrase, Identity, KeyCluster, NodeStatus, enrol,
 };

@@ -189,7 +189,7 @@ impl Site {
             if without_key.iter().any(|(known, _)| known == volser) {
                 continue;
             }
-            let keys = self.keys.as_deref().and_then(|keys| locked(keys).keys_of(volser).ok()).unwrap_or_default();
+            let keys = self.keys.as_deref().and_then(|keys| keys.keys_of(volser).ok()).unwrap_or_default();
             let gone = keys.iter().find(|key| key.destroyed_ns == Some(destroyed_ns));
             let tag = gone.map_or(key.tag, |gone| gone.tag);
             let error = KeyError::KeyDestroyed { tag, volser: volser.clone(), destroyed_ns };

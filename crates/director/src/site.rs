@@ -9,8 +9,7 @@
 //! volumes.lock     held while a volume is chosen or labelled
 //! ```
 //! Any number of processes may read at the same time; one writes. Locking order: writer lock, volumes lock, then library, keys, catalog; no
-//! lock of the last three is held while another process or a person is waited for; that of the keys is held while a node of a key cluster is,
-//! which is seconds at most.
+//! lock of the last three is held while another process, a node of a key cluster or a person is waited for.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -40,7 +39,7 @@ const WRITER_LOOKS: Duration = Duration::from_millis(10);
 pub type Clock = fn() -> i64;
 
 /// Who gives drives their keys, shared by everything in one process that mounts.
-pub(crate) type SharedKeys = Arc<Mutex<dyn KeyProvider>>;
+pub(crate) type SharedKeys = Arc<dyn KeyProvider>;
 
 /// The library, shared by everything in one process that mounts.
 pub(crate) type SharedLibrary = Arc<Mutex<dyn Library>>;
@@ -132,7 +131,7 @@ impl Site {
     /// The same site with drives' keys from elsewhere than its settings say.
     #[must_use]
     pub fn with_keys(mut self, keys: impl KeyProvider + 'static) -> Self {
-        self.keys = Some(Arc::new(Mutex::new(keys)));
+        self.keys = Some(Arc::new(keys));
         self
     }
 
@@ -151,7 +150,7 @@ impl Site {
         let library = open_library(dir, &config.library, &events)?;
         let (mut keys, mut store) = (None, None);
         match (config.keys.cluster(dir), unlock) {
-            (Some(place), _) => keys = Some(Arc::new(Mutex::new(key_cluster(place, clock, &events))) as SharedKeys),
+            (Some(place), _) => keys = Some(Arc::new(key_cluster(place, clock, &events)) as SharedKeys),
             (None, Some(unlock)) => {
                 let opened = Arc::new(Mutex::new(SealedStore::open(&key_store_path(dir), unlock)?));
                 keys = Some(Arc::clone(&opened) as SharedKeys);

@@ -32,7 +32,7 @@ enum Down {
 }
 
 struct Cluster {
-    store: SealedStore,
+    store: Mutex<SealedStore>,
     down: Arc<Mutex<Down>>,
 }
 
@@ -53,13 +53,13 @@ impl Cluster {
 }
 
 impl KeyProvider for Cluster {
-    fn check_new_volume(&mut self, drive: Option<&Name>, pool: &str, algorithm: Algorithm) -> Result<(), KeyError> {
+    fn check_new_volume(&self, drive: Option<&Name>, pool: &str, algorithm: Algorithm) -> Result<(), KeyError> {
         self.fails_at(&[])?;
-        KeyProvider::check_new_volume(&mut self.store, drive, pool, algorithm)
+        self.store.check_new_volume(drive, pool, algorithm)
     }
 
     fn key_for_new_volume(
-        &mut self,
+        &self,
         volser: &Volser,
         drive: Option<&Name>,
         pool: Option<&str>,
@@ -67,42 +67,42 @@ impl KeyProvider for Cluster {
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
         self.fails_at(&[])?;
-        KeyProvider::key_for_new_volume(&mut self.store, volser, drive, pool, algorithm, now_ns)
+        self.store.key_for_new_volume(volser, drive, pool, algorithm, now_ns)
     }
 
-    fn activate(&mut self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
+    fn activate(&self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
         self.fails_at(&[Down::Reports])?;
         self.store.activate(volser, tag, now_ns)
     }
 
     fn key_for_append(
-        &mut self,
+        &self,
         volser: &Volser,
         first: &KeyTag,
         drive: Option<&Name>,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
         self.fails_at(&[Down::Reports, Down::Appends])?;
-        KeyProvider::key_for_append(&mut self.store, volser, first, drive, now_ns)
+        self.store.key_for_append(volser, first, drive, now_ns)
     }
 
     fn key_for_reading(
-        &mut self,
+        &self,
         volser: &Volser,
         tag: &KeyTag,
         drive: Option<&Name>,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
         self.fails_at(&[])?;
-        KeyProvider::key_for_reading(&mut self.store, volser, tag, drive, now_ns)
+        self.store.key_for_reading(volser, tag, drive, now_ns)
     }
 
-    fn ended(&mut self, volser: &Volser, now_ns: i64) -> Result<(), KeyError> {
+    fn ended(&self, volser: &Volser, now_ns: i64) -> Result<(), KeyError> {
         self.fails_at(&[Down::Reports])?;
         self.store.ended(volser, now_ns)
     }
 
-    fn keys_of(&mut self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError> {
+    fn keys_of(&self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError> {
         self.fails_at(&[])?;
         self.store.keys_of(volser)
     }
@@ -125,7 +125,7 @@ impl Ground {
     }
 
     fn site(&self) -> Site {
-        self.bench.site().with_keys(Cluster { store: self.bench.keys(), down: Arc::clone(&self.down) })
+        self.bench.site().with_keys(Cluster { store: Mutex::new(self.bench.keys()), down: Arc::clone(&self.down) })
     }
 
     fn backup(&self) -> Result<BackupReport, DirectorError> {

@@ -1,5 +1,7 @@
 //! Where drives get their keys, whoever keeps them: the sealed store of this machine, or a cluster of key nodes.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use capstan_format::{Algorithm, KeyTag, Volser};
 
 use crate::{Agent, KeyError, KeyRecord, Name, Realm, SealedStore, VolumeKey};
@@ -8,15 +10,16 @@ use crate::{Agent, KeyError, KeyRecord, Name, Realm, SealedStore, VolumeKey};
 /// it has no number that is a name, and then it is whoever asks that may be held.
 ///
 /// Every implementation keeps the same promises: a key is given out to write with only after it is stored where it can be had back, a
-/// new one was never used before, and whatever fails leaves the volume's older keys as they were.
-pub trait KeyProvider: Send {
+/// new one was never used before, and whatever fails leaves the volume's older keys as they were. Several drives may ask at the same time,
+/// and none waits for what another one waits for, but for a store that does one thing after the other.
+pub trait KeyProvider: Send + Sync {
     /// Whether a volume of a pool could get a key at all: asked before a cartridge is made or mounted for it.
-    fn check_new_volume(&mut self, drive: Option<&Name>, pool: &str, algorithm: Algorithm) -> Result<(), KeyError>;
+    fn check_new_volume(&self, drive: Option<&Name>, pool: &str, algorithm: Algorithm) -> Result<(), KeyError>;
 
     /// A new key for a volume that is about to be written from the beginning of tape: of the group of its pool, or, where it is of none,
     /// of the one that its drive uses unasked. The older ones stay in force until it is activated.
     fn key_for_new_volume(
-        &mut self,
+        &self,
         volser: &Volser,
         drive: Option<&Name>,
         pool: Option<&str>,
@@ -25,11 +28,11 @@ pub trait KeyProvider: Send {
     ) -> Result<VolumeKey, KeyError>;
 
     /// The first block encrypted with a key stands on its volume, or is about to. Gives the tags of the keys that this has retired.
-    fn activate(&mut self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError>;
+    fn activate(&self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError>;
 
     /// The key to append to a volume with, whose first block names the key `first`; if it is a new one, that is on record already.
     fn key_for_append(
-        &mut self,
+        &self,
         volser: &Volser,
         first: &KeyTag,
         drive: Option<&Name>,
@@ -38,7 +41,7 @@ pub trait KeyProvider: Send {
 
     /// The key to read a volume with, whose tag a block of it carries.
     fn key_for_reading(
-        &mut self,
+        &self,
         volser: &Volser,
         tag: &KeyTag,
         drive: Option<&Name>,
@@ -46,66 +49,75 @@ pub trait KeyProvider: Send {
     ) -> Result<VolumeKey, KeyError>;
 
     /// A volume was erased, or begun anew without encryption: its keys encrypt no more.
-    fn ended(&mut self, volser: &Volser, now_ns: i64) -> Result<(), KeyError>;
+    fn ended(&self, volser: &Volser, now_ns: i64) -> Result<(), KeyError>;
 
     /// Every key that was ever issued for a volume, those issued first in front.
-    fn keys_of(&mut self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError>;
+    fn keys_of(&self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError>;
 }
 
-impl KeyProvider for SealedStore {
-    fn check_new_volume(&mut self, drive: Option<&Name>, pool: &str, algorithm: Algorithm) -> Result<(), KeyError> {
-        let realm = self.realm()?;
+/// A store is used by one thread at a time.
+impl KeyProvider for Mutex<SealedStore> {
+    fn check_new_volume(&self, drive: Option<&Name>, pool: &str, algorithm: Algorithm) -> Result<(), KeyError> {
+        let realm = locked(self).realm()?;
         realm.key_to_begin(&agent(&realm, drive), &realm.group_of_pool(pool), algorithm)?;
         Ok(())
     }
 
     fn key_for_new_volume(
-        &mut self,
+        &self,
         volser: &Volser,
         drive: Option<&Name>,
         pool: Option<&str>,
         algorithm: Algorithm,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
-        let realm = self.realm()?;
+        let mut store = locked(self);
+        let realm = store.realm()?;
         let agent = agent(&realm, drive);
         let group = pool.map_or_else(|| agent.default_group.clone(), |pool| realm.group_of_pool(pool));
-        Self::key_for_new_volume(self, volser, &agent, &group, algorithm, now_ns)
+        store.key_for_new_volume(volser, &agent, &group, algorithm, now_ns)
     }
 
-    fn activate(&mut self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
-        Self::activate(self, volser, tag, now_ns)
+    fn activate(&self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
+        locked(self).activate(volser, tag, now_ns)
     }
 
     fn key_for_append(
-        &mut self,
+        &self,
         volser: &Volser,
         first: &KeyTag,
         drive: Option<&Name>,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
-        let agent = agent(&self.realm()?, drive);
-        Self::key_for_append(self, volser, first, &agent, now_ns)
+        let mut store = locked(self);
+        let agent = agent(&store.realm()?, drive);
+        store.key_for_append(volser, first, &agent, now_ns)
     }
 
     fn key_for_reading(
-        &mut self,
+        &self,
         volser: &Volser,
         tag: &KeyTag,
         drive: Option<&Name>,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
-        let agent = agent(&self.realm()?, drive);
-        Self::key_for_reading(self, volser, tag, &agent, now_ns)
+        let store = locked(self);
+        let agent = agent(&store.realm()?, drive);
+        store.key_for_reading(volser, tag, &agent, now_ns)
     }
 
-    fn ended(&mut self, volser: &Volser, now_ns: i64) -> Result<(), KeyError> {
-        Self::ended(self, volser, now_ns)
+    fn ended(&self, volser: &Volser, now_ns: i64) -> Result<(), KeyError> {
+        locked(self).ended(volser, now_ns)
     }
 
-    fn keys_of(&mut self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError> {
-        Ok(self.list()?.into_iter().filter(|key| key.volser == *volser).collect())
+    fn keys_of(&self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError> {
+        Ok(locked(self).list()?.into_iter().filter(|key| key.volser == *volser).collect())
     }
+}
+
+/// A store that a thread left in the middle of something is as it was before.
+fn locked(store: &Mutex<SealedStore>) -> MutexGuard<'_, SealedStore> {
+    store.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What is said of a drive; of one without a name nothing can be.

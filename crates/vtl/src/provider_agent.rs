@@ -1,6 +1,5 @@
 //! Keys from whoever keeps them: the sealed store of this machine, or a key cluster.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use capstan_format::{Algorithm, KeyTag, Volser};
@@ -9,19 +8,15 @@ use capstan_tape::DriveKey;
 
 use crate::agent::{KeyAgent, KeyAgentError};
 
-/// Fetches keys from a [`KeyProvider`], for one drive after the other; other programs may ask the same one.
+/// Fetches keys from a [`KeyProvider`], for all drives of a library at once; other programs may ask the same one.
 pub struct ProviderAgent<P> {
-    keys: Mutex<P>,
+    keys: P,
 }
 
 impl<P: KeyProvider> ProviderAgent<P> {
     /// Drives get their keys from here.
     pub fn new(keys: P) -> Self {
-        Self { keys: Mutex::new(keys) }
-    }
-
-    fn keys(&self) -> MutexGuard<'_, P> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { keys }
     }
 }
 
@@ -60,7 +55,7 @@ fn name(drive: &str) -> Option<Name> {
 
 impl<P: KeyProvider> KeyAgent for ProviderAgent<P> {
     fn new_key(&self, drive: &str, volser: &Volser, algorithm: Algorithm) -> Result<DriveKey, KeyAgentError> {
-        let issued = self.keys().key_for_new_volume(volser, name(drive).as_ref(), None, algorithm, now_ns());
+        let issued = self.keys.key_for_new_volume(volser, name(drive).as_ref(), None, algorithm, now_ns());
         issued.map(|key| drive_key(&key)).map_err(|error| match error {
             error if error.is_refusal() => {
                 KeyAgentError::Refused { drive: drive.to_owned(), volser: volser.clone(), source: error.into() }
@@ -70,16 +65,16 @@ impl<P: KeyProvider> KeyAgent for ProviderAgent<P> {
     }
 
     fn began(&self, drive: &str, volser: &Volser, tag: &KeyTag) -> Result<(), KeyAgentError> {
-        self.keys().activate(volser, tag, now_ns()).map(drop).map_err(of_key(drive, volser, tag))
+        self.keys.activate(volser, tag, now_ns()).map(drop).map_err(of_key(drive, volser, tag))
     }
 
     fn key(&self, drive: &str, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError> {
-        let found = self.keys().key_for_reading(volser, tag, name(drive).as_ref(), now_ns());
+        let found = self.keys.key_for_reading(volser, tag, name(drive).as_ref(), now_ns());
         found.map(|key| drive_key(&key)).map_err(of_key(drive, volser, tag))
     }
 
     fn key_to_append(&self, drive: &str, volser: &Volser, first: &KeyTag) -> Result<DriveKey, KeyAgentError> {
-        let to_append = self.keys().key_for_append(volser, first, name(drive).as_ref(), now_ns());
+        let to_append = self.keys.key_for_append(volser, first, name(drive).as_ref(), now_ns());
         to_append.map(|key| drive_key(&key)).map_err(of_key(drive, volser, first))
     }
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use capstan_format::{Algorithm, KeyTag, Volser};
@@ -41,7 +41,8 @@ impl Bench {
         let cost = Argon2Cost { memory_kib: 8, iterations: 1, lanes: 1 };
         let path = folder.path().join("keys.sealed");
         SealedStore::create(&path, &unlock(), cost).unwrap();
-        let agent: Arc<dyn KeyAgent> = Arc::new(ProviderAgent::new(SealedStore::open(&path, &unlock()).unwrap()));
+        let agent: Arc<dyn KeyAgent> =
+            Arc::new(ProviderAgent::new(Mutex::new(SealedStore::open(&path, &unlock()).unwrap())));
         let library: Arc<dyn DeviceServer> = Arc::new(Library::open(folder.path(), Some(&agent)).unwrap());
         let drive = LocalTransport::new(Arc::clone(&library), "a host", 1);
         let mut bench = Self { library: Arc::clone(&library), drive, folder };

@@ -66,7 +66,7 @@ impl Bench {
         let cost = Argon2Cost { memory_kib: 8, iterations: 1, lanes: 1 };
         SealedStore::create(&store(folder.path()), &unlock(), cost).unwrap();
         let agent: Arc<dyn KeyAgent> =
-            Arc::new(ProviderAgent::new(SealedStore::open(&store(folder.path()), &unlock()).unwrap()));
+            Arc::new(ProviderAgent::new(Mutex::new(SealedStore::open(&store(folder.path()), &unlock()).unwrap())));
         let log = Arc::<Log>::default();
         let into = Arc::clone(&log);
         let listener: Events = Arc::new(move |event| {

@@ -7,36 +7,69 @@ use capstan_director::{
 };
 use serde_json::json;
 
-use crate::args::{Cli, Enrol, KeyAction};
+use super::key_cluster_lists;
+use crate::args::{Cli, DriveAction, Enrol, GroupAction, KeyAction, PolicyAction};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, WITHOUT_KEY};
 use crate::progress::Display;
 use crate::secrets::{cluster_at, enrolment_passphrase, now_ns, state_dir};
 use crate::table::Table;
 use crate::units;
 
-/// Why a command for the key store of a machine does nothing where a cluster keeps the keys: what to do instead.
-pub(super) fn is_elsewhere(cli: &Cli, action: &KeyAction) -> Result<Option<Failure>, Failure> {
+/// What a command for keys comes to where a cluster keeps them; nothing where this machine does. What a mover may know it asks itself; for
+/// the rest it takes a person with a role, and they are told what to say.
+pub(super) fn asked_of_cluster(cli: &Cli, action: &KeyAction) -> Result<Option<ExitCode>, Failure> {
     let instead = match action {
         KeyAction::Status | KeyAction::Enrol(_) => return Ok(None),
-        KeyAction::List => "`keyd keys list` lists them",
-        KeyAction::Export { .. } => "no key leaves the cluster but in its backups (`keyd backup`)",
-        KeyAction::Import { .. } => {
-            "the cluster takes none in (`keyd backups` lists what it is brought back from); volumes of another key store are read with a state directory that uses that store"
+        KeyAction::List | KeyAction::Volumes { .. } => String::new(),
+        KeyAction::Export { volume, .. } => {
+            let which = match volume.as_slice() {
+                [volume] => format!("--unit {volume}"),
+                _ => "--all".to_owned(),
+            };
+            format!("`keyd keys export {which}` asks a quorum for them")
         }
-        KeyAction::Policies { .. } => "`keyd policies` lists and makes them",
-        KeyAction::Groups { .. } => "`keyd groups` lists and makes them",
-        KeyAction::Drives { .. } => "`keyd agents` says what drives may use",
-        KeyAction::Volumes { .. } => "`keyd units list` and `keyd units show` have volumes and their keys",
-        KeyAction::Extend { .. } => "`keyd units extend` does it",
-        KeyAction::Compromise { .. } => "`keyd keys compromise` does it",
-        KeyAction::Destroy { .. } => "`keyd keys destroy` does it",
+        KeyAction::Import { file, group } => {
+            format!("`keyd keys import {} --group {group}` asks a quorum to take them in", file.display())
+        }
+        KeyAction::Policies { action: None } => "`keyd policies list` lists them".to_owned(),
+        KeyAction::Policies { action: Some(PolicyAction::Add(policy)) } => {
+            format!("`keyd policies add {}` makes it", policy.name)
+        }
+        KeyAction::Groups { action: None } => "`keyd groups list` lists them".to_owned(),
+        KeyAction::Groups { action: Some(GroupAction::Add { name, policy }) } => {
+            format!("`keyd groups add {name} --policy {policy}` makes it")
+        }
+        KeyAction::Drives { action: None } => "`keyd agents list` says what drives may use".to_owned(),
+        KeyAction::Drives { action: Some(DriveAction::Set { serial, groups }) } => {
+            let groups: Vec<_> = groups.iter().map(|group| format!("--group {group}")).collect();
+            format!("`keyd agents groups {serial} {}` does it", groups.join(" "))
+        }
+        KeyAction::Extend { volume, .. } => format!("`keyd units extend {volume} --until TIME` does it"),
+        KeyAction::Compromise { what, .. } => by_tag("compromise", what),
+        KeyAction::Destroy { what, .. } => by_tag("destroy", what),
         KeyAction::Slots | KeyAction::Passphrase | KeyAction::Add { .. } | KeyAction::Remove { .. } => {
             "nothing here is opened by a passphrase; `capstan keys status` shows the certificate that this machine proves itself by"
+                .to_owned()
         }
     };
     let Some(place) = cluster_at(&state_dir(cli)?)? else { return Ok(None) };
-    let nodes = place.nodes.join(", ");
-    Ok(Some(Failure::Usage(format!("the keys of this site are kept by a key cluster ({nodes}), not here: {instead}"))))
+    match action {
+        KeyAction::List => key_cluster_lists::list(cli, place).map(Some),
+        KeyAction::Volumes { volumes } => key_cluster_lists::volumes(cli, place, volumes).map(Some),
+        _ => {
+            let nodes = place.nodes.join(", ");
+            let said = format!("the keys of this site are kept by a key cluster ({nodes}), not here: {instead}");
+            Err(Failure::Usage(said))
+        }
+    }
+}
+
+/// What `keyd` does to a key that it wants named by its tag, where here a volume may be named.
+fn by_tag(what: &str, named: &str) -> String {
+    match named.len() == 32 && named.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        true => format!("`keyd keys {what} {named}` does it"),
+        false => format!("`keyd keys {what} TAG` does it, and `keyd units show {named}` names the tags"),
+    }
 }
 
 /// Becomes an agent of a cluster.
@@ -77,7 +110,7 @@ pub(super) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     };
     let identity = place.identity.clone();
-    let mut cluster = key_cluster(place, now_ns, &Display::new(cli).events());
+    let cluster = key_cluster(place, now_ns, &Display::new(cli).events());
     let status = cluster.status().map_err(|error| Failure::because(&error))?;
     if cli.json {
         println!("{:#}", as_json(&status));

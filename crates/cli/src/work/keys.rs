@@ -22,8 +22,8 @@ use crate::units;
 const EXPORT_LEN_MAX: u64 = 1 << 30;
 
 pub(crate) fn keys(cli: &Cli, args: &args::Keys) -> Result<ExitCode, Failure> {
-    if let Some(place) = key_cluster::is_elsewhere(cli, &args.action)? {
-        return Err(place);
+    if let Some(done) = key_cluster::asked_of_cluster(cli, &args.action)? {
+        return Ok(done);
     }
     match &args.action {
         KeyAction::Status => key_cluster::status(cli),

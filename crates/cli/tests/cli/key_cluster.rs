@@ -43,18 +43,30 @@ fn nothing_asks_for_a_passphrase_and_what_needs_no_key_works() {
 fn what_concerns_a_key_store_says_where_it_is_done_instead() {
     let bench = switched();
     for args in [
-        &["keys", "list"][..],
-        &["keys", "export", "out"],
+        &["keys", "export", "out"][..],
+        &["keys", "import", "in", "--group", "vault"],
         &["keys", "policies"],
         &["keys", "groups", "add", "vault", "--policy", "default"],
         &["keys", "destroy", "A00001", "--yes"],
         &["keys", "passphrase"],
     ] {
         let (_, said) = without_passphrase(&bench, args, 2);
-        let instead = if args[1] == "passphrase" { "keys status" } else { "`keyd " };
+        let instead = match args[1] {
+            "passphrase" => "keys status",
+            "export" => "`keyd keys export --all`",
+            "import" => "`keyd keys import in --group vault`",
+            "groups" => "`keyd groups add vault --policy default`",
+            "destroy" => "`keyd units show A00001`",
+            _ => "`keyd policies list`",
+        };
         assert!(said.contains("127.0.0.1:1") && said.contains(instead), "{args:?}: {said}");
     }
     assert!(!bench.dir.path().join("out").exists());
+    // What a mover may know it asks for itself, and here nobody answers.
+    for args in [&["keys", "list"][..], &["keys", "volumes"]] {
+        let (_, said) = without_passphrase(&bench, args, 4);
+        assert!(said.contains("agent.pem"), "{args:?}: {said}");
+    }
 }
 
 #[test]

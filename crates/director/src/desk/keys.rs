@@ -35,7 +35,7 @@ impl Desk {
         serial: Option<&Name>,
     ) -> Result<DriveKey, DirectorError> {
         let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let found = locked(keys).key_for_reading(volser, tag, serial, self.now_ns());
+        let found = keys.key_for_reading(volser, tag, serial, self.now_ns());
         if let Err(KeyError::KeyDestroyed { destroyed_ns, .. }) = &found {
             // The catalog may be older than the destruction, or made anew since.
             note_destroyed(&mut locked(&self.catalog), volser, tag, *destroyed_ns)?;
@@ -46,7 +46,7 @@ impl Desk {
     /// Whether volumes of a pool can get keys at all: asked before a cartridge is made or mounted for it.
     pub(crate) fn check_policy(&self, pool: &Pool) -> Result<(), DirectorError> {
         let (Some(algorithm), Some(keys)) = (pool.encryption, self.keys.as_deref()) else { return Ok(()) };
-        Ok(locked(keys).check_new_volume(None, &pool.name, algorithm)?)
+        Ok(keys.check_new_volume(None, &pool.name, algorithm)?)
     }
 
     /// Sees that keys can be had at all, before anything is noted of a backup that could not begin. What the rules say of a pool's keys is
@@ -67,7 +67,7 @@ impl Desk {
     /// when the volume has a key again.
     pub(crate) fn keys_ended(&self, volser: &Volser) -> Result<(), DirectorError> {
         let Some(keys) = self.keys.as_deref() else { return Ok(()) };
-        match locked(keys).ended(volser, self.now_ns()) {
+        match keys.ended(volser, self.now_ns()) {
             Err(error @ KeyError::Cluster(_)) => {
                 let why = with_causes(&error);
                 let message =
@@ -92,7 +92,7 @@ impl Desk {
     /// one.
     pub(super) fn went_on(&self, volser: &Volser, first: &KeyTag) -> Result<bool, DirectorError> {
         let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let of_volume = locked(keys).keys_of(volser)?;
+        let of_volume = keys.keys_of(volser)?;
         let mut later = of_volume.into_iter().skip_while(|key| key.tag != *first).skip(1);
         Ok(later.any(|key| key.activated_ns.is_some() && key.destroyed_ns.is_none()))
     }
@@ -101,7 +101,7 @@ impl Desk {
     pub(crate) fn load_key_to_append(&self, volume: &mut InDrive) -> Result<(), DirectorError> {
         let EncryptionState::Encrypted { tag: first, .. } = volume.medium.encryption else { return Ok(()) };
         let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let key = locked(keys).key_for_append(&volume.volser, &first, volume.serial.as_ref(), self.now_ns())?;
+        let key = keys.key_for_append(&volume.volser, &first, volume.serial.as_ref(), self.now_ns())?;
         volume.drive.set_key(Some(for_drive(&key)))?;
         Ok(())
     }

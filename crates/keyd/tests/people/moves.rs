@@ -139,7 +139,7 @@ impl Ground {
         let identity = self.cluster.enrols("agent", "DRIVE1", opened["passphrase"].as_str().unwrap());
         let place = ClusterPlace { identity, nodes: vec![self.cluster.address.clone()], site: String::new() };
         let clock = || i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap();
-        let mut keys = KeyCluster::new(place, clock, Box::new(|_| {}));
+        let keys = KeyCluster::new(place, clock, Box::new(|_| {}));
         let (volser, tag) = &tags[0];
         let said = keys.key_for_reading(volser, tag, None, NOW_NS).err().unwrap().to_string();
         assert!(said.contains("moved"), "the group is not this drive's yet: {said}");

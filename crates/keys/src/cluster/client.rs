@@ -139,13 +139,18 @@ impl ClusterClient {
     ) -> Result<A, ClusterError> {
         self.look_around();
         let agent = self.shared.agent.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut gone = Vec::new();
+        let failed_at_it = |gone: &Gone| matches!(gone.silence, Silence::Failed(_));
+        let mut gone: Vec<Gone> = Vec::new();
         for patience in ROUNDS {
-            gone.clear();
+            // Who failed at it once would again.
+            gone.retain(failed_at_it);
             // Bound first: a guard in the head of the loop would be held through all of it.
             let order = lock(&self.shared.roster).order();
             for candidate in order {
                 let address = candidate.address.clone();
+                if gone.iter().any(|gone| failed_at_it(gone) && gone.address == address) {
+                    continue;
+                }
                 match send(&agent, candidate, id, path, body, patience) {
                     Ok(answer) => {
                         lock(&self.shared.roster).answered(&address);
@@ -156,7 +161,11 @@ impl ClusterClient {
                         return Err(error);
                     }
                     Err(Failed::Gone(silent)) => {
-                        lock(&self.shared.roster).was_silent(&address, Instant::now());
+                        // A node that answers is not silent: what it failed at may be a matter of this question alone.
+                        match failed_at_it(&silent) {
+                            true => lock(&self.shared.roster).answered(&address),
+                            false => lock(&self.shared.roster).was_silent(&address, Instant::now()),
+                        }
                         let not_done = matches!(silent.silence, Silence::Unreachable(_) | Silence::Unready(_));
                         if repeat == Repeat::Never && !not_done {
                             return Err(ClusterError::Unanswered(Box::new(silent)));
@@ -222,6 +231,7 @@ pub(super) enum Failed {
 impl Failed {
     pub(super) fn into_error(self, name: Option<&str>, address: &str) -> ClusterError {
         match self {
+            Self::Gone(Gone { silence: Silence::Failed(problem), .. }) => ClusterError::Refused(problem),
             Self::Gone(gone) => {
                 let (name, address) = (name.map(str::to_owned).or(gone.name), address.to_owned());
                 ClusterError::AllGone(vec![Gone { name, address, silence: gone.silence }])
@@ -285,11 +295,12 @@ pub(super) fn read_answer<A: DeserializeOwned>(address: &str, answer: Response<B
         Problem::new(status.as_u16(), "unknown", status.canonical_reason().unwrap_or("an error"), said)
     });
     problem.status = status.as_u16();
-    if matches!(status.as_u16(), 502..=504) {
-        let (address, silence) = (address.to_owned(), Silence::Unready(Box::new(problem)));
-        return Err(Failed::Gone(Gone { name: None, address, silence }));
-    }
-    Err(Failed::Final(ClusterError::Refused(Box::new(problem))))
+    let silence = match status.as_u16() {
+        502..=504 => Silence::Unready(Box::new(problem)),
+        500.. => Silence::Failed(Box::new(problem)),
+        _ => return Err(Failed::Final(ClusterError::Refused(Box::new(problem)))),
+    };
+    Err(Failed::Gone(Gone { name: None, address: address.to_owned(), silence }))
 }
 
 /// What the failure of a request says of the node.

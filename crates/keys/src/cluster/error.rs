@@ -70,6 +70,8 @@ pub enum Silence {
     Broken(String),
     /// It answers that it cannot serve now.
     Unready(Box<Problem>),
+    /// It answers that it failed: what was asked for may have been done.
+    Failed(Box<Problem>),
 }
 
 impl fmt::Display for Gone {
@@ -83,6 +85,7 @@ impl fmt::Display for Gone {
             Silence::TimedOut => f.write_str("is silent"),
             Silence::Broken(why) => write!(f, "broke the connection: {why}"),
             Silence::Unready(problem) => write!(f, "cannot serve now: {problem}"),
+            Silence::Failed(problem) => write!(f, "failed: {problem}"),
         }
     }
 }

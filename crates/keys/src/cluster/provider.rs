@@ -6,8 +6,12 @@
 //!
 //! The certificate is renewed by the way: whenever a key is asked for and two thirds of its time are over, at most once an hour where that
 //! fails. Who enrols the machine anew while this runs need not start it anew: where no node answers, the identity is looked at again.
+//!
+//! **Locks.** `state` is held to look at it and to change it, and never while a node is asked: a drive that waits for a node that hangs keeps
+//! no other one waiting.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use capstan_format::{Algorithm, KeyTag, Volser};
 use serde::Serialize;
@@ -36,18 +40,23 @@ pub struct ClusterPlace {
 }
 
 /// Is told what a person may want to know, and what keeps no key from being given.
-pub type OnNotice = Box<dyn Fn(String) + Send>;
+pub type OnNotice = Box<dyn Fn(String) + Send + Sync>;
 
 /// Keys from a cluster.
 pub struct KeyCluster {
     place: ClusterPlace,
     clock: fn() -> i64,
     notice: OnNotice,
+    state: Mutex<State>,
+}
+
+struct State {
     connected: Option<Connected>,
     renewal_tried_ns: Option<i64>,
     standing: Standing,
 }
 
+#[derive(Clone)]
 struct Connected {
     client: ClusterClient,
     certificate: PeerCertificate,
@@ -56,47 +65,58 @@ struct Connected {
 impl KeyCluster {
     /// The cluster at this place. Nobody is asked yet. `clock` is read for the certificate alone: nanoseconds since 1970.
     pub fn new(place: ClusterPlace, clock: fn() -> i64, notice: OnNotice) -> Self {
-        Self { place, clock, notice, connected: None, renewal_tried_ns: None, standing: Standing::Current }
+        let state = State { connected: None, renewal_tried_ns: None, standing: Standing::Current };
+        Self { place, clock, notice, state: Mutex::new(state) }
     }
 
     /// How the cluster looks from here. Every node is asked, and the certificate renewed if it is time to.
-    pub fn status(&mut self) -> Result<ClusterStatus, IdentityError> {
+    pub fn status(&self) -> Result<ClusterStatus, IdentityError> {
         // Who does not answer is told below, each by itself.
         let _ = self.connected();
         ClusterStatus::ask(&self.place)
     }
 
+    /// What the cluster lets this machine know of the keys of a volume.
+    pub fn keys_of_volume(&self, volser: &Volser) -> Result<Vec<KeyOfVolume>, KeyError> {
+        let path = format!("/v1/units/{volser}/keys");
+        self.ask(|connected| connected.client.get(&path))
+    }
+
     /// The connection, made if there was none, and the certificate renewed if it is time to.
-    fn connected(&mut self) -> Result<&Connected, ClusterError> {
-        let connected = match self.connected.take() {
-            Some(connected) => connected,
-            None => {
-                let identity = load(&self.place.identity, (self.clock)())?;
-                let client = ClusterClient::open(&identity, &self.place.nodes, &self.place.site)?;
-                Connected { client, certificate: identity.certificate().clone() }
-            }
-        };
-        self.connected = Some(connected);
+    fn connected(&self) -> Result<Connected, ClusterError> {
+        if self.state().connected.is_none() {
+            let identity = load(&self.place.identity, (self.clock)())?;
+            let client = ClusterClient::open(&identity, &self.place.nodes, &self.place.site)?;
+            let connected = Connected { client, certificate: identity.certificate().clone() };
+            // Another drive may have been faster.
+            self.state().connected.get_or_insert(connected);
+        }
         self.renew();
-        self.connected.as_ref().ok_or(ClusterError::NoAddress)
+        self.state().connected.clone().ok_or(ClusterError::NoAddress)
     }
 
     /// Renews the certificate if it is due. That it failed is said, and is no reason to give out no keys: it holds for a while.
-    fn renew(&mut self) {
+    fn renew(&self) {
         let now_ns = (self.clock)();
-        let Some(connected) = &mut self.connected else { return };
-        let due = now_ns >= connected.certificate.renewal_due_ns();
-        let rests = |tried_ns: i64| (tried_ns..tried_ns.saturating_add(RENEWAL_PAUSE_NS)).contains(&now_ns);
-        if !due || self.renewal_tried_ns.is_some_and(rests) {
-            return;
-        }
-        self.renewal_tried_ns = Some(now_ns);
+        let connected = {
+            let mut state = self.state();
+            let Some(connected) = state.connected.clone() else { return };
+            let due = now_ns >= connected.certificate.renewal_due_ns();
+            let rests = |tried_ns: i64| (tried_ns..tried_ns.saturating_add(RENEWAL_PAUSE_NS)).contains(&now_ns);
+            if !due || state.renewal_tried_ns.is_some_and(rests) {
+                return;
+            }
+            // Whoever comes meanwhile goes on with the old one.
+            state.renewal_tried_ns = Some(now_ns);
+            connected
+        };
         let until = |certificate: &PeerCertificate| date(certificate.not_after_ns);
         let said = match connected.client.renew_if_due(now_ns) {
             Ok(None) => return,
             Ok(Some(identity)) => {
-                connected.certificate = identity.certificate().clone();
-                let holds = until(&connected.certificate);
+                let certificate = identity.certificate().clone();
+                let holds = until(&certificate);
+                self.state().connected = Some(Connected { certificate, ..connected });
                 match identity.save(&self.place.identity) {
                     Ok(()) => format!("the certificate for the key cluster was renewed: it holds until {holds}"),
                     Err(error) => format!(
@@ -114,8 +134,8 @@ impl KeyCluster {
     }
 
     /// Asks, in whichever way, and makes of a refusal what callers know.
-    fn ask<A>(&mut self, question: impl FnOnce(&Connected) -> Result<A, ClusterError>) -> Result<A, KeyError> {
-        let answer = self.connected().and_then(question);
+    fn ask<A>(&self, question: impl FnOnce(&Connected) -> Result<A, ClusterError>) -> Result<A, KeyError> {
+        let answer = self.connected().and_then(|connected| question(&connected));
         if matches!(answer, Err(ClusterError::AllGone(_))) {
             self.look_at_identity();
         }
@@ -123,23 +143,24 @@ impl KeyCluster {
     }
 
     /// Where nobody answers, the certificate may be why, and a person may have put that right.
-    fn look_at_identity(&mut self) {
-        let Some(connected) = &self.connected else { return };
-        let is_another = |identity: Identity| identity.certificate().serial != connected.certificate.serial;
+    fn look_at_identity(&self) {
         // What keeps it from being read now is told when it is needed.
-        if Identity::load(&self.place.identity).is_ok_and(is_another) {
-            self.connected = None;
+        let Ok(identity) = Identity::load(&self.place.identity) else { return };
+        let mut state = self.state();
+        let is_another = |connected: &Connected| identity.certificate().serial != connected.certificate.serial;
+        if state.connected.as_ref().is_some_and(is_another) {
+            state.connected = None;
         }
     }
 
-    fn post<A: DeserializeOwned>(&mut self, path: &str, question: &impl Serialize) -> Result<A, KeyError> {
+    fn post<A: DeserializeOwned>(&self, path: &str, question: &impl Serialize) -> Result<A, KeyError> {
         let request = RequestId::random()?;
         self.ask(|connected| connected.client.post(path, question, &request, Repeat::SameRequest))
     }
 
     /// Asks for a key and takes it out of its wrapping. `wanted` is the one that it must be, where that is known.
     fn key<Q: Serialize>(
-        &mut self,
+        &self,
         path: &str,
         wanted: Option<&KeyTag>,
         question: impl FnOnce(Base64) -> Q,
@@ -160,17 +181,21 @@ impl KeyCluster {
     }
 
     /// Says once that the nodes that answer have lost the majority, and once that they have it again.
-    fn note_standing(&mut self, standing: Standing) {
-        if standing == self.standing {
+    fn note_standing(&self, standing: Standing) {
+        if std::mem::replace(&mut self.state().standing, standing) == standing {
             return;
         }
-        self.standing = standing;
         (self.notice)(match standing {
             Standing::CutOff => "the node of the key cluster that answers is cut off from the majority: it gives out keys for as long as \
                                  policies allow that (`capstan keys status` shows the nodes)"
                 .to_owned(),
             Standing::Current => "the key cluster has its majority again".to_owned(),
         });
+    }
+
+    /// Nothing here is left half done by a thread that panics.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -207,12 +232,12 @@ fn key_error(error: ClusterError) -> KeyError {
 
 impl KeyProvider for KeyCluster {
     /// Sees that a node answers. What its policies say of the pool it says when the volume is begun, before anything is written.
-    fn check_new_volume(&mut self, _drive: Option<&Name>, _pool: &str, _algorithm: Algorithm) -> Result<(), KeyError> {
+    fn check_new_volume(&self, _drive: Option<&Name>, _pool: &str, _algorithm: Algorithm) -> Result<(), KeyError> {
         self.ask(|connected| connected.client.learn()).map(drop)
     }
 
     fn key_for_new_volume(
-        &mut self,
+        &self,
         volser: &Volser,
         drive: Option<&Name>,
         pool: Option<&str>,
@@ -237,14 +262,14 @@ impl KeyProvider for KeyCluster {
         Err(KeyError::host("taking a key from the key cluster", what))
     }
 
-    fn activate(&mut self, volser: &Volser, tag: &KeyTag, _now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
+    fn activate(&self, volser: &Volser, tag: &KeyTag, _now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
         let question = ActivateKey { volume: volser.clone(), key: *tag };
         let Activated { retired } = self.post("/v1/keys/activate", &question)?;
         Ok(retired.into_iter().map(|tag| tag.0).collect())
     }
 
     fn key_for_append(
-        &mut self,
+        &self,
         volser: &Volser,
         first: &KeyTag,
         drive: Option<&Name>,
@@ -255,7 +280,7 @@ impl KeyProvider for KeyCluster {
     }
 
     fn key_for_reading(
-        &mut self,
+        &self,
         volser: &Volser,
         tag: &KeyTag,
         drive: Option<&Name>,
@@ -265,7 +290,7 @@ impl KeyProvider for KeyCluster {
         self.key("/v1/keys/read", Some(tag), |public| ReadVolume { volume, drive, key, public })
     }
 
-    fn ended(&mut self, volser: &Volser, _now_ns: i64) -> Result<(), KeyError> {
+    fn ended(&self, volser: &Volser, _now_ns: i64) -> Result<(), KeyError> {
         // Named, so that a report that comes late takes nothing from a volume that was begun anew since.
         let path = format!("/v1/units/{volser}/keys");
         let keys: Vec<KeyOfVolume> = self.ask(|connected| connected.client.get(&path))?;
@@ -275,16 +300,14 @@ impl KeyProvider for KeyCluster {
         self.post::<serde::de::IgnoredAny>("/v1/keys/end", &question).map(drop)
     }
 
-    fn keys_of(&mut self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError> {
-        let path = format!("/v1/units/{volser}/keys");
-        let keys: Vec<KeyOfVolume> = self.ask(|connected| connected.client.get(&path))?;
-        Ok(keys.into_iter().map(|key| record(volser, &key)).collect())
+    fn keys_of(&self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError> {
+        Ok(self.keys_of_volume(volser)?.iter().map(|key| record(volser, key)).collect())
     }
 }
 
 impl KeyCluster {
     /// The drive, or this agent itself where the drive has no name.
-    fn name_of(&mut self, drive: Option<&Name>) -> Result<Name, KeyError> {
+    fn name_of(&self, drive: Option<&Name>) -> Result<Name, KeyError> {
         match drive {
             Some(drive) => Ok(drive.clone()),
             None => Ok(self.connected().map_err(key_error)?.certificate.peer.name.clone()),

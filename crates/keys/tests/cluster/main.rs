@@ -3,6 +3,7 @@
 
 mod node;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use capstan_format::{Algorithm, KeyTag, Volser};
@@ -43,7 +44,7 @@ fn given(key: &VolumeKey, asked: &Asked, standing: Standing) -> Reply {
     Reply::of(&KeyGiven { key: key.tag(), algorithm: key.algorithm(), group: Name::default(), handed_over, standing })
 }
 
-fn new_key(keys: &mut KeyCluster, drive: Option<&Name>) -> Result<VolumeKey, KeyError> {
+fn new_key(keys: &KeyCluster, drive: Option<&Name>) -> Result<VolumeKey, KeyError> {
     keys.key_for_new_volume(&volser(), drive, Some("vault"), GCM, 0)
 }
 
@@ -58,15 +59,15 @@ fn refused<T>(result: Result<T, KeyError>) -> KeyError {
 #[test]
 fn keys_come_across_for_drives_with_and_without_a_name() {
     let nodes = Nodes::start(1);
-    let (mut keys, _) = keys(&nodes, EARLY);
+    let (keys, _) = keys(&nodes, EARLY);
     let key = Arc::new(drawn(GCM));
     let gives = Arc::clone(&key);
     nodes.answer(move |asked| given(&gives, asked, Standing::Current));
     let drive: Name = "HU12345".parse().unwrap();
     let (volser, tag) = (volser(), key.tag());
     let got = [
-        new_key(&mut keys, Some(&drive)),
-        new_key(&mut keys, None),
+        new_key(&keys, Some(&drive)),
+        new_key(&keys, None),
         keys.key_for_append(&volser, &tag, Some(&drive), 0),
         keys.key_for_reading(&volser, &tag, None, 0),
     ];
@@ -87,7 +88,7 @@ fn keys_come_across_for_drives_with_and_without_a_name() {
 #[test]
 fn reports_and_questions_come_across() {
     let nodes = Nodes::start(1);
-    let (mut keys, _) = keys(&nodes, EARLY);
+    let (keys, _) = keys(&nodes, EARLY);
     let (old, new) = (KeyTag([1; 16]), KeyTag([2; 16]));
     let time = |second| jiff::Timestamp::from_second(second).unwrap();
     nodes.answer(move |asked| match asked.path.as_str() {
@@ -116,7 +117,7 @@ fn reports_and_questions_come_across() {
 #[test]
 fn what_a_node_says_of_a_key_becomes_the_error_that_callers_know() {
     let nodes = Nodes::start(2);
-    let (mut keys, _) = keys(&nodes, EARLY);
+    let (keys, _) = keys(&nodes, EARLY);
     let tag = KeyTag([7; 16]);
     let other = Volser::new("A00002").unwrap();
     let over = Refusal::CryptoperiodOver {
@@ -156,12 +157,12 @@ fn what_a_node_says_of_a_key_becomes_the_error_that_callers_know() {
 
     // A rule of a later release, and a problem that says less than it must.
     nodes.answer(|_| Reply::Problem(Box::new(Problem::new(403, "new-moon", "Not tonight", "Wait."))));
-    let got = refused(new_key(&mut keys, None));
+    let got = refused(new_key(&keys, None));
     assert!(matches!(&got, KeyError::RefusedByCluster { reason: ClusterRefusal::Other, .. }), "{got:?}");
     assert_eq!(got.to_string(), "the key cluster refused: Not tonight: Wait.");
     let bare = Problem::new(410, "key-destroyed", "Gone", "Gone.");
     nodes.answer(move |_| Reply::Problem(Box::new(bare.clone())));
-    let got = refused(new_key(&mut keys, None));
+    let got = refused(new_key(&keys, None));
     let KeyError::Cluster(error) = &got else { panic!("{got:?}") };
     assert!(matches!(**error, ClusterError::Refused(_)), "{got:?}");
 }
@@ -169,17 +170,18 @@ fn what_a_node_says_of_a_key_becomes_the_error_that_callers_know() {
 #[test]
 fn what_one_node_cannot_do_another_is_asked_for_and_once() {
     let nodes = Nodes::start(2);
-    let (mut keys, _) = keys(&nodes, EARLY);
+    let (keys, _) = keys(&nodes, EARLY);
     let key = Arc::new(drawn(GCM));
-    for kind in ["pool-empty", "isolated-too-long", "locked", "needs-majority", "the answer is lost"] {
+    for kind in ["pool-empty", "isolated-too-long", "locked", "needs-majority", "the answer is lost", "it fails"] {
         nodes.asked.lock().unwrap().clear();
         let (gives, mut first) = (Arc::clone(&key), true);
         nodes.answer(move |asked| match std::mem::take(&mut first) {
             true if kind == "the answer is lost" => Reply::Nothing,
+            true if kind == "it fails" => Reply::Problem(Box::new(Problem::new(500, "failed", "This node failed", ""))),
             true => Reply::Problem(Box::new(Problem::new(503, kind, "Not here", "Ask another."))),
             false => given(&gives, asked, Standing::Current),
         });
-        assert_eq!(new_key(&mut keys, None).unwrap().tag(), key.tag());
+        assert_eq!(new_key(&keys, None).unwrap().tag(), key.tag());
         let asked = nodes.asked.lock().unwrap();
         assert_eq!(asked.len(), 2, "{kind}");
         assert_eq!(asked[0].request, asked[1].request, "a second key was asked for");
@@ -189,9 +191,9 @@ fn what_one_node_cannot_do_another_is_asked_for_and_once() {
 #[test]
 fn when_no_node_can_each_is_named_and_why() {
     let nodes = Nodes::start(2);
-    let (mut keys, _) = keys(&nodes, EARLY);
+    let (keys, _) = keys(&nodes, EARLY);
     nodes.answer(|_| Reply::Problem(Box::new(Problem::new(503, "pool-empty", "No key is ready", "Make a backup."))));
-    let error = refused(new_key(&mut keys, None));
+    let error = refused(new_key(&keys, None));
     let text = error.to_string();
     for part in ["kma1 (", "kma2 (", "cannot serve now: No key is ready: Make a backup."] {
         assert!(text.contains(part), "{text:?} lacks {part:?}");
@@ -203,18 +205,56 @@ fn when_no_node_can_each_is_named_and_why() {
     // And it is no state to stay in.
     let key = drawn(GCM);
     nodes.answer(move |asked| given(&key, asked, Standing::Current));
-    new_key(&mut keys, None).unwrap();
+    new_key(&keys, None).unwrap();
+}
+
+#[test]
+fn nodes_that_fail_at_it_are_asked_once_and_named() {
+    let nodes = Nodes::start(2);
+    let (keys, _) = keys(&nodes, EARLY);
+    nodes.answer(|_| Reply::Problem(Box::new(Problem::new(500, "failed", "This node failed", "Look at its log."))));
+    let error = refused(new_key(&keys, None));
+    let text = error.to_string();
+    for part in ["kma1 (", "kma2 (", "failed: This node failed: Look at its log."] {
+        assert!(text.contains(part), "{text:?} lacks {part:?}");
+    }
+    assert_eq!(nodes.paths().len(), 2, "what one failed at once it was asked again");
+}
+
+/// One lock was held over the network: a node that hung for one drive kept all drives of the process waiting.
+#[test]
+fn a_drive_whose_node_hangs_keeps_no_other_waiting() {
+    let nodes = Nodes::start(1);
+    let (keys, _) = keys(&nodes, EARLY);
+    let (slow, fast): (Name, Name) = ("SLOW".parse().unwrap(), "FAST".parse().unwrap());
+    let key = Arc::new(drawn(GCM));
+    let gives = Arc::clone(&key);
+    let hangs = Arc::new(AtomicBool::new(true));
+    let still = Arc::clone(&hangs);
+    nodes.answer(move |asked| {
+        let reply = given(&gives, asked, Standing::Current);
+        if asked.body["drive"] == "SLOW" { Reply::Late(Arc::clone(&still), Box::new(reply)) } else { reply }
+    });
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| new_key(&keys, Some(&slow)));
+        while nodes.paths().is_empty() {
+            std::thread::yield_now();
+        }
+        assert_eq!(new_key(&keys, Some(&fast)).unwrap().tag(), key.tag());
+        assert!(!waits.is_finished(), "it had its answer from a node that hangs");
+        hangs.store(false, Ordering::Relaxed);
+        assert_eq!(waits.join().unwrap().unwrap().tag(), key.tag());
+    });
 }
 
 #[test]
 fn a_key_that_was_not_asked_for_is_not_taken() {
     let nodes = Nodes::start(1);
-    let (mut keys, _) = keys(&nodes, EARLY);
+    let (keys, _) = keys(&nodes, EARLY);
     let key = drawn(Algorithm::Aes256Ccm);
     nodes.answer(move |asked| given(&key, asked, Standing::Current));
     // Another key than the one that the block names; a key for another cipher than the pool's.
-    let errors =
-        [refused(keys.key_for_reading(&volser(), &KeyTag([9; 16]), None, 0)), refused(new_key(&mut keys, None))];
+    let errors = [refused(keys.key_for_reading(&volser(), &KeyTag([9; 16]), None, 0)), refused(new_key(&keys, None))];
     assert!(errors.iter().all(|error| matches!(error, KeyError::Host { .. })), "{errors:?}");
 
     // An answer to another question, sent again.
@@ -229,14 +269,14 @@ fn a_key_that_was_not_asked_for_is_not_taken() {
                 .clone(),
         )
     });
-    new_key(&mut keys, None).unwrap();
-    assert!(matches!(refused(new_key(&mut keys, None)), KeyError::Host { .. }));
+    new_key(&keys, None).unwrap();
+    assert!(matches!(refused(new_key(&keys, None)), KeyError::Host { .. }));
 }
 
 #[test]
 fn the_certificate_is_renewed_by_the_way() {
     let nodes = Nodes::start(1);
-    let (mut keys, said) = keys(&nodes, DUE);
+    let (keys, said) = keys(&nodes, DUE);
     let (key, authority) = (drawn(GCM), Arc::clone(&nodes.authority));
     let before = Identity::load(&nodes.identity()).unwrap().certificate().serial;
     nodes.answer(move |asked| match asked.path.as_str() {
@@ -246,7 +286,7 @@ fn the_certificate_is_renewed_by_the_way() {
         }
         _ => given(&key, asked, Standing::Current),
     });
-    new_key(&mut keys, None).unwrap();
+    new_key(&keys, None).unwrap();
     assert_eq!(nodes.paths(), ["/v1/certificates/renew", "/v1/keys/begin"]);
     assert_ne!(Identity::load(&nodes.identity()).unwrap().certificate().serial, before);
     assert!(said.lock().unwrap()[0].contains("was renewed: it holds until 2050-01-01"), "{said:?}");
@@ -255,14 +295,14 @@ fn the_certificate_is_renewed_by_the_way() {
 #[test]
 fn a_renewal_that_fails_keeps_no_key_back_and_is_not_tried_with_each() {
     let nodes = Nodes::start(1);
-    let (mut keys, said) = keys(&nodes, DUE);
+    let (keys, said) = keys(&nodes, DUE);
     let key = drawn(GCM);
     nodes.answer(move |asked| match asked.path.as_str() {
         "/v1/certificates/renew" => Reply::Problem(Box::new(Problem::new(500, "failed", "This node failed", ""))),
         _ => given(&key, asked, Standing::Current),
     });
-    new_key(&mut keys, None).unwrap();
-    new_key(&mut keys, None).unwrap();
+    new_key(&keys, None).unwrap();
+    new_key(&keys, None).unwrap();
     assert_eq!(nodes.paths(), ["/v1/certificates/renew", "/v1/keys/begin", "/v1/keys/begin"]);
     let said = said.lock().unwrap();
     assert!(
@@ -274,8 +314,8 @@ fn a_renewal_that_fails_keeps_no_key_back_and_is_not_tried_with_each() {
 #[test]
 fn a_certificate_that_has_ended_says_so_before_anybody_is_asked() {
     let nodes = Nodes::start(1);
-    let (mut keys, _) = keys(&nodes, OVER);
-    let error = refused(new_key(&mut keys, None));
+    let (keys, _) = keys(&nodes, OVER);
+    let error = refused(new_key(&keys, None));
     assert!(error.to_string().contains("ended on 2050-01-01T00:00:00Z. Enrol this machine anew"), "{error}");
     assert!(matches!(error, KeyError::Cluster(_)) && nodes.paths().is_empty());
 }
@@ -283,12 +323,12 @@ fn a_certificate_that_has_ended_says_so_before_anybody_is_asked() {
 #[test]
 fn that_the_majority_is_lost_is_said_once() {
     let nodes = Nodes::start(1);
-    let (mut keys, said) = keys(&nodes, EARLY);
+    let (keys, said) = keys(&nodes, EARLY);
     let key = Arc::new(drawn(GCM));
     for standing in [Standing::Current, Standing::CutOff, Standing::CutOff, Standing::Current] {
         let key = Arc::clone(&key);
         nodes.answer(move |asked| given(&key, asked, standing));
-        new_key(&mut keys, None).unwrap();
+        new_key(&keys, None).unwrap();
     }
     let said = said.lock().unwrap();
     assert!(said.len() == 2 && said[0].contains("cut off") && said[1].contains("majority again"), "{said:?}");
@@ -300,7 +340,7 @@ fn the_status_asks_each_node_by_itself() {
     let mut place = nodes.place();
     // One that is known from the other, and one that is not there.
     place.nodes = vec![nodes.addresses[0].clone(), "127.0.0.1:1".to_owned()];
-    let mut keys = KeyCluster::new(place, EARLY, Box::new(|_| {}));
+    let keys = KeyCluster::new(place, EARLY, Box::new(|_| {}));
     let status = keys.status().unwrap();
     let rows: Vec<_> = status.nodes.iter().map(|node| (node.name.as_deref(), node.answer.is_ok())).collect();
     assert_eq!(rows, [(Some("kma1"), true), (None, false), (Some("kma2"), true)]);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use capstan_keys::api::{
     Base64, ClusterId, IssuedCertificate, KmaMember, KmaState, Problem, REQUEST_ID_HEADER, RequestId,
@@ -34,6 +35,8 @@ pub(crate) enum Reply {
     Problem(Box<Problem>),
     /// It takes the question and breaks the connection.
     Nothing,
+    /// It takes the question, and answers once this holds no more.
+    Late(Arc<AtomicBool>, Box<Reply>),
 }
 
 impl Reply {
@@ -141,15 +144,16 @@ impl Nodes {
             threads: Vec::new(),
         };
         for (number, listener) in listeners.into_iter().enumerate() {
-            let door = nodes.door(&format!("kma/kma{}", number + 1), members.clone());
+            let door = Arc::new(nodes.door(&format!("kma/kma{}", number + 1), members.clone()));
             let (address, stop) = (addresses[number], Arc::clone(&nodes.stop));
             let thread = std::thread::spawn(move || {
                 for stream in listener.incoming() {
                     if stop.load(Ordering::Relaxed) {
                         break;
                     }
+                    let (door, stream) = (Arc::clone(&door), stream.unwrap());
                     // A connection that breaks is the other side's to tell of.
-                    let _ = door.serve(stream.unwrap());
+                    std::thread::spawn(move || drop(door.serve(stream)));
                 }
             });
             nodes.threads.push((address, thread));
@@ -209,7 +213,7 @@ struct Door {
 }
 
 impl Door {
-    /// One question, one answer, and the connection is closed.
+    /// One question, one answer, and the connection is closed; each on a thread of its own, as a node serves.
     fn serve(&self, socket: TcpStream) -> std::io::Result<()> {
         let connection = ServerConnection::new(Arc::clone(&self.tls)).map_err(std::io::Error::other)?;
         let mut stream = BufReader::new(StreamOwned::new(connection, socket));
@@ -239,8 +243,17 @@ impl Door {
                 reply
             }
         };
+        let reply = match reply {
+            Reply::Late(holds, reply) => {
+                while holds.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                *reply
+            }
+            reply => reply,
+        };
         let (status, kind, answer) = match reply {
-            Reply::Nothing => return Ok(()),
+            Reply::Nothing | Reply::Late(..) => return Ok(()),
             Reply::Json(answer) => (200, "application/json", answer.to_string()),
             Reply::Problem(problem) => {
                 (problem.status, "application/problem+json", serde_json::to_string(&problem).unwrap())

@@ -1,0 +1,114 @@
+//! `keys list` and `keys volumes` where a cluster keeps the keys: what it lets a mover know of the keys of this site's volumes.
+//!
+//! In the columns of a key store of this machine. What a mover is not told (what a key was issued for, until when a volume is read) stays
+//! empty: `keyd units` has it, for people with a role.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use capstan_director::{ClusterPlace, KeyOfVolume, Volser, key_cluster};
+use serde_json::{Value, json};
+
+use crate::args::Cli;
+use crate::failure::Failure;
+use crate::progress::Display;
+use crate::secrets::{Need, now_ns, open};
+use crate::table::Table;
+use crate::units;
+
+/// The keys of a volume.
+type OfVolume = (Volser, Vec<KeyOfVolume>);
+
+pub(super) fn list(cli: &Cli, place: ClusterPlace) -> Result<ExitCode, Failure> {
+    let known = ask(cli, place, &[])?;
+    let keys = known.iter().flat_map(|(volser, keys)| keys.iter().map(move |key| (volser, key)));
+    if cli.json {
+        let row = |(volser, key): (&Volser, &KeyOfVolume)| {
+            json!({
+                "tag": key.key.to_string(), "volume": volser.as_str(), "group": key.group.as_str(),
+                "algorithm": key.algorithm.name(), "state": key.state.to_string(), "created_ns": ns(key.issued),
+                "destroyed_ns": key.destroyed.map(ns),
+            })
+        };
+        println!("{:#}", Value::Array(keys.map(row).collect()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["tag", "volume", "group", "cipher", "state", "created", "destroyed"]);
+    for (volser, key) in keys {
+        table.row(vec![
+            key.key.to_string(),
+            volser.to_string(),
+            key.group.to_string(),
+            key.algorithm.name().to_owned(),
+            key.state.to_string(),
+            units::time(ns(key.issued)),
+            units::time(key.destroyed.map(ns).unwrap_or_default()),
+        ]);
+    }
+    table.print(&mut std::io::stdout().lock()).map_err(Failure::output)?;
+    eprintln!("These are the keys of this site's volumes; `keyd keys list` has those of all.");
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn volumes(cli: &Cli, place: ClusterPlace, only: &[String]) -> Result<ExitCode, Failure> {
+    let known = ask(cli, place, only)?;
+    if cli.json {
+        let rows = known.iter().map(|(volser, keys)| {
+            let key = |key: &KeyOfVolume| {
+                json!({
+                    "tag": key.key.to_string(), "group": key.group.as_str(), "issued_for": null,
+                    "issued_ns": ns(key.issued), "dropped_ns": key.dropped.map(ns),
+                })
+            };
+            json!({
+                "volume": volser.as_str(), "first_seen_ns": null, "last_seen_ns": null, "read_until_ns": null,
+                "keys": keys.iter().map(key).collect::<Vec<_>>(),
+            })
+        });
+        println!("{:#}", Value::Array(rows.collect()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["volume", "key", "group", "issued for", "issued", "dropped", "read until"]);
+    for (volser, keys) in &known {
+        for key in keys {
+            table.row(vec![
+                volser.to_string(),
+                key.key.to_string(),
+                key.group.to_string(),
+                String::new(),
+                units::time(ns(key.issued)),
+                units::time(key.dropped.map(ns).unwrap_or_default()),
+                String::new(),
+            ]);
+        }
+    }
+    table.print(&mut std::io::stdout().lock()).map_err(Failure::output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks for the keys of the volumes that are named, or else of all that the catalog knows; those without keys are left out.
+fn ask(cli: &Cli, place: ClusterPlace, only: &[String]) -> Result<Vec<OfVolume>, Failure> {
+    let named = only.iter().map(|name| Volser::new(name).map_err(|error| Failure::Usage(error.to_string())));
+    let mut volumes = named.collect::<Result<Vec<_>, _>>()?;
+    if only.is_empty() {
+        let site = open(cli, Need::Nothing, Arc::new(|_| {}))?;
+        let known = site.catalog().volumes().map_err(|error| Failure::because(&error))?;
+        volumes = known.into_iter().map(|volume| volume.volser).collect();
+    }
+    let cluster = key_cluster(place, now_ns, &Display::new(cli).events());
+    let mut known = Vec::new();
+    for volser in volumes {
+        let keys = cluster.keys_of_volume(&volser).map_err(|error| Failure::Director(error.into()))?;
+        if !keys.is_empty() {
+            known.push((volser, keys));
+        } else if !only.is_empty() {
+            let said = format!("no key was issued for volume {volser}: `capstan keys volumes` lists all of this site");
+            return Err(Failure::Usage(said));
+        }
+    }
+    Ok(known)
+}
+
+fn ns(time: jiff::Timestamp) -> i64 {
+    i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX)
+}
