@@ -33,6 +33,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Join(join) => founding::join(&join),
         Command::Run(run) => node::run(&run),
         Command::Enrol(enrol) => clients::enrol(&enrol),
+        Command::Renew(renew) => clients::renew(&renew),
         Command::Unlock(unlock) => clients::unlock(&unlock),
         Command::Status(status) => clients::status(&status),
         Command::People(asked) => people::run(asked),
