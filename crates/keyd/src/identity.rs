@@ -26,4 +26,4 @@ pub use authority::{Authority, AuthorityError, AuthorityKey, CERTIFICATE_LIFETIM
 pub use conversation::{Conversation, Conversations, Proved, Registrar};
 pub use enrolment::{ENROLMENT_TRIES, Enrolment, EnrolmentId, EnrolmentRefusal, EnrolmentState};
 pub use gate::{Clock, Gate, Peer, Revoked, SystemClock, TurnedAway};
-pub use tls::{PresentedCertificate, member_tls, stranger_tls};
+pub use tls::{OldestTls, PresentedCertificate, kmip_tls, member_tls, stranger_tls};

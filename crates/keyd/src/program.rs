@@ -34,6 +34,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Join(join) => founding::join(&join),
         Command::Run(run) => node::run(&run),
         Command::Enrol(enrol) => clients::enrol(&enrol),
+        Command::Renew(renew) => clients::renew(&renew),
         Command::Unlock(unlock) => clients::unlock(&unlock),
         Command::Status(status) => status::status(&status),
         Command::People(asked) => people::run(asked),

@@ -1,4 +1,4 @@
-//! TLS as a node speaks it: 1.3 alone, aws-lc-rs alone.
+//! TLS as a node speaks it: 1.3 alone, but for KMIP clients where an operator allows 1.2; aws-lc-rs alone.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -6,9 +6,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use capstan_keys::cluster::{Identity, provider};
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::pki_types::CertificateDer;
-use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
-use rustls::{Error, RootCertStore, ServerConfig, version};
+use rustls::{Error, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
+use serde::{Deserialize, Serialize};
 
 use super::Clock;
 use super::gate::TlsClock;
@@ -48,6 +49,18 @@ impl ResolvesServerCert for PresentedCertificate {
     }
 }
 
+/// The oldest TLS that the door of KMIP clients takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum OldestTls {
+    /// What every other door takes too.
+    #[default]
+    #[serde(rename = "1.3")]
+    V1_3,
+    /// With ECDHE and AEAD suites alone. Who listens reads the names in the certificates, which 1.3 hides.
+    #[serde(rename = "1.2")]
+    V1_2,
+}
+
 /// For members: a certificate of the cluster's authority is asked for in the handshake, and there is no way past it. Sessions can be resumed
 /// by ticket; who comes back with one is looked up again by the [`super::Gate`], for a ticket proves what was true when it was given.
 pub fn member_tls(
@@ -55,19 +68,49 @@ pub fn member_tls(
     authority: CertificateDer<'static>,
     clock: Arc<dyn Clock>,
 ) -> Result<Arc<ServerConfig>, Error> {
+    let mut config = for_members(presented, authority, clock, &[&version::TLS13])?;
+    config.ticketer = Ticketer::new()?;
+    // One is enough for a client that keeps its connections, and each costs a write.
+    config.send_tls13_tickets = 1;
+    Ok(Arc::new(config))
+}
+
+/// For KMIP clients: as for members, and for libraries and arrays that have nothing newer, TLS 1.2 where an operator allows it.
+///
+/// Nothing is resumed then. A session of 1.2 that is resumed is bound to its first handshake by an extension (RFC 7627) that just those
+/// old clients do not have; and one configuration has one rule for both versions.
+pub fn kmip_tls(
+    presented: Arc<PresentedCertificate>,
+    authority: CertificateDer<'static>,
+    clock: Arc<dyn Clock>,
+    oldest: OldestTls,
+) -> Result<Arc<ServerConfig>, Error> {
+    match oldest {
+        OldestTls::V1_3 => member_tls(presented, authority, clock),
+        OldestTls::V1_2 => {
+            let mut config = for_members(presented, authority, clock, &[&version::TLS13, &version::TLS12])?;
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+            Ok(Arc::new(config))
+        }
+    }
+}
+
+fn for_members(
+    presented: Arc<PresentedCertificate>,
+    authority: CertificateDer<'static>,
+    clock: Arc<dyn Clock>,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Result<ServerConfig, Error> {
     let mut roots = RootCertStore::empty();
     roots.add(authority)?;
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
         .build()
         .map_err(|error| Error::General(error.to_string()))?;
-    let mut config = ServerConfig::builder_with_details(provider(), Arc::new(TlsClock(clock)))
-        .with_protocol_versions(&[&version::TLS13])?
+    Ok(ServerConfig::builder_with_details(provider(), Arc::new(TlsClock(clock)))
+        .with_protocol_versions(versions)?
         .with_client_cert_verifier(verifier)
-        .with_cert_resolver(presented);
-    config.ticketer = Ticketer::new()?;
-    // One is enough for a client that keeps its connections, and each costs a write.
-    config.send_tls13_tickets = 1;
-    Ok(Arc::new(config))
+        .with_cert_resolver(presented))
 }
 
 /// For strangers who enrol: no certificate is asked for, nothing is resumed.

@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Enrol a person, a drive or a KMIP client: get a certificate for a one-time passphrase
     Enrol(Enrol),
+    /// Renew the certificate of a program that is not ours: a new one under the old one, which stays valid until its end
+    Renew(Renew),
     /// Give a holder's passphrase to a node that is locked
     Unlock(Unlock),
     /// Say how a node is
@@ -177,6 +179,20 @@ pub(crate) struct Enrol {
     /// Or, for programs that want three files: a new folder for cert.pem, key.pem and ca.pem
     #[arg(long, value_name = "FOLDER", conflicts_with = "identity")]
     pub(crate) split: Option<PathBuf>,
+}
+
+/// A program that cannot renew its certificate by itself: its three files, and where the new ones go.
+#[derive(Debug, Args)]
+pub(crate) struct Renew {
+    /// The folder with its cert.pem, key.pem and ca.pem
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) split: PathBuf,
+    /// A new folder for those that come in their place; nothing is overwritten
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) into: PathBuf,
+    /// A node: where agents and people reach it
+    #[arg(long, value_name = "HOST:PORT", env = "KEYD_NODE")]
+    pub(crate) node: String,
 }
 
 /// Whom to ask, and as whom.

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use capstan_keyd::service::{Opener, StateDirectory, TokenPin, Unlock};
-use capstan_keys::api::PeerId;
-use capstan_keys::cluster::{Identity, NodeClient, enrol as enrol_peer};
+use capstan_keys::api::{Base64, IssuedCertificate, PeerId, RenewCertificate};
+use capstan_keys::cluster::{CertificateKey, Identity, NodeClient, enrol as enrol_peer};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::arguments::{self, Asking, Enrol};
+use super::arguments::{self, Asking, Enrol, Renew};
 use super::secrets::passphrase;
 
 pub(super) fn enrol(asked: &Enrol) -> anyhow::Result<()> {
@@ -30,6 +30,24 @@ pub(super) fn enrol(asked: &Enrol) -> anyhow::Result<()> {
         identity.certificate().peer,
         identity.certificate().cluster,
         kept.display()
+    );
+    Ok(())
+}
+
+/// Gets a new certificate, for a new key, under the old one.
+pub(super) fn renew(asked: &Renew) -> anyhow::Result<()> {
+    let into = &asked.into;
+    anyhow::ensure!(!exists(into), "{} exists already and is left as it is: name another", into.display());
+    let old = Identity::load_split(&asked.split)?;
+    let key = CertificateKey::generate()?;
+    let question = RenewCertificate { request: Base64(key.request().to_vec()) };
+    let node = NodeClient::new(&old, &asked.node, Duration::from_secs(15))?;
+    let issued: IssuedCertificate = node.post("/v1/certificates/renew", &question)?;
+    key.certified(&issued)?.save_split(into)?;
+    println!(
+        "{} has a new certificate and key in {}; the old one holds until its end, or until it is revoked",
+        old.certificate().peer,
+        into.display()
     );
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use capstan_keyd::authority::QuorumRule;
+use capstan_keyd::identity::OldestTls;
 use capstan_keyd::ledger::{EtcdLedger, EtcdTiming};
 use capstan_keyd::root::{Existing, Holder, Pin, Quorum, SealedRoot, Token};
 use capstan_keyd::service::{
@@ -116,6 +117,7 @@ pub(super) fn settings(place: &Place, cluster: ClusterId) -> KmaSettings {
         site: place.site.clone(),
         enrol_listen: place.enrol_listen.clone(),
         kmip_listen: place.kmip_listen.clone(),
+        kmip_tls_oldest: OldestTls::default(),
         pool_keys: place.pool,
         etcd: EtcdSettings {
             authority: place.etcd_authority.clone(),

@@ -11,6 +11,7 @@ use capstan_keys::cluster::{Identity, IdentityError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::identity::OldestTls;
 use crate::ledger::{EtcdFiles, EtcdMembers};
 
 /// Who a node is and where: `keyd.toml`.
@@ -36,6 +37,9 @@ pub struct KmaSettings {
     /// Where it listens for KMIP clients; nowhere if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kmip_listen: Option<String>,
+    /// The oldest TLS that KMIP clients may speak.
+    #[serde(default, skip_serializing_if = "is_newest")]
+    pub kmip_tls_oldest: OldestTls,
     /// Keys that its pool is filled up to.
     #[serde(default = "pool_keys")]
     pub pool_keys: usize,
@@ -58,6 +62,10 @@ pub struct TokenSettings {
     /// The file with its PIN, where the node unlocks itself at each start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin_file: Option<PathBuf>,
+}
+
+fn is_newest(oldest: &OldestTls) -> bool {
+    *oldest == OldestTls::V1_3
 }
 
 fn pool_keys() -> usize {

@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory};
 use super::registrar::{AuthorityRecord, CertificateRecord, certificate_path, enrolment_path, host_of};
 use crate::authority::{QuorumRule, Roles, Unworkable, User, Users};
-use crate::identity::{Authority, AuthorityError, Enrolment, random_serial};
+use crate::identity::{Authority, AuthorityError, Enrolment, OldestTls, random_serial};
 use crate::ledger::{Ledger, LedgerError, Outcome, Transaction};
 use crate::path::Path;
 use crate::record::{GroupRecord, KmaRecord};
@@ -222,6 +222,7 @@ impl KmaSettings {
             listen,
             enrol_listen: None,
             kmip_listen: None,
+            kmip_tls_oldest: OldestTls::default(),
             pool_keys: 1000,
             autonomous_key_file: None,
             token: None,

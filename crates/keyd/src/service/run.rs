@@ -20,7 +20,7 @@ use crate::audit::AuditLog;
 use crate::door::{
     Limits, Refusal, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers,
 };
-use crate::identity::{Gate, PresentedCertificate, SystemClock, member_tls, stranger_tls};
+use crate::identity::{Gate, PresentedCertificate, SystemClock, kmip_tls, member_tls, stranger_tls};
 use crate::ledger::{EtcdLedger, EtcdTiming, Ledger};
 use crate::node::{Clock, NodeSettings, Standing};
 use crate::replica::{Freshness, Replica, ReplicaError, follow};
@@ -85,6 +85,8 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     let presented = PresentedCertificate::new(&identity)?;
     let clock = Arc::new(SystemClock);
     let tls = member_tls(presented.clone(), identity.authority_der().clone(), clock.clone())?;
+    let oldest = settings.kmip_tls_oldest;
+    let kmip_tls = kmip_tls(presented.clone(), identity.authority_der().clone(), clock.clone(), oldest)?;
     let gate = Gate::new(settings.cluster, service.clone(), clock);
     let registrar = Arc::new(Registry(Arc::downgrade(&service)));
     let routes = agents::routes(service.clone())
@@ -98,7 +100,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     let kmip_clients = async {
         let Some(address) = &settings.kmip_listen else { return std::future::pending().await };
         let listener = listen(address)?;
-        kmip::serve(service.clone(), listener, tls.clone(), gate.clone(), shutdown.clone()).await;
+        kmip::serve(service.clone(), listener, kmip_tls.clone(), gate.clone(), shutdown.clone()).await;
         anyhow::Ok(())
     };
     let members = serve_members(listener, tls.clone(), gate.clone(), routes, Limits::default(), shutdown.clone());

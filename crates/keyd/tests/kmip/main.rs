@@ -55,6 +55,17 @@ async fn the_cases_of_oasis_pass() {
     let table = done(replay);
     let documented = std::fs::read_to_string(project("docs/KMIP.md")).unwrap();
     assert!(documented.contains(table.trim()), "{table}");
+
+    // The same in 2.1, by a client of its own: the objects of another have the names already.
+    let client = node.enrol("cases-of-2").await;
+    let mut replay = python("replay.py", &node, &client);
+    replay.args(["--version", "2.1"]);
+    for folder in ["testdata/kmip-1.4", "testdata/kmip-2.1"] {
+        let cases = std::fs::read_dir(project(folder)).unwrap().map(|entry| entry.unwrap().path());
+        replay.args(cases.filter(|path| path.extension().is_some_and(|extension| extension == "xml")));
+    }
+    let score = done(replay);
+    assert_eq!(score.matches(" pass\n").count(), 51 + 7, "{score}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,6 +78,7 @@ async fn pykmip_keeps_keys_here() {
         life
     });
     assert_eq!(said.matches("done at KMIP 1.").count(), 5, "{said}");
+    assert!(said.contains("done at KMIP 2.0"), "{said}");
 
     // What one client keeps another does not see.
     let uid = done(arguments(python("pykmip.py", &node, &library), &["create"]));
@@ -141,30 +153,80 @@ fn end(mut child: Child) {
     child.wait().unwrap();
 }
 
+/// What openssl hears when it asks for the versions that the node speaks.
+fn discover(node: &Node, folder: &Path, more: &[&str]) -> Output {
+    // Discover Versions of KMIP 1.2.
+    let request = "42007801000000604200770100000038420069010000002042006a0200000004000000010000000042006b02000000040000000200\
+        0000004200 0d0200000004000000010000000042000f010000001842005c05000000040000001e000000004200790100000000";
+    let digits: Vec<u8> = request.chars().filter_map(|digit| digit.to_digit(16)).map(|digit| digit as u8).collect();
+    let request: Vec<u8> = digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+    let mut openssl = Command::new("timeout");
+    openssl.args(["3", "openssl", "s_client", "-quiet", "-connect", &node.kmip, "-verify_return_error", "-CAfile"]);
+    openssl.arg(folder.join("ca.pem")).args(more);
+    openssl.arg("-cert").arg(folder.join("cert.pem")).arg("-key").arg(folder.join("key.pem"));
+    let mut child = openssl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It may be gone already, which is what some of this tests. Its input stays open until it ends.
+    let mut input = child.stdin.take().unwrap();
+    let _ = input.write_all(&request);
+    let output = child.wait_with_output().unwrap();
+    drop(input);
+    output
+}
+
+/// Libraries with nothing newer than TLS 1.2 are let in where that is allowed, with suites that have not been broken.
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_1_2_is_spoken_where_it_is_allowed() {
+    let mut node = Node::start().await;
+    let (client, agent) = (node.enrol("library").await, node.enrol_as("agent/DRIVE1").await);
+    node.kill();
+    node.set("kmip_tls_oldest = \"1.2\"");
+    node.run_again();
+    let response = [0x42, 0x00, 0x7b, 0x01];
+    for version in [["-tls1_2"].as_slice(), &["-tls1_3"], &["-tls1_2", "-cipher", "ECDHE-ECDSA-AES256-GCM-SHA384"]] {
+        let welcome = discover(&node, &client, version);
+        assert!(welcome.stdout.starts_with(&response), "{version:?}: {}", said(&welcome));
+    }
+    // Suites without AEAD are not; nor is anybody else's certificate.
+    let cbc = discover(&node, &client, &["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-SHA256"]);
+    assert!(cbc.stdout.is_empty() && said(&cbc).contains("handshake failure"), "{}", said(&cbc));
+    let refused = discover(&node, &agent, &["-tls1_2"]);
+    assert!(said(&refused).contains("is no KMIP client"), "{}", said(&refused));
+    // The door of agents and people stays as it was.
+    let mut other = Command::new("timeout");
+    other
+        .args(["3", "openssl", "s_client", "-tls1_2", "-connect", &node.address, "-CAfile"])
+        .arg(client.join("ca.pem"));
+    other.arg("-cert").arg(client.join("cert.pem")).arg("-key").arg(client.join("key.pem"));
+    let other = other.stdin(Stdio::null()).output().unwrap();
+    assert!(said(&other).contains("protocol version"), "{}", said(&other));
+}
+
+/// A KMIP client's certificate is renewed from half of its time on, and works until its end beside the new one: nothing stops.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_is_renewed_in_time_without_a_stop() {
+    let node = Node::start().await;
+    let client = node.enrol("library").await;
+    let early = node.renew(&client, "renewed");
+    assert!(!early.status.success() && said(&early).contains("holds for long enough"), "{}", said(&early));
+    let old = node.enrolled_before("array", 50).await;
+    let uid = done(arguments(python("pykmip.py", &node, &old), &["create"]));
+    let key = done(arguments(python("pykmip.py", &node, &old), &["get", uid.trim()]));
+    let renewed = node.renew(&old, "array.new");
+    assert!(renewed.status.success(), "{}", said(&renewed));
+    for folder in [old.with_file_name("array.new"), old] {
+        assert_eq!(done(arguments(python("pykmip.py", &node, &folder), &["get", uid.trim()])), key);
+    }
+    // Nothing is overwritten, and nothing is asked for in vain.
+    let taken = node.renew(&client, "library");
+    assert!(said(&taken).contains("exists already"), "{}", said(&taken));
+    assert!(discover(&node, &client, &[]).stdout.starts_with(&[0x42, 0x00, 0x7b, 0x01]), "the old one still holds");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn only_certificates_of_kmip_clients_open_the_door() {
     let node = Node::start().await;
     let (client, agent) = (node.enrol("library").await, node.enrol_as("agent/DRIVE1").await);
-    // Discover Versions of KMIP 1.2.
-    let request = "42007801000000604200770100000038420069010000002042006a0200000004000000010000000042006b02000000040000000200\
-        0000004200 0d0200000004000000010000000042000f010000001842005c05000000040000001e000000004200790100000000";
-    let request: Vec<u8> = {
-        let digits: Vec<u8> = request.chars().filter_map(|digit| digit.to_digit(16)).map(|digit| digit as u8).collect();
-        digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
-    };
-    let with = |folder: &Path, more: &[&str]| {
-        let mut openssl = Command::new("timeout");
-        openssl.args(["3", "openssl", "s_client", "-quiet", "-connect", &node.kmip, "-verify_return_error", "-CAfile"]);
-        openssl.arg(folder.join("ca.pem")).args(more);
-        openssl.arg("-cert").arg(folder.join("cert.pem")).arg("-key").arg(folder.join("key.pem"));
-        let mut child = openssl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // It may be gone already, which is what some of this tests. Its input stays open until it ends.
-        let mut input = child.stdin.take().unwrap();
-        let _ = input.write_all(&request);
-        let output = child.wait_with_output().unwrap();
-        drop(input);
-        output
-    };
+    let with = |folder: &Path, more: &[&str]| discover(&node, folder, more);
     let response = [0x42, 0x00, 0x7b, 0x01];
     let welcome = with(&client, &[]);
     assert!(welcome.stdout.starts_with(&response), "{}", said(&welcome));

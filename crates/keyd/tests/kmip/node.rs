@@ -4,15 +4,15 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use capstan_keyd::identity::Enrolment;
+use capstan_keyd::identity::{Authority, AuthorityKey, Enrolment, random_serial};
 use capstan_keyd::ledger::{Expected, Ledger, Outcome, Transaction};
 use capstan_keyd::root::{Gate, SealedRoot};
-use capstan_keyd::service::StateDirectory;
-use capstan_keys::api::PeerId;
-use capstan_keys::cluster::EnrolmentPassphrase;
+use capstan_keyd::service::{KmaSettings, StateDirectory};
+use capstan_keys::api::{Base64, IssuedCertificate, PeerId};
+use capstan_keys::cluster::{CertificateKey, EnrolmentPassphrase};
 use tempfile::TempDir;
 use zeroize::Zeroizing;
 
@@ -26,6 +26,8 @@ pub(crate) struct Node {
     folder: TempDir,
     /// Where KMIP clients reach it.
     pub(crate) kmip: String,
+    /// Where agents and people reach it.
+    pub(crate) address: String,
     enrol: String,
     process: Option<Child>,
 }
@@ -39,7 +41,7 @@ impl Node {
         let [address, enrol, kmip] = [0, 1, 2].map(|port: usize| ports[port].local_addr().unwrap().to_string());
         drop(ports);
         write_secret(&folder.path().join("passphrase"), PASSPHRASE);
-        let mut node = Self { etcd, folder, kmip, enrol, process: None };
+        let mut node = Self { etcd, folder, kmip, address: address.clone(), enrol, process: None };
         let file = node.file("passphrase");
         let mut found = node.keyd();
         found.arg("found").arg("--state").arg(node.file("state")).args(["--name", "kma-1", "--address", &address]);
@@ -57,6 +59,26 @@ impl Node {
         done(found);
         node.run_again();
         node
+    }
+
+    /// Sets something in its `keyd.toml`; it takes effect when it runs again.
+    pub(crate) fn set(&self, line: &str) {
+        let file = self.file("state").join("keyd.toml");
+        let settings = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, format!("{line}\n{settings}")).unwrap();
+    }
+
+    /// Renews a client's certificate, into the folder `into`.
+    pub(crate) fn renew(&self, client: &Path, into: &str) -> Output {
+        let mut renew = self.keyd();
+        renew
+            .arg("renew")
+            .arg("--split")
+            .arg(client)
+            .arg("--into")
+            .arg(self.file(into))
+            .args(["--node", &self.address]);
+        renew.output().unwrap()
     }
 
     /// Runs it, after it was killed, and unlocks it.
@@ -114,15 +136,10 @@ impl Node {
 
     /// What an operator does: puts an enrolment into the ledger, with the cluster's keys, which the holder opens.
     async fn open_enrolment(&self, peer: &PeerId) -> EnrolmentPassphrase {
-        let (directory, settings) = StateDirectory::open(&self.file("state")).unwrap();
-        let root = SealedRoot::read(&directory.root()).unwrap();
-        let share = root.open_share(&"ann".parse().unwrap(), &Zeroizing::new(PASSPHRASE.to_owned())).unwrap();
-        let mut gate = Gate::default();
-        gate.give(&root, share, 0).unwrap();
+        let (settings, gate) = self.open();
         let keys = gate.keys().unwrap();
         let passphrase = EnrolmentPassphrase::random().unwrap();
-        let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64;
-        let expires_ns = now_ns + 3_600_000_000_000;
+        let expires_ns = now_ns() + 3_600_000_000_000;
         let enrolment = Enrolment::open(peer.clone(), Vec::new(), &settings.cluster, &passphrase, expires_ns).unwrap();
         let path = format!("enrolment/{peer}");
         let sealed = keys.sealer().seal(&path, settings.epoch, 1, &enrolment.encode()).unwrap();
@@ -134,6 +151,37 @@ impl Node {
         };
         assert!(matches!(ledger.commit(transaction).await.unwrap(), Outcome::Committed { .. }));
         passphrase
+    }
+
+    /// The state directory's settings, and the cluster's keys.
+    fn open(&self) -> (KmaSettings, Gate) {
+        let (directory, settings) = StateDirectory::open(&self.file("state")).unwrap();
+        let root = SealedRoot::read(&directory.root()).unwrap();
+        let share = root.open_share(&"ann".parse().unwrap(), &Zeroizing::new(PASSPHRASE.to_owned())).unwrap();
+        let mut gate = Gate::default();
+        gate.give(&root, share, 0).unwrap();
+        (settings, gate)
+    }
+
+    /// A KMIP client whose certificate was made out by the cluster's authority so many days ago.
+    pub(crate) async fn enrolled_before(&self, name: &str, days: i64) -> PathBuf {
+        let (settings, gate) = self.open();
+        let ledger = self.etcd.ledger(&settings.cluster.to_string(), 0, PATIENT).await;
+        let records = ledger.read("authority").await.unwrap().entries;
+        let sealed = &records.iter().find(|record| record.path == "authority").unwrap().sealed;
+        let record = gate.keys().unwrap().sealer().open("authority", sealed).unwrap().plaintext;
+        let record: serde_json::Value = serde_json::from_slice(&record).unwrap();
+        let bytes = |field: &str| serde_json::from_value::<Base64>(record[field].clone()).unwrap().0;
+        let authority_key = AuthorityKey::new(Zeroizing::new(bytes("key")));
+        let authority = Authority::open(bytes("certificate").into(), &authority_key).unwrap();
+        let key = CertificateKey::generate().unwrap();
+        let peer: PeerId = format!("kmip/{name}").parse().unwrap();
+        let then_ns = now_ns() - days * 86_400_000_000_000;
+        let issued = authority.issue(&peer, &[], key.request(), random_serial().unwrap(), then_ns).unwrap();
+        let (certificate, authority) = (Base64(issued.certificate), Base64(bytes("certificate")));
+        let folder = self.file(name);
+        key.certified(&IssuedCertificate { certificate, authority }).unwrap().save_split(&folder).unwrap();
+        folder
     }
 
     /// Its audit log.
@@ -165,6 +213,10 @@ impl Drop for Node {
             eprintln!("the node's log:\n{}", self.log());
         }
     }
+}
+
+fn now_ns() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64
 }
 
 fn write_secret(path: &Path, text: &str) {

@@ -130,34 +130,23 @@ impl Identity {
 
     /// Reads the file. It must be ours or the administrator's, and nobody else's to read or write.
     pub fn load(path: &Path) -> Result<Self, IdentityError> {
-        let unfit = |reason: &str| IdentityError::Unfit { path: path.to_owned(), reason: reason.to_owned() };
-        let host = |source: io::Error| match source.kind() {
-            io::ErrorKind::NotFound => unfit("it is not there. Enrol this machine first, or name the right file"),
-            _ => IdentityError::Io { path: path.to_owned(), source },
-        };
-        let file = File::open(path).map_err(host)?;
-        let metadata = file.metadata().map_err(host)?;
-        if !metadata.is_file() {
-            return Err(unfit("it is no file"));
+        let text = read_secret(path)?;
+        let unfit = |reason| IdentityError::Unfit { path: path.to_owned(), reason };
+        Self::from_pem(&text).map_err(unfit)
+    }
+
+    /// Reads `cert.pem`, `key.pem` and `ca.pem`, as [`Identity::save_split`] wrote them; all three must be ours alone.
+    pub fn load_split(folder: &Path) -> Result<Self, IdentityError> {
+        let [key, certificate, authority] =
+            ["key.pem", "cert.pem", "ca.pem"].map(|file| read_secret(&folder.join(file)));
+        let (key, certificate, authority) = (key?, certificate?, authority?);
+        // One allocation: one that grows leaves copies of the key behind.
+        let mut text = Zeroizing::new(Vec::with_capacity(key.len() + certificate.len() + authority.len()));
+        for part in [&key, &certificate, &authority] {
+            text.extend_from_slice(part);
         }
-        if metadata.mode() & 0o077 != 0 {
-            return Err(unfit(
-                "others than its owner may read or write it. Run `chmod 600` on it, have its certificate revoked if \
-                 somebody may have read it, and enrol again",
-            ));
-        }
-        let ours = rustix::process::geteuid().as_raw();
-        if ![ours, 0].contains(&metadata.uid()) {
-            return Err(unfit(
-                "it belongs to somebody else: who owns it can put another key there. Use a file of your own",
-            ));
-        }
-        let mut text = Zeroizing::new(Vec::with_capacity(metadata.len().min(FILE_LEN_MAX) as usize + 1));
-        file.take(FILE_LEN_MAX + 1).read_to_end(&mut text).map_err(host)?;
-        if text.len() as u64 > FILE_LEN_MAX {
-            return Err(unfit("it is too long for an identity file"));
-        }
-        Self::from_pem(&text).map_err(|reason| unfit(&reason))
+        let unfit = |reason| IdentityError::Unfit { path: folder.to_owned(), reason };
+        Self::from_pem(&text).map_err(unfit)
     }
 
     fn from_pem(text: &[u8]) -> Result<Self, String> {
@@ -208,6 +197,38 @@ impl Identity {
     fn authority_section(&self) -> Section<'_> {
         ("CERTIFICATE", &self.authority)
     }
+}
+
+/// A file that is ours or the administrator's, and nobody else's to read or write.
+fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, IdentityError> {
+    let unfit = |reason: &str| IdentityError::Unfit { path: path.to_owned(), reason: reason.to_owned() };
+    let host = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => unfit("it is not there. Enrol this machine first, or name the right file"),
+        _ => IdentityError::Io { path: path.to_owned(), source },
+    };
+    let file = File::open(path).map_err(host)?;
+    let metadata = file.metadata().map_err(host)?;
+    if !metadata.is_file() {
+        return Err(unfit("it is no file"));
+    }
+    if metadata.mode() & 0o077 != 0 {
+        return Err(unfit(
+            "others than its owner may read or write it. Run `chmod 600` on it, have its certificate revoked if \
+             somebody may have read it, and enrol again",
+        ));
+    }
+    let ours = rustix::process::geteuid().as_raw();
+    if ![ours, 0].contains(&metadata.uid()) {
+        return Err(unfit(
+            "it belongs to somebody else: who owns it can put another key there. Use a file of your own",
+        ));
+    }
+    let mut text = Zeroizing::new(Vec::with_capacity(metadata.len().min(FILE_LEN_MAX) as usize + 1));
+    file.take(FILE_LEN_MAX + 1).read_to_end(&mut text).map_err(host)?;
+    if text.len() as u64 > FILE_LEN_MAX {
+        return Err(unfit("it is too long for an identity file"));
+    }
+    Ok(text)
 }
 
 /// A label, and what stands under it.

@@ -8,6 +8,7 @@ pub(crate) struct Client {
     pub(crate) objects: MemoryStore,
     pub(crate) requester: Requester,
     pub(crate) now_s: i64,
+    pub(crate) major: i32,
     pub(crate) minor: i32,
 }
 
@@ -29,12 +30,14 @@ pub(crate) struct Failure {
 impl Client {
     pub(crate) fn new() -> Self {
         let requester = Requester { domain: "library".to_owned(), permitted: Permitted::All };
-        Self { objects: MemoryStore::new(), requester, now_s: NOW_S, minor: 4 }
+        Self { objects: MemoryStore::new(), requester, now_s: NOW_S, major: 1, minor: 4 }
     }
 
     pub(crate) fn request(&self, options: Options, items: Vec<(Operation, Vec<Item>)>) -> Vec<u8> {
-        let version =
-            vec![Item::integer(Tag::PROTOCOL_VERSION_MAJOR, 1), Item::integer(Tag::PROTOCOL_VERSION_MINOR, self.minor)];
+        let version = vec![
+            Item::integer(Tag::PROTOCOL_VERSION_MAJOR, self.major),
+            Item::integer(Tag::PROTOCOL_VERSION_MINOR, self.minor),
+        ];
         let mut header = vec![Item::structure(Tag::PROTOCOL_VERSION, version)];
         header.extend(options.response_len_max.map(|len| Item::integer(Tag::MAXIMUM_RESPONSE_SIZE, len)));
         header.extend(options.asynchronous.map(|yes| Item::new(Tag::ASYNCHRONOUS_INDICATOR, Value::Boolean(yes))));
