@@ -24,6 +24,6 @@ mod tls;
 
 pub use authority::{Authority, AuthorityError, AuthorityKey, CERTIFICATE_LIFETIME_NS, Issued, random_serial};
 pub use conversation::{Conversation, Conversations, Proved, Registrar};
-pub use enrolment::{EnrolmentId, ENROLMENT_TRIES, Enrolment, EnrolmentRefusal, EnrolmentState};
+pub use enrolment::{ENROLMENT_TRIES, Enrolment, EnrolmentId, EnrolmentRefusal, EnrolmentState};
 pub use gate::{Clock, Gate, Peer, Revoked, SystemClock, TurnedAway};
 pub use tls::{PresentedCertificate, member_tls, stranger_tls};

@@ -20,9 +20,9 @@ mod database;
 mod error;
 mod follow;
 mod keep;
-mod tips;
 #[cfg(test)]
 mod tests;
+mod tips;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -30,8 +30,8 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 
 pub use error::ReplicaError;
-pub use keep::Judge;
 pub use follow::{Delivery, Freshness, follow};
+pub use keep::Judge;
 
 use self::database::{Header, Sum};
 use self::keep::Keep;
@@ -140,7 +140,8 @@ impl Replica {
         let mut kept = Vec::new();
         self.write(|connection, path| {
             if let Some(keep) = &keep {
-                let entries: HashMap<&str, &Entry> = snapshot.entries.iter().map(|entry| (&*entry.path, entry)).collect();
+                let entries: HashMap<&str, &Entry> =
+                    snapshot.entries.iter().map(|entry| (&*entry.path, entry)).collect();
                 database::read_records(connection, path, &mut |before: Entry| {
                     kept.extend(match entries.get(&*before.path) {
                         Some(entry) => keep.unbelieved(before, entry),
@@ -166,7 +167,8 @@ impl Replica {
     /// Its newest records, of those that are never deleted.
     fn tips(&self) -> Result<Vec<Entry>, ReplicaError> {
         let found = self.tips.paths().map(|path| database::find(&self.connection, path));
-        let found = found.collect::<rusqlite::Result<Vec<_>>>().map_err(|error| ReplicaError::sort(&self.path, error))?;
+        let found =
+            found.collect::<rusqlite::Result<Vec<_>>>().map_err(|error| ReplicaError::sort(&self.path, error))?;
         Ok(found.into_iter().flatten().filter(|entry| entry.revision > 0).collect())
     }
 

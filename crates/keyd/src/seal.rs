@@ -60,7 +60,9 @@ pub enum SealError {
         path: String,
     },
     /// Operator: a later program sealed it.
-    #[error("the record {path} has version {found}, this program reads {VERSION} and {VERSION_TOMBSTONE}: use a newer Capstan on this node")]
+    #[error(
+        "the record {path} has version {found}, this program reads {VERSION} and {VERSION_TOMBSTONE}: use a newer Capstan on this node"
+    )]
     Version {
         /// The path.
         path: String,

@@ -23,7 +23,6 @@ mod kmip;
 mod members;
 mod peers;
 mod people;
-mod person;
 mod phase;
 mod problem;
 mod proof;
@@ -39,7 +38,7 @@ use capstan_keys::api::{PeerId, PeerKind, Serial};
 use crate::audit::{AuditError, AuditLog, Entry, Origin, Who};
 use crate::door::{CameFrom, Refusal};
 use crate::identity::{Peer, Revoked};
-use crate::node::{Clock, Node};
+use crate::node::{Node, WallClock};
 use crate::replica::Judge;
 use crate::root::SealedRoot;
 use crate::state::View;
@@ -60,7 +59,7 @@ pub use proof::{OwnProof, RetrievalProof, Unproved};
 pub struct Service {
     settings: KmaSettings,
     sealed_root: SealedRoot,
-    gate: tokio::sync::Mutex<crate::root::Gate>,
+    gate: tokio::sync::Mutex<crate::root::Unlocking>,
     phase: RwLock<Phase>,
     opened: tokio::sync::Notify,
     opening: phase::Opening,
@@ -75,7 +74,7 @@ pub struct Service {
     /// Somebody wants an anchor at once.
     anchoring: tokio::sync::Notify,
     backups: backups::Spool,
-    clock: Clock,
+    clock: WallClock,
 }
 
 impl Service {
@@ -126,7 +125,8 @@ impl Revoked for Service {
     /// A node that is locked cannot read what is revoked; it answers nothing then that a revoked certificate could be of use for.
     fn is_revoked(&self, serial: &Serial) -> bool {
         let path = registrar::revoked_path(serial);
-        let is_there = |view: View<'_>| view.ledger().others(&path).next().is_some() || view.ledger().is_unreadable(&path);
+        let is_there =
+            |view: View<'_>| view.ledger().others(&path).next().is_some() || view.ledger().is_unreadable(&path);
         self.open_node().is_some_and(|node| node.view(is_there))
     }
 }

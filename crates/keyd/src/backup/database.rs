@@ -38,9 +38,9 @@ use super::stream::{End, ReadError, Sealed, Unsealed};
 use super::{BackupError, Held, HoldsKeys};
 use crate::ledger::{Entry, PATH_LEN_MAX, RECORD_LEN_MAX, Snapshot};
 use crate::root::file::NewFile;
-use crate::seal::Content;
 use crate::root::{ClusterKeys, Existing, RootError};
 use crate::seal::ClusterId;
+use crate::seal::Content;
 
 const MAGIC: &[u8; 8] = b"CAPSDATA";
 const VERSION: u32 = 1;
@@ -126,8 +126,7 @@ pub(super) fn write(
             Content::Record => records.held(&entry.path, &opened.plaintext),
             Content::Tombstone => Ok(Vec::new()),
         };
-        let held = held
-            .map_err(|reason| BackupError::Record { path: entry.path.clone(), reason })?;
+        let held = held.map_err(|reason| BackupError::Record { path: entry.path.clone(), reason })?;
         manifest.keys.extend(held.iter().filter_map(|held| match held {
             Held::Key { tag, .. } | Held::PoolKey { tag, .. } => Some(*tag),
             Held::GroupKey { .. } => None,

@@ -128,7 +128,9 @@ impl Decided {
                     let sealed = keys.sealer().seal_tombstone(&path, epoch, change)?;
                     transaction.put.push((path, sealed));
                 }
-                Ending::Never => return Err(SealError::Impossible { path, reason: "records like it are never removed" }),
+                Ending::Never => {
+                    return Err(SealError::Impossible { path, reason: "records like it are never removed" });
+                }
             }
         }
         Ok(transaction)
@@ -209,7 +211,9 @@ impl Deciding<'_> {
                 Ok(Answer::Done)
             }
             Operation::End { last: None, .. } => Ok(Answer::Late),
-            Operation::End { volser, last: Some(last) } if holdings.is_of_earlier_life(volser, last) => Ok(Answer::Late),
+            Operation::End { volser, last: Some(last) } if holdings.is_of_earlier_life(volser, last) => {
+                Ok(Answer::Late)
+            }
             Operation::End { volser, last: Some(last) } => {
                 holdings.life_ended(volser, last, now_ns)?;
                 Ok(Answer::Done)

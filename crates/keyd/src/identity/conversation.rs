@@ -63,7 +63,10 @@ impl Conversation {
     ) -> Result<(Self, EnrolmentBegun), PakeError> {
         let peer = enrolment.peer.clone();
         let (exchange, message) = PakeServer::begin(&enrolment.verifier, &peer, &cluster, &question.message.0)?;
-        Ok((Self { exchange, peer, enrolment: enrolment.id() }, EnrolmentBegun { conversation, cluster, message: Base64(message) }))
+        Ok((
+            Self { exchange, peer, enrolment: enrolment.id() },
+            EnrolmentBegun { conversation, cluster, message: Base64(message) },
+        ))
     }
 
     /// Checks the client's proof and opens what it wants to have certified. There is no second go: a proof that fails ends the conversation.

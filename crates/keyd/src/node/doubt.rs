@@ -21,7 +21,9 @@ pub(super) fn of_kept(entry: &Entry) -> Option<String> {
     match entry.revision {
         1.. => None,
         0 => Some(missing(path)),
-        _ => Some(format!("the ledger has another version of {path}, which is older or was not sealed by this cluster: {ADVICE}")),
+        _ => Some(format!(
+            "the ledger has another version of {path}, which is older or was not sealed by this cluster: {ADVICE}"
+        )),
     }
 }
 

@@ -157,9 +157,20 @@ struct Told {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum What {
-    Adopt { key: String, wrapped: String, group: Name, algorithm: u8, first: Option<String>, created_ns: i64 },
-    Activate { key: String },
-    Carried { first: String },
+    Adopt {
+        key: String,
+        wrapped: String,
+        group: Name,
+        algorithm: u8,
+        first: Option<String>,
+        created_ns: i64,
+    },
+    Activate {
+        key: String,
+    },
+    Carried {
+        first: String,
+    },
     End {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         last: Option<String>,
@@ -220,9 +231,7 @@ impl Told {
             }
             What::Activate { key } => Operation::Activate { volser, tag: parsed(&key)? },
             What::Carried { first } => Operation::Carried { volser, first: parsed(&first)? },
-            What::End { last } => {
-                Operation::End { volser, last: last.map(|last| parsed(&last)).transpose()? }
-            }
+            What::End { last } => Operation::End { volser, last: last.map(|last| parsed(&last)).transpose()? },
         };
         let Self { request, by, kma, now_ns, .. } = self;
         Ok(Asked { operation, request: bytes(&request)?, by, kma, now_ns })

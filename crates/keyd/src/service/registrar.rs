@@ -22,7 +22,8 @@ use crate::authority::{CertificateSerial, Standing, User};
 use crate::desk::Decided;
 use crate::door::Refusal;
 use crate::identity::{
-    Authority, AuthorityError, AuthorityKey, CERTIFICATE_LIFETIME_NS, Enrolment, EnrolmentId, Issued, Peer, Registrar, random_serial,
+    Authority, AuthorityError, AuthorityKey, CERTIFICATE_LIFETIME_NS, Enrolment, EnrolmentId, Issued, Peer, Registrar,
+    random_serial,
 };
 use crate::node::{Node, NodeError};
 use crate::path::Path;

@@ -13,8 +13,8 @@ use capstan_keyd::door::{
     serve_members, serve_strangers,
 };
 use capstan_keyd::identity::{
-    Authority, Clock, Enrolment, EnrolmentId, Gate, Peer, PresentedCertificate, Registrar, Revoked, SystemClock, member_tls,
-    random_serial, stranger_tls,
+    Authority, Clock, Enrolment, EnrolmentId, Gate, Peer, PresentedCertificate, Registrar, Revoked, SystemClock,
+    member_tls, random_serial, stranger_tls,
 };
 use capstan_keys::api::{
     Base64, ClusterId, IssuedCertificate, KmaMember, KmaState, PeerId, Problem, RequestId, Serial,

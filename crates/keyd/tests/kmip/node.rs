@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use capstan_keyd::identity::Enrolment;
 use capstan_keyd::ledger::{Expected, Ledger, Outcome, Transaction};
-use capstan_keyd::root::{Gate, SealedRoot};
+use capstan_keyd::root::{SealedRoot, Unlocking};
 use capstan_keyd::service::StateDirectory;
 use capstan_keys::api::PeerId;
 use capstan_keys::cluster::EnrolmentPassphrase;
@@ -117,7 +117,7 @@ impl Node {
         let (directory, settings) = StateDirectory::open(&self.file("state")).unwrap();
         let root = SealedRoot::read(&directory.root()).unwrap();
         let share = root.open_share(&"ann".parse().unwrap(), &Zeroizing::new(PASSPHRASE.to_owned())).unwrap();
-        let mut gate = Gate::default();
+        let mut gate = Unlocking::default();
         gate.give(&root, share, 0).unwrap();
         let keys = gate.keys().unwrap();
         let passphrase = EnrolmentPassphrase::random().unwrap();

@@ -49,12 +49,8 @@ fn house() -> House {
     let keys = Arc::new(ClusterKeys::create(CLUSTER).unwrap());
     let (journal, _) = Journal::open(folder.path(), &name("a"), &Secret::random().unwrap()).unwrap();
     let journal = Box::new(SealedJournal::new(journal, &name("a"), keys.clone(), 1));
-    let settings = NodeSettings {
-        pool_keys: 40,
-        pool_low: 1,
-        commit_patience: PATIENCE,
-        alone_after: Duration::from_secs(3600),
-    };
+    let settings =
+        NodeSettings { pool_keys: 40, pool_low: 1, commit_patience: PATIENCE, alone_after: Duration::from_secs(3600) };
     let time = Arc::new(std::sync::atomic::AtomicI64::new(NOW_NS));
     let clock = Arc::new(move || time.fetch_add(1000, std::sync::atomic::Ordering::SeqCst));
     let node = Arc::new(Node::new(name("a"), 1, ledger.clone(), keys, journal, clock, settings));
@@ -172,7 +168,8 @@ fn kmip_record() -> Vec<u8> {
         "42004205000000040000000100000000",
         "42002805000000040000000300000000",
     );
-    let object: Vec<u8> = (0..whole.len() / 2).map(|at| u8::from_str_radix(&whole[2 * at..2 * at + 2], 16).unwrap()).collect();
+    let object: Vec<u8> =
+        (0..whole.len() / 2).map(|at| u8::from_str_radix(&whole[2 * at..2 * at + 2], 16).unwrap()).collect();
     [&[1][..], &[0; 16], &(object.len() as u32).to_le_bytes(), &object].concat()
 }
 
@@ -203,7 +200,12 @@ async fn a_bare_deletion_is_believed_of_those_families_alone_that_the_table_name
     for family in &FAMILIES {
         let (house, (path, plaintext)) = (house(), sample(family));
         house.put(&path, house.sealed(&path, 1, 1, &plaintext), 10);
-        assert_eq!(house.mark(&path), Mark { revision: 10, change: 1 }, "{path} was not taken in: {:?}", house.node.doubts());
+        assert_eq!(
+            house.mark(&path),
+            Mark { revision: 10, change: 1 },
+            "{path} was not taken in: {:?}",
+            house.node.doubts()
+        );
         house.remove(&path, 11);
         let (mark, doubts) = (house.mark(&path), house.node.doubts());
         match family.ending {
@@ -237,7 +239,8 @@ async fn what_a_node_removes_cannot_be_put_back_by_whoever_writes_to_etcd() {
         assert_eq!((transaction.put.len(), transaction.remove.len()), (1, 0), "{path}");
         house.put(&path, transaction.put[0].1.clone(), 11);
         assert!(house.node.doubts().is_empty());
-        let is_there = || house.node.view(|view| view.ledger().other(&path).is_some() || view.ledger().kmas().len() == 1);
+        let is_there =
+            || house.node.view(|view| view.ledger().other(&path).is_some() || view.ledger().kmas().len() == 1);
         assert!(!is_there(), "{path} is there after its tombstone");
         house.remove(&path, 12);
         house.put(&path, old, 13);
@@ -345,7 +348,9 @@ async fn the_first_use_of_a_policy_and_its_change_exclude_each_other() {
         let draw = house.node.pool().ready.first().copied();
         let decisions = [begin().drawing(draw), Operation::PutPolicy(policy)];
         let mut transactions: Vec<_> = house.node.view(|view| {
-            let decided = decisions.into_iter().map(|operation| decide(view, house.node.keys(), &house.asked(operation)).unwrap());
+            let decided = decisions
+                .into_iter()
+                .map(|operation| decide(view, house.node.keys(), &house.asked(operation)).unwrap());
             decided.map(|decided| decided.transaction(view.ledger(), house.node.keys(), 1).unwrap()).collect()
         });
         if !use_first {

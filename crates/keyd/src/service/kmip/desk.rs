@@ -12,13 +12,13 @@ use zeroize::Zeroizing;
 
 use super::Then;
 use crate::desk::Decided as Records;
+use crate::door::Refusal;
 use crate::identity::{Gate, Peer};
 use crate::kmip::{Attempt, ObjectError};
 use crate::ledger::{PATH_LEN_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_RECORDS_MAX};
 use crate::node::{Node, NodeError, Standing};
 use crate::path::Path;
 use crate::seal::OVERHEAD_LEN;
-use crate::door::Refusal;
 use crate::service::Service;
 use crate::state::View;
 
