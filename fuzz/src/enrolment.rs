@@ -82,8 +82,9 @@ fn record(bytes: &[u8]) {
     if enrolment.take_try(NOW_NS).is_ok() {
         assert!(enrolment.tries_left < before && before <= ENROLMENT_TRIES, "a try cost nothing");
     }
-    if enrolment.use_up(NOW_NS).is_ok() {
-        assert!(enrolment.take_try(NOW_NS).is_err() && enrolment.use_up(NOW_NS).is_err(), "it was used twice");
+    let id = enrolment.id();
+    if enrolment.use_up(id, NOW_NS).is_ok() {
+        assert!(enrolment.take_try(NOW_NS).is_err() && enrolment.use_up(id, NOW_NS).is_err(), "it was used twice");
     }
 }
 

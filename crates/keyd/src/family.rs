@@ -34,7 +34,7 @@ const fn family(kind: &'static str, ending: Ending, why: &'static str) -> Family
 }
 
 /// Every family that this program writes.
-pub const FAMILIES: [Family; 24] = [
+pub const FAMILIES: [Family; 28] = [
     family("key", Ending::Never, "a destroyed key's record says that it is destroyed, and since when"),
     family("unit", Ending::Never, "what was ever written on a volume stays known"),
     family("policy", Ending::Never, "keys were issued under it"),
@@ -48,6 +48,7 @@ pub const FAMILIES: [Family; 24] = [
     family("kma", Ending::Tombstone, "with fewer nodes a key of the pool would be ready sooner"),
     family("held", Ending::Never, "a node that leaves is taken out of `kma/`, without which this counts for nothing"),
     family("kmip", Ending::Never, "a destroyed object says so itself"),
+    family("kmip-client", Ending::Never, "whose objects a client sees"),
     family("authority", Ending::Never, "it is the cluster's for good"),
     family("enrolment", Ending::Tombstone, "put back, a spent passphrase would let somebody in again"),
     family("enrolling", Ending::Tombstone, "put back, an enrolment that was rejected could be carried out"),
@@ -62,6 +63,9 @@ pub const FAMILIES: [Family; 24] = [
     family("anchor", Ending::Never, "by it the end of an audit log is missed"),
     family("backup", Ending::Never, "a backup that is forgotten may hold a destroyed key"),
     family("core-backup", Ending::Never, "it says who has shares"),
+    family("recovered", Ending::Never, "a volume may name it"),
+    family("proof", Ending::Never, "what was proved, and when"),
+    family("epoch", Ending::Never, "that the cluster has gone on"),
     family("destruction", Ending::Never, "it is the proof of a destruction"),
 ];
 

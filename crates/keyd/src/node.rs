@@ -155,14 +155,14 @@ impl From<SealError> for NodeError {
 }
 
 /// What tells the time: nanoseconds since 1970.
-pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
+pub type WallClock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// An unlocked node.
 pub struct Node {
     name: Name,
     epoch: u32,
     settings: NodeSettings,
-    clock: Clock,
+    clock: WallClock,
     ledger: Arc<dyn Ledger>,
     keys: Arc<ClusterKeys>,
     memory: RwLock<Memory>,
@@ -210,7 +210,7 @@ impl Node {
         ledger: Arc<dyn Ledger>,
         keys: Arc<ClusterKeys>,
         journal: Box<dyn Notebook>,
-        clock: Clock,
+        clock: WallClock,
         settings: NodeSettings,
     ) -> Self {
         Self {

@@ -6,7 +6,7 @@
 //! key file (only if a quorum said so) -----------------> root key +                            +--> group key --> keys
 //! ```
 //! A node starts *locked*: it holds `root.sealed` ([`SealedRoot`]), in which the cluster key lies under the root key and the root
-//! key under its quorum, and can open nothing. [`Gate`] is the state machine of its unlocking. Once the cluster key is there, the
+//! key under its quorum, and can open nothing. [`Unlocking`] is the state machine of its unlocking. Once the cluster key is there, the
 //! root key is dropped again: whatever needs it (another quorum, an autonomous unlock) needs the quorum once more.
 //!
 //! Nothing here reads a clock or waits for the network. Argon2id takes some tenths of a second and a token takes what it takes:
@@ -14,7 +14,6 @@
 
 mod error;
 pub(crate) mod file;
-mod gate;
 mod hierarchy;
 mod pin;
 mod process;
@@ -22,18 +21,19 @@ pub(crate) mod quorum;
 mod sealed;
 mod split;
 mod token;
+mod unlocking;
 
 use capstan_format::{FormatError, crc32c};
 
 pub use error::RootError;
 pub use file::Existing;
-pub use gate::{Gate, GateStatus};
 pub use hierarchy::{ClusterKeys, GroupKey, HierarchyError};
 pub use pin::Pin;
 pub use process::keep_memory_private;
 pub use quorum::{Holder, Quorum, Share};
 pub use sealed::{Autonomous, OpenRoot, Opens, SealedRoot};
 pub use token::{Token, TokenError};
+pub use unlocking::{Unlocking, UnlockingStage};
 
 /// What stands before the CRC32C at the end, once magic, checksum and version are right.
 pub(crate) fn checked_body<'a>(

@@ -23,7 +23,6 @@ mod kmip;
 mod members;
 mod peers;
 mod people;
-mod person;
 mod phase;
 mod problem;
 mod proof;
@@ -40,7 +39,7 @@ use capstan_keys::api::{PeerId, PeerKind, Serial};
 use crate::audit::{AuditError, AuditLog, Entry, Origin, Who};
 use crate::door::{CameFrom, Refusal};
 use crate::identity::{Peer, Revoked};
-use crate::node::{Clock, Node, NodeError};
+use crate::node::{Node, NodeError, WallClock};
 use crate::replica::Judge;
 use crate::root::SealedRoot;
 use crate::state::View;
@@ -61,7 +60,7 @@ pub use proof::{OwnProof, RetrievalProof, Unproved};
 pub struct Service {
     settings: KmaSettings,
     sealed_root: RwLock<Arc<SealedRoot>>,
-    gate: tokio::sync::Mutex<crate::root::Gate>,
+    gate: tokio::sync::Mutex<crate::root::Unlocking>,
     phase: RwLock<Phase>,
     opened: tokio::sync::Notify,
     opening: phase::Opening,
@@ -76,7 +75,7 @@ pub struct Service {
     /// Somebody wants an anchor at once.
     anchoring: tokio::sync::Notify,
     backups: backups::Spool,
-    clock: Clock,
+    clock: WallClock,
 }
 
 impl Service {

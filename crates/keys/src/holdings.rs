@@ -251,7 +251,8 @@ impl Holdings {
     /// Whether the volume of a key holds nothing of it any more, since it was begun anew with one that was issued later, and that is in
     /// force or was.
     pub fn is_of_earlier_life(&self, volser: &Volser, tag: &KeyTag) -> bool {
-        let dropped = self.realm.unit(volser).and_then(|unit| unit.key(tag)).is_some_and(|key| key.dropped_ns.is_some());
+        let dropped =
+            self.realm.unit(volser).and_then(|unit| unit.key(tag)).is_some_and(|key| key.dropped_ns.is_some());
         let was_begun =
             |tag: &KeyTag| self.keys.iter().any(|key| key.record.tag == *tag && key.record.activated_ns.is_some());
         dropped && self.later_lives(volser, tag).iter().any(was_begun)

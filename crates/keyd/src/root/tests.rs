@@ -169,31 +169,31 @@ fn impossible_quorums_are_refused() {
 #[test]
 fn the_gate_unlocks_with_the_last_share_and_forgets_the_others_in_time() {
     let (keys, sealed) = two_of_three();
-    let mut gate = Gate::default();
-    let waiting = |holder| GateStatus::Unlocking { given: vec![name(holder)], threshold: 2 };
-    assert_eq!(gate.status(), GateStatus::Locked);
+    let mut gate = Unlocking::default();
+    let waiting = |holder| UnlockingStage::Unlocking { given: vec![name(holder)], threshold: 2 };
+    assert_eq!(gate.status(), UnlockingStage::Locked);
     assert!(gate.keys().is_none());
     assert_eq!(gate.give(&sealed, share(&sealed, "ada"), 0).unwrap(), waiting("ada"));
     assert_eq!(gate.give(&sealed, share(&sealed, "ada"), MINUTE_NS).unwrap(), waiting("ada"), "once more is not twice");
     gate.expire(15 * MINUTE_NS);
     assert_eq!(gate.status(), waiting("ada"));
     gate.expire(16 * MINUTE_NS);
-    assert_eq!(gate.status(), GateStatus::Locked);
+    assert_eq!(gate.status(), UnlockingStage::Locked);
 
     assert_eq!(gate.give(&sealed, share(&sealed, "cyd"), 20 * MINUTE_NS).unwrap(), waiting("cyd"));
     // The clock goes back by a year: the share does not live for a year.
     gate.expire(-500_000 * MINUTE_NS);
-    assert_eq!(gate.status(), GateStatus::Locked);
+    assert_eq!(gate.status(), UnlockingStage::Locked);
 
     gate.give(&sealed, share(&sealed, "cyd"), 0).unwrap();
     let stranger = share(&two_of_three().1, "bob");
     assert!(matches!(gate.give(&sealed, stranger, 1), Err(RootError::OtherSplit { .. })));
     assert_eq!(gate.status(), waiting("cyd"), "a stranger costs the others nothing");
-    assert_eq!(gate.give(&sealed, share(&sealed, "bob"), 2).unwrap(), GateStatus::Unlocked);
+    assert_eq!(gate.give(&sealed, share(&sealed, "bob"), 2).unwrap(), UnlockingStage::Unlocked);
     assert_eq!(gate.keys().unwrap().tag(), keys.tag());
-    assert_eq!(gate.give(&sealed, share(&sealed, "ada"), 3).unwrap(), GateStatus::Unlocked);
+    assert_eq!(gate.give(&sealed, share(&sealed, "ada"), 3).unwrap(), UnlockingStage::Unlocked);
     gate.lock();
-    assert_eq!(gate.status(), GateStatus::Locked);
+    assert_eq!(gate.status(), UnlockingStage::Locked);
     assert!(gate.keys().is_none());
 }
 

@@ -20,20 +20,20 @@ mod spool;
 
 use std::sync::Arc;
 
-use axum::extract::{Path as InPath, State};
+use axum::extract::Path as InPath;
 use axum::routing::{get, post};
-use axum::{Extension, Json, Router};
+use axum::{Json, Router};
 use capstan_keys::Name;
 use capstan_keys::api::{Base64, Problem};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::people::Person;
 use super::{Service, entry};
 use crate::authority::Act;
 use crate::backup::{BackupError, ClusterRecords, Knowledge, Known, check, write_database};
 use crate::desk::Decided;
-use crate::door::{CameFrom, Input, Refusal};
-use crate::identity::Peer;
+use crate::door::{Input, Refusal};
 use crate::node::{Node, NodeError, Standing};
 
 pub use self::core::{CoreBackupMade, Custodian, MakeCoreBackup};
@@ -74,8 +74,6 @@ pub struct BackupKept {
     pub place: String,
 }
 
-type Whence = (Extension<Peer>, Extension<CameFrom>);
-
 pub(super) fn routes(service: Arc<Service>) -> Router {
     Router::new()
         .route("/v1/backups", get(list).post(make))
@@ -93,21 +91,15 @@ pub(super) fn tell_what_is_backed_up(node: &Node, epoch: u32) {
     node.backed_up(newest.map_or(0, |backup| backup.revision));
 }
 
-async fn list(
-    State(service): State<Arc<Service>>,
-    (Extension(peer), Extension(from)): Whence,
-) -> Result<Json<Vec<BackupRecord>>, Refusal> {
-    let node = service.node()?;
-    service.person(&node, &peer, from, Act::ListBackups).await?;
+async fn list(person: Person) -> Result<Json<Vec<BackupRecord>>, Refusal> {
+    person.at_once(Act::ListBackups).await?;
+    let Person { node, .. } = person;
     Ok(Json(node.view(backups)))
 }
 
-async fn make(
-    State(service): State<Arc<Service>>,
-    (Extension(peer), Extension(from)): Whence,
-) -> Result<Json<BackupMade>, Refusal> {
-    let node = service.node()?;
-    let user = service.person(&node, &peer, from, Act::CreateBackup).await?;
+async fn make(person: Person) -> Result<Json<BackupMade>, Refusal> {
+    person.at_once(Act::CreateBackup).await?;
+    let Person { service, node, user, .. } = person;
     if node.standing() != Standing::Current {
         return Err(NodeError::NeedsMajority { source: None }.into());
     }
@@ -142,26 +134,21 @@ async fn make(
     Ok(Json(BackupMade { id, bytes: draft.bytes, sha256: draft.sha256, keys: draft.manifest.keys.len() as u64 }))
 }
 
-async fn part(
-    State(service): State<Arc<Service>>,
-    (Extension(peer), Extension(from)): Whence,
-    InPath((id, at)): InPath<(String, u64)>,
-) -> Result<Json<BackupPart>, Refusal> {
-    let node = service.node()?;
-    service.person(&node, &peer, from, Act::CreateBackup).await?;
+async fn part(person: Person, InPath((id, at)): InPath<(String, u64)>) -> Result<Json<BackupPart>, Refusal> {
+    person.at_once(Act::CreateBackup).await?;
+    let Person { service, .. } = person;
     let draft = service.backups.draft(&id).ok_or_else(|| gone(&id))?;
     let part = tokio::task::spawn_blocking(move || draft.part(at)).await.map_err(|_| Refusal::failed())?;
     Ok(Json(BackupPart { data: Base64(part.map_err(host)?) }))
 }
 
 async fn kept(
-    State(service): State<Arc<Service>>,
-    (Extension(peer), Extension(from)): Whence,
+    person: Person,
     InPath(id): InPath<String>,
     Input(asked): Input<BackupKept>,
 ) -> Result<Json<BackupRecord>, Refusal> {
-    let node = service.node()?;
-    let user = service.person(&node, &peer, from, Act::CreateBackup).await?;
+    person.at_once(Act::CreateBackup).await?;
+    let Person { service, node, user, peer, from, .. } = person;
     let draft = service.backups.draft(&id).ok_or_else(|| gone(&id))?;
     if draft.by != user.name {
         return Err(Refusal::forbidden(format!("Backup {id} was made by {}.", draft.by)));
@@ -190,13 +177,9 @@ async fn kept(
     Ok(Json(record))
 }
 
-async fn destroyed(
-    State(service): State<Arc<Service>>,
-    (Extension(peer), Extension(from)): Whence,
-    InPath(id): InPath<String>,
-) -> Result<Json<BackupRecord>, Refusal> {
-    let node = service.node()?;
-    let user = service.person(&node, &peer, from, Act::NoteBackupDestroyed).await?;
+async fn destroyed(person: Person, InPath(id): InPath<String>) -> Result<Json<BackupRecord>, Refusal> {
+    person.at_once(Act::NoteBackupDestroyed).await?;
+    let Person { service, node, user, peer, from, .. } = person;
     let mut known = node.view(backups).into_iter().filter(|backup| backup.id == id);
     let known =
         known.next().ok_or_else(|| Refusal::not_found(format!("There is no backup {id}: `keyd backups list`.")))?;

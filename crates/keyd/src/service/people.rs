@@ -63,12 +63,12 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
 const TURNED_AWAY: Deed = Deed::named("person-turned-away");
 
 /// A person who asks something.
-struct Person {
-    service: Arc<Service>,
-    node: Arc<Node>,
-    user: User,
-    peer: Peer,
-    from: CameFrom,
+pub(super) struct Person {
+    pub(super) service: Arc<Service>,
+    pub(super) node: Arc<Node>,
+    pub(super) user: User,
+    pub(super) peer: Peer,
+    pub(super) from: CameFrom,
     request: RequestId,
 }
 
@@ -114,6 +114,16 @@ impl Person {
                 let refused = Outcome::Refused { why: Fact::from(&denied) };
                 self.service.note(self.entry(act).came_to(refused)).await?;
                 Err(denied.into())
+            }
+        }
+    }
+
+    /// Whether the act is theirs on their own word. A no is noted.
+    pub(super) async fn at_once(&self, act: Act) -> Result<(), Refusal> {
+        match self.permitted(act).await? {
+            Permission::AtOnce => Ok(()),
+            Permission::ByQuorum => {
+                Err(Refusal::forbidden(format!("To {} takes a quorum: ask for it there.", act.words())))
             }
         }
     }

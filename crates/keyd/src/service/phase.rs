@@ -12,7 +12,7 @@ use super::backups::{is_of_backup, tell_what_is_backed_up};
 use super::peers::{Copies, OtherNodes};
 use crate::journal::Journal;
 use crate::ledger::{Change, Entry, Ledger};
-use crate::node::{Clock, Node, NodeSettings, SealedJournal};
+use crate::node::{Node, NodeSettings, SealedJournal, WallClock};
 use crate::replica::Delivery;
 use crate::root::ClusterKeys;
 
@@ -39,7 +39,7 @@ pub(super) struct Opening {
     /// The root key, sealed.
     pub(super) root: PathBuf,
     pub(super) node: NodeSettings,
-    pub(super) clock: Clock,
+    pub(super) clock: WallClock,
     /// When the majority was heard last before this start.
     pub(super) heard_ns: i64,
 }

@@ -12,20 +12,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
 use axum::routing::get;
-use axum::{Extension, Json, Router};
+use axum::{Json, Router};
 use capstan_format::KeyTag;
 use capstan_keys::Name;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::backups::{newest_kept, time};
+use super::people::Person;
 use super::{Service, entry};
 use crate::authority::Act;
 use crate::desk::Decided;
-use crate::door::{CameFrom, Refusal};
-use crate::identity::Peer;
+use crate::door::Refusal;
 use crate::node::{Node, NodeError};
 use crate::path::Path;
 use crate::root::{ClusterKeys, GroupKey};
@@ -102,12 +101,9 @@ pub(super) async fn prove_now_and_then(service: &Service) {
     }
 }
 
-async fn prove(
-    State(service): State<Arc<Service>>,
-    (Extension(peer), Extension(from)): (Extension<Peer>, Extension<CameFrom>),
-) -> Result<Json<RetrievalProof>, Refusal> {
-    let node = service.node()?;
-    service.person(&node, &peer, from, Act::ProveRetrieval).await?;
+async fn prove(person: Person) -> Result<Json<RetrievalProof>, Refusal> {
+    person.at_once(Act::ProveRetrieval).await?;
+    let Person { service, node, peer, from, .. } = person;
     let (revision, now_ns, epoch) = (node.progress().borrow().applied, node.now_ns(), service.settings.epoch);
     let at_work = node.clone();
     let proof = tokio::task::spawn_blocking(move || {

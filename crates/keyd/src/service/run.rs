@@ -22,7 +22,7 @@ use crate::door::{
 };
 use crate::identity::{Gate, PresentedCertificate, SystemClock, kmip_tls, member_tls, stranger_tls};
 use crate::ledger::{EtcdLedger, EtcdTiming, Ledger};
-use crate::node::{Clock, NodeSettings, Standing};
+use crate::node::{NodeSettings, Standing, WallClock};
 use crate::replica::{Freshness, Replica, ReplicaError, follow};
 use crate::root::{Pin, SealedRoot};
 
@@ -34,7 +34,7 @@ const TEND_MORE: Duration = Duration::from_millis(1);
 /// Runs the node of a state directory until the end begins. `ready` is told when the doors are open.
 pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: Shutdown) -> anyhow::Result<()> {
     let (directory, settings) = StateDirectory::open(directory)?;
-    let clock: Clock = Arc::new(now_ns);
+    let clock: WallClock = Arc::new(now_ns);
     let ledger =
         EtcdLedger::new(&settings.cluster.to_string(), &settings.etcd.members()?, EtcdTiming::default()).await?;
     let ledger: Arc<dyn Ledger> = Arc::new(ledger);

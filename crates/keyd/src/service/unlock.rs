@@ -21,7 +21,7 @@ use super::people::root_path;
 use crate::audit::{Deed, Entry, Origin, Outcome, Who};
 use crate::door::Refusal;
 use crate::node::Node;
-use crate::root::{ClusterKeys, Existing, GateStatus, Opens, Pin, RootError, SealedRoot, Token};
+use crate::root::{ClusterKeys, Existing, Opens, Pin, RootError, SealedRoot, Token, UnlockingStage};
 
 pub(super) const UNLOCK: Deed = Deed::named("unlock");
 /// Longest line: a name and a passphrase.
@@ -112,7 +112,7 @@ impl Service {
         // One guess at a time, wherever it comes from: each costs the memory of its derivation.
         let _turn = self.unlocking.lock().await;
         if self.open_node().is_some() {
-            return Ok(said(GateStatus::Unlocked));
+            return Ok(said(UnlockingStage::Unlocked));
         }
         let noted = noted.of("holder", &asked.holder);
         let opened = {
@@ -142,13 +142,13 @@ impl Service {
 }
 
 /// Where a node stands, in JSON.
-pub(super) fn said(status: GateStatus) -> Value {
+pub(super) fn said(status: UnlockingStage) -> Value {
     match status {
-        GateStatus::Locked => json!({"state": "locked"}),
-        GateStatus::Unlocking { given, threshold } => {
+        UnlockingStage::Locked => json!({"state": "locked"}),
+        UnlockingStage::Unlocking { given, threshold } => {
             json!({"state": "unlocking", "given": given, "needed": threshold})
         }
-        GateStatus::Unlocked => json!({"state": "unlocked"}),
+        UnlockingStage::Unlocked => json!({"state": "unlocked"}),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use capstan_keyd::identity::{Authority, AuthorityKey, Enrolment, random_serial};
 use capstan_keyd::ledger::{Expected, Ledger, Outcome, Transaction};
-use capstan_keyd::root::{Gate, SealedRoot};
+use capstan_keyd::root::{SealedRoot, Unlocking};
 use capstan_keyd::service::{KmaSettings, StateDirectory};
 use capstan_keys::api::{Base64, IssuedCertificate, PeerId};
 use capstan_keys::cluster::{CertificateKey, EnrolmentPassphrase};
@@ -154,11 +154,11 @@ impl Node {
     }
 
     /// The state directory's settings, and the cluster's keys.
-    fn open(&self) -> (KmaSettings, Gate) {
+    fn open(&self) -> (KmaSettings, Unlocking) {
         let (directory, settings) = StateDirectory::open(&self.file("state")).unwrap();
         let root = SealedRoot::read(&directory.root()).unwrap();
         let share = root.open_share(&"ann".parse().unwrap(), &Zeroizing::new(PASSPHRASE.to_owned())).unwrap();
-        let mut gate = Gate::default();
+        let mut gate = Unlocking::default();
         gate.give(&root, share, 0).unwrap();
         (settings, gate)
     }

@@ -19,8 +19,8 @@ use serde::de::DeserializeOwned;
 
 use super::{ClusterClient, ClusterError, ClusterStatus, Identity, IdentityError, KeyRequest, PeerCertificate, Repeat};
 use crate::api::{
-    ActivateKey, Activated, AppendVolume, Base64, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, PeerId, ReadVolume, Tag,
-    RequestId, Standing,
+    ActivateKey, Activated, AppendVolume, Base64, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, PeerId, ReadVolume,
+    RequestId, Standing, Tag,
 };
 use crate::error::{ClusterRefusal, date};
 use crate::{KeyError, KeyProvider, KeyRecord, Name, VolumeKey};

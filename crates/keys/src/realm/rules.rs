@@ -272,7 +272,9 @@ impl Realm {
             Some(_) if policy.name.is_default() => {
                 Err(exists("key policy", &policy.name, "keys that nobody has said anything of rely on it"))
             }
-            Some(_) if self.is_used(&policy.name) => Err(exists("key policy", &policy.name, "keys were issued under it")),
+            Some(_) if self.is_used(&policy.name) => {
+                Err(exists("key policy", &policy.name, "keys were issued under it"))
+            }
             _ => Ok(()),
         }
     }

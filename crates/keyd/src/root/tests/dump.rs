@@ -44,7 +44,7 @@ impl Drop for Dumped {
 fn be_dumped() {
     let canary = canary();
     let (sealed, root) = open_fixture();
-    let mut gate = Gate::default();
+    let mut gate = Unlocking::default();
     for holder in ["ada", "cyd"] {
         gate.give(&sealed, share(&sealed, holder), 0).unwrap();
     }

@@ -1,10 +1,7 @@
 //! Core security backups: the cluster key under its custodians.
 
-use std::sync::Arc;
-
 use aws_lc_rs::digest::{SHA256, digest};
 use axum::Json;
-use axum::extract::State;
 use capstan_keys::api::Base64;
 use capstan_keys::{Argon2Cost, Name};
 use serde::{Deserialize, Serialize};
@@ -12,15 +9,16 @@ use zeroize::Zeroizing;
 
 use super::record::{CoreBackupRecord, core_path};
 use super::spool::hex;
-use super::{Whence, refused, time};
+use super::{refused, time};
 use crate::authority::Act;
 use crate::backup::{BackupError, CoreBackup};
 use crate::desk::Decided;
 use crate::door::{Input, Refusal};
 use crate::node::NodeError;
 use crate::root::{ClusterKeys, Holder, Quorum, RootError};
+use crate::service::entry;
+use crate::service::people::Person;
 use crate::service::registrar::authority_key;
-use crate::service::{Service, entry};
 
 /// A custodian, and what they will open their share with.
 #[derive(Serialize, Deserialize)]
@@ -49,13 +47,9 @@ pub struct CoreBackupMade {
     pub record: CoreBackupRecord,
 }
 
-pub(super) async fn make(
-    State(service): State<Arc<Service>>,
-    (axum::Extension(peer), axum::Extension(from)): Whence,
-    Input(asked): Input<MakeCoreBackup>,
-) -> Result<Json<CoreBackupMade>, Refusal> {
-    let node = service.node()?;
-    let user = service.person(&node, &peer, from, Act::BackUpCoreSecurity).await?;
+pub(super) async fn make(person: Person, Input(asked): Input<MakeCoreBackup>) -> Result<Json<CoreBackupMade>, Refusal> {
+    person.at_once(Act::BackUpCoreSecurity).await?;
+    let Person { service, node, user, peer, from, .. } = person;
     let ca_key = node.view(authority_key).ok_or_else(Refusal::failed)?;
     let custodians: Vec<Name> = asked.custodians.iter().map(|custodian| custodian.name.clone()).collect();
     let (keys, epoch, made_ns) = (node.keys().clone(), service.settings.epoch, node.now_ns());

@@ -1,13 +1,10 @@
 //! `POST /v1/keys/TAG/destruction`: that a key is destroyed everywhere, or what is missing until then.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::{Path as InPath, State};
+use axum::extract::Path as InPath;
 use capstan_format::KeyTag;
 use capstan_keys::api::Problem;
 
-use super::Whence;
 use super::record::{BackupState, backups};
 use crate::authority::Act;
 use crate::desk::Decided;
@@ -15,17 +12,14 @@ use crate::destruction::{Certificate, Destroyed, KeptBackup, LeftDisk, Missing, 
 use crate::door::Refusal;
 use crate::node::NodeError;
 use crate::path::Path;
+use crate::service::entry;
+use crate::service::people::Person;
 use crate::service::proof::proved_up_to;
-use crate::service::{Service, entry};
 use crate::state::View;
 
-pub(super) async fn certificate(
-    State(service): State<Arc<Service>>,
-    (axum::Extension(peer), axum::Extension(from)): Whence,
-    InPath(tag): InPath<String>,
-) -> Result<Json<Certificate>, Refusal> {
-    let node = service.node()?;
-    service.person(&node, &peer, from, Act::CertifyDestruction).await?;
+pub(super) async fn certificate(person: Person, InPath(tag): InPath<String>) -> Result<Json<Certificate>, Refusal> {
+    person.at_once(Act::CertifyDestruction).await?;
+    let Person { service, node, peer, from, .. } = person;
     let tag: KeyTag = tag.parse().map_err(|_| Refusal::malformed(format!("{tag:?} is no key.")))?;
     let (key, mut known) = node.view(|view| looked_up(view, &tag, service.settings.epoch))?;
     let applied = node.progress().borrow().applied;

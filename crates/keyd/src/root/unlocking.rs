@@ -24,7 +24,7 @@ const SHARE_LIFE_NS: i64 = 15 * 60 * 1_000_000_000;
 
 /// Where a node stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GateStatus {
+pub enum UnlockingStage {
     /// It opens nothing.
     Locked,
     /// Some shares are there.
@@ -40,7 +40,7 @@ pub enum GateStatus {
 
 /// The unlocking of a node.
 #[derive(Default)]
-pub struct Gate {
+pub struct Unlocking {
     state: State,
 }
 
@@ -55,11 +55,11 @@ enum State {
     Unlocked(Arc<ClusterKeys>),
 }
 
-impl Gate {
+impl Unlocking {
     /// Takes a holder's share, and unlocks the node if it is the last one missing.
     ///
     /// A share of a holder whose share is there already takes its place. If the shares do not give the root key, all are dropped.
-    pub fn give(&mut self, sealed: &SealedRoot, share: Share, now_ns: i64) -> Result<GateStatus, RootError> {
+    pub fn give(&mut self, sealed: &SealedRoot, share: Share, now_ns: i64) -> Result<UnlockingStage, RootError> {
         self.expire(now_ns);
         let mut shares = match std::mem::take(&mut self.state) {
             State::Locked => Vec::new(),
@@ -111,14 +111,14 @@ impl Gate {
     }
 
     /// Where the node stands.
-    pub fn status(&self) -> GateStatus {
+    pub fn status(&self) -> UnlockingStage {
         match &self.state {
-            State::Locked => GateStatus::Locked,
+            State::Locked => UnlockingStage::Locked,
             State::Unlocking { shares, threshold } => {
                 let given = shares.iter().map(|(share, _)| share.holder().clone()).collect();
-                GateStatus::Unlocking { given, threshold: *threshold }
+                UnlockingStage::Unlocking { given, threshold: *threshold }
             }
-            State::Unlocked(_) => GateStatus::Unlocked,
+            State::Unlocked(_) => UnlockingStage::Unlocked,
         }
     }
 
