@@ -22,7 +22,7 @@ use crate::door::{
 use crate::identity::{Gate, PresentedCertificate, SystemClock, member_tls, stranger_tls};
 use crate::ledger::{EtcdLedger, EtcdTiming, Ledger};
 use crate::node::{Clock, NodeSettings, Standing};
-use crate::replica::{Freshness, Replica, follow};
+use crate::replica::{Delivery, Freshness, PackedRecords, Replica, follow};
 use crate::root::{Pin, SealedRoot};
 
 /// How often a node looks at what is due.
@@ -38,11 +38,11 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         EtcdLedger::new(&settings.cluster.to_string(), &settings.etcd.members()?, EtcdTiming::default()).await?;
     let ledger: Arc<dyn Ledger> = Arc::new(ledger);
 
-    let mut entries = std::collections::BTreeMap::new();
+    let mut records = PackedRecords::default();
     let replica = Replica::open(&directory.replica(), &settings.cluster.to_string(), settings.epoch.into(), |entry| {
-        entries.insert(entry.path.clone(), entry);
+        records.push(entry.borrowed());
     })?;
-    let revision = replica.applied().unwrap_or(0);
+    records.close(replica.applied().unwrap_or(0));
     let sealed_root = SealedRoot::read(&directory.root())?;
     let identity = Identity::load(&directory.identity())?;
     let audit = AuditLog::open(&directory.audit(), &settings.name, now_ns())?;
@@ -58,12 +58,13 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         },
         clock: clock.clone(),
         heard_ns,
+        turn: std::sync::Mutex::default(),
     };
     let service = Arc::new(Service {
         settings,
         sealed_root,
         gate: tokio::sync::Mutex::default(),
-        phase: RwLock::new(Phase::Locked { entries, revision }),
+        phase: RwLock::new(Phase::Locked(records)),
         opened: tokio::sync::Notify::new(),
         opening,
         heard: std::sync::Mutex::default(),
@@ -109,10 +110,21 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     };
 
     let (freshness, fresh) = watch::channel(Freshness::default());
+    // A task of its own: to take in much at once must not keep anybody at the doors.
+    let mut following = tokio::task::JoinSet::new();
+    following.spawn({
+        let (service, seed) = (service.clone(), u64::from(std::process::id()));
+        async move {
+            let deliver = |delivery: Delivery<'_>| tokio::task::block_in_place(|| service.deliver(delivery));
+            follow(&*ledger, replica, seed, &freshness, deliver).await
+        }
+    });
     let following = async {
-        let seed = u64::from(std::process::id());
-        let error = follow(&*ledger, replica, seed, &freshness, |delivery| service.deliver(delivery)).await;
-        anyhow::Error::from(error).context("the replica cannot be used any more")
+        match following.join_next().await {
+            Some(Ok(error)) => anyhow::Error::from(error).context("the replica cannot be used any more"),
+            Some(Err(failed)) => anyhow::Error::from(failed).context("what follows the ledger failed"),
+            None => std::future::pending().await,
+        }
     };
     let here = listen_here(&directory.socket()).context("the socket of the state directory cannot be made")?;
     let own = directory.identity();

@@ -5,11 +5,12 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use capstan_keyd::identity::Enrolment;
 use capstan_keyd::ledger::{Expected, Ledger, Outcome, Transaction};
-use capstan_keyd::root::{Gate, SealedRoot};
+use capstan_keyd::root::{ClusterKeys, Gate, SealedRoot};
 use capstan_keyd::service::StateDirectory;
 use capstan_keys::api::PeerId;
 use capstan_keys::cluster::EnrolmentPassphrase;
@@ -112,14 +113,25 @@ impl Node {
         folder
     }
 
-    /// What an operator does: puts an enrolment into the ledger, with the cluster's keys, which the holder opens.
-    async fn open_enrolment(&self, peer: &PeerId) -> EnrolmentPassphrase {
-        let (directory, settings) = StateDirectory::open(&self.file("state")).unwrap();
+    /// Its state directory.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.file("state")
+    }
+
+    /// The cluster's keys, which the holder opens.
+    pub(crate) fn cluster_keys(&self) -> Arc<ClusterKeys> {
+        let (directory, _) = StateDirectory::open(&self.state()).unwrap();
         let root = SealedRoot::read(&directory.root()).unwrap();
         let share = root.open_share(&"ann".parse().unwrap(), &Zeroizing::new(PASSPHRASE.to_owned())).unwrap();
         let mut gate = Gate::default();
         gate.give(&root, share, 0).unwrap();
-        let keys = gate.keys().unwrap();
+        gate.keys().unwrap()
+    }
+
+    /// What an operator does: puts an enrolment into the ledger, with the cluster's keys, which the holder opens.
+    async fn open_enrolment(&self, peer: &PeerId) -> EnrolmentPassphrase {
+        let (_, settings) = StateDirectory::open(&self.state()).unwrap();
+        let keys = self.cluster_keys();
         let passphrase = EnrolmentPassphrase::random().unwrap();
         let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64;
         let expires_ns = now_ns + 3_600_000_000_000;
