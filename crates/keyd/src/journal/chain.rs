@@ -115,7 +115,9 @@ impl Chain {
 
     /// In order, and most often the first alone: a look at all of them for each would be the square of a long journal.
     fn forget_up_to(&mut self, up_to: u64) {
-        while self.pending.pop_front_if(|recorded| recorded.sequence <= up_to).is_some() {}
+        while self.pending.front().is_some_and(|recorded| recorded.sequence <= up_to) {
+            self.pending.pop_front();
+        }
     }
 
     /// The header of a file that begins here; everything before is reconciled.
