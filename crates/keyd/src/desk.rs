@@ -19,6 +19,5 @@ mod read;
 
 pub use decide::{Answer, Decided, DeskError, decide};
 pub use operation::{Adopted, Asked, Operation};
-pub(crate) use pool::is_reserve;
-pub use pool::{Pool, draw_for_pool, open_pool_key, pool_of};
+pub use pool::{Pool, draw_for_pool, next_of_pool, open_pool_key, pool_of};
 pub use read::{open, read};

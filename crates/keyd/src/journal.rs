@@ -42,6 +42,7 @@ mod chain;
 mod error;
 mod file;
 mod medium;
+mod places;
 mod record;
 
 pub use error::JournalError;

@@ -51,6 +51,24 @@ pub struct Entry {
     pub revision: i64,
 }
 
+/// A record of the ledger that lies somewhere else.
+#[derive(Clone, Copy)]
+pub struct Sealed<'a> {
+    /// Where it lies in the ledger.
+    pub path: &'a str,
+    /// What lies there, sealed.
+    pub sealed: &'a [u8],
+    /// The commit that put it there.
+    pub revision: i64,
+}
+
+impl Entry {
+    /// The same, without taking it along.
+    pub fn borrowed(&self) -> Sealed<'_> {
+        Sealed { path: &self.path, sealed: &self.sealed, revision: self.revision }
+    }
+}
+
 impl fmt::Debug for Entry {
     /// Without what is sealed: nobody can read it, and there may be much of it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -153,6 +171,13 @@ impl Change {
     pub fn path(&self) -> &str {
         match self {
             Self::Put(Entry { path, .. }) | Self::Removed { path, .. } => path,
+        }
+    }
+
+    /// The commit that changed it.
+    pub fn revision(&self) -> i64 {
+        match self {
+            Self::Put(Entry { revision, .. }) | Self::Removed { revision, .. } => *revision,
         }
     }
 }

@@ -10,17 +10,23 @@
 //!   |  in touch again: each entry of the journal decided anew, committed, struck out; meanwhile as if cut off
 //!   +--------------------------------------------------------------+
 //! ```
+//! What is looked at or taken in at a time has a bound ([`LOOKED_AT_ONCE`], [`FILED_AT_ONCE`]): a million keys keep nobody waiting.
+//!
 //! **Locks.** `journal` before `memory`; `memory` before `reserved`; neither is held across an await. Whoever
 //! decides holds `memory` for reading alone; a state that changed meanwhile shows as a conflict of the transaction.
 
 mod alone;
 mod ask;
 mod doubt;
+mod load;
 mod missing;
 mod note;
 mod reconcile;
 mod removed;
+mod slices;
 mod tend;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
@@ -33,16 +39,21 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::desk::{self, Answer, DeskError, Pool};
-use crate::ledger::{Change, Changes, Entry, Ledger, LedgerError};
+use crate::ledger::{Entry, Ledger, LedgerError};
 use crate::record::IssuedRecord;
 use crate::root::ClusterKeys;
 use crate::seal::SealError;
 use crate::state::{Apart, State, StateError, View};
 
+pub use load::FILED_AT_ONCE;
 pub use note::{JournalError, Notebook, Noted, Peers, SealedJournal, read_notes};
 pub use reconcile::Reconciled;
 pub use removed::{JournalSaid, Removal, journals_said};
+pub use slices::LOOKED_AT_ONCE;
 pub use tend::Tended;
+
+/// Doubts that are kept for people.
+const DOUBTS_MAX: usize = 100;
 
 /// How a node behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -255,31 +266,6 @@ impl Node {
         self.progress.subscribe()
     }
 
-    /// Takes in what its replica holds, at the start or when it was made anew. `heard_ns` is when the majority was heard last.
-    pub fn load<'a>(&self, entries: impl Iterator<Item = &'a Entry>, revision: i64, heard_ns: i64) {
-        let mut memory = self.memory_mut();
-        memory.state = State::default();
-        entries.for_each(|entry| self.take_in(&mut memory, entry));
-        drop(memory);
-        self.progress.send_modify(|progress| {
-            progress.applied = revision;
-            progress.heard_ns = progress.heard_ns.max(heard_ns);
-        });
-    }
-
-    /// Takes in what was committed, after the replica's disk has it.
-    pub fn apply(&self, changes: &Changes) {
-        let mut memory = self.memory_mut();
-        for change in &changes.changes {
-            match change {
-                Change::Put(entry) => self.take_in(&mut memory, entry),
-                Change::Removed { path, revision } => memory.removed(path, *revision),
-            }
-        }
-        drop(memory);
-        self.progress.send_modify(|progress| progress.applied = progress.applied.max(changes.revision));
-    }
-
     /// Looks at records of a ledger that is not followed: whether the cluster has gone on without this node.
     pub fn meet(&self, entries: &[Entry]) {
         let mut memory = self.memory_mut();
@@ -354,7 +340,7 @@ impl Node {
 
     /// Entries of its journal that the ledger does not have yet.
     pub async fn journal_pending(&self) -> Result<usize, NodeError> {
-        Ok(self.journal.lock().await.pending()?.len())
+        Ok(self.journal.lock().await.len())
     }
 
     /// Records that it does not believe, and why.
@@ -393,35 +379,6 @@ impl Node {
         Ok(())
     }
 
-    /// Opens a record and takes it in. One that is not believed leaves what is known of it as it was, and is named.
-    fn take_in(&self, memory: &mut Memory, entry: &Entry) {
-        let opened = self.keys.sealer().open(&entry.path, &entry.sealed);
-        let taken = opened.map_err(|error| error.to_string()).and_then(|opened| {
-            if opened.epoch > self.epoch {
-                memory.superseded = memory.superseded.max(Some(opened.epoch));
-                return Err(NodeError::Superseded { epoch: self.epoch, found: opened.epoch }.to_string());
-            }
-            if opened.epoch != self.epoch {
-                return Err(format!(
-                    "{} is of epoch {}, and this node of epoch {}",
-                    entry.path, opened.epoch, self.epoch
-                ));
-            }
-            let taken = memory.take_in(entry, &opened).map_err(|error| error.to_string());
-            taken.and(doubt::of_kept(entry).map_or(Ok(()), Err))
-        });
-        if taken.is_ok()
-            && let Some(doubt) = self.doubt_of_clock(entry)
-        {
-            memory.doubt(doubt);
-        }
-        if let Err(doubt) = taken {
-            memory.distrust(entry);
-            tracing::error!(path = entry.path, doubt, "a record of the ledger is not believed");
-            memory.doubt(doubt);
-        }
-    }
-
     /// Notes for people what it does not believe.
     pub fn doubt(&self, doubt: String) {
         self.memory_mut().doubt(doubt);
@@ -442,7 +399,8 @@ impl Node {
 
 impl Memory {
     fn doubt(&mut self, doubt: String) {
-        if self.doubts.len() < 100 && !self.doubts.contains(&doubt) {
+        if self.doubts.len() < DOUBTS_MAX && !self.doubts.contains(&doubt) {
+            tracing::error!(doubt, "a record of the ledger is not believed");
             self.doubts.push(doubt);
         }
     }

@@ -102,7 +102,8 @@ impl fmt::Display for Path {
 
 /// A tag in 32 lower-case hexadecimal digits, as it is displayed.
 fn tag(text: &str) -> Option<KeyTag> {
-    text.parse().ok().filter(|tag: &KeyTag| tag.to_string() == text)
+    let is_lower_case = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f');
+    text.bytes().all(is_lower_case).then(|| text.parse().ok())?
 }
 
 #[cfg(test)]

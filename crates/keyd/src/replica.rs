@@ -20,6 +20,7 @@ mod database;
 mod error;
 mod follow;
 mod keep;
+mod packed;
 #[cfg(test)]
 mod tests;
 mod tips;
@@ -32,6 +33,7 @@ use rusqlite::Connection;
 pub use error::ReplicaError;
 pub use follow::{Delivery, Freshness, follow};
 pub use keep::Judge;
+pub use packed::PackedRecords;
 
 use self::database::{Header, Sum};
 use self::keep::Keep;
@@ -95,11 +97,11 @@ impl Replica {
     pub fn apply(&mut self, changes: &Changes) -> Result<Vec<(usize, Entry)>, ReplicaError> {
         let mut last = self.header.applied + 1;
         for change in &changes.changes {
-            let (Change::Put(Entry { revision, .. }) | Change::Removed { revision, .. }) = change;
-            if *revision < last || *revision > changes.revision {
-                return Err(self.went_back(*revision));
+            let revision = change.revision();
+            if revision < last || revision > changes.revision {
+                return Err(self.went_back(revision));
             }
-            last = *revision;
+            last = revision;
         }
         if changes.revision <= self.header.applied || self.header.applied == 0 {
             return Err(self.went_back(changes.revision));

@@ -97,7 +97,7 @@ impl Service {
     fn open_node(&self) -> Option<Arc<Node>> {
         match &*self.phase.read().unwrap_or_else(PoisonError::into_inner) {
             Phase::Open(node) => Some(node.clone()),
-            Phase::Locked { .. } => None,
+            Phase::Locked(_) => None,
         }
     }
 

@@ -7,20 +7,25 @@
 //! What a node that is cut off has decided is no part of it: it lies [`Apart`], volume by volume, until the ledger has taken it in. A
 //! [`View`] is both, one over the other.
 
+mod decoded;
 mod kept;
+mod pool;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Bound;
 
 use capstan_format::{FormatError, KeyTag, Volser};
-use capstan_keys::{
-    DataUnit, Holdings, IssuedKey, KeyPlace, KeyRecord, KeyState, Name, Realm, RealmRecord, RecordKind,
-};
+use capstan_keys::{DataUnit, Holdings, IssuedKey, KeyPlace, KeyRecord, KeyState, Name, Realm, RealmRecord};
 use thiserror::Error;
 
+use self::decoded::{Said, decode};
+use self::pool::DrawnKeys;
 use crate::kmip::{ObjectError, Objects};
 use crate::ledger::Expected;
 use crate::path::Path;
-use crate::record::{GroupRecord, IssuedRecord, KmaRecord, PoolKey, RemovedKma, decode_held};
+use crate::record::{GroupRecord, IssuedRecord, KmaRecord, PoolKey, RemovedKma};
+
+pub use self::pool::Half;
 
 /// Which version of a record the ledger has, as far as the state knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -86,18 +91,53 @@ pub enum StateError {
     },
 }
 
+impl StateError {
+    /// The record.
+    pub fn path(&self) -> &str {
+        match self {
+            Self::WentBack { path, .. }
+            | Self::Record { path, .. }
+            | Self::Json { path, .. }
+            | Self::Object { path, .. } => path,
+        }
+    }
+}
+
 struct Marked<T> {
     record: T,
     mark: Mark,
 }
 
-/// The ledger, decoded.
+/// A record that was decoded, and is not part of a state yet: of many of them each is decoded for itself.
+pub struct Decoded {
+    path: Path,
+    mark: Mark,
+    said: Said,
+}
+
+impl Decoded {
+    /// Reads what a commit put there.
+    pub fn read(path: &str, mark: Mark, plaintext: &[u8]) -> Result<Self, StateError> {
+        let path = Path::parse(path);
+        let said = decode(&path, plaintext)?;
+        Ok(Self { path, mark, said })
+    }
+
+    /// The commit that has it.
+    pub fn revision(&self) -> i64 {
+        self.mark.revision
+    }
+}
+
+/// The ledger, decoded. Keys are in the order of their tags, and volumes in that of their barcodes: so whoever looks at all of them can do
+/// it in slices.
 #[derive(Default)]
 pub struct State {
     realm: Realm,
-    keys: HashMap<KeyTag, Marked<IssuedRecord>>,
+    /// Boxed: the nodes of a tree have room for more than they hold.
+    keys: BTreeMap<KeyTag, Box<Marked<IssuedRecord>>>,
     groups: BTreeMap<Name, GroupRecord>,
-    pools: BTreeMap<Name, BTreeMap<KeyTag, Marked<PoolKey>>>,
+    pools: BTreeMap<Name, DrawnKeys>,
     kmas: BTreeMap<Name, KmaRecord>,
     held: BTreeMap<Name, i64>,
     kmip: Objects,
@@ -110,12 +150,18 @@ pub struct State {
     buried: HashMap<String, Mark>,
     /// Records that could never be read here.
     unreadable: HashSet<String>,
+    /// Each name that a key has, once.
+    names: HashSet<Name>,
 }
 
 impl State {
     /// Takes in what a commit put there. A version that the state has already, or that an older commit brought, changes nothing.
     pub fn put(&mut self, path: &str, mark: Mark, plaintext: &[u8]) -> Result<(), StateError> {
-        let path = Path::parse(path);
+        Decoded::read(path, mark, plaintext).and_then(|decoded| self.put_decoded(decoded))
+    }
+
+    /// The same of a record that was decoded before.
+    pub fn put_decoded(&mut self, Decoded { path, mark, said }: Decoded) -> Result<(), StateError> {
         let known = self.mark(&path);
         if mark.revision <= known.revision {
             return Ok(());
@@ -128,7 +174,8 @@ impl State {
             self.buried.remove(&path.to_string());
             self.unreadable.remove(&path.to_string());
         }
-        self.take_in(&path, mark, plaintext)
+        self.take_in(path, mark, said);
+        Ok(())
     }
 
     /// Takes out what is no more: its mark goes with it. Whether to believe that, [`crate::family`] says.
@@ -141,7 +188,9 @@ impl State {
                 self.marks.remove(path);
             }
             Path::Pool { kma, tag } => {
-                self.pools.get_mut(kma).map(|pool| pool.remove(tag));
+                if let Some(pool) = self.pools.get_mut(kma) {
+                    pool.remove(tag);
+                }
             }
             Path::Kma(name) => {
                 self.kmas.remove(name);
@@ -158,56 +207,49 @@ impl State {
         }
     }
 
-    fn take_in(&mut self, path: &Path, mark: Mark, plaintext: &[u8]) -> Result<(), StateError> {
-        let unreadable = |source| StateError::Record { path: path.to_string(), source };
-        match path {
-            Path::Key(tag) => {
-                let record = IssuedRecord::decode(plaintext).map_err(unreadable)?;
-                let volser = record.volser().clone();
-                self.realm.put(RealmRecord::Issue { volser, key: record.issued.clone() });
-                self.keys.insert(*tag, Marked { record, mark });
+    fn take_in(&mut self, path: Path, mark: Mark, said: Said) {
+        match (path, said) {
+            (Path::Key(tag), Said::Key(mut record)) => {
+                let IssuedRecord { issued, origin, .. } = &mut *record;
+                for name in [&mut issued.group, &mut origin.agent, &mut origin.kma] {
+                    share(&mut self.names, name);
+                }
+                let (volser, key) = (record.volser().clone(), record.issued.clone());
+                self.realm.put(RealmRecord::Issue { volser, key });
+                self.pools.values_mut().for_each(|pool| pool.issue(&tag));
+                self.keys.insert(tag, Box::new(Marked { record: *record, mark }));
             }
-            Path::Unit(volser) => {
-                self.realm.put(RealmRecord::decode(RecordKind::Unit, plaintext).map_err(unreadable)?);
-                self.units.insert(volser.clone(), mark);
+            (Path::Unit(volser), Said::Realm(record)) => {
+                self.realm.put(record);
+                self.units.insert(volser, mark);
             }
-            Path::Policy(_) => {
-                self.realm.put(RealmRecord::decode(RecordKind::Policy, plaintext).map_err(unreadable)?);
+            (path @ (Path::Policy(_) | Path::Agent(_)), Said::Realm(record)) => {
+                self.realm.put(record);
                 self.marks.insert(path.to_string(), mark);
             }
-            Path::Agent(_) => {
-                self.realm.put(RealmRecord::decode(RecordKind::Agent, plaintext).map_err(unreadable)?);
-                self.marks.insert(path.to_string(), mark);
-            }
-            Path::Group(name) => {
-                let record = GroupRecord::decode(plaintext).map_err(unreadable)?;
+            (Path::Group(name), Said::Group(record)) => {
                 self.realm.put(RealmRecord::Group(record.group.clone()));
-                self.groups.insert(name.clone(), record);
-                self.marks.insert(path.to_string(), mark);
+                self.marks.insert(Path::Group(name.clone()).to_string(), mark);
+                self.groups.insert(name, record);
             }
-            Path::Pool { kma, tag } => {
-                let record = PoolKey::decode(plaintext).map_err(unreadable)?;
-                self.pools.entry(kma.clone()).or_default().insert(*tag, Marked { record, mark });
+            (Path::Pool { kma, tag }, Said::Pool(record)) => {
+                let is_issued = self.keys.contains_key(&tag);
+                self.pools.entry(kma).or_default().put(tag, Marked { record, mark }, is_issued);
             }
-            Path::Kma(name) => {
-                let record = serde_json::from_slice(plaintext)
-                    .map_err(|source| StateError::Json { path: path.to_string(), source })?;
-                self.kmas.insert(name.clone(), record);
-                self.marks.insert(path.to_string(), mark);
+            (Path::Kma(name), Said::Kma(record)) => {
+                self.marks.insert(Path::Kma(name.clone()).to_string(), mark);
+                self.kmas.insert(name, record);
             }
-            Path::Held(name) => {
-                self.held.insert(name.clone(), decode_held(plaintext).map_err(unreadable)?);
-                self.marks.insert(path.to_string(), mark);
+            (Path::Held(name), Said::Held(revision)) => {
+                self.marks.insert(Path::Held(name.clone()).to_string(), mark);
+                self.held.insert(name, revision);
             }
-            Path::Kmip(uid) => {
-                let unreadable = |source| StateError::Object { path: path.to_string(), source };
-                self.kmip.put(uid, mark, plaintext).map_err(unreadable)?;
+            (Path::Kmip(_), Said::Kmip(record)) => self.kmip.put(*record, mark),
+            (Path::Other(name), Said::Other(record)) => {
+                self.others.insert(name, Marked { record, mark });
             }
-            Path::Other(name) => {
-                self.others.insert(name.clone(), Marked { record: plaintext.to_vec(), mark });
-            }
+            (path, _) => unreachable!("{path} was decoded as what it is"),
         }
-        Ok(())
     }
 
     /// The version of a record that the ledger has.
@@ -215,7 +257,7 @@ impl State {
         match path {
             Path::Key(tag) => self.keys.get(tag).map(|key| key.mark),
             Path::Unit(volser) => self.units.get(volser).copied(),
-            Path::Pool { kma, tag } => self.pools.get(kma).and_then(|pool| pool.get(tag)).map(|key| key.mark),
+            Path::Pool { kma, tag } => self.pools.get(kma).and_then(|pool| pool.mark(tag)),
             Path::Kmip(uid) => self.kmip.mark(uid),
             Path::Other(path) => self.others.get(path).map(|other| other.mark),
             Path::Policy(_) | Path::Group(_) | Path::Agent(_) | Path::Kma(_) | Path::Held(_) => {
@@ -236,9 +278,20 @@ impl State {
         self.keys.get(tag).map(|key| &key.record)
     }
 
-    /// Every key that was issued, in no order.
+    /// Every key that was issued, by tag.
     pub fn keys(&self) -> impl Iterator<Item = &IssuedRecord> {
         self.keys.values().map(|key| &key.record)
+    }
+
+    /// Those behind a tag, by tag.
+    pub fn keys_after(&self, after: Option<&KeyTag>) -> impl Iterator<Item = &IssuedRecord> {
+        let from = after.map_or(Bound::Unbounded, |after| Bound::Excluded(*after));
+        self.keys.range((from, Bound::Unbounded)).map(|(_, key)| &key.record)
+    }
+
+    /// How many keys were issued.
+    pub fn key_count(&self) -> usize {
+        self.keys.len()
     }
 
     /// A key group with its wrapped key.
@@ -248,8 +301,27 @@ impl State {
 
     /// The keys that a node has drawn and not issued, and the commits that hold them.
     pub fn pool(&self, kma: &Name) -> impl Iterator<Item = (&KeyTag, &PoolKey, Mark)> {
-        let pool = self.pools.get(kma).into_iter().flatten();
-        pool.map(|(tag, key)| (tag, &key.record, key.mark))
+        self.pools.get(kma).into_iter().flat_map(DrawnKeys::iter)
+    }
+
+    /// One of those keys.
+    pub fn pool_key(&self, kma: &Name, tag: &KeyTag) -> Option<&PoolKey> {
+        self.pools.get(kma)?.get(tag)
+    }
+
+    /// How many of a half of a node's pool were not issued.
+    pub fn pool_len(&self, kma: &Name, half: Half) -> usize {
+        self.pools.get(kma).map_or(0, |pool| pool.len(half))
+    }
+
+    /// Those of a half of a node's pool that commits up to this one have brought, and that were not issued, the first in front.
+    pub fn pool_up_to(&self, kma: &Name, half: Half, revision: i64) -> impl Iterator<Item = &KeyTag> {
+        self.pools.get(kma).into_iter().flat_map(move |pool| pool.up_to(half, revision))
+    }
+
+    /// Those of a node's pool that commits behind this one have brought, with those commits.
+    pub fn pool_behind(&self, kma: &Name, revision: i64) -> impl Iterator<Item = (&KeyTag, i64)> {
+        self.pools.get(kma).into_iter().flat_map(move |pool| pool.behind(revision))
     }
 
     /// The nodes of the cluster, by name.
@@ -312,23 +384,34 @@ impl Apart {
             if let Path::Unit(volser) = path
                 && self.volumes.realm.unit(volser).is_none()
             {
-                self.copy(ledger, volser)?;
+                self.copy(ledger, volser);
             }
         }
         // A key after its volume, whose other keys were copied with it.
         let kinds = [|path: &Path| matches!(path, Path::Unit(_)), |path: &Path| matches!(path, Path::Key(_))];
         kinds.iter().try_for_each(|is_kind| {
             let mut of_kind = puts.iter().filter(|(path, _)| is_kind(path));
-            of_kind.try_for_each(|(path, plaintext)| self.volumes.take_in(path, Mark::default(), plaintext))
+            of_kind.try_for_each(|(path, plaintext)| {
+                self.volumes.take_in(path.clone(), Mark::default(), decode(path, plaintext)?);
+                Ok(())
+            })
         })
     }
 
-    fn copy(&mut self, ledger: &State, volser: &Volser) -> Result<(), StateError> {
+    fn copy(&mut self, ledger: &State, volser: &Volser) {
         let keys = ledger.realm.unit(volser).into_iter().flat_map(|unit| &unit.keys);
         for record in keys.filter_map(|key| ledger.key(&key.tag)) {
-            self.volumes.take_in(&Path::Key(record.stored.record.tag), Mark::default(), &record.encode())?;
+            let said = Said::Key(Box::new(record.clone()));
+            self.volumes.take_in(Path::Key(record.stored.record.tag), Mark::default(), said);
         }
-        Ok(())
+    }
+}
+
+/// Puts the one copy of a name that a state keeps in the place of another.
+fn share(names: &mut HashSet<Name>, name: &mut Name) {
+    match names.get(name) {
+        Some(kept) => *name = kept.clone(),
+        None => drop(names.insert(name.clone())),
     }
 }
 
@@ -360,6 +443,12 @@ impl<'a> View<'a> {
         let taken =
             |record: &&IssuedRecord| matches!(record.stored.record.state, KeyState::Destroyed | KeyState::Compromised);
         known.filter(taken).or_else(|| self.apart.and_then(|apart| apart.key(tag))).or(known)
+    }
+
+    /// Keys that were issued apart from the ledger, which does not know of it yet.
+    pub fn issued_apart(self) -> impl Iterator<Item = &'a KeyTag> {
+        let apart = self.apart.into_iter().flat_map(|apart| apart.keys.keys());
+        apart.filter(move |tag| !self.ledger.keys.contains_key(*tag))
     }
 
     /// What an operation on a volume and a key looks at.

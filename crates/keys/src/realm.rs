@@ -17,6 +17,7 @@
 //! The group and the policy `default` are always there, without limits: what keys belong to that nobody has said anything of.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use capstan_format::Volser;
 
@@ -83,6 +84,17 @@ impl Realm {
         self.units.values()
     }
 
+    /// How many there are.
+    pub fn unit_count(&self) -> usize {
+        self.units.len()
+    }
+
+    /// Those behind a barcode, by barcode: whoever looks at all of them need not do so at once.
+    pub fn units_after(&self, after: Option<&Volser>) -> impl Iterator<Item = &DataUnit> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.units.range::<Volser, _>((from, Bound::Unbounded)).map(|(_, unit)| unit)
+    }
+
     /// A key group.
     pub fn group(&self, name: &Name) -> Option<&KeyGroup> {
         self.groups.get(name)
@@ -134,7 +146,13 @@ impl Realm {
                     self.units.entry(volser.clone()).or_insert_with(|| DataUnit::first_seen(volser, key.issued_ns));
                 match unit.keys.iter_mut().find(|known| known.tag == key.tag) {
                     Some(known) => *known = key,
-                    None => unit.keys.push(key),
+                    None => {
+                        // Most have one key all their life, and a vector begins with room for four.
+                        if unit.keys.is_empty() {
+                            unit.keys.reserve_exact(1);
+                        }
+                        unit.keys.push(key);
+                    }
                 }
             }
         }

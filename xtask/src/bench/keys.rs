@@ -1,7 +1,7 @@
 //! Measures a node of the key-management cluster as agents see it, and writes docs/PERFORMANCE.md.
 //!
-//! What starts the cluster and loads it is a test of the node's own crate (`crates/keyd/tests/faults/bench.rs`), which says `measured NAME:
-//! VALUE`; here it is run some times, and medians go on the page.
+//! What starts the nodes and loads them are tests of the node's own crate (`crates/keyd/tests/faults/bench.rs` and
+//! `crates/keyd/tests/kmip/bench.rs`), which say `measured NAME: VALUE`; here they are run some times, and medians go on the page.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -23,6 +23,9 @@ pub(crate) struct Arguments {
     keys: usize,
 }
 
+/// The tests that measure: a cluster as agents see it, and a node as KMIP clients do, beside PyKMIP's server.
+const MEASURED: [&str; 2] = ["faults", "kmip"];
+
 /// One value, with the place at which it was said: the page keeps that order.
 type Values = BTreeMap<String, (usize, Vec<String>)>;
 
@@ -32,7 +35,8 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let mut values = Values::new();
     for round in 0..arguments.rounds {
         println!("round {} of {}", round + 1, arguments.rounds);
-        take(&mut values, &measure(root, arguments.keys)?);
+        let said = MEASURED.map(|test| measure(root, test, arguments.keys));
+        take(&mut values, &said.into_iter().collect::<Result<String>>()?);
     }
     ensure!(!values.is_empty(), "nothing was measured");
     let mut text = String::new();
@@ -53,10 +57,10 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure(root: &Path, keys: usize) -> Result<String> {
+fn measure(root: &Path, test: &str, keys: usize) -> Result<String> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).env("CAPSTAN_KEYS", keys.to_string());
-    command.args(["test", "--quiet", "--release", "--locked", "--package", "capstan-keyd", "--test", "faults", "--"]);
+    command.args(["test", "--quiet", "--release", "--locked", "--package", "capstan-keyd", "--test", test, "--"]);
     command.args(["--ignored", "--exact", "--nocapture", "bench::measure"]);
     let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("run {command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {}", output.status);

@@ -14,52 +14,70 @@ use std::collections::BTreeMap;
 use capstan_format::{Algorithm, KeyTag};
 use capstan_keys::{KeyError, Name, Secret, VolumeKey, WrappedKey, tag_of, unwrap, wrap};
 
+use crate::path::Path;
 use crate::record::{KmaRecord, PoolKey};
 use crate::root::ClusterKeys;
-use crate::state::View;
+use crate::state::{Half, State, View};
 
 const PURPOSE: &str = "capstan keyd pool wrap v1";
 
-/// A node's pool at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// How many keys a node's pool has at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pool {
-    /// Keys that may be issued in touch with the majority, those drawn first in front.
-    pub ready: Vec<KeyTag>,
-    /// Keys that may be issued cut off from it, likewise.
-    pub reserve: Vec<KeyTag>,
+    /// Keys that may be issued in touch with the majority.
+    pub ready: usize,
+    /// Keys that may be issued cut off from it.
+    pub reserve: usize,
     /// Keys that are not yet stored where they must be.
     pub waiting: usize,
 }
 
-/// The pool of a node. `backed_up` is the last commit that a verified backup holds, which counts for a node that is alone.
+/// The pool of a node. `backed_up` is the last commit that a verified backup holds, which counts for a node that is alone. What it looks at
+/// is what is on its way into the pool, and what was issued cut off: not the pool.
 pub fn pool_of(view: View<'_>, kma: &Name, backed_up: i64) -> Pool {
     let state = view.ledger();
-    let safe = safe_commit(state.kmas(), |kma| state.held(kma), kma, backed_up);
-    let mut pool = Pool::default();
-    let mut safe_keys = Vec::new();
-    for (tag, key, mark) in state.pool(kma) {
-        // A key that was issued is no key of the pool any more, even if somebody put its record back.
-        if view.key(tag).is_some() {
-            continue;
-        }
-        match mark.revision <= safe {
-            true => safe_keys.push((key.created_ns, *tag)),
-            false => pool.waiting += 1,
+    let safe = safe_commit(state, kma, backed_up);
+    let mut pool =
+        Pool { ready: state.pool_len(kma, Half::Ready), reserve: state.pool_len(kma, Half::Reserve), waiting: 0 };
+    let half = |pool: &mut Pool, tag: &KeyTag| match Half::of(tag) {
+        Half::Ready => pool.ready -= 1,
+        Half::Reserve => pool.reserve -= 1,
+    };
+    for (tag, _) in state.pool_behind(kma, safe) {
+        half(&mut pool, tag);
+        pool.waiting += 1;
+    }
+    for tag in view.issued_apart() {
+        let mark = state.mark(&Path::Pool { kma: kma.clone(), tag: *tag });
+        match mark.revision {
+            0 => {}
+            revision if revision <= safe => half(&mut pool, tag),
+            _ => pool.waiting -= 1,
         }
     }
-    safe_keys.sort_unstable();
-    let tags = safe_keys.into_iter().map(|(_, tag)| tag);
-    (pool.reserve, pool.ready) = tags.partition(is_reserve);
     pool
 }
 
-/// Whether a key is for when its node is cut off.
-pub(crate) fn is_reserve(tag: &KeyTag) -> bool {
-    tag.0[15] & 1 == 1
+/// The key of a half of a node's pool that is issued next, but for those that are `taken`.
+pub fn next_of_pool(
+    view: View<'_>,
+    kma: &Name,
+    backed_up: i64,
+    half: Half,
+    taken: impl Fn(&KeyTag) -> bool,
+) -> Option<KeyTag> {
+    let state = view.ledger();
+    let safe = safe_commit(state, kma, backed_up);
+    // A key that was issued is no key of the pool any more, even if somebody put its record back.
+    state.pool_up_to(kma, half, safe).find(|tag| view.key(tag).is_none() && !taken(tag)).copied()
+}
+
+fn safe_commit(state: &State, kma: &Name, backed_up: i64) -> i64 {
+    safe_commit_of(state.kmas(), |kma| state.held(kma), kma, backed_up)
 }
 
 /// The last commit that is stored where a key of this node must be before it is issued.
-fn safe_commit(kmas: &BTreeMap<Name, KmaRecord>, held: impl Fn(&Name) -> i64, kma: &Name, backed_up: i64) -> i64 {
+fn safe_commit_of(kmas: &BTreeMap<Name, KmaRecord>, held: impl Fn(&Name) -> i64, kma: &Name, backed_up: i64) -> i64 {
     let own = kmas.get(kma).map(|record| record.site.as_str());
     let others = || kmas.iter().filter(|(other, _)| *other != kma);
     if others().next().is_none() {
@@ -104,7 +122,7 @@ mod tests {
         let record = |site: &str| KmaRecord { site: site.to_owned(), address: String::new(), joined_ns: 0 };
         let kmas = nodes.iter().map(|(kma, site, _)| (name(kma), record(site))).collect();
         let held = |kma: &Name| nodes.iter().find(|node| node.0 == kma.as_str()).unwrap().2;
-        safe_commit(&kmas, held, &name(of), backed_up)
+        safe_commit_of(&kmas, held, &name(of), backed_up)
     }
 
     #[test]

@@ -57,7 +57,6 @@ impl ChainKey {
 }
 
 /// Where a chain stands: its last record, and what is not reconciled.
-#[derive(Clone)]
 pub(super) struct Chain {
     pub(super) key: ChainKey,
     /// The last record's number; 0 before the first.
@@ -89,6 +88,8 @@ pub(super) struct Step {
 /// A file or a segment, read.
 pub(super) struct Loaded {
     pub(super) chain: Chain,
+    /// The length of the header.
+    pub(super) header_len: usize,
     /// The length of what is whole.
     pub(super) len: usize,
 }
@@ -96,6 +97,27 @@ pub(super) struct Loaded {
 impl Chain {
     pub(super) fn new(key: ChainKey) -> Self {
         Self { key, sequence: 0, mac: [0; MAC_LEN], reconciled: 0, pending: VecDeque::new() }
+    }
+
+    /// The same without what is pending.
+    pub(super) fn end(&self) -> Self {
+        Self { key: self.key.clone(), pending: VecDeque::new(), ..*self }
+    }
+
+    /// Takes the steps that another has taken from this one's end.
+    pub(super) fn go_on(&mut self, other: Self) {
+        let pending = std::mem::take(&mut self.pending);
+        *self = other;
+        let new = std::mem::replace(&mut self.pending, pending);
+        self.forget_up_to(self.reconciled);
+        self.pending.extend(new);
+    }
+
+    /// In order, and most often the first alone: a look at all of them for each would be the square of a long journal.
+    fn forget_up_to(&mut self, up_to: u64) {
+        while self.pending.front().is_some_and(|recorded| recorded.sequence <= up_to) {
+            self.pending.pop_front();
+        }
     }
 
     /// The header of a file that begins here; everything before is reconciled.
@@ -123,7 +145,7 @@ impl Chain {
             Body::Entry(entry) => self.pending.push_back(Recorded { sequence, entry }),
             Body::Reconciled { up_to } => {
                 self.reconciled = self.reconciled.max(up_to);
-                self.pending.retain(|recorded| recorded.sequence > up_to);
+                self.forget_up_to(up_to);
             }
         }
     }
@@ -173,7 +195,8 @@ impl Chain {
 
     /// Reads a whole file. What is torn off its end is left out; what was altered is an error.
     pub(super) fn load(key: &ChainKey, bytes: &[u8]) -> Result<Loaded, String> {
-        let (mut chain, mut len) = Self::read_header(key, bytes)?;
+        let (mut chain, header_len) = Self::read_header(key, bytes)?;
+        let mut len = header_len;
         while len < bytes.len() {
             let after = chain.sequence;
             let altered = |what| format!("the record after record {after}: {what}");
@@ -190,7 +213,7 @@ impl Chain {
                 Next::Altered(what) => return Err(altered(what)),
             }
         }
-        Ok(Loaded { chain, len })
+        Ok(Loaded { chain, header_len, len })
     }
 }
 

@@ -1,15 +1,14 @@
 //! The journal on disk: a node's own, and the copies of others'.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use capstan_keys::{Name, Secret};
 
-use super::chain::{Chain, ChainKey, Mac, Next, next_record};
+use super::chain::{Chain, ChainKey, Next, next_record};
 use super::medium::{Disk, Medium};
+use super::places::Places;
 use super::record::Body;
 use super::{JournalEntry, JournalError, Recorded};
 use crate::lock::lock;
@@ -21,7 +20,7 @@ const ENTRIES_LEN_MAX: u64 = FILE_LEN_MAX - (1 << 20);
 /// A file in which everything is reconciled begins anew when it is longer.
 const TRIM_LEN: u64 = 1 << 20;
 /// Most bytes of records that one node sends to another at once: in base64 they are still below what a door takes.
-const SEGMENT_LEN_MAX: usize = 512 << 10;
+const SEGMENT_LEN_MAX: u64 = 512 << 10;
 
 /// How a journal was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,17 +41,11 @@ enum State {
     Broken,
 }
 
-/// Where a record stands in the file.
-struct Placed {
-    sequence: u64,
-    mac: Mac,
-    range: Range<usize>,
-}
-
 struct ChainFile<M> {
     medium: M,
     path: PathBuf,
     chain: Chain,
+    places: Places,
     len: u64,
     state: State,
 }
@@ -79,7 +72,9 @@ impl ChainFile<Disk> {
                     medium.cut(len).map_err(unusable)?;
                 }
                 let start = if torn > 0 { Start::Torn { bytes: torn } } else { Start::Whole };
-                Ok((Self { medium, path, chain: loaded.chain, len, state: State::Good }, start))
+                let mut places = Places::behind_header(loaded.header_len as u64);
+                places.add(&bytes[loaded.header_len..loaded.len]);
+                Ok((Self { medium, path, chain: loaded.chain, places, len, state: State::Good }, start))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let chain = Chain::new(key);
@@ -87,7 +82,8 @@ impl ChainFile<Disk> {
                 let file = Disk::write_new(&path, &header).map_err(unusable)?;
                 let medium = Disk { path: path.clone(), file };
                 let len = header.len() as u64;
-                Ok((Self { medium, path, chain, len, state: State::Good }, Start::New))
+                let places = Places::behind_header(len);
+                Ok((Self { medium, path, chain, places, len, state: State::Good }, Start::New))
             }
             Err(error) => Err(unusable(error)),
         }
@@ -107,7 +103,14 @@ impl<M: Medium> ChainFile<M> {
             return Err(JournalError::NotNoted { path: self.path.clone(), source });
         }
         self.len += bytes.len() as u64;
+        self.places.add(bytes);
         Ok(())
+    }
+
+    /// The file has nothing but its header.
+    fn begun_anew(&mut self, header: &[u8]) {
+        self.len = header.len() as u64;
+        self.places = Places::behind_header(self.len);
     }
 
     fn check_room(&self, bytes: &[u8], len_max: u64) -> Result<(), JournalError> {
@@ -155,7 +158,7 @@ impl<M: Medium> ChainFile<M> {
         let header = self.chain.header();
         match self.medium.replace(&header) {
             Ok(()) => {
-                self.len = header.len() as u64;
+                self.begun_anew(&header);
                 self.chain.reconciled = self.chain.sequence;
             }
             // No room for a second file: the long one goes on.
@@ -171,39 +174,18 @@ impl<M: Medium> ChainFile<M> {
         if after > own {
             return Err(JournalError::PeerKnowsMore { kma, own, peer: after });
         }
-        let (bytes, records) = self.read_back()?;
-        let header_len = records.first().map_or(bytes.len(), |first| first.range.start);
-        let mut segment = bytes[..header_len].to_vec();
-        for Placed { range, .. } in records.into_iter().filter(|record| record.sequence > after) {
-            if segment.len() + range.len() > SEGMENT_LEN_MAX {
-                break;
+        let mut segment = Vec::new();
+        for range in [self.places.header(), self.places.behind(after, SEGMENT_LEN_MAX)] {
+            let len = (range.end - range.start) as usize;
+            let read = self.medium.read_from(range.start, len);
+            let read = read.map_err(|source| JournalError::Unusable { path: self.path.clone(), source })?;
+            if read.len() != len {
+                let what = "it was cut while it was open".to_owned();
+                return Err(JournalError::Altered { path: self.path.clone(), what });
             }
-            segment.extend_from_slice(&bytes[range]);
+            segment.extend_from_slice(&read);
         }
         Ok(segment)
-    }
-
-    /// The MACs of the records that are in the file.
-    fn macs(&mut self) -> Result<BTreeMap<u64, Mac>, JournalError> {
-        let (_, records) = self.read_back()?;
-        Ok(records.into_iter().map(|record| (record.sequence, record.mac)).collect())
-    }
-
-    /// The file as it is, and where its records stand.
-    fn read_back(&mut self) -> Result<(Vec<u8>, Vec<Placed>), JournalError> {
-        let bytes = self.medium.read_from(0, self.len as usize);
-        let bytes = bytes.map_err(|source| JournalError::Unusable { path: self.path.clone(), source })?;
-        let altered = |what| JournalError::Altered { path: self.path.clone(), what };
-        let (_, mut at) = Chain::read_header(&self.chain.key, &bytes).map_err(altered)?;
-        let mut records = Vec::new();
-        while at < bytes.len() {
-            let Next::Record { sequence, mac, len, .. } = next_record(&bytes, at) else {
-                return Err(altered("it changed while it was open".to_owned()));
-            };
-            records.push(Placed { sequence, mac, range: at..at + len });
-            at += len;
-        }
-        Ok((bytes, records))
     }
 
     /// Takes what continues the chain out of a segment, durable when this returns; then says where the chain stands.
@@ -216,8 +198,9 @@ impl<M: Medium> ChainFile<M> {
         let (base, mut at) = Chain::read_header(&self.chain.key, segment).map_err(|what| malformed(&what))?;
         // The other side has begun its file anew since: what this one misses, and all that it has, is reconciled there.
         let skips = base.sequence > self.chain.sequence;
-        let mut chain = if skips { base } else { self.chain.clone() };
-        let (skipped, mut taken, mut known) = (chain.clone(), Vec::new(), BTreeMap::new());
+        // What is pending here already does not matter to what continues it.
+        let mut chain = if skips { base } else { self.chain.end() };
+        let (begin, mut taken) = (chain.end(), Vec::new());
         while at < segment.len() {
             let Next::Record { sequence, body, signed, mac, len } = next_record(segment, at) else {
                 return Err(malformed("a record in it is not whole"));
@@ -226,27 +209,23 @@ impl<M: Medium> ChainFile<M> {
             if sequence > chain.sequence {
                 chain.take(sequence, body, signed, mac).map_err(|_| forked())?;
                 taken.extend_from_slice(&segment[at..at + len]);
-            } else {
-                if known.is_empty() {
-                    known = self.macs()?;
-                }
-                if known.get(&sequence).is_some_and(|known| *known != mac) {
-                    return Err(forked());
-                }
+            } else if self.places.mac(sequence).is_some_and(|known| *known != mac) {
+                return Err(forked());
             }
             at += len;
         }
         if skips {
             self.check_good()?;
-            let header = skipped.header();
+            let header = begin.header();
             let replaced = self.medium.replace(&header);
             replaced.map_err(|source| JournalError::NotNoted { path: self.path.clone(), source })?;
-            (self.len, self.chain) = (header.len() as u64, skipped);
+            self.begun_anew(&header);
+            self.chain = begin;
         }
         if !taken.is_empty() {
             self.check_room(&taken, FILE_LEN_MAX)?;
             self.write(&taken)?;
-            self.chain = chain;
+            self.chain.go_on(chain);
         }
         self.trim(trim_len)?;
         Ok(self.chain.sequence)
@@ -279,7 +258,7 @@ impl Journal {
     }
 
     /// What is not reconciled yet, in order.
-    pub fn pending(&self) -> impl Iterator<Item = &Recorded> {
+    pub fn pending(&self) -> impl ExactSizeIterator<Item = &Recorded> {
         self.file.chain.pending.iter()
     }
 

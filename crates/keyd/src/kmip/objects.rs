@@ -26,11 +26,10 @@ struct Kept {
 
 impl Objects {
     /// Takes in a record.
-    pub(crate) fn put(&mut self, uid: &str, mark: Mark, plaintext: &[u8]) -> Result<(), ObjectError> {
-        let ObjectRecord { attempt, object, wrapped } = ObjectRecord::decode(uid, plaintext)?;
+    pub(crate) fn put(&mut self, record: ObjectRecord, mark: Mark) {
+        let ObjectRecord { attempt, object, wrapped } = record;
+        self.kept.insert(object.uid.clone(), Kept { mark, attempt, wrapped });
         self.index.put(Arc::new(object), mark.revision);
-        self.kept.insert(uid.to_owned(), Kept { mark, attempt, wrapped });
-        Ok(())
     }
 
     /// Takes out a record.

@@ -6,12 +6,11 @@ use capstan_format::{KeyTag, Volser};
 use capstan_keys::{KeyState, KeyUse, Name};
 use std::sync::PoisonError;
 
-use super::ask::Half;
 use super::{Answered, Memory, Node, NodeError, Notebook, Noted, Standing};
 use crate::desk::{Adopted, Answer, Asked, Decided, Operation, decide};
 use crate::record::IssuedRecord;
 use crate::root::ClusterKeys;
-use crate::state::{Apart, View};
+use crate::state::{Apart, Half, View};
 
 impl Node {
     /// Decides by what this node knows, with keys of its reserve.
@@ -83,7 +82,7 @@ impl Node {
                 break;
             }
         }
-        let pending = journal.pending()?;
+        let pending = journal.pending(usize::MAX)?;
         let mut memory = self.memory_mut();
         // Decided once more from the beginning: the same entry twice is not the same as once.
         memory.apart = Apart::default();
@@ -95,7 +94,7 @@ impl Node {
 
     /// Decides again what the journal holds, after a restart: before anybody is answered, for its keys must not be given out twice.
     pub fn resume_journal(&mut self) -> Result<usize, NodeError> {
-        let pending = self.journal.get_mut().pending()?;
+        let pending = self.journal.get_mut().pending(usize::MAX)?;
         let memory = self.memory.get_mut().unwrap_or_else(PoisonError::into_inner);
         memory.lay_apart(&self.keys, &pending)?;
         Ok(pending.len())

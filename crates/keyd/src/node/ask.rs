@@ -6,24 +6,15 @@ use capstan_format::KeyTag;
 use capstan_keys::Name;
 
 use super::{Answered, Memory, Node, NodeError, Standing};
-use crate::desk::{Asked, Decided, Operation, decide, pool_of};
+use crate::desk::{Asked, Decided, Operation, decide, next_of_pool};
 use crate::family::{Ending, ending_of};
 use crate::ledger::{LedgerError, Outcome, Transaction};
-use crate::state::{Mark, View};
+use crate::state::{Half, Mark, View};
 
 /// How often a decision is made anew because others were faster.
 const TRIES: u32 = 20;
 /// How long to wait for what others have committed before deciding anew.
 const NEWS_PATIENCE: Duration = Duration::from_millis(250);
-
-/// Which half of the pool.
-#[derive(Clone, Copy)]
-pub(super) enum Half {
-    /// For commits.
-    Ready,
-    /// For when the node is cut off.
-    Reserve,
-}
 
 /// A key of the pool that nobody else in this node gives out meanwhile.
 pub(super) struct Reserved<'a> {
@@ -199,13 +190,9 @@ impl Node {
         if !operation.may_draw() {
             return Reserved { node: self, tag: None };
         }
-        let pool = pool_of(memory.view(), &self.name, memory.backed_up);
         let mut reserved = self.reserved();
-        let keys = match half {
-            Half::Ready => pool.ready,
-            Half::Reserve => pool.reserve,
-        };
-        let tag = keys.into_iter().find(|tag| !reserved.contains(tag));
+        let taken = |tag: &KeyTag| reserved.contains(tag);
+        let tag = next_of_pool(memory.view(), &self.name, memory.backed_up, half, taken);
         reserved.extend(tag);
         Reserved { node: self, tag }
     }

@@ -3,10 +3,8 @@
 use super::{Memory, Node, Standing};
 use crate::audit::Anchor;
 use crate::family::{Ending, ending_of};
-use crate::ledger::Entry;
 use crate::path::Path;
-use crate::seal::{Content, Opened};
-use crate::state::{Mark, StateError};
+use crate::state::State;
 
 /// What to do about a record that somebody has taken away or put back.
 const ADVICE: &str = "this node goes on with the version it knew. Find out who writes to etcd beside the nodes; if etcd was put back to an \
@@ -16,9 +14,8 @@ const ADVICE: &str = "this node goes on with the version it knew. Find out who w
 const CLOCKS_APART_MAX_NS: u64 = 3600 * 1_000_000_000;
 
 /// What is to be said of a record that the replica has kept; nothing of one that the ledger has.
-pub(super) fn of_kept(entry: &Entry) -> Option<String> {
-    let path = &entry.path;
-    match entry.revision {
+pub(super) fn of_kept(path: &str, revision: i64) -> Option<String> {
+    match revision {
         1.. => None,
         0 => Some(missing(path)),
         _ => Some(format!(
@@ -34,10 +31,9 @@ fn missing(path: &str) -> String {
 impl Node {
     /// What another node's anchor says of this one's clock, by which certificates and periods are judged here. An anchor is never of a later
     /// time than now; and one that comes while the ledger is followed without a gap is of this minute.
-    pub(super) fn doubt_of_clock(&self, entry: &Entry) -> Option<String> {
-        let other = entry.path.strip_prefix("anchor/").filter(|other| *other != self.name.as_str())?;
-        let opened = self.keys.sealer().open(&entry.path, &entry.sealed).ok()?;
-        let (at_ns, now_ns) = (Anchor::decode(&opened.plaintext).ok()?.at_ns, self.now_ns());
+    pub(super) fn doubt_of_clock(&self, path: &str, plaintext: &[u8]) -> Option<String> {
+        let other = path.strip_prefix("anchor/").filter(|other| *other != self.name.as_str())?;
+        let (at_ns, now_ns) = (Anchor::decode(plaintext).ok()?.at_ns, self.now_ns());
         let is_apart = at_ns.abs_diff(now_ns) > CLOCKS_APART_MAX_NS;
         let tells = at_ns > now_ns || self.standing() == Standing::Current;
         (is_apart && tells).then(|| {
@@ -50,20 +46,6 @@ impl Node {
 }
 
 impl Memory {
-    /// Takes in what was opened.
-    pub(super) fn take_in(&mut self, entry: &Entry, opened: &Opened) -> Result<(), StateError> {
-        let mark = Mark { revision: entry.revision.abs(), change: opened.change };
-        let plaintext = match opened.content {
-            Content::Record => Some(&opened.plaintext[..]),
-            Content::Tombstone => None,
-        };
-        match plaintext {
-            _ if entry.revision <= 0 => self.state.keep(&entry.path, mark, plaintext),
-            Some(plaintext) => self.state.put(&entry.path, mark, plaintext),
-            None => self.state.bury(&entry.path, mark),
-        }
-    }
-
     /// A record is gone, and nothing was put in its place.
     pub(super) fn removed(&mut self, path: &str, revision: i64) {
         if self.state.mark(&Path::parse(path)).revision > revision {
@@ -81,13 +63,24 @@ impl Memory {
             }
         }
     }
+}
 
-    /// What lies there is not believed: what was known stays, and what was never known counts for as little as it can.
-    pub(super) fn distrust(&mut self, entry: &Entry) {
-        let known = self.state.mark(&Path::parse(&entry.path));
+/// A record that is not believed.
+pub(super) struct Distrusted {
+    pub(super) path: String,
+    pub(super) revision: i64,
+    pub(super) why: String,
+    /// It is of an epoch after this node's.
+    pub(super) later_epoch: Option<u32>,
+}
+
+impl Distrusted {
+    /// What was known stays, and what was never known counts for as little as it can.
+    pub(super) fn note(&self, state: &mut State) {
+        let known = state.mark(&Path::parse(&self.path));
         match known.change {
-            0 => self.state.distrust(&entry.path),
-            _ if entry.revision > known.revision => drop(self.state.ledger_has(&entry.path, entry.revision)),
+            0 => state.distrust(&self.path),
+            _ if self.revision > known.revision => drop(state.ledger_has(&self.path, self.revision)),
             _ => {}
         }
     }

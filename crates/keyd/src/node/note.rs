@@ -50,11 +50,16 @@ pub trait Notebook: Send {
     /// Notes what was decided, all of it or nothing; on the disk when this returns.
     fn note(&mut self, asked: &[Asked]) -> Result<(), JournalError>;
 
-    /// What was noted and not struck out, in order.
-    fn pending(&self) -> Result<Vec<Noted>, JournalError>;
+    /// What was noted and not struck out, in order: the first `count_max` of it. Nothing else is read.
+    fn pending(&self, count_max: usize) -> Result<Vec<Noted>, JournalError>;
 
-    /// Whether there is anything of that.
-    fn is_empty(&self) -> bool;
+    /// How much there is of that.
+    fn len(&self) -> usize;
+
+    /// Whether there is none of it.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 
     /// The ledger has an entry, and those before it: they are pending no more.
     fn strike_out(&mut self, number: u64) -> Result<(), JournalError>;
@@ -106,12 +111,13 @@ impl Notebook for SealedJournal {
         Ok(())
     }
 
-    fn pending(&self) -> Result<Vec<Noted>, JournalError> {
-        self.journal.pending().map(|recorded| read_note(&self.keys, &self.path, recorded)).collect()
+    fn pending(&self, count_max: usize) -> Result<Vec<Noted>, JournalError> {
+        let pending = self.journal.pending().take(count_max);
+        pending.map(|recorded| read_note(&self.keys, &self.path, recorded)).collect()
     }
 
-    fn is_empty(&self) -> bool {
-        self.journal.pending().next().is_none()
+    fn len(&self) -> usize {
+        self.journal.pending().len()
     }
 
     fn strike_out(&mut self, number: u64) -> Result<(), JournalError> {

@@ -1,5 +1,7 @@
 //! Back in touch: what was decided cut off is said to the ledger, entry by entry.
 
+use std::collections::HashSet;
+
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::{KeyError, Name};
 
@@ -9,6 +11,10 @@ use super::{Node, NodeError, Standing};
 use crate::desk::{Asked, Decided, DeskError, decide};
 use crate::path::Path;
 use crate::state::{Apart, View};
+
+/// Entries that are said before the disk is waited for and they are struck out together: what strikes them out is a record of the journal
+/// itself, which is flushed. Entries that were said and not struck out are said once more, and change nothing.
+pub(super) const SAID_AT_ONCE: usize = 64;
 
 /// What came of a reconciliation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,26 +30,42 @@ impl Node {
     pub async fn reconcile(&self) -> Result<Reconciled, NodeError> {
         let mut reconciled = Reconciled::default();
         loop {
-            let first = {
+            let noted = {
                 let journal = self.journal.lock().await;
-                let Some(first) = journal.pending()?.into_iter().next() else {
+                let noted = journal.pending(SAID_AT_ONCE)?;
+                if noted.is_empty() {
                     // Nobody decides alone while this is held: from here on the ledger knows everything.
                     self.memory_mut().apart = Apart::default();
                     return Ok(reconciled);
-                };
-                first
-            };
-            let Noted { number, asked } = first;
-            for asked in &asked {
-                // A removed node's journal may have been said by those who hold copies.
-                match self.removal() {
-                    Some(_) => self.say_late(number, asked, &mut reconciled).await?,
-                    None => self.say_entry(number, asked, &mut reconciled).await?,
                 }
+                one_of_each_volume(noted)
+            };
+            let (mut last, mut said) = (None, Ok(()));
+            for entry in &noted {
+                said = self.say_note(entry, &mut reconciled).await;
+                if said.is_err() {
+                    break;
+                }
+                last = Some(entry.number);
             }
-            self.wait_for_disk().await?;
-            self.journal.lock().await.strike_out(number)?;
+            // What was said before the majority was lost is said.
+            if let Some(last) = last {
+                self.wait_for_disk().await?;
+                self.journal.lock().await.strike_out(last)?;
+            }
+            said?;
         }
+    }
+
+    async fn say_note(&self, Noted { number, asked }: &Noted, reconciled: &mut Reconciled) -> Result<(), NodeError> {
+        for asked in asked {
+            // A removed node's journal may have been said by those who hold copies.
+            match self.removal() {
+                Some(_) => self.say_late(*number, asked, reconciled).await?,
+                None => self.say_entry(*number, asked, reconciled).await?,
+            }
+        }
+        Ok(())
     }
 
     /// Says one thing of an entry to the ledger, or notes why it no longer fits.
@@ -119,6 +141,20 @@ impl Node {
             }
         }
     }
+}
+
+/// The first entries, as far as each is of another volume. Of those it is known that to say them twice is to say them once, whatever the node
+/// was doing when it was killed; of two of one volume it is not: the end of a volume, said once more after its next beginning, would end that.
+fn one_of_each_volume(mut noted: Vec<Noted>) -> Vec<Noted> {
+    let mut volumes = HashSet::new();
+    let is_new = |noted: &Noted| {
+        let of_entry: HashSet<_> = noted.asked.iter().map(|asked| asked.operation.volser().cloned()).collect();
+        of_entry.into_iter().all(|volser| volumes.insert(volser))
+    };
+    let count = noted.iter().map(is_new).take_while(|is_new| *is_new).count();
+    // The first is of no volume that came before it.
+    noted.truncate(count.max(1));
+    noted
 }
 
 /// Whether what was noted no longer fits what the majority has decided since, and never will again.

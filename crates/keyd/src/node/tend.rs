@@ -4,9 +4,10 @@ use capstan_format::Algorithm;
 
 use super::ask::Attempt;
 use super::{Node, NodeError, Standing};
-use crate::desk::{self, Decided, draw_for_pool, is_reserve};
+use crate::desk::{self, Decided, draw_for_pool};
 use crate::path::Path;
 use crate::record::encode_held;
+use crate::state::Half;
 
 /// Keys that are drawn in one commit.
 const DRAWN_MAX: usize = 64;
@@ -39,7 +40,10 @@ impl Node {
         let mut puts = Vec::new();
         while puts.len() < DRAWN_MAX && missing != [0, 0] {
             let (tag, key) = draw_for_pool(&self.keys, now_ns).map_err(desk::DeskError::from)?;
-            let missing = &mut missing[usize::from(is_reserve(&tag))];
+            let missing = match Half::of(&tag) {
+                Half::Ready => &mut missing[0],
+                Half::Reserve => &mut missing[1],
+            };
             // Which half a key is of is chance; one of a half that is full is dropped.
             if *missing > 0 {
                 *missing -= 1;
@@ -57,12 +61,9 @@ impl Node {
     /// alone, which would come to be all of the pool.
     fn missing_keys(&self) -> [usize; 2] {
         let reserve = self.settings.pool_keys / 2;
-        let mut missing = [self.settings.pool_keys - reserve, reserve];
-        for (tag, ..) in self.memory().state.pool(&self.name) {
-            let missing = &mut missing[usize::from(is_reserve(tag))];
-            *missing = missing.saturating_sub(1);
-        }
-        missing
+        let wanted = [(Half::Ready, self.settings.pool_keys - reserve), (Half::Reserve, reserve)];
+        let memory = self.memory();
+        wanted.map(|(half, wanted)| wanted.saturating_sub(memory.state.pool_len(&self.name, half)))
     }
 
     /// Says that this node's disk holds the keys that other nodes have drawn, once each of them was opened from what it holds.
@@ -72,14 +73,17 @@ impl Node {
             let memory = self.memory();
             let held = memory.state.held(&self.name);
             let others = memory.state.kmas().keys().filter(|kma| **kma != self.name);
-            let drawn = others.flat_map(|kma| memory.state.pool(kma));
-            let new = drawn.filter(|(_, _, mark)| mark.revision > held && mark.revision <= applied);
             let mut due = false;
-            for (tag, key, _) in new {
-                desk::open_pool_key(&self.keys, *tag, Algorithm::Aes256Gcm, &key.wrapped)
-                    .map_err(desk::DeskError::from)?
-                    .ok_or_else(|| desk::DeskError::PoolKey { kma: self.name.clone(), tag: *tag })?;
-                due = true;
+            // What is new alone: this is asked five times a second.
+            for kma in others {
+                for (tag, _) in memory.state.pool_behind(kma, held).filter(|(_, revision)| *revision <= applied) {
+                    let wrong = || desk::DeskError::PoolKey { kma: self.name.clone(), tag: *tag };
+                    let key = memory.state.pool_key(kma, tag).ok_or_else(wrong)?;
+                    desk::open_pool_key(&self.keys, *tag, Algorithm::Aes256Gcm, &key.wrapped)
+                        .map_err(desk::DeskError::from)?
+                        .ok_or_else(wrong)?;
+                    due = true;
+                }
             }
             due
         };

@@ -59,7 +59,7 @@ async fn status(State(service): State<Arc<Service>>) -> Json<Value> {
             Standing::Current => json!("current"),
             Standing::Alone { since_ns } => json!({"cut_off_since_ns": since_ns}),
         };
-        let low = pool.ready.len().min(pool.reserve.len()) * 2 < node.settings().pool_low;
+        let low = pool.ready.min(pool.reserve) * 2 < node.settings().pool_low;
         if let Some(removal) = node.removal() {
             status["removed"] = json!(words(&removal));
         }
@@ -69,11 +69,11 @@ async fn status(State(service): State<Arc<Service>>) -> Json<Value> {
         status["standing"] = standing;
         status["applied"] = json!(progress.applied);
         status["pool"] = json!({
-            "ready": pool.ready.len(), "reserve": pool.reserve.len(), "waiting": pool.waiting, "low": low
+            "ready": pool.ready, "reserve": pool.reserve, "waiting": pool.waiting, "low": low
         });
         status["journal_pending"] = json!(node.journal_pending().await.unwrap_or(usize::MAX));
         status["doubts"] = json!(node.doubts());
-        let (keys, units) = node.view(|view| (view.ledger().keys().count(), view.ledger().realm().units().count()));
+        let (keys, units) = node.view(|view| (view.ledger().key_count(), view.ledger().realm().unit_count()));
         status["keys"] = json!(keys);
         status["units"] = json!(units);
     }

@@ -1,8 +1,7 @@
 //! Locked or open: what follows the ledger goes on through both.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use capstan_keys::Secret;
@@ -11,20 +10,18 @@ use super::Service;
 use super::backups::{is_of_backup, tell_what_is_backed_up};
 use super::peers::{Copies, OtherNodes};
 use crate::journal::Journal;
-use crate::ledger::{Change, Entry, Ledger};
+use crate::ledger::{Change, Changes, Entry, Ledger};
 use crate::node::{Node, NodeSettings, SealedJournal, WallClock};
-use crate::replica::Delivery;
+use crate::replica::{Delivery, PackedRecords};
 use crate::root::ClusterKeys;
+
+/// Records that one thread reads at a time.
+const PART_LEN: usize = 4096;
 
 /// What a node knows in the phase it is in.
 pub(super) enum Phase {
     /// Sealed records, to be opened.
-    Locked {
-        /// By path.
-        entries: BTreeMap<String, Entry>,
-        /// The commit up to which they are all there.
-        revision: i64,
-    },
+    Locked(PackedRecords),
     /// The node.
     Open(Arc<Node>),
 }
@@ -42,41 +39,59 @@ pub(super) struct Opening {
     pub(super) clock: WallClock,
     /// When the majority was heard last before this start.
     pub(super) heard_ns: i64,
+    /// Held by whoever opens it. Before `phase`, which is held only to look and to change it: it takes seconds to open a million records, and
+    /// meanwhile the doors say that the node is locked.
+    pub(super) turn: Mutex<()>,
 }
 
 impl Service {
-    /// Takes in what the replica has on its disk.
+    /// Takes in what the replica has on its disk. One after the other: they come from one loop.
     pub(super) fn deliver(&self, delivery: Delivery<'_>) {
+        if let Some(node) = self.open_node() {
+            return self.deliver_to(&node, delivery);
+        }
+        let whole = match delivery {
+            Delivery::Whole(snapshot) => Some(PackedRecords::of(snapshot)),
+            Delivery::Changes(_) | Delivery::Unfollowed(_) => None,
+        };
         let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
-        match (&mut *phase, delivery) {
-            (Phase::Open(node), Delivery::Whole(snapshot)) => {
-                node.load(snapshot.entries.iter(), snapshot.revision, 0);
-                tell_what_is_backed_up(node, self.settings.epoch);
+        match &mut *phase {
+            Phase::Locked(records) => match (whole, delivery) {
+                (Some(whole), _) => *records = whole,
+                (None, Delivery::Changes(changes)) => records.apply(changes),
+                // Looked at when it is unlocked.
+                (None, Delivery::Unfollowed(snapshot)) => {
+                    let changes = snapshot.entries.iter().cloned().map(Change::Put).collect();
+                    records.apply(&Changes { revision: records.revision(), changes });
+                }
+                (None, Delivery::Whole(_)) => {}
+            },
+            Phase::Open(node) => {
+                let node = node.clone();
+                drop(phase);
+                self.deliver_to(&node, delivery);
             }
-            (Phase::Open(node), Delivery::Changes(changes)) => {
+        }
+    }
+
+    fn deliver_to(&self, node: &Node, delivery: Delivery<'_>) {
+        let is_of_backup = match delivery {
+            Delivery::Whole(snapshot) => {
+                let parts = snapshot.entries.chunks(PART_LEN).map(|part| part.iter().map(Entry::borrowed));
+                node.load(parts.collect(), snapshot.revision, 0);
+                true
+            }
+            Delivery::Changes(changes) => {
                 node.apply(changes);
-                if changes.changes.iter().any(|change| is_of_backup(change.path())) {
-                    tell_what_is_backed_up(node, self.settings.epoch);
-                }
+                changes.changes.iter().any(|change| is_of_backup(change.path()))
             }
-            (Phase::Open(node), Delivery::Unfollowed(snapshot)) => node.meet(&snapshot.entries),
-            // Looked at when it is unlocked.
-            (Phase::Locked { entries, .. }, Delivery::Unfollowed(snapshot)) => {
-                entries.extend(snapshot.entries.iter().map(|entry| (entry.path.clone(), entry.clone())));
+            Delivery::Unfollowed(snapshot) => {
+                node.meet(&snapshot.entries);
+                false
             }
-            (Phase::Locked { entries, revision }, Delivery::Whole(snapshot)) => {
-                *entries = snapshot.entries.iter().map(|entry| (entry.path.clone(), entry.clone())).collect();
-                *revision = snapshot.revision;
-            }
-            (Phase::Locked { entries, revision }, Delivery::Changes(changes)) => {
-                for change in &changes.changes {
-                    match change {
-                        Change::Put(entry) => drop(entries.insert(entry.path.clone(), entry.clone())),
-                        Change::Removed { path, .. } => drop(entries.remove(path)),
-                    }
-                }
-                *revision = changes.revision;
-            }
+        };
+        if is_of_backup {
+            tell_what_is_backed_up(node, self.settings.epoch);
         }
     }
 
@@ -90,8 +105,8 @@ impl Service {
 
     /// Opens the node with its keys.
     pub(super) fn open(self: &Arc<Self>, keys: Arc<ClusterKeys>) -> anyhow::Result<()> {
-        let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
-        let Phase::Locked { entries, revision } = &mut *phase else { return Ok(()) };
+        let _turn = self.opening.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut records) = self.locked_records() else { return Ok(()) };
         let (name, epoch) = (self.settings.name.clone(), self.settings.epoch);
         let key: Secret = keys.derive(&keys.cluster().0, "capstan keyd journal v1")?;
         let copy_key: Secret = keys.derive(&keys.cluster().0, "capstan keyd journal v1")?;
@@ -100,22 +115,40 @@ impl Service {
         let journal = Box::new(SealedJournal::new(journal, &name, keys.clone(), epoch));
         let copies = Copies::new(self.opening.journal.clone(), copy_key);
         *self.copies.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(copies));
-        let Opening { ledger, node: settings, clock, identity, .. } = &self.opening;
+        let Opening { ledger, node: settings, clock, identity, heard_ns, .. } = &self.opening;
         let peers = Arc::new(OtherNodes::new(Arc::downgrade(self), identity.clone()));
         let node = Node::new(name, epoch, ledger.clone(), keys, journal, clock.clone(), *settings);
         let mut node = node.with_peers(peers);
         node.refused_by_others(self.opening.refused.exists());
         let begun = Instant::now();
-        node.load(entries.values(), *revision, self.opening.heard_ns);
-        tell_what_is_backed_up(&node, self.settings.epoch);
-        node.resume_journal()?;
-        tracing::info!(records = entries.len(), ms = begun.elapsed().as_millis(), "unlocked");
-        if let Some(asked) = *self.heard.lock().unwrap_or_else(PoisonError::into_inner) {
-            node.heard(asked);
+        loop {
+            node.load(records.parts(), records.revision(), *heard_ns);
+            let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
+            let Phase::Locked(now) = &*phase else { return Ok(()) };
+            if !now.is_over(&records) {
+                // The ledger was copied anew meanwhile.
+                records = now.clone();
+                continue;
+            }
+            node.apply(&now.since());
+            tell_what_is_backed_up(&node, self.settings.epoch);
+            node.resume_journal()?;
+            tracing::info!(records = records.len(), ms = begun.elapsed().as_millis(), "unlocked");
+            if let Some(asked) = *self.heard.lock().unwrap_or_else(PoisonError::into_inner) {
+                node.heard(asked);
+            }
+            let sealed = std::mem::replace(&mut *phase, Phase::Open(Arc::new(node)));
+            drop(phase);
+            drop(sealed);
+            self.opened.notify_waiters();
+            return Ok(());
         }
-        *phase = Phase::Open(Arc::new(node));
-        drop(phase);
-        self.opened.notify_waiters();
-        Ok(())
+    }
+
+    fn locked_records(&self) -> Option<PackedRecords> {
+        match &*self.phase.read().unwrap_or_else(PoisonError::into_inner) {
+            Phase::Locked(records) => Some(records.clone()),
+            Phase::Open(_) => None,
+        }
     }
 }

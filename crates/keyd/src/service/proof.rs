@@ -5,6 +5,8 @@
 //!  elsewhere    another node has proved its own copy up to a commit that has this record: `proof/KMA`
 //!  backup       the newest verified backup that is kept was made at or after the record's last change
 //! ```
+//! A million keys are opened a slice at a time, so that agents are answered meanwhile ([`Node::walk_keys`]).
+//!
 //! Each node proves its own copy every ten minutes and says so in the ledger. What is not proved is listed, each with why: a proof that
 //! passes over something is none.
 
@@ -14,8 +16,8 @@ use std::time::Duration;
 
 use axum::routing::get;
 use axum::{Json, Router};
-use capstan_format::KeyTag;
-use capstan_keys::Name;
+use capstan_format::{Algorithm, KeyTag};
+use capstan_keys::{DataUnit, Name, WrappedKey};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -27,13 +29,16 @@ use crate::desk::Decided;
 use crate::door::Refusal;
 use crate::node::{Node, NodeError};
 use crate::path::Path;
-use crate::root::{ClusterKeys, GroupKey};
+use crate::record::IssuedRecord;
+use crate::root::GroupKey;
 use crate::state::View;
 
 /// How often a node proves its own copy unasked.
 const EVERY: Duration = Duration::from_secs(600);
 /// When it tries again what could not be said.
 const SOON: Duration = Duration::from_secs(5);
+/// Keys that are named in a proof; a copy of which more do not open is none, and its node has proved nothing.
+const REFUSED_MAX: usize = 1000;
 const PROOF: &str = "proof/";
 
 /// What a node says of its own copy: the record `proof/KMA`.
@@ -106,9 +111,7 @@ async fn prove(person: Person) -> Result<Json<RetrievalProof>, Refusal> {
     let Person { service, node, peer, from, .. } = person;
     let (revision, now_ns, epoch) = (node.progress().borrow().applied, node.now_ns(), service.settings.epoch);
     let at_work = node.clone();
-    let proof = tokio::task::spawn_blocking(move || {
-        at_work.view(|view| of_all(view, at_work.keys(), at_work.name(), (revision, epoch), now_ns))
-    });
+    let proof = tokio::task::spawn_blocking(move || of_all(&at_work, (revision, epoch), now_ns));
     let proof = proof.await.map_err(|_| Refusal::failed())?;
     let noted = entry(&peer, from, Act::ProveRetrieval.into()).reading();
     service.note(noted.with("proved", proof.proved).with("unproved", proof.unproved.len() as u64)).await?;
@@ -119,8 +122,12 @@ async fn prove(person: Person) -> Result<Json<RetrievalProof>, Refusal> {
 async fn say_own(node: &Arc<Node>) -> Result<(), NodeError> {
     let (revision, at) = (node.progress().borrow().applied, time(node.now_ns()));
     let at_work = node.clone();
-    let opened = tokio::task::spawn_blocking(move || at_work.view(|view| Opened::of(view, at_work.keys())));
+    let opened = tokio::task::spawn_blocking(move || Opened::of(&at_work));
     let Ok(Opened { keys, refused }) = opened.await else { return Ok(()) };
+    if refused.len() > REFUSED_MAX {
+        tracing::error!(refused = refused.len(), "keys cannot be had back from this node, too many to say which");
+        return Ok(());
+    }
     for (tag, why) in &refused {
         tracing::error!(%tag, why, "a key cannot be had back from this node");
     }
@@ -130,6 +137,47 @@ async fn say_own(node: &Arc<Node>) -> Result<(), NodeError> {
     node.change(|_| Ok::<_, NodeError>(Decided::records(vec![put.clone()], Vec::new()))).await
 }
 
+/// What it takes to see whether a key opens.
+struct Lying {
+    tag: KeyTag,
+    algorithm: Algorithm,
+    group: Name,
+    wrapped: WrappedKey,
+}
+
+impl Lying {
+    /// Nothing of a key that is destroyed.
+    fn of(record: &IssuedRecord) -> Option<Self> {
+        let (tag, algorithm) = (record.stored.record.tag, record.stored.record.algorithm);
+        Some(Self { tag, algorithm, group: record.issued.group.clone(), wrapped: record.stored.wrapped? })
+    }
+}
+
+/// The keys of groups, each opened once.
+struct Groups<'a> {
+    node: &'a Node,
+    opened: BTreeMap<Name, Option<GroupKey>>,
+}
+
+impl<'a> Groups<'a> {
+    fn new(node: &'a Node) -> Self {
+        Self { node, opened: BTreeMap::new() }
+    }
+
+    /// Unwraps a key, and compares it with its tag.
+    fn open(&mut self, key: &Lying) -> Result<(), String> {
+        let Lying { tag, algorithm, group: name, wrapped } = key;
+        let group = self.opened.entry(name.clone()).or_insert_with(|| {
+            let record = self.node.view(|view| view.ledger().group(name).map(|group| group.wrapped))?;
+            self.node.keys().group_key(name, &record).ok()
+        });
+        match group {
+            Some(group) => group.unwrap(*tag, *algorithm, wrapped).map(drop).map_err(|error| error.to_string()),
+            None => Err(format!("the key of group {name} is not there, or does not open")),
+        }
+    }
+}
+
 /// Every key of a copy, opened.
 struct Opened {
     keys: u64,
@@ -137,68 +185,68 @@ struct Opened {
 }
 
 impl Opened {
-    fn of(view: View<'_>, keys: &ClusterKeys) -> Self {
-        let mut groups: BTreeMap<&Name, Option<GroupKey>> = BTreeMap::new();
-        let mut opened = Self { keys: 0, refused: BTreeMap::new() };
-        for record in view.ledger().keys() {
-            let (tag, algorithm, name) =
-                (record.stored.record.tag, record.stored.record.algorithm, &record.issued.group);
-            let Some(wrapped) = &record.stored.wrapped else { continue };
-            let group = groups.entry(name).or_insert_with(|| {
-                view.ledger().group(name).and_then(|group| keys.group_key(name, &group.wrapped).ok())
-            });
-            let said = match group {
-                Some(group) => group.unwrap(tag, algorithm, wrapped).map(drop).map_err(|error| error.to_string()),
-                None => Err(format!("the key of group {name} is not there, or does not open")),
-            };
-            match said {
-                Ok(()) => opened.keys += 1,
-                Err(why) => drop(opened.refused.insert(tag, why)),
+    /// A slice at a time: agents are answered meanwhile. A key that changes meanwhile is opened as it was or as it is, and that it was changed
+    /// behind the commit that is proved, its own commit says.
+    fn of(node: &Node) -> Self {
+        let (mut groups, mut opened) = (Groups::new(node), Self { keys: 0, refused: BTreeMap::new() });
+        let pick = |_: View<'_>, record: &IssuedRecord| Lying::of(record);
+        node.walk_keys(pick, |slice| {
+            for key in slice.into_iter().flatten() {
+                match groups.open(&key) {
+                    Ok(()) => opened.keys += 1,
+                    Err(why) => drop(opened.refused.insert(key.tag, why)),
+                }
             }
-        }
+        });
         opened
     }
 }
 
+/// A key of a data unit, as it is to be proved.
+enum Claim {
+    /// There is no record of it.
+    Missing(KeyTag),
+    /// Its record, and the commit that it is of.
+    There { key: Lying, commit: i64 },
+}
+
 /// Proves every key of every data unit that is not destroyed.
-fn of_all(
-    view: View<'_>,
-    keys: &ClusterKeys,
-    kma: &Name,
-    (revision, epoch): (i64, u32),
-    now_ns: i64,
-) -> RetrievalProof {
-    let here = Opened::of(view, keys);
-    let others = elsewhere(view, kma);
-    let backup = newest_kept(view, epoch);
+fn of_all(node: &Node, (revision, epoch): (i64, u32), now_ns: i64) -> RetrievalProof {
+    let (others, backup) = node.view(|view| (elsewhere(view, node.name()), newest_kept(view, epoch)));
+    let backed_up = backup.as_ref().map(|backup| backup.revision);
+    let mut groups = Groups::new(node);
     let (mut proved, mut units, mut unproved) = (0, 0, Vec::new());
-    for unit in view.ledger().realm().units() {
-        let mut has_keys = false;
-        for issued in &unit.keys {
-            let tag = issued.tag;
-            let why: Vec<String> = match view.ledger().key(&tag) {
-                None => vec!["here: there is no record of it".to_owned()],
-                Some(record) if record.stored.wrapped.is_none() => continue,
-                Some(_) => {
-                    let commit = view.ledger().mark(&Path::Key(tag)).revision;
-                    let here = here.refused.get(&tag).map(|why| format!("here: {why}"));
-                    let backup = not_in_backup(backup.as_ref().map(|backup| backup.revision), commit);
-                    here.into_iter().chain(not_elsewhere(&others, &tag, commit)).chain(backup).collect()
-                }
-            };
-            has_keys = true;
-            match why.is_empty() {
-                true => proved += 1,
-                false => {
-                    let (unit, key) = (unit.volser.to_string(), tag.to_string());
-                    unproved.extend(why.into_iter().map(|why| Unproved { unit: unit.clone(), key: key.clone(), why }));
-                }
+    let pick = |view: View<'_>, unit: &DataUnit| {
+        let claims = unit.keys.iter().filter_map(|issued| match view.ledger().key(&issued.tag) {
+            None => Some(Claim::Missing(issued.tag)),
+            Some(record) => {
+                let commit = view.ledger().mark(&Path::Key(issued.tag)).revision;
+                Lying::of(record).map(|key| Claim::There { key, commit })
+            }
+        });
+        (unit.volser.clone(), claims.collect::<Vec<_>>())
+    };
+    node.walk_units(pick, |slice| {
+        for (volser, claims) in slice {
+            units += u64::from(!claims.is_empty());
+            for claim in claims {
+                let (tag, why) = match claim {
+                    Claim::Missing(tag) => (tag, vec!["here: there is no record of it".to_owned()]),
+                    Claim::There { key, commit } => {
+                        let here = groups.open(&key).err().map(|why| format!("here: {why}"));
+                        let elsewhere = not_elsewhere(&others, &key.tag, commit);
+                        let in_backup = not_in_backup(backed_up, commit);
+                        (key.tag, here.into_iter().chain(elsewhere).chain(in_backup).collect())
+                    }
+                };
+                proved += u64::from(why.is_empty());
+                let (unit, key) = (volser.to_string(), tag.to_string());
+                unproved.extend(why.into_iter().map(|why| Unproved { unit: unit.clone(), key: key.clone(), why }));
             }
         }
-        units += u64::from(has_keys);
-    }
-    let backup = backup.map(|backup| backup.id);
-    RetrievalProof { kma: kma.clone(), revision, at: time(now_ns), units, proved, backup, unproved }
+    });
+    let (kma, backup) = (node.name().clone(), backup.map(|backup| backup.id));
+    RetrievalProof { kma, revision, at: time(now_ns), units, proved, backup, unproved }
 }
 
 /// Where a node says that.

@@ -23,7 +23,7 @@ use crate::door::{
 use crate::identity::{Gate, PresentedCertificate, SystemClock, kmip_tls, member_tls, stranger_tls};
 use crate::ledger::{EtcdLedger, EtcdTiming, Ledger};
 use crate::node::{NodeSettings, Standing, WallClock};
-use crate::replica::{Freshness, Replica, ReplicaError, follow};
+use crate::replica::{Delivery, Freshness, PackedRecords, Replica, ReplicaError, follow};
 use crate::root::{Pin, SealedRoot};
 
 /// How often a node looks at what is due.
@@ -39,11 +39,11 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         EtcdLedger::new(&settings.cluster.to_string(), &settings.etcd.members()?, EtcdTiming::default()).await?;
     let ledger: Arc<dyn Ledger> = Arc::new(ledger);
 
-    let mut entries = std::collections::BTreeMap::new();
+    let mut records = PackedRecords::default();
     let replica = Replica::open(&directory.replica(), &settings.cluster.to_string(), settings.epoch.into(), |entry| {
-        entries.insert(entry.path.clone(), entry);
+        records.push(entry.borrowed());
     })?;
-    let revision = replica.applied().unwrap_or(0);
+    records.close(replica.applied().unwrap_or(0));
     let sealed_root = SealedRoot::read(&directory.root())?;
     let identity = Identity::load(&directory.identity())?;
     let audit = AuditLog::open(&directory.audit(), &settings.name, now_ns())?;
@@ -61,12 +61,13 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         },
         clock: clock.clone(),
         heard_ns,
+        turn: std::sync::Mutex::default(),
     };
     let service = Arc::new(Service {
         settings,
         sealed_root: RwLock::new(Arc::new(sealed_root)),
         gate: tokio::sync::Mutex::default(),
-        phase: RwLock::new(Phase::Locked { entries, revision }),
+        phase: RwLock::new(Phase::Locked(records)),
         opened: tokio::sync::Notify::new(),
         opening,
         heard: std::sync::Mutex::default(),
@@ -114,15 +115,28 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     };
 
     let (freshness, fresh) = watch::channel(Freshness::default());
-    let following = async {
-        let seed = u64::from(std::process::id());
+    // A task of its own: to take in much at once must not keep anybody at the doors.
+    let mut following = tokio::task::JoinSet::new();
+    following.spawn({
+        let (service, seed) = (service.clone(), u64::from(std::process::id()));
         let replica = replica.judged_by(service.clone());
-        let error = follow(&*ledger, replica, seed, &freshness, |delivery| service.deliver(delivery)).await;
-        if let ReplicaError::WentBack { .. } = error {
-            // What is here is more than the ledger has: it goes on as if cut off, for as long as the policies allow.
-            service.doubt_for_good(&error.to_string()).await;
+        async move {
+            let deliver = |delivery: Delivery<'_>| tokio::task::block_in_place(|| service.deliver(delivery));
+            follow(&*ledger, replica, seed, &freshness, deliver).await
         }
-        anyhow::Error::from(error).context("the replica cannot be used any more")
+    });
+    let following = async {
+        match following.join_next().await {
+            Some(Ok(error)) => {
+                if let ReplicaError::WentBack { .. } = error {
+                    // What is here is more than the ledger has: it goes on as if cut off, for as long as the policies allow.
+                    service.doubt_for_good(&error.to_string()).await;
+                }
+                anyhow::Error::from(error).context("the replica cannot be used any more")
+            }
+            Some(Err(failed)) => anyhow::Error::from(failed).context("what follows the ledger failed"),
+            None => std::future::pending().await,
+        }
     };
     let here = listen_here(&directory.socket()).context("the socket of the state directory cannot be made")?;
     let own = directory.identity();

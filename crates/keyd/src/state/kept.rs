@@ -5,6 +5,7 @@
 
 use capstan_keys::{Agent, RealmRecord};
 
+use super::decoded::decode;
 use super::{Mark, State, StateError};
 use crate::path::Path;
 
@@ -35,18 +36,27 @@ impl State {
             return Ok(());
         }
         match plaintext {
-            Some(plaintext) => self.take_in(&parsed, mark, plaintext),
+            Some(plaintext) => {
+                let said = decode(&parsed, plaintext)?;
+                self.take_in(parsed, mark, said);
+            }
             None => {
                 self.remove(path);
                 self.buried.insert(path.to_owned(), mark);
-                Ok(())
             }
         }
+        Ok(())
     }
 
     /// What the ledger has in the place of a record is not believed. Whether there is anything known of it.
     pub fn ledger_has(&mut self, path: &str, revision: i64) -> bool {
-        let mark = self.mark_mut(&Path::parse(path));
+        let parsed = Path::parse(path);
+        if let Path::Pool { kma, tag } = &parsed
+            && !self.buried.contains_key(path)
+        {
+            return self.pools.get_mut(kma).is_some_and(|pool| pool.ledger_has(tag, revision));
+        }
+        let mark = self.mark_mut(&parsed);
         mark.map(|mark| mark.revision = revision).is_some()
     }
 
@@ -73,7 +83,8 @@ impl State {
         match path {
             Path::Key(tag) => self.keys.get_mut(tag).map(|key| &mut key.mark),
             Path::Unit(volser) => self.units.get_mut(volser),
-            Path::Pool { kma, tag } => self.pools.get_mut(kma)?.get_mut(tag).map(|key| &mut key.mark),
+            // It stands by its commit: `DrawnKeys::ledger_has`.
+            Path::Pool { .. } => None,
             Path::Kmip(uid) => self.kmip.mark_mut(uid),
             Path::Other(path) => self.others.get_mut(path).map(|other| &mut other.mark),
             Path::Policy(_) | Path::Group(_) | Path::Agent(_) | Path::Kma(_) | Path::Held(_) => {

@@ -6,7 +6,9 @@ use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_keys::{DataUnit, IssuedKey, KeyRecord, KeyState, KeyUse, Name, RealmRecord, StoredKey};
 
 use super::*;
+use crate::desk::{Pool, next_of_pool, pool_of};
 use crate::record::{IssuedRecord, Origin};
+use crate::seeded::Seeded;
 
 fn volser() -> Volser {
     Volser::new("A00001").unwrap()
@@ -91,4 +93,64 @@ fn a_record_that_goes_back_is_refused_and_one_that_is_known_changes_nothing() {
     let put_back = ledger.put(&path.to_string(), Mark { revision: 6, change: 2 }, &older);
     assert!(matches!(put_back, Err(StateError::WentBack { known: 3, found: 2, .. })));
     assert_eq!(ledger.key(&KeyTag([1; 16])).unwrap().stored.record.state, KeyState::Destroyed);
+}
+
+/// The pool by a look at every key of it, as [`pool_of`] was before it counted.
+fn counted(view: View<'_>, kma: &Name, safe: i64) -> (Pool, [Option<KeyTag>; 2]) {
+    let (mut pool, mut first) = (Pool::default(), [Vec::new(), Vec::new()]);
+    for (tag, key, mark) in view.ledger().pool(kma).filter(|(tag, ..)| view.key(tag).is_none()) {
+        match (mark.revision <= safe, Half::of(tag)) {
+            (false, _) => pool.waiting += 1,
+            (true, Half::Ready) => pool.ready += 1,
+            (true, Half::Reserve) => pool.reserve += 1,
+        }
+        if mark.revision <= safe {
+            first[Half::of(tag) as usize].push((mark.revision, key.created_ns, *tag));
+        }
+    }
+    (pool, first.map(|keys| keys.into_iter().min().map(|(.., tag)| tag)))
+}
+
+/// Keys are drawn, issued here and apart, put back and taken out, in any order: what is counted is what there is.
+#[test]
+fn a_pool_that_is_counted_is_the_pool_that_is_there() {
+    let seed = std::env::var("CAPSTAN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    println!("CAPSTAN_SEED={seed}");
+    let mut random = Seeded::new(seed);
+    let (kma, other): (Name, Name) = ("a".parse().unwrap(), "b".parse().unwrap());
+    let (mut ledger, mut apart) = (State::default(), Apart::default());
+    put(&mut ledger, 1, 1, &unit());
+    for record in [&kma, &other].map(|kma| Path::Kma(kma.clone())) {
+        let said = br#"{"site":"","address":"","joined_ns":0}"#.to_vec();
+        put(&mut ledger, 1, 1, &(record, said));
+    }
+    for revision in 2..3000 {
+        let byte = random.below(24) as u8;
+        let path = Path::Pool { kma: kma.clone(), tag: KeyTag([byte; 16]) };
+        let change = ledger.mark(&path).change + 1;
+        match random.below(8) {
+            0..4 => {
+                let drawn = PoolKey { created_ns: random.below(50) as i64, wrapped: [byte; 40] };
+                put(&mut ledger, revision, change, &(path, drawn.encode()));
+            }
+            4 => ledger.remove(&path.to_string()),
+            5 if byte < 12 => {
+                let issued = key(byte, "weekly", KeyState::Ready);
+                let change = ledger.mark(&issued.0).change + 1;
+                put(&mut ledger, revision, change, &issued);
+            }
+            6 if byte >= 12 => apart.put(&ledger, &[unit(), key(byte, "weekly", KeyState::Ready)]).unwrap(),
+            _ if revision % 500 == 0 => apart = Apart::default(),
+            _ => {
+                let held = (Path::Held(other.clone()), crate::record::encode_held(revision - random.below(9) as i64));
+                let change = ledger.mark(&held.0).change + 1;
+                put(&mut ledger, revision, change, &held);
+            }
+        }
+        let view = View::with(&ledger, &apart);
+        let (pool, first) = counted(view, &kma, ledger.held(&other));
+        assert_eq!(pool_of(view, &kma, 0), pool, "at {revision}");
+        let next = [Half::Ready, Half::Reserve].map(|half| next_of_pool(view, &kma, 0, half, |_| false));
+        assert_eq!(next, first, "at {revision}");
+    }
 }

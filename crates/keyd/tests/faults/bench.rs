@@ -9,14 +9,15 @@ use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
 use capstan_format::{Algorithm, KeyTag, Volser};
-use capstan_keyd::ledger::{Entry, Snapshot};
+use capstan_keyd::ledger::{Entry, Snapshot, TRANSACTION_RECORDS_MAX};
 use capstan_keyd::path::Path;
-use capstan_keyd::record::IssuedRecord;
+use capstan_keyd::record::{GroupRecord, IssuedRecord};
 use capstan_keyd::replica::Replica;
 use capstan_keys::cluster::Identity;
+use capstan_keys::{Secret, VolumeKey};
 
 use super::agents::Agent;
-use super::cluster::Cluster;
+use super::cluster::{Cluster, node_name};
 use super::network::{Door, PLACES, SITES};
 
 const THREADS: usize = 8;
@@ -59,9 +60,10 @@ fn measure() {
     };
     said("gets a second, sessions kept", &rate(&|| get(&agent, 7)));
     said("gets a second, a new TLS session and the list of members each", &rate(&|| get(&open(), 3)));
-    offered(&|| get(&agent, 5));
+    offered("", &|| get(&agent, 5));
     fail_over(&mut cluster, &identity, &addresses, &volumes);
-    many_keys(&mut cluster, &identity, &addresses);
+    catch_up(&mut cluster, &identity, &addresses);
+    many_keys(&mut cluster, &identity, &addresses, &volumes);
 }
 
 fn said(what: &str, value: &str) {
@@ -89,7 +91,7 @@ fn rate(work: &(dyn Fn() + Sync)) -> String {
 }
 
 /// Latencies at a rate that is offered, from the moment at which a request was due, whether its thread was free or not.
-fn offered(work: &(dyn Fn() + Sync)) {
+fn offered(when: &str, work: &(dyn Fn() + Sync)) {
     let (began, all) = (Instant::now(), Mutex::new(Vec::new()));
     let threads = 2 * THREADS;
     let step = threads as f64 / OFFERED;
@@ -114,9 +116,9 @@ fn offered(work: &(dyn Fn() + Sync)) {
     all.sort_unstable();
     let done = all.len() as f64 / began.elapsed().as_secs_f64();
     let at = |share: f64| format!("{:.2} ms", all[(all.len() as f64 * share) as usize].as_secs_f64() * 1e3);
-    said("gets a second done of 2000 offered", &format!("{done:.0}"));
-    said("latency p50 at 2000 gets a second", &at(0.50));
-    said("latency p99 at 2000 gets a second", &at(0.99));
+    said(&format!("gets a second done of 2000 offered{when}"), &format!("{done:.0}"));
+    said(&format!("latency p50 at 2000 gets a second{when}"), &at(0.50));
+    said(&format!("latency p99 at 2000 gets a second{when}"), &at(0.99));
 }
 
 /// How long an agent waits whose node is gone.
@@ -145,39 +147,101 @@ fn fail_over(cluster: &mut Cluster, identity: &Identity, addresses: &[String], v
     }
 }
 
-/// A node whose replica holds many keys: how fast it starts, what memory it takes.
-fn many_keys(cluster: &mut Cluster, identity: &Identity, addresses: &[String]) {
-    cluster.nodes[PLACE].kill();
-    let path = cluster.state(PLACE).join("replica.db");
-    let mut entries = Vec::new();
-    let mut replica =
-        Replica::open(&path, &cluster.keys.cluster().to_string(), 1, |entry| entries.push(entry)).unwrap();
-    let revision = replica.applied().unwrap();
-    let sealer = cluster.keys.sealer();
-    let issued = entries.iter().find(|entry| entry.path.starts_with("key/")).unwrap().clone();
-    let sample = IssuedRecord::decode(&sealer.open(&issued.path, &issued.sealed).unwrap().plaintext).unwrap();
-    for number in 0..key_count() {
-        let mut record = sample.clone();
-        record.stored.record.tag.0[..8].copy_from_slice(&(number as u64 + 1).to_be_bytes());
-        record.stored.record.volser = Volser::new(&format!("M{number}")).unwrap();
-        record.issued.tag = record.stored.record.tag;
-        let path = Path::Key(record.stored.record.tag).to_string();
-        let sealed = sealer.seal(&path, 1, 1, &record.encode()).unwrap();
-        entries.push(Entry { path, sealed, revision: issued.revision });
+/// The replica of the node that is measured, which does not run.
+struct Lying {
+    replica: Replica,
+    entries: Vec<Entry>,
+    revision: i64,
+}
+
+impl Lying {
+    fn open(cluster: &Cluster) -> Self {
+        let path = cluster.state(PLACE).join("replica.db");
+        let mut entries = Vec::new();
+        let id = cluster.keys.cluster().to_string();
+        let replica = Replica::open(&path, &id, 1, |entry| entries.push(entry)).unwrap();
+        let revision = replica.applied().unwrap();
+        Self { replica, entries, revision }
     }
+
+    /// New keys of the group `default`, each of a volume of its own, as paths and sealed records.
+    fn new_keys(&self, cluster: &Cluster, letter: char, count: usize) -> impl Iterator<Item = (String, Vec<u8>)> {
+        let sealer = cluster.keys.sealer();
+        let find = |prefix: &str| {
+            let entry = self.entries.iter().find(|entry| entry.path.starts_with(prefix)).unwrap();
+            sealer.open(&entry.path, &entry.sealed).unwrap().plaintext
+        };
+        let sample = IssuedRecord::decode(&find("key/")).unwrap();
+        let group = GroupRecord::decode(&find("group/default")).unwrap();
+        let group = cluster.keys.group_key(&group.group.name, &group.wrapped).unwrap();
+        (0..count).map(move |number| {
+            let key = VolumeKey::new(Secret::random().unwrap(), Algorithm::Aes256Gcm);
+            let mut record = sample.clone();
+            record.stored.record.tag = key.tag();
+            record.stored.record.volser = Volser::new(&format!("{letter}{number}")).unwrap();
+            record.stored.wrapped = Some(group.wrap(&key).unwrap());
+            record.issued.tag = key.tag();
+            let path = Path::Key(key.tag()).to_string();
+            let sealed = sealer.seal(&path, 1, 1, &record.encode()).unwrap();
+            (path, sealed)
+        })
+    }
+}
+
+/// A node that was away while others went on: until it has all of that.
+fn catch_up(cluster: &mut Cluster, identity: &Identity, addresses: &[String]) {
+    let count = key_count() / 10;
+    cluster.nodes[PLACE].kill();
+    let lying = Lying::open(cluster);
+    let missed: Vec<_> = lying.new_keys(cluster, 'C', count).collect();
+    drop(lying);
+    missed.chunks(TRANSACTION_RECORDS_MAX).for_each(|records| cluster.put_sealed(records));
+    let last = cluster.last_commit();
+    let began = Instant::now();
+    cluster.nodes[PLACE].start();
+    cluster.unlock(PLACE);
+    let agent = Agent::open(identity, addresses, SITES[PLACE]).unwrap();
+    super::cluster::retried("a node catches up", || {
+        let status = agent.status();
+        status["name"] == node_name(PLACE) && status["applied"].as_i64().is_some_and(|applied| applied >= last)
+    });
+    said(
+        &format!("a replica catches up with {count} keys, start and unlocking with it"),
+        &format!("{:.1} s", began.elapsed().as_secs_f64()),
+    );
+    super::settle(cluster, identity, addresses);
+}
+
+/// A node whose replica holds many keys: how fast it starts, what memory it takes, how fast it answers.
+fn many_keys(cluster: &mut Cluster, identity: &Identity, addresses: &[String], volumes: &[(Volser, KeyTag)]) {
+    cluster.nodes[PLACE].kill();
+    let mut lying = Lying::open(cluster);
+    let revision = lying.revision;
+    let new: Vec<_> = lying.new_keys(cluster, 'M', key_count()).collect();
+    let mut entries = std::mem::take(&mut lying.entries);
+    entries.extend(new.into_iter().map(|(path, sealed)| Entry { path, sealed, revision }));
     entries.sort_by(|one, other| one.path.cmp(&other.path));
     let began = Instant::now();
-    replica.reset(&Snapshot { revision, entries }).unwrap();
+    lying.replica.reset(&Snapshot { revision, entries }).unwrap();
     said(
         &format!("a replica of {} keys written whole", key_count()),
         &format!("{:.1} s", began.elapsed().as_secs_f64()),
     );
-    said("its file", &format!("{} MB", fs::metadata(&path).unwrap().len() / 1_000_000));
-    drop(replica);
+    drop(lying);
+    let file = fs::metadata(cluster.state(PLACE).join("replica.db")).unwrap();
+    said("its file", &format!("{} MB", file.len() / 1_000_000));
     let began = Instant::now();
     cluster.nodes[PLACE].start();
     cluster.unlock(PLACE);
     said("start with them, to unlocked", &format!("{:.1} s", began.elapsed().as_secs_f64()));
+    let agent = Agent::open(identity, addresses, SITES[PLACE]).unwrap();
+    let get = |at: usize| {
+        let (volume, tag) = &volumes[at % volumes.len()];
+        agent.read(volume, tag).unwrap();
+    };
+    get(0);
+    // It proves its copy at once: every one of its keys is unwrapped meanwhile.
+    offered(" with them, while they are proved", &|| get(5));
     super::settle(cluster, identity, addresses);
     let status = fs::read_to_string(format!("/proc/{}/status", cluster.nodes[PLACE].id())).unwrap();
     let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

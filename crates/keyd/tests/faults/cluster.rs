@@ -116,8 +116,13 @@ impl Cluster {
     fn put(&self, path: &Path, plaintext: &[u8]) {
         let path = path.to_string();
         let sealed = self.keys.sealer().seal(&path, 1, 1, plaintext).unwrap();
-        let transaction = Transaction { put: vec![(path, sealed)], ..Transaction::default() };
-        retried("a record is put", || {
+        self.put_sealed(&[(path, sealed)]);
+    }
+
+    /// Commits records that are sealed already.
+    pub(crate) fn put_sealed(&self, records: &[(String, Vec<u8>)]) {
+        let transaction = Transaction { put: records.to_vec(), ..Transaction::default() };
+        retried("records are put", || {
             let outcome = self.runtime.block_on(self.ledger.commit(transaction.clone()));
             outcome.is_ok_and(|outcome| matches!(outcome, Outcome::Committed { .. }))
         });

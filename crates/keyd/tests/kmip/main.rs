@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod bench;
 #[path = "../etcd/mod.rs"]
 mod etcd;
 mod node;

@@ -5,11 +5,12 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use capstan_keyd::identity::{Authority, AuthorityKey, Enrolment, random_serial};
 use capstan_keyd::ledger::{Expected, Ledger, Outcome, Transaction};
-use capstan_keyd::root::{SealedRoot, Unlocking};
+use capstan_keyd::root::{ClusterKeys, SealedRoot, Unlocking};
 use capstan_keyd::service::{KmaSettings, StateDirectory};
 use capstan_keys::api::{Base64, IssuedCertificate, PeerId};
 use capstan_keys::cluster::{CertificateKey, EnrolmentPassphrase};
@@ -132,6 +133,17 @@ impl Node {
         });
         assert!(enrolled, "{}", self.log());
         folder
+    }
+
+    /// Its state directory.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.file("state")
+    }
+
+    /// The cluster's keys, which the holder opens.
+    pub(crate) fn cluster_keys(&self) -> Arc<ClusterKeys> {
+        let (_, gate) = self.open();
+        gate.keys().unwrap()
     }
 
     /// What an operator does: puts an enrolment into the ledger, with the cluster's keys, which the holder opens.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use capstan_format::KeyTag;
 use capstan_keyd::desk::Asked;
 use capstan_keyd::ledger::{
-    Faults, Faulty, Ledger, LedgerError, Outcome, SimulatedLedger, Snapshot, Transaction, Watched,
+    Entry, Faults, Faulty, Ledger, LedgerError, Outcome, SimulatedLedger, Snapshot, Transaction, Watched,
 };
 use capstan_keyd::node::{JournalError, Node, NodeSettings, Notebook, Noted, Standing};
 use capstan_keyd::path::Path;
@@ -109,8 +109,8 @@ impl Notebook for Book {
         Ok(())
     }
 
-    fn pending(&self) -> Result<Vec<Noted>, JournalError> {
-        Ok(self.0.lock().unwrap().1.clone())
+    fn pending(&self, count_max: usize) -> Result<Vec<Noted>, JournalError> {
+        Ok(self.0.lock().unwrap().1.iter().take(count_max).cloned().collect())
     }
 
     fn sequence(&self) -> u64 {
@@ -125,12 +125,12 @@ impl Notebook for Book {
         Ok(None)
     }
 
-    fn is_empty(&self) -> bool {
-        self.0.lock().unwrap().1.is_empty()
+    fn len(&self) -> usize {
+        self.0.lock().unwrap().1.len()
     }
 
     fn strike_out(&mut self, number: u64) -> Result<(), JournalError> {
-        self.0.lock().unwrap().1.retain(|noted| noted.number != number);
+        self.0.lock().unwrap().1.retain(|noted| noted.number > number);
         Ok(())
     }
 }
@@ -181,7 +181,7 @@ impl Cluster {
         (0..cluster.seats.len()).for_each(|seat| cluster.boot(seat));
         for seat in &cluster.seats {
             let node = seat.node().unwrap();
-            until("the pool is ready", || node.pool().ready.len() > 8 && node.pool().reserve.len() > 8).await;
+            until("the pool is ready", || node.pool().ready > 8 && node.pool().reserve > 8).await;
         }
         cluster
     }
@@ -196,7 +196,7 @@ impl Cluster {
         let book = Box::new(seat.book.clone());
         let mut node = Node::new(seat.name.clone(), 1, link.clone(), Arc::new(keys), book, clock, SETTINGS);
         let replica = seat.replica.lock().unwrap().clone();
-        node.load(replica.entries.iter(), replica.revision, 0);
+        node.load(vec![replica.entries.iter().map(Entry::borrowed)], replica.revision, 0);
         node.resume_journal().unwrap();
         let node = Arc::new(node);
         let task = tokio::spawn(live(node.clone(), link, seat.clone()));
@@ -293,7 +293,7 @@ async fn follow(node: &Node, ledger: &dyn Ledger, seat: &Seat) {
         let known = seat.replica.lock().unwrap().revision;
         if known == 0 {
             if let Ok(snapshot) = ledger.read("").await {
-                node.load(snapshot.entries.iter(), snapshot.revision, node.now_ns());
+                node.load(vec![snapshot.entries.iter().map(Entry::borrowed)], snapshot.revision, node.now_ns());
                 *seat.replica.lock().unwrap() = snapshot;
             }
             continue;

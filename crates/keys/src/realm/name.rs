@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -11,9 +12,11 @@ const DEFAULT: &str = "default";
 
 /// A name that fits into a path, a table and a command line: 1 to 63 ASCII letters, digits, `.`, `_` and `-`, the first of them
 /// a letter or a digit.
+///
+/// Copies share the text: of a million keys most are of one group, and were asked for by few.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Name(String);
+pub struct Name(Arc<str>);
 
 /// A text is no name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -33,14 +36,14 @@ impl Name {
 
     /// Whether it names what is there without anybody's doing.
     pub fn is_default(&self) -> bool {
-        self.0 == DEFAULT
+        &*self.0 == DEFAULT
     }
 }
 
 impl Default for Name {
     /// `default`, the group and the policy that are always there.
     fn default() -> Self {
-        Self(DEFAULT.to_owned())
+        Self(DEFAULT.into())
     }
 }
 
@@ -51,7 +54,7 @@ impl FromStr for Name {
         let begins_well = text.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric());
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if begins_well && text.len() <= LEN_MAX && text.bytes().all(allowed) {
-            return Ok(Self(text.to_owned()));
+            return Ok(Self(text.into()));
         }
         Err(InvalidName { text: text.chars().take(LEN_MAX + 1).collect() })
     }
@@ -67,7 +70,7 @@ impl TryFrom<String> for Name {
 
 impl From<Name> for String {
     fn from(name: Name) -> Self {
-        name.0
+        name.0.as_ref().to_owned()
     }
 }
 

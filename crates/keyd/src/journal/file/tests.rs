@@ -53,6 +53,8 @@ struct Memory {
     bytes: Vec<u8>,
     crashes: Vec<Vec<u8>>,
     fails: Option<ErrorKind>,
+    /// How many bytes were read.
+    read_len: usize,
 }
 
 impl Medium for Memory {
@@ -87,21 +89,26 @@ impl Medium for Memory {
     }
 
     fn read_from(&mut self, at: u64, len_max: usize) -> io::Result<Vec<u8>> {
-        Ok(self.bytes[at as usize..].iter().copied().take(len_max).collect())
+        let read: Vec<u8> = self.bytes[at as usize..].iter().copied().take(len_max).collect();
+        self.read_len += read.len();
+        Ok(read)
     }
 }
 
 fn in_memory(bytes: &[u8]) -> ChainFile<Memory> {
     let key = ChainKey::new(&name("kma1"), &secret(1));
-    let (chain, len) = if bytes.is_empty() {
-        (Chain::new(key), 0)
+    let (chain, header_len, len) = if bytes.is_empty() {
+        (Chain::new(key), 0, 0)
     } else {
         let loaded = Chain::load(&key, bytes).unwrap();
-        (loaded.chain, loaded.len)
+        (loaded.chain, loaded.header_len, loaded.len)
     };
     let bytes = if bytes.is_empty() { chain.header() } else { bytes[..len].to_vec() };
+    let header_len = if header_len == 0 { bytes.len() } else { header_len };
+    let mut places = Places::behind_header(header_len as u64);
+    places.add(&bytes[header_len..]);
     let (len, medium) = (bytes.len() as u64, Memory { bytes, ..Memory::default() });
-    ChainFile { medium, path: PathBuf::from("own"), chain, len, state: State::Good }
+    ChainFile { medium, path: PathBuf::from("own"), chain, places, len, state: State::Good }
 }
 
 fn believed(bytes: &[u8]) -> (u64, Vec<String>) {
@@ -309,4 +316,25 @@ fn a_node_from_an_old_copy_is_told_apart() {
     let error = journal.take_back(&copy.since(0).unwrap());
     assert!(matches!(error, Err(JournalError::Forked { sequence: 2, .. })), "{error:?}");
     assert_eq!(paths(copy.pending()).len(), 4);
+}
+
+/// For each entry that a peer was sent, the whole file was read.
+#[test]
+fn what_a_peer_misses_is_read_and_nothing_else() {
+    let (mut journal, mut copy, mut sent) = (in_memory(&[]), in_memory(&[]), 0);
+    for number in 0..200 {
+        journal.append(entry(number, 100)).unwrap();
+        journal.medium.crashes.clear();
+        let segment = journal.since(copy.chain.sequence).unwrap();
+        sent += segment.len();
+        copy.accept(&segment, u64::MAX).unwrap();
+        copy.medium.crashes.clear();
+        if number % 7 == 0 {
+            journal.reconciled(number, u64::MAX).unwrap();
+        }
+    }
+    assert_eq!((journal.medium.read_len, copy.medium.read_len), (sent, 0));
+    assert!(sent < 2 * journal.len as usize + 200 * journal.places.header().end as usize, "{sent}");
+    assert_eq!((believed(&copy.medium.bytes).0, copy.chain.sequence), (228, 228));
+    assert_eq!(paths(copy.chain.pending.iter()), believed(&copy.medium.bytes).1);
 }

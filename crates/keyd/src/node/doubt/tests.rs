@@ -23,7 +23,7 @@ use crate::ledger::{Change, Changes, Entry, Ledger, Outcome, SimulatedLedger, Wa
 use crate::path::Path;
 use crate::record::{GroupRecord, IssuedRecord, KmaRecord, Origin, PoolKey, encode_held};
 use crate::root::ClusterKeys;
-use crate::state::Mark;
+use crate::state::{Half, Mark};
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
 const NOW_NS: i64 = 1_790_000_000_000_000_000;
@@ -345,7 +345,9 @@ async fn the_first_use_of_a_policy_and_its_change_exclude_each_other() {
         let house = house();
         house.found().await;
         let policy = Policy { encryption_period: Period::Seconds(60), ..Policy::unlimited(name("brief")) };
-        let draw = house.node.pool().ready.first().copied();
+        let draw = house.node.view(|view| {
+            view.ledger().pool_up_to(house.node.name(), Half::Ready, i64::MAX).next().copied()
+        });
         let decisions = [begin().drawing(draw), Operation::PutPolicy(policy)];
         let mut transactions: Vec<_> = house.node.view(|view| {
             let decided = decisions

@@ -70,7 +70,7 @@ fn looked_up(view: View<'_>, tag: &KeyTag, epoch: u32) -> Result<(Destroyed, Whe
         Some(LeftDisk { kma, epoch: removed.epoch, commit: removed.held, removed_ns: removed.removed_ns })
     });
     let removed = removed.collect();
-    let pools = view.ledger().kmas().keys().filter(|kma| view.ledger().pool(kma).any(|(pooled, ..)| pooled == tag));
+    let pools = view.ledger().kmas().keys().filter(|kma| view.ledger().pool_key(kma, tag).is_some());
     let pools = pools.map(|kma| Path::Pool { kma: kma.clone(), tag: *tag }.to_string());
     let recovered = Path::recovered(tag).to_string();
     let recovered = view.ledger().other(&recovered).is_some().then_some(recovered);

@@ -50,16 +50,10 @@ async fn list(person: Person, Query(wanted): Query<Wanted>) -> Result<Json<Page<
     let (volume, state, after) = (volume.transpose()?, state.transpose()?, after.transpose()?);
     let look = |view: View<'_>, now_ns| {
         let of_volume = |key: &&IssuedRecord| volume.as_ref().is_none_or(|volume| key.volser() == volume);
-        let behind = |key: &&IssuedRecord| after.is_none_or(|after| key.stored.record.tag > after);
         let in_state = |key: &&IssuedRecord| state.is_none_or(|state| state_of(view, key, now_ns) == state);
-        let mut keys: Vec<_> = view.ledger().keys().filter(behind).filter(of_volume).filter(in_state).collect();
-        // The first of them are found without putting a million in order.
-        if keys.len() > PAGE_LEN {
-            keys.select_nth_unstable_by_key(PAGE_LEN, |key| key.stored.record.tag);
-            keys.truncate(PAGE_LEN + 1);
-        }
-        keys.sort_by_key(|key| key.stored.record.tag);
-        let items = keys.into_iter().map(|key| listed(view, key, now_ns)).collect();
+        let behind = view.ledger().keys_after(after.as_ref());
+        let keys = behind.filter(of_volume).filter(in_state).take(PAGE_LEN + 1);
+        let items = keys.map(|key| listed(view, key, now_ns)).collect();
         Ok(Json(page(items, |key: &KeyListed| key.of.key.to_string())))
     };
     person.looks(Act::ListKeys, look).await

@@ -33,12 +33,12 @@ impl Notebook for Blank {
         panic!("KMIP wrote into the journal")
     }
 
-    fn pending(&self) -> Result<Vec<Noted>, JournalError> {
+    fn pending(&self, _: usize) -> Result<Vec<Noted>, JournalError> {
         Ok(Vec::new())
     }
 
-    fn is_empty(&self) -> bool {
-        true
+    fn len(&self) -> usize {
+        0
     }
 
     fn strike_out(&mut self, _: u64) -> Result<(), JournalError> {
