@@ -122,7 +122,7 @@ impl Registrar for Site {
         begun: EnrolmentId,
         request: &'a [u8],
     ) -> BoxFuture<'a, Result<IssuedCertificate, Problem>> {
-        async {
+        async move {
             self.change(peer, |enrolment| enrolment.use_up(begun, self.clock.now_ns()).map_err(over))?;
             self.issue(peer, request)
         }
