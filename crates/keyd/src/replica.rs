@@ -166,8 +166,11 @@ impl Replica {
         Ok(kept)
     }
 
-    /// Its newest records, of those that are never deleted.
+    /// Its newest records, of those that are never deleted; none where it is only what the ledger is.
     fn tips(&self) -> Result<Vec<Entry>, ReplicaError> {
+        if self.keep.is_none() {
+            return Ok(Vec::new());
+        }
         let found = self.tips.paths().map(|path| database::find(&self.connection, path));
         let found =
             found.collect::<rusqlite::Result<Vec<_>>>().map_err(|error| ReplicaError::sort(&self.path, error))?;

@@ -37,7 +37,7 @@ impl Service {
             if let Some(node) = self.open_node() {
                 node.lose_touch();
                 node.doubt(why.to_owned());
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
