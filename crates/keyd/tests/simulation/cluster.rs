@@ -252,7 +252,7 @@ impl Seat {
 
     /// What its journal holds: what a peer's copy of it would.
     pub(crate) fn journal(&self) -> Vec<Noted> {
-        self.book.pending().unwrap()
+        self.book.pending(usize::MAX).unwrap()
     }
 
     pub(crate) fn node(&self) -> Option<Arc<Node>> {

@@ -344,9 +344,8 @@ async fn the_first_use_of_a_policy_and_its_change_exclude_each_other() {
         let house = house();
         house.found().await;
         let policy = Policy { encryption_period: Period::Seconds(60), ..Policy::unlimited(name("brief")) };
-        let draw = house.node.view(|view| {
-            view.ledger().pool_up_to(house.node.name(), Half::Ready, i64::MAX).next().copied()
-        });
+        let draw =
+            house.node.view(|view| view.ledger().pool_up_to(house.node.name(), Half::Ready, i64::MAX).next().copied());
         let decisions = [begin().drawing(draw), Operation::PutPolicy(policy)];
         let mut transactions: Vec<_> = house.node.view(|view| {
             let decided = decisions
