@@ -25,6 +25,7 @@ mod limits;
 mod pace;
 mod refusal;
 mod shutdown;
+mod tally;
 
 pub use accept::{Visit, listen, serve_streams};
 pub use crowd::{Place, Standing};
@@ -34,3 +35,4 @@ pub use http::{CameFrom, serve_members, serve_strangers};
 pub use limits::Limits;
 pub use refusal::{Input, Refusal};
 pub use shutdown::{Shutdown, ShutdownTrigger};
+pub use tally::Tally;

@@ -18,8 +18,11 @@ mod agents;
 mod backups;
 mod directory;
 mod found;
+mod jobs;
 mod kmip;
 mod members;
+mod metrics;
+mod openapi;
 mod peers;
 mod people;
 mod person;
@@ -47,6 +50,7 @@ pub use backups::{
 };
 pub use directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory, TokenSettings};
 pub use found::{FirstUser, Founded, Founding, FoundingError, RootChoice, found, new_cluster};
+pub use openapi::openapi;
 pub use run::run;
 pub use unlock::{Opener, TokenPin, Unlock};
 
@@ -72,6 +76,9 @@ pub struct Service {
     /// Somebody wants an anchor at once.
     anchoring: tokio::sync::Notify,
     backups: backups::Spool,
+    making_backups: Arc<jobs::Jobs<BackupMade>>,
+    proving: Arc<jobs::Jobs<RetrievalProof>>,
+    metrics: Arc<metrics::Metrics>,
     clock: Clock,
 }
 

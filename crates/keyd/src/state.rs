@@ -94,6 +94,8 @@ struct Marked<T> {
 pub struct State {
     realm: Realm,
     keys: HashMap<KeyTag, Marked<IssuedRecord>>,
+    /// How many of them are in each state, in the order of [`KeyState::ALL`].
+    keys_in: [usize; KeyState::ALL.len()],
     groups: BTreeMap<Name, GroupRecord>,
     pools: BTreeMap<Name, BTreeMap<KeyTag, Marked<PoolKey>>>,
     kmas: BTreeMap<Name, KmaRecord>,
@@ -155,7 +157,12 @@ impl State {
                 let record = IssuedRecord::decode(plaintext).map_err(unreadable)?;
                 let volser = record.volser().clone();
                 self.realm.put(RealmRecord::Issue { volser, key: record.issued.clone() });
-                self.keys.insert(*tag, Marked { record, mark });
+                let now = state_index(&record);
+                let before = self.keys.insert(*tag, Marked { record, mark });
+                if let Some(before) = before {
+                    self.keys_in[state_index(&before.record)] -= 1;
+                }
+                self.keys_in[now] += 1;
             }
             Path::Unit(volser) => {
                 self.realm.put(RealmRecord::decode(RecordKind::Unit, plaintext).map_err(unreadable)?);
@@ -230,6 +237,16 @@ impl State {
         self.keys.values().map(|key| &key.record)
     }
 
+    /// How many keys are on record in a state: counted as they change, not now.
+    pub fn keys_in(&self, state: KeyState) -> usize {
+        KeyState::ALL.iter().position(|other| *other == state).map_or(0, |at| self.keys_in[at])
+    }
+
+    /// How many data units there are.
+    pub fn unit_count(&self) -> usize {
+        self.units.len()
+    }
+
     /// A key group with its wrapped key.
     pub fn group(&self, name: &Name) -> Option<&GroupRecord> {
         self.groups.get(name)
@@ -267,6 +284,10 @@ impl State {
         let records = from.map(|(path, other)| (path.as_str(), other.record.as_slice()));
         records.take_while(move |(path, _)| path.starts_with(prefix))
     }
+}
+
+fn state_index(record: &IssuedRecord) -> usize {
+    KeyState::ALL.iter().position(|state| *state == record.stored.record.state).unwrap_or_default()
 }
 
 /// The volumes that a node has decided something of while it was cut off: their units and keys as they are by that.

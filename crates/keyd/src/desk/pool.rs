@@ -31,6 +31,13 @@ pub struct Pool {
     pub waiting: usize,
 }
 
+impl Pool {
+    /// Whether one of its halves is below its part of the low-water mark: the smaller one says how long the node can go on.
+    pub fn is_below(&self, low: usize) -> bool {
+        self.ready.len().min(self.reserve.len()) * 2 < low
+    }
+}
+
 /// The pool of a node. `backed_up` is the last commit that a verified backup holds, which counts for a node that is alone.
 pub fn pool_of(view: View<'_>, kma: &Name, backed_up: i64) -> Pool {
     let state = view.ledger();

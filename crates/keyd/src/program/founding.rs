@@ -116,6 +116,7 @@ pub(super) fn settings(place: &Place, cluster: ClusterId) -> KmaSettings {
         site: place.site.clone(),
         enrol_listen: place.enrol_listen.clone(),
         kmip_listen: place.kmip_listen.clone(),
+        metrics_listen: place.metrics_listen.clone(),
         pool_keys: place.pool,
         etcd: EtcdSettings {
             authority: place.etcd_authority.clone(),

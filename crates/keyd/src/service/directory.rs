@@ -36,6 +36,9 @@ pub struct KmaSettings {
     /// Where it listens for KMIP clients; nowhere if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kmip_listen: Option<String>,
+    /// Where it tells its metrics, in plain HTTP to whoever reaches it; nowhere if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics_listen: Option<String>,
     /// Keys that its pool is filled up to.
     #[serde(default = "pool_keys")]
     pub pool_keys: usize,

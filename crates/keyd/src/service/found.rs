@@ -222,6 +222,7 @@ impl KmaSettings {
             listen,
             enrol_listen: None,
             kmip_listen: None,
+            metrics_listen: None,
             pool_keys: 1000,
             autonomous_key_file: None,
             token: None,

@@ -3,6 +3,7 @@
 
 #[path = "../etcd/mod.rs"]
 mod etcd;
+#[allow(dead_code, reason = "each test binary uses a part of it")]
 mod node;
 
 use std::time::{Duration, Instant};

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use capstan_format::{KeyTag, Volser};
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{KeyOfVolume, PeerId, text};
@@ -13,7 +14,9 @@ use crate::Name;
 use crate::cluster::EnrolmentPassphrase;
 
 /// A one-time passphrase on its way to whoever asked for it. It is in no other answer, ever.
-pub struct ShownOnce(pub EnrolmentPassphrase);
+#[derive(JsonSchema)]
+#[schemars(transparent)]
+pub struct ShownOnce(#[schemars(with = "String")] pub EnrolmentPassphrase);
 
 impl Serialize for ShownOnce {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -29,7 +32,7 @@ impl<'de> Deserialize<'de> for ShownOnce {
 }
 
 /// An enrolment that was opened.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct EnrolmentOpened {
     /// Whose.
     pub peer: PeerId,
@@ -40,7 +43,7 @@ pub struct EnrolmentOpened {
 }
 
 /// Which key groups an agent may use: `POST /v1/agents/NAME/groups`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentGroups {
     /// The groups; empty for all.
     pub groups: BTreeSet<Name>,
@@ -49,7 +52,7 @@ pub struct AgentGroups {
 }
 
 /// `POST /v1/agents`, `POST /v1/kmip-clients`: opens an enrolment, answered with [`EnrolmentOpened`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AddPeer {
     /// The name.
     pub name: Name,
@@ -59,7 +62,7 @@ pub struct AddPeer {
 }
 
 /// An agent or a KMIP client: `GET /v1/agents`, `GET /v1/kmip-clients`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PeerListed {
     /// The name.
     pub name: Name,
@@ -74,14 +77,14 @@ pub struct PeerListed {
 }
 
 /// What was revoked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Revoked {
     /// How many certificates were.
     pub certificates: usize,
 }
 
 /// `POST /v1/kmas`: a node that is to join.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AddKma {
     /// Its name.
     pub name: Name,
@@ -93,7 +96,7 @@ pub struct AddKma {
 }
 
 /// Whether keys may do something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Leave {
     /// They may.
@@ -103,7 +106,7 @@ pub enum Leave {
 }
 
 /// A key policy: `GET` and `POST /v1/policies`. A period that is not said has no end.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PolicySaid {
     /// Its name.
     pub name: Name,
@@ -128,7 +131,7 @@ pub struct PolicySaid {
 }
 
 /// A key group: `GET` and `POST /v1/groups`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupSaid {
     /// Its name.
     pub name: Name,
@@ -137,7 +140,7 @@ pub struct GroupSaid {
 }
 
 /// A part of a list, and where the next one begins: `?after=NEXT`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Page<T> {
     /// The part.
     pub items: Vec<T>,
@@ -147,10 +150,11 @@ pub struct Page<T> {
 }
 
 /// A key: `GET /v1/keys`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyListed {
     /// The volume it was issued for.
     #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub volume: Volser,
     /// The key.
     #[serde(flatten)]
@@ -162,10 +166,11 @@ pub struct KeyListed {
 }
 
 /// A data unit: `GET /v1/units`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnitListed {
     /// Its barcode.
     #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub volume: Volser,
     /// How many keys it ever had.
     pub keys: usize,
@@ -179,22 +184,23 @@ pub struct UnitListed {
 }
 
 /// `POST /v1/units/BARCODE/extend`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExtendUnit {
     /// Until when its keys are given out.
     pub until: Timestamp,
 }
 
 /// `POST /v1/keys/compromise`, `POST /v1/keys/destroy`: which key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NamedKey {
     /// Its public name.
     #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub key: KeyTag,
 }
 
 /// A user: `GET /v1/users`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UserListed {
     /// The name.
     pub name: Name,
@@ -207,7 +213,7 @@ pub struct UserListed {
 }
 
 /// `POST /v1/users`, `POST /v1/users/NAME/roles`: a user with these roles.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UserRoles {
     /// The name.
     pub name: Name,
@@ -216,7 +222,7 @@ pub struct UserRoles {
 }
 
 /// What came of what was asked.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
     /// It was done.
@@ -226,7 +232,7 @@ pub enum Outcome {
 }
 
 /// A request that waits for its quorum.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct Requested {
     /// The request.
     pub id: String,
@@ -242,7 +248,7 @@ pub struct Requested {
 }
 
 /// What waits for a quorum, or waited: `GET /v1/pending`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PendingListed {
     /// The request.
     pub id: String,
@@ -265,7 +271,7 @@ pub struct PendingListed {
 }
 
 /// `POST /v1/pending/ID/approve`, `/reject`: the digest of what was read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Decide {
     /// As it was shown.
     pub digest: String,

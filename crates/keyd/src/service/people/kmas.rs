@@ -1,12 +1,9 @@
 //! Nodes that are to join: by quorum.
 
-use std::sync::Arc;
-
-use axum::routing::post;
-use axum::{Json, Router};
+use axum::Json;
 use capstan_keys::api::{AddKma, PeerId, PeerKind, Requested};
 
-use super::super::Service;
+use super::super::openapi::Paths;
 use super::super::registrar::host_of;
 use super::peers::new_enrolment;
 use super::proposal::Proposal;
@@ -14,8 +11,8 @@ use super::{Person, queue};
 use crate::authority::Act;
 use crate::door::{Input, Refusal};
 
-pub(super) fn routes() -> Router<Arc<Service>> {
-    Router::new().route("/v1/kmas/add", post(add))
+pub(super) fn routes() -> Paths {
+    Paths::new().post("/v1/kmas/add", Act::AddKma, add)
 }
 
 async fn add(person: Person, Input(asked): Input<AddKma>) -> Result<Json<Requested>, Refusal> {

@@ -1,13 +1,10 @@
 //! Users: by quorum, except that power is taken away at once.
 
-use std::sync::Arc;
-
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::Json;
 use capstan_keys::Name;
 use capstan_keys::api::{PeerId, PeerKind, Requested, UserListed, UserRoles};
 
-use super::super::Service;
+use super::super::openapi::Paths;
 use super::super::registrar::enrolment_path;
 use super::peers::new_enrolment;
 use super::proposal::{Proposal, users_changed};
@@ -16,13 +13,14 @@ use crate::authority::{Act, Role, Roles, Standing, User};
 use crate::desk::Decided;
 use crate::door::{Input, Refusal};
 
-pub(super) fn routes() -> Router<Arc<Service>> {
-    Router::new()
-        .route("/v1/users", get(list).post(add))
-        .route("/v1/users/{name}/roles", post(change_roles))
-        .route("/v1/users/{name}/enrol", post(enrol))
-        .route("/v1/users/{name}/enable", post(enable))
-        .route("/v1/users/{name}/disable", post(disable))
+pub(super) fn routes() -> Paths {
+    Paths::new()
+        .get("/v1/users", Act::ListUsers, list)
+        .post("/v1/users", Act::ChangeUsers, add)
+        .post("/v1/users/{name}/roles", Act::ChangeUsers, change_roles)
+        .post("/v1/users/{name}/enrol", Act::ChangeUsers, enrol)
+        .post("/v1/users/{name}/enable", Act::ChangeUsers, enable)
+        .post("/v1/users/{name}/disable", Act::DisableUser, disable)
 }
 
 async fn list(person: Person) -> Result<Json<Vec<UserListed>>, Refusal> {
