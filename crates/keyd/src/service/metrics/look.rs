@@ -132,7 +132,7 @@ impl Gauges {
     }
 
     fn look_at_backups(&self, view: View<'_>, epoch: u32) {
-        let kept = backups(view).into_iter().filter(|backup| backup.is_kept()).count();
+        let kept = backups(view).iter().filter(|backup| backup.is_kept()).count();
         self.backups.set(count(kept));
         self.backup.set(newest_kept(view, epoch).map_or(0, |backup| backup.made.as_second()));
         let core = core_backups(view).into_iter().map(|core| core.made).max();

@@ -20,10 +20,8 @@ pub(super) fn prove(node: &Node, epoch: u32, progress: &Progress) -> RetrievalPr
     let mut prover = node.view(|view| Prover::new(view, node, epoch));
     for batch in units.chunks(BATCH) {
         node.view(|view| {
-            batch
-                .iter()
-                .filter_map(|volser| view.ledger().realm().unit(volser))
-                .for_each(|unit| prover.unit(view, unit))
+            let known = batch.iter().filter_map(|volser| view.ledger().realm().unit(volser));
+            known.for_each(|unit| prover.unit(view, unit));
         });
         batch.iter().for_each(|_| progress.step());
     }
