@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use capstan_keyd::authority::Act;
+use capstan_keyd::authority::{Act, Role};
 use capstan_keyd::service::openapi;
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ fn objects<'a>(at: &str, value: &'a Value, found: &mut Vec<(String, &'a serde_js
             members.iter().for_each(|(name, value)| objects(&format!("{at}/{name}"), value, found));
         }
         Value::Array(items) => {
-            items.iter().enumerate().for_each(|(n, item)| objects(&format!("{at}/{n}"), item, found))
+            items.iter().enumerate().for_each(|(n, item)| objects(&format!("{at}/{n}"), item, found));
         }
         _ => {}
     }
@@ -75,7 +75,7 @@ fn every_operation_says_who_may_and_what_it_takes() {
                 let act = Act::named(act).unwrap();
                 acts.insert(act);
                 let roles: BTreeSet<_> = operation["x-roles"].as_object().unwrap().keys().map(String::as_str).collect();
-                assert_eq!(roles, act.roles().iter().map(|role| role.name()).collect(), "{method} {path}");
+                assert_eq!(roles, act.roles().iter().map(Role::name).collect(), "{method} {path}");
             }
         }
     }
