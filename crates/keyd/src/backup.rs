@@ -55,6 +55,13 @@ pub enum Held {
         /// The key.
         wrapped: WrappedKey,
     },
+    /// What a KMIP client keeps, under a key of its own.
+    Object {
+        /// Its Unique Identifier.
+        uid: String,
+        /// Its material.
+        wrapped: Box<[u8]>,
+    },
     /// A key that was drawn ahead, under the pool key: it belongs to no group yet.
     PoolKey {
         /// Its public name, computed from the key.

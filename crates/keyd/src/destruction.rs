@@ -17,6 +17,7 @@
 
 use capstan_format::KeyTag;
 use capstan_keys::Name;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Clocks of nodes may differ by this much.
@@ -125,7 +126,7 @@ pub enum Missing {
 }
 
 /// That a key is destroyed everywhere, as far as the cluster can know.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Certificate {
     /// The key, in hexadecimal.
     pub tag: String,

@@ -25,6 +25,7 @@ mod limits;
 mod pace;
 mod refusal;
 mod shutdown;
+mod tally;
 
 /// The kind of a refusal: the peer's certificate was revoked.
 pub(crate) const REVOKED: &str = "revoked";
@@ -37,3 +38,4 @@ pub use http::{CameFrom, serve_members, serve_strangers};
 pub use limits::Limits;
 pub use refusal::{Input, Refusal};
 pub use shutdown::{Shutdown, ShutdownTrigger};
+pub use tally::Tally;

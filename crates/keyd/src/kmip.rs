@@ -15,4 +15,5 @@ mod objects;
 mod record;
 
 pub use objects::{Objects, OpenObjects};
+pub(crate) use record::opens;
 pub use record::{Attempt, ObjectError, ObjectRecord};

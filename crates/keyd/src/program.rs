@@ -4,6 +4,7 @@ mod arguments;
 mod backups;
 mod clients;
 mod founding;
+mod log;
 mod node;
 mod people;
 mod recovery;

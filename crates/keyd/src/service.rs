@@ -19,8 +19,11 @@ mod backups;
 mod directory;
 mod doubts;
 mod found;
+mod jobs;
 mod kmip;
 mod members;
+mod metrics;
+mod openapi;
 mod peers;
 mod people;
 mod phase;
@@ -50,6 +53,7 @@ pub use backups::{
 };
 pub use directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory, TokenSettings};
 pub use found::{FirstUser, Founded, Founding, FoundingError, RootChoice, found, new_cluster};
+pub use openapi::openapi;
 pub use run::run;
 pub use unlock::{Opener, TokenPin, Unlock};
 
@@ -76,6 +80,9 @@ pub struct Service {
     anchoring: tokio::sync::Notify,
     backups: backups::Spool,
     clock: WallClock,
+    making_backups: Arc<jobs::Jobs<BackupMade>>,
+    proving: Arc<jobs::Jobs<RetrievalProof>>,
+    metrics: Arc<metrics::Metrics>,
 }
 
 impl Service {

@@ -136,6 +136,8 @@ pub struct State {
     realm: Realm,
     /// Boxed: the nodes of a tree have room for more than they hold.
     keys: BTreeMap<KeyTag, Box<Marked<IssuedRecord>>>,
+    /// How many of them are in each state, in the order of [`KeyState::ALL`].
+    keys_in: [usize; KeyState::ALL.len()],
     groups: BTreeMap<Name, GroupRecord>,
     pools: BTreeMap<Name, DrawnKeys>,
     kmas: BTreeMap<Name, KmaRecord>,
@@ -217,7 +219,11 @@ impl State {
                 let (volser, key) = (record.volser().clone(), record.issued.clone());
                 self.realm.put(RealmRecord::Issue { volser, key });
                 self.pools.values_mut().for_each(|pool| pool.issue(&tag));
-                self.keys.insert(tag, Box::new(Marked { record: *record, mark }));
+                let now = state_index(&record);
+                if let Some(before) = self.keys.insert(tag, Box::new(Marked { record: *record, mark })) {
+                    self.keys_in[state_index(&before.record)] -= 1;
+                }
+                self.keys_in[now] += 1;
             }
             (Path::Unit(volser), Said::Realm(record)) => {
                 self.realm.put(record);
@@ -294,6 +300,16 @@ impl State {
         self.keys.len()
     }
 
+    /// How many keys are on record in a state: counted as they change, not now.
+    pub fn keys_in(&self, state: KeyState) -> usize {
+        KeyState::ALL.iter().position(|other| *other == state).map_or(0, |at| self.keys_in[at])
+    }
+
+    /// How many data units there are.
+    pub fn unit_count(&self) -> usize {
+        self.units.len()
+    }
+
     /// A key group with its wrapped key.
     pub fn group(&self, name: &Name) -> Option<&GroupRecord> {
         self.groups.get(name)
@@ -362,6 +378,10 @@ impl State {
         let records = from.map(|(path, other)| (path.as_str(), other.record.as_slice()));
         records.take_while(move |(path, _)| path.starts_with(prefix))
     }
+}
+
+fn state_index(record: &IssuedRecord) -> usize {
+    KeyState::ALL.iter().position(|state| *state == record.stored.record.state).unwrap_or_default()
 }
 
 /// The volumes that a node has decided something of while it was cut off: their units and keys as they are by that.

@@ -7,6 +7,7 @@
 mod base64_text;
 mod certificates;
 mod hand_over;
+mod jobs;
 mod key_problem;
 mod keys;
 mod members;
@@ -21,6 +22,7 @@ pub use certificates::{
     BeginEnrolment, EnrolmentBegun, EnrolmentFinished, FinishEnrolment, IssuedCertificate, RenewCertificate,
 };
 pub use hand_over::HandOver;
+pub use jobs::{JobSeen, JobStarted};
 pub use keys::{
     ActivateKey, Activated, AppendVolume, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, ReadVolume, Standing, Tag,
 };

@@ -129,7 +129,8 @@ pub(super) fn write(
         let held = held.map_err(|reason| BackupError::Record { path: entry.path.clone(), reason })?;
         manifest.keys.extend(held.iter().filter_map(|held| match held {
             Held::Key { tag, .. } | Held::PoolKey { tag, .. } => Some(*tag),
-            Held::GroupKey { .. } => None,
+            // An object has no tag: its record is found by its path.
+            Held::GroupKey { .. } | Held::Object { .. } => None,
         }));
         let mut header = [0; RECORD_HEADER_LEN];
         header[..2].copy_from_slice(&(entry.path.len() as u16).to_le_bytes());

@@ -3,6 +3,7 @@
 use capstan_format::{Algorithm, FormatError, KeyTag};
 
 use super::{Held, HoldsKeys};
+use crate::kmip::ObjectRecord;
 use crate::path::Path;
 use crate::record::{GroupRecord, IssuedRecord, PoolKey};
 
@@ -31,8 +32,11 @@ impl HoldsKeys for ClusterRecords {
                 Some(tag) => vec![of_pool(tag, plaintext).map_err(said)?],
                 None => Vec::new(),
             },
-            // What KMIP clients keep is opened as a record, with its seal; the keys within are theirs to prove.
-            Path::Kmip(_) => Vec::new(),
+            Path::Kmip(uid) => {
+                let wrapped = ObjectRecord::decode(&uid, plaintext).map_err(|error| error.to_string())?.wrapped;
+                // One that was destroyed has no material, and some never had any.
+                if wrapped.is_empty() { Vec::new() } else { vec![Held::Object { uid, wrapped }] }
+            }
             Path::Unit(_) | Path::Policy(_) | Path::Agent(_) | Path::Kma(_) | Path::Held(_) => Vec::new(),
         })
     }

@@ -10,6 +10,7 @@ use super::database::{mac_key, read};
 use super::stream::End;
 use super::{BackupError, Held, HoldsKeys, Knowledge, Manifest, OpenCore};
 use crate::desk::open_pool_key;
+use crate::kmip::opens;
 use crate::ledger::{Entry, Snapshot};
 use crate::root::{ClusterKeys, GroupKey};
 use crate::seal::Content;
@@ -190,6 +191,10 @@ impl<'a> Proof<'a> {
                     self.refused.insert(tag);
                     self.refuse(path, format!("key {tag} does not open under the pool key"));
                 }
+                Err(error) => self.refuse(path, error.to_string()),
+            },
+            Held::Object { uid, wrapped } => match opens(self.keys, &uid, &wrapped) {
+                Ok(()) => {}
                 Err(error) => self.refuse(path, error.to_string()),
             },
             Held::Key { tag, algorithm, group, wrapped } => {

@@ -32,6 +32,13 @@ pub struct Pool {
     pub waiting: usize,
 }
 
+impl Pool {
+    /// Whether one of its halves is below its part of the low-water mark: the smaller one says how long the node can go on.
+    pub fn is_below(&self, low: usize) -> bool {
+        self.ready.min(self.reserve) * 2 < low
+    }
+}
+
 /// The pool of a node. `backed_up` is the last commit that a verified backup holds, which counts for a node that is alone. What it looks at
 /// is what is on its way into the pool, and what was issued cut off: not the pool.
 pub fn pool_of(view: View<'_>, kma: &Name, backed_up: i64) -> Pool {

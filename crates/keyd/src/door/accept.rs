@@ -14,7 +14,7 @@ use tokio_rustls::server::TlsStream;
 use tracing::{debug, info, warn};
 
 use super::crowd::Crowd;
-use super::{Limits, Place, Shutdown, Standing};
+use super::{Limits, Place, Shutdown, Standing, Tally};
 use crate::identity::{Gate, Peer};
 
 /// Out of file descriptors, or of memory for sockets: it gets no better by trying at once.
@@ -53,6 +53,7 @@ pub async fn serve_streams<H, F>(
     tls: Arc<ServerConfig>,
     gate: Gate,
     limits: Limits,
+    tally: Tally,
     shutdown: Shutdown,
     handle: H,
 ) where
@@ -68,7 +69,7 @@ pub async fn serve_streams<H, F>(
             }
         }
     };
-    accept(listener, tls, limits, shutdown, serve).await;
+    accept(listener, tls, limits, tally, shutdown, serve).await;
 }
 
 /// A connection whose TLS is established.
@@ -98,13 +99,14 @@ pub(super) async fn accept<H, F>(
     listener: TcpListener,
     tls: Arc<ServerConfig>,
     limits: Limits,
+    tally: Tally,
     mut shutdown: Shutdown,
     serve: H,
 ) where
     H: Fn(Arrival, Shutdown) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
-    let crowd = Crowd::new(limits.connections_max);
+    let crowd = Crowd::new(limits.connections_max, tally);
     let acceptor = TlsAcceptor::from(tls);
     let mut connections = JoinSet::new();
     loop {

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use super::Tally;
+
 /// What a connection is doing. The order is that of giving way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
@@ -19,6 +21,7 @@ pub enum Standing {
 /// The connections of a door.
 pub(super) struct Crowd {
     places_max: usize,
+    tally: Tally,
     inside: Mutex<Inside>,
 }
 
@@ -40,8 +43,8 @@ pub struct Place {
 
 impl Crowd {
     /// An empty one.
-    pub(super) fn new(places_max: usize) -> Arc<Self> {
-        Arc::new(Self { places_max, inside: Mutex::default() })
+    pub(super) fn new(places_max: usize, tally: Tally) -> Arc<Self> {
+        Arc::new(Self { places_max, tally, inside: Mutex::default() })
     }
 
     /// A place for somebody who arrives. When there is none the one that has been quiet longest is shown out; when all are busy, nobody is,
@@ -49,7 +52,12 @@ impl Crowd {
     pub(super) fn enter(self: &Arc<Self>) -> Option<Place> {
         let mut inside = self.inside();
         if inside.places.len() >= self.places_max {
-            let (&key, &id) = inside.order.first_key_value().filter(|((standing, _), _)| *standing < Standing::Busy)?;
+            let quiet = inside.order.first_key_value().filter(|((standing, _), _)| *standing < Standing::Busy);
+            let Some((&key, &id)) = quiet else {
+                self.tally.refused.inc();
+                return None;
+            };
+            self.tally.shown_out.inc();
             inside.order.remove(&key);
             if let Some((_, shown_out)) = inside.places.remove(&id) {
                 shown_out.notify_one();
@@ -59,6 +67,8 @@ impl Crowd {
         let (key, shown_out) = ((Standing::Arriving, id), Arc::new(Notify::new()));
         inside.order.insert(key, id);
         inside.places.insert(id, (key, shown_out.clone()));
+        self.tally.accepted.inc();
+        self.tally.open.inc();
         Some(Place { crowd: self.clone(), id, shown_out })
     }
 
@@ -97,6 +107,7 @@ impl Drop for Place {
         if let Some((key, _)) = inside.places.remove(&self.id) {
             inside.order.remove(&key);
         }
+        self.crowd.tally.open.dec();
     }
 }
 
@@ -114,7 +125,8 @@ mod tests {
 
     #[test]
     fn who_is_quiet_longest_gives_way() {
-        let crowd = Crowd::new(3);
+        let tally = Tally::default();
+        let crowd = Crowd::new(3, tally.clone());
         let [idle, arriving, busy] = std::array::from_fn(|_| crowd.enter().unwrap());
         idle.stands(Standing::Idle);
         busy.stands(Standing::Busy);
@@ -133,11 +145,14 @@ mod tests {
         assert_eq!(crowd.inside().places.len(), 3);
         drop(second);
         assert!(crowd.enter().is_some());
+        drop((first, busy));
+        let counted = [tally.accepted.get(), tally.shown_out.get(), tally.refused.get()];
+        assert_eq!((counted, tally.open.get()), ([6, 2, 1], 0));
     }
 
     #[test]
     fn nothing_is_left_of_those_who_went() {
-        let crowd = Crowd::new(10);
+        let crowd = Crowd::new(10, Tally::default());
         for _ in 0..100 {
             let place = crowd.enter().unwrap();
             place.stands(Standing::Idle);

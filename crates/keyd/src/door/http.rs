@@ -19,11 +19,11 @@ use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
 use tower::ServiceExt;
-use tracing::{debug, info};
+use tracing::{Instrument, debug, info, info_span};
 
 use super::accept::{Arrival, accept, known_peer};
 use super::pace::{Pace, Paced};
-use super::{Limits, REVOKED, Refusal, Shutdown, Standing};
+use super::{Limits, REVOKED, Refusal, Shutdown, Standing, Tally};
 use crate::identity::{Gate, Peer, TurnedAway};
 
 /// Longest head of a request.
@@ -42,6 +42,7 @@ pub async fn serve_members(
     gate: Gate,
     routes: Router,
     limits: Limits,
+    tally: Tally,
     shutdown: Shutdown,
 ) {
     let routes = finished(routes, limits);
@@ -52,7 +53,7 @@ pub async fn serve_members(
             serve_connection(arrival, Some((peer, gate)), routes, limits, shutdown).await;
         }
     };
-    accept(listener, tls, limits, shutdown, serve).await;
+    accept(listener, tls, limits, tally, shutdown, serve).await;
 }
 
 /// Serves `routes` to anybody: enrolment and nothing else. There is no [`Peer`] among the extensions.
@@ -61,11 +62,12 @@ pub async fn serve_strangers(
     tls: Arc<ServerConfig>,
     routes: Router,
     limits: Limits,
+    tally: Tally,
     shutdown: Shutdown,
 ) {
     let routes = finished(routes, limits);
     let serve = move |arrival: Arrival, shutdown| serve_connection(arrival, None, routes.clone(), limits, shutdown);
-    accept(listener, tls, limits, shutdown, serve).await;
+    accept(listener, tls, limits, tally, shutdown, serve).await;
 }
 
 /// Routes with what every door adds: the limit of bodies, and problems for what is not there.
@@ -130,7 +132,11 @@ impl Visitor {
         let begun = Instant::now();
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let (id, answer) = match request_id(&request) {
-            Ok(id) => (Some(id), self.served(id, request).await),
+            Ok(id) => {
+                // Whatever is logged on its behalf says which request it was.
+                let span = info_span!("request", id = %id);
+                (Some(id), self.served(id, request).instrument(span).await)
+            }
             Err(refusal) => (None, closed(refusal)),
         };
         let (status, ms) = (answer.status().as_u16(), begun.elapsed().as_secs_f64() * 1e3);

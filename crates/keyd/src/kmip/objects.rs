@@ -58,6 +58,16 @@ impl Objects {
         self.index.is_empty()
     }
 
+    /// The Unique Identifiers of those that have material, in no order.
+    pub(crate) fn with_material(&self) -> impl Iterator<Item = &str> {
+        self.kept.iter().filter(|(_, kept)| !kept.wrapped.is_empty()).map(|(uid, _)| uid.as_str())
+    }
+
+    /// The material of an object, wrapped, and the commit that put it there; none for one that has no material any more.
+    pub(crate) fn wrapped(&self, uid: &str) -> Option<(&[u8], Mark)> {
+        self.kept.get(uid).filter(|kept| !kept.wrapped.is_empty()).map(|kept| (&*kept.wrapped, kept.mark))
+    }
+
     /// Whether an attempt to commit these changes succeeded and nothing was changed since.
     pub fn has(&self, attempt: Attempt, changes: &[Change]) -> bool {
         changes.iter().any(|change| self.kept.get(&change.object().uid).is_some_and(|kept| kept.attempt == attempt))

@@ -126,6 +126,11 @@ pub(super) fn unwrap(keys: &ClusterKeys, uid: &str, wrapped: &[u8]) -> Result<Ke
     }
 }
 
+/// Whether the material of the object `uid` opens. Nobody sees it.
+pub(crate) fn opens(keys: &ClusterKeys, uid: &str, wrapped: &[u8]) -> Result<(), ObjectError> {
+    unwrap(keys, uid, wrapped).map(drop)
+}
+
 fn wrapping(keys: &ClusterKeys, uid: &str) -> Result<Secret, KeyError> {
     keys.derive(&keys.cluster().0, &format!("capstan keyd kmip wrap v1 {uid}"))
 }
@@ -150,6 +155,7 @@ mod tests {
             let mut altered = wrapped.clone();
             altered[len / 2] ^= 1;
             assert!(unwrap(&keys, "a1", &altered).is_err());
+            assert!(opens(&keys, "a1", &wrapped).is_ok() && opens(&keys, "a1", &altered).is_err());
         }
     }
 }

@@ -8,6 +8,7 @@ use capstan_keys::Name;
 use capstan_keys::api::PeerKind;
 use clap::{Args, Parser, Subcommand};
 
+use super::log::LogForm;
 use super::people::People;
 
 /// A node of a key-management cluster: keys for tape drives that are never lost, never leaked, and there when a drive mounts
@@ -71,6 +72,9 @@ pub(crate) struct Place {
     /// Where it listens for KMIP clients, usually port 5696; not at all if this is not said
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) kmip_listen: Option<String>,
+    /// Where it tells its metrics, in plain HTTP: a loopback address, as 127.0.0.1:9444; not at all if this is not said
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) metrics_listen: Option<String>,
     /// A client address of etcd, this node's own member first
     #[arg(long = "etcd", value_name = "URL", required = true)]
     pub(crate) etcd: Vec<String>,
@@ -157,6 +161,9 @@ pub(crate) struct Run {
     /// The state directory
     #[arg(long)]
     pub(crate) state: PathBuf,
+    /// How the log on standard error is written [default: text on a terminal, else json]
+    #[arg(long, value_enum, value_name = "FORM")]
+    pub(crate) log: Option<LogForm>,
 }
 
 #[derive(Debug, Args)]

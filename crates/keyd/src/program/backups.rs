@@ -12,9 +12,10 @@ use capstan_keyd::service::{
 use capstan_keys::Name;
 use capstan_keys::cluster::NodeClient;
 use clap::{Args, Subcommand};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::arguments::{Asking, of_name};
-use super::clients::client;
+use super::clients::{awaited, client};
 use super::secrets::new_passphrase;
 
 #[derive(Debug, Args)]
@@ -75,10 +76,12 @@ pub(crate) struct CoreBackup {
 
 pub(super) fn backup(asked: &Backup) -> anyhow::Result<()> {
     let client = client(&asked.asking)?;
-    let file = create(&asked.out)?;
-    let (made, sha256) = fetched(&client, asked, file).inspect_err(|_| {
-        // Not whole: it would be taken for a backup.
-        let _ = std::fs::remove_file(&asked.out);
+    ensure!(!asked.out.exists(), "{} exists already and is left as it is: name another file", asked.out.display());
+    // Under another name until it is whole: whoever breaks this off leaves nothing that looks like a backup.
+    let part = part_of(&asked.out);
+    let file = create(&part)?;
+    let (made, sha256) = fetched(&client, asked, &part, file).inspect_err(|_| {
+        let _ = std::fs::remove_file(&part);
     })?;
     let kept = BackupKept { sha256, place: asked.place.clone().unwrap_or_else(|| place(&asked.out)) };
     let path = format!("/v1/backups/{}/kept", made.id);
@@ -101,19 +104,30 @@ pub(super) fn backup(asked: &Backup) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn fetched(client: &NodeClient, asked: &Backup, mut file: File) -> anyhow::Result<(BackupMade, String)> {
-    let made: BackupMade = client.post("/v1/backups", &())?;
+fn fetched(client: &NodeClient, asked: &Backup, part: &Path, mut file: File) -> anyhow::Result<(BackupMade, String)> {
+    let unwritten = || format!("{} cannot be written", part.display());
+    let made: BackupMade = awaited(client, "/v1/backups")?;
     let mut at = 0;
     while at < made.bytes {
         let BackupPart { data } = client.get(&format!("/v1/backups/{}/data/{at}", made.id))?;
         ensure!(!data.0.is_empty(), "the node's copy of the backup ended early: make another");
-        file.write_all(&data.0).with_context(|| format!("{} cannot be written", asked.out.display()))?;
+        file.write_all(&data.0).with_context(unwritten)?;
         at += data.0.len() as u64;
     }
-    file.sync_all().with_context(|| format!("{} cannot be written", asked.out.display()))?;
+    file.sync_all().with_context(unwritten)?;
+    let (_, sha256) = digest_of(part).with_context(|| format!("{} cannot be read again", part.display()))?;
+    ensure!(sha256 == made.sha256, "{} differs from what was sent: the medium is at fault", part.display());
+    renameat_with(CWD, part, CWD, &asked.out, RenameFlags::NOREPLACE).with_context(|| {
+        format!("{} cannot be put there: see that nothing is, and name another file", asked.out.display())
+    })?;
     sync_folder(&asked.out)?;
-    let (_, sha256) = digest_of(&asked.out).with_context(|| format!("{} cannot be read again", asked.out.display()))?;
     Ok((made, sha256))
+}
+
+fn part_of(out: &Path) -> PathBuf {
+    let mut part = out.as_os_str().to_owned();
+    part.push(".part");
+    part.into()
 }
 
 pub(super) fn backups(asked: &Backups) -> anyhow::Result<()> {

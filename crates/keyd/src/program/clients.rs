@@ -7,13 +7,18 @@ use std::time::Duration;
 
 use anyhow::Context;
 use capstan_keyd::service::{Opener, StateDirectory, TokenPin, Unlock};
-use capstan_keys::api::{Base64, IssuedCertificate, PeerId, RenewCertificate};
+use capstan_keys::api::{Base64, IssuedCertificate, JobSeen, JobStarted, PeerId, RenewCertificate};
 use capstan_keys::cluster::{CertificateKey, Identity, NodeClient, enrol as enrol_peer};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::arguments::{self, Asking, Enrol, Renew};
 use super::secrets::passphrase;
+
+/// How soon a job is asked for again: at first, and once it takes its time.
+const LOOK_MIN: Duration = Duration::from_millis(50);
+const LOOK_MAX: Duration = Duration::from_secs(2);
 
 pub(super) fn enrol(asked: &Enrol) -> anyhow::Result<()> {
     let kept = asked.identity.as_deref().or(asked.split.as_deref()).context("give --identity or --split")?;
@@ -60,6 +65,27 @@ fn exists(path: &Path) -> bool {
 pub(super) fn client(asking: &Asking) -> anyhow::Result<NodeClient> {
     let identity = Identity::load(&asking.identity)?;
     Ok(NodeClient::new(&identity, &asking.node, Duration::from_secs(15))?)
+}
+
+/// Waits for a job of a node that was begun at `path`, and says on a terminal how far it is.
+pub(super) fn awaited<T: DeserializeOwned>(client: &NodeClient, path: &str) -> anyhow::Result<T> {
+    let JobStarted { job } = client.post(path, &())?;
+    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let mut pause = LOOK_MIN;
+    loop {
+        match client.get(&format!("{path}/jobs/{job}"))? {
+            JobSeen::Done(made) => {
+                if terminal {
+                    eprint!("\r{:60}\r", "");
+                }
+                return Ok(made);
+            }
+            JobSeen::Working { done, of } if terminal && of > 0 => eprint!("\r{done} of {of} steps"),
+            JobSeen::Working { .. } => {}
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LOOK_MAX);
+    }
 }
 
 pub(super) fn unlock(asked: &arguments::Unlock) -> anyhow::Result<()> {

@@ -118,6 +118,7 @@ pub(super) fn settings(place: &Place, cluster: ClusterId) -> KmaSettings {
         enrol_listen: place.enrol_listen.clone(),
         kmip_listen: place.kmip_listen.clone(),
         kmip_tls_oldest: OldestTls::default(),
+        metrics_listen: place.metrics_listen.clone(),
         pool_keys: place.pool,
         etcd: EtcdSettings {
             authority: place.etcd_authority.clone(),

@@ -3,14 +3,15 @@
 use anyhow::Context;
 use capstan_keyd::door::ShutdownTrigger;
 use capstan_keyd::root::keep_memory_private;
-use capstan_keyd::service;
+use capstan_keyd::service::{self, StateDirectory};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 use super::arguments::Run;
+use super::log;
 
 pub(super) fn run(asked: &Run) -> anyhow::Result<()> {
-    log();
+    let (_, settings) = StateDirectory::open(&asked.state)?;
+    log::begin(asked.log, &settings.name);
     if let Err(error) = keep_memory_private() {
         tracing::warn!(%error, "memory may reach the swap: encrypt the swap, or set LimitMEMLOCK=infinity in the unit");
     }
@@ -30,16 +31,4 @@ pub(super) fn run(asked: &Run) -> anyhow::Result<()> {
         let ready = |service: &service::Service| println!("keyd: node {} is ready", service.name());
         service::run(&asked.state, ready, shutdown).await
     })
-}
-
-/// Structured, to standard error: JSON where that is no terminal.
-fn log() {
-    let filter =
-        EnvFilter::try_from_env("KEYD_LOG").unwrap_or_else(|_| EnvFilter::new("info,capstan_keyd::access=warn"));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if std::io::IsTerminal::is_terminal(&std::io::stderr()) {
-        subscriber.init();
-    } else {
-        subscriber.json().init();
-    }
 }

@@ -11,7 +11,7 @@ use capstan_keys::Name;
 use clap::Args;
 
 use super::arguments::{Asking, Place, Root, of_name};
-use super::clients::client;
+use super::clients::{awaited, client};
 use super::founding::{now_ns, root, runtime, settings, token_settings};
 use super::secrets::passphrase;
 
@@ -136,7 +136,7 @@ fn say(asked: &Restore, restored: &Restored) {
 }
 
 pub(super) fn prove(asked: &Prove) -> anyhow::Result<()> {
-    let proof: RetrievalProof = client(&asked.asking)?.get("/v1/proof")?;
+    let proof: RetrievalProof = awaited(&client(&asked.asking)?, "/v1/proof")?;
     if asked.json {
         println!("{}", serde_json::to_string_pretty(&proof)?);
     } else {
@@ -144,8 +144,8 @@ pub(super) fn prove(asked: &Prove) -> anyhow::Result<()> {
             println!("{}  {}  {}", unproved.unit, unproved.key, unproved.why);
         }
         println!(
-            "{} data units: {} keys proved here, at another node and in the latest backup",
-            proof.units, proof.proved
+            "{} data units: {} keys and {} KMIP objects proved here, at another node and in the latest backup",
+            proof.units, proof.proved, proof.objects
         );
     }
     anyhow::ensure!(

@@ -42,6 +42,8 @@ pub struct Freshness {
     pub applied: Option<i64>,
     /// When the majority, asked at that moment, had nothing that is not here.
     pub current_at: Option<Instant>,
+    /// The last commit of the whole ledger then, of which some concern others alone.
+    pub current_revision: Option<i64>,
     /// Why it is not followed at the moment, for people.
     pub trouble: Option<Arc<str>>,
 }
@@ -179,7 +181,7 @@ impl<L: Ledger + ?Sized, F: FnMut(Delivery<'_>)> Follower<'_, L, F> {
         };
         let mut watch = ledger.watch(after).ready_chunks(BATCH);
         while let Some(batch) = watch.next().await {
-            let (changes, current_at, failed) = merge(batch);
+            let (changes, current, failed) = merge(batch);
             if let Some(changes) = changes {
                 let (mut changes, kept) = self.on_disk(changes, Replica::apply).await?;
                 changes_as_kept(&mut changes, kept);
@@ -187,7 +189,7 @@ impl<L: Ledger + ?Sized, F: FnMut(Delivery<'_>)> Follower<'_, L, F> {
             }
             // What was said to be current came after what was brought before it, and that is on disk now.
             self.heard = true;
-            self.publish(current_at, None);
+            self.publish(current, None);
             if let Some(error) = failed {
                 return Err(error.into());
             }
@@ -202,7 +204,7 @@ impl<L: Ledger + ?Sized, F: FnMut(Delivery<'_>)> Follower<'_, L, F> {
         snapshot_as_kept(&mut snapshot, kept);
         self.whole_copy = WholeCopy::IfEmpty;
         (self.deliver)(Delivery::Whole(&snapshot));
-        self.publish(Some(asked), None);
+        self.publish(Some((asked, snapshot.revision)), None);
         Ok(snapshot.revision)
     }
 
@@ -271,20 +273,23 @@ impl<L: Ledger + ?Sized, F: FnMut(Delivery<'_>)> Follower<'_, L, F> {
         ReplicaError::WentBack { replica, applied: known, offered: found }
     }
 
-    fn publish(&self, current_at: Option<Instant>, trouble: Option<String>) {
+    fn publish(&self, current: Option<(Instant, i64)>, trouble: Option<String>) {
         let applied = self.applied();
         self.freshness.send_modify(|freshness| {
             freshness.applied = applied;
-            freshness.current_at = current_at.or(freshness.current_at);
+            if let Some((asked, revision)) = current {
+                freshness.current_at = Some(asked);
+                freshness.current_revision = Some(revision);
+            }
             freshness.trouble = trouble.map(Arc::from);
         });
     }
 }
 
-/// One change of several, when the last of them was current, and how it ended.
-fn merge(batch: Vec<Result<Watched, LedgerError>>) -> (Option<Changes>, Option<Instant>, Option<LedgerError>) {
+/// One change of several, when the last of them was current and at which commit, and how it ended.
+fn merge(batch: Vec<Result<Watched, LedgerError>>) -> (Option<Changes>, Option<(Instant, i64)>, Option<LedgerError>) {
     let mut merged: Option<Changes> = None;
-    let mut current_at = None;
+    let mut current = None;
     for item in batch {
         match item {
             Ok(Watched::Changes(Changes { revision, changes })) => {
@@ -292,9 +297,9 @@ fn merge(batch: Vec<Result<Watched, LedgerError>>) -> (Option<Changes>, Option<I
                 merged.revision = revision;
                 merged.changes.extend(changes);
             }
-            Ok(Watched::Current { asked, .. }) => current_at = Some(asked),
-            Err(error) => return (merged, current_at, Some(error)),
+            Ok(Watched::Current { asked, revision }) => current = Some((asked, revision)),
+            Err(error) => return (merged, current, Some(error)),
         }
     }
-    (merged, current_at, None)
+    (merged, current, None)
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use axum::routing::{get, post};
-use axum::{Extension, Json, Router};
+use axum::{Extension, Json};
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::api::{
     ActivateKey, Activated, AppendVolume, Base64, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, PeerKind, Problem,
@@ -13,6 +12,7 @@ use capstan_keys::api::{
 use capstan_keys::{Name, VolumeKey, api, cluster::hand_over};
 use jiff::Timestamp;
 
+use super::openapi::{Paths, Who};
 use super::registrar::certificate_path;
 use super::{Service, entry};
 use crate::audit::{Deed, Entry};
@@ -23,15 +23,15 @@ use crate::node::{Node, Standing};
 use crate::record::IssuedRecord;
 
 /// The routes of agents.
-pub(super) fn routes(service: Arc<Service>) -> Router {
-    Router::new()
-        .route("/v1/keys/begin", post(begin))
-        .route("/v1/keys/append", post(append))
-        .route("/v1/keys/read", post(read))
-        .route("/v1/keys/activate", post(activate))
-        .route("/v1/keys/end", post(end))
-        .route("/v1/units/{volume}/keys", get(keys_of))
-        .with_state(service)
+pub(super) fn routes() -> Paths {
+    let agent = |words| (Who::Agent, words);
+    Paths::new()
+        .post("/v1/keys/begin", agent("get a key to write a volume with from the beginning of tape"), begin)
+        .post("/v1/keys/append", agent("get the key to append to a volume with"), append)
+        .post("/v1/keys/read", agent("get a key to read a volume with"), read)
+        .post("/v1/keys/activate", agent("say that the first block is about to be encrypted with a key"), activate)
+        .post("/v1/keys/end", agent("say that a volume was erased or begun anew without encryption"), end)
+        .get("/v1/units/{volume}/keys", agent("list the keys that a volume ever had"), keys_of)
 }
 
 /// An agent that asks something.

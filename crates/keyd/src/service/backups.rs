@@ -1,7 +1,8 @@
 //! Backups, as a node makes them.
 //!
 //! ```text
-//!  POST /v1/backups                   all records of one commit -> file in the state directory -> restored in memory, key by key
+//!  POST /v1/backups                   begins: all records of one commit -> file in the state directory -> restored in memory, key by key
+//!  GET  /v1/backups/jobs/ID           how far that is; in the end, what was made
 //!  GET  /v1/backups/ID/data/FROM      the file, in parts, to whoever asked for it, who writes it and reads it again
 //!  POST /v1/backups/ID/kept           they have it, and this is its digest -> record `backup/ID`
 //!  GET  /v1/backups                   the records
@@ -10,7 +11,8 @@
 //!  POST /v1/core-backups              the cluster key under its custodians' passphrases, opened again before it is given out
 //! ```
 //! Only the record counts: on it stands that keys of the pool of a node that is alone are given out, and it is written when somebody has
-//! the file. A backup that nobody fetched is none.
+//! the file. A backup that nobody fetched is none: whoever breaks off, at whatever moment, leaves ciphertext in the state directory until the
+//! next is made, and nothing else.
 
 mod core;
 mod destruction;
@@ -21,17 +23,19 @@ mod spool;
 use std::sync::Arc;
 
 use axum::extract::Path as InPath;
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json};
 use capstan_keys::Name;
-use capstan_keys::api::{Base64, Problem};
+use capstan_keys::api::{Base64, JobSeen, JobStarted, Problem, RequestId};
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::jobs::Progress;
+use super::openapi::Paths;
 use super::people::Person;
 use super::{Service, entry};
 use crate::authority::Act;
-use crate::backup::{BackupError, ClusterRecords, Knowledge, Known, check, write_database};
+use crate::backup::{BackupError, ClusterRecords, HoldsKeys, Knowledge, Known, check, write_database};
 use crate::desk::Decided;
 use crate::door::{Input, Refusal};
 use crate::node::{Node, NodeError, Standing};
@@ -39,14 +43,14 @@ use crate::node::{Node, NodeError, Standing};
 pub use self::core::{CoreBackupMade, Custodian, MakeCoreBackup};
 use record::backup_path;
 pub use record::{BackupRecord, BackupState, CoreBackupRecord};
-pub(super) use record::{backups, is_of_backup, newest_kept};
+pub(super) use record::{backups, core_backups, is_of_backup, newest_kept};
 pub use restore::{RestoreError, Restored, Restoring, Source, restore};
 pub(super) use spool::Spool;
 pub use spool::digest_of;
 use spool::hex;
 
 /// A backup that was made and verified, and is to be fetched.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BackupMade {
     /// Its id.
     pub id: String,
@@ -59,14 +63,14 @@ pub struct BackupMade {
 }
 
 /// A part of a backup.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct BackupPart {
     /// Its bytes; none at the end.
     pub data: Base64,
 }
 
 /// Somebody has a backup.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BackupKept {
     /// The SHA-256 of what they read from where they put it.
     pub sha256: String,
@@ -74,15 +78,16 @@ pub struct BackupKept {
     pub place: String,
 }
 
-pub(super) fn routes(service: Arc<Service>) -> Router {
-    Router::new()
-        .route("/v1/backups", get(list).post(make))
-        .route("/v1/backups/{id}/data/{from}", get(part))
-        .route("/v1/backups/{id}/kept", post(kept))
-        .route("/v1/backups/{id}/destroyed", post(destroyed))
-        .route("/v1/core-backups", post(core::make))
-        .route("/v1/keys/{tag}/destruction", post(destruction::certificate))
-        .with_state(service)
+pub(super) fn routes() -> Paths {
+    Paths::new()
+        .get("/v1/backups", Act::ListBackups, list)
+        .post("/v1/backups", Act::CreateBackup, make)
+        .get("/v1/backups/jobs/{job}", Act::CreateBackup, making)
+        .get("/v1/backups/{id}/data/{from}", Act::CreateBackup, part)
+        .post("/v1/backups/{id}/kept", Act::CreateBackup, kept)
+        .post("/v1/backups/{id}/destroyed", Act::NoteBackupDestroyed, destroyed)
+        .post("/v1/core-backups", Act::BackUpCoreSecurity, core::make)
+        .post("/v1/keys/{tag}/destruction", Act::CertifyDestruction, destruction::certificate)
 }
 
 /// Tells a node up to which commit a verified backup holds everything, as its records say it now.
@@ -97,33 +102,50 @@ async fn list(person: Person) -> Result<Json<Vec<BackupRecord>>, Refusal> {
     Ok(Json(node.view(backups)))
 }
 
-async fn make(person: Person) -> Result<Json<BackupMade>, Refusal> {
+async fn make(person: Person, Extension(request): Extension<RequestId>) -> Result<Json<JobStarted>, Refusal> {
     person.at_once(Act::CreateBackup).await?;
     let Person { service, node, user, .. } = person;
     if node.standing() != Standing::Current {
         return Err(NodeError::NeedsMajority { source: None }.into());
     }
+    let (making, by) = (service.clone(), user.name.clone());
+    service.making_backups.begin(request, user.name, |progress| made(making, node, by, progress)).map(Json)
+}
+
+async fn making(person: Person, InPath(job): InPath<RequestId>) -> Result<Json<JobSeen<BackupMade>>, Refusal> {
+    person.at_once(Act::CreateBackup).await?;
+    person.service.making_backups.look(job).map(Json)
+}
+
+/// Makes a backup and checks it: two passes over all records, each of which is a step.
+async fn made(
+    service: Arc<Service>,
+    node: Arc<Node>,
+    by: Name,
+    progress: Arc<Progress>,
+) -> Result<BackupMade, Refusal> {
     let snapshot = service.opening.ledger.read("").await;
     let snapshot = snapshot.map_err(|source| NodeError::NeedsMajority { source: Some(source) })?;
+    progress.expect(2 * snapshot.entries.len() as u64);
+    let (keys, made_ns) = (node.keys().clone(), node.now_ns());
     // The disk, and an unwrapping of each key: not on the threads that answer drives.
-    let made = {
-        let (service, keys, by) = (service.clone(), node.keys().clone(), user.name);
-        let made_ns = node.now_ns();
-        tokio::task::spawn_blocking(move || {
-            let epoch = service.settings.epoch;
-            let file = service.backups.clear().map_err(host)?;
-            write_database(&file, &keys, epoch, &snapshot, &ClusterRecords, made_ns)
-                .map_err(|error| refused(&error))?;
-            let reached = Knowledge::Reached(Known { epoch, revision: snapshot.revision });
-            let report = check(&keys, &file, &ClusterRecords, reached).map_err(|error| refused(&error))?;
-            if let Some(first) = report.unproved.first() {
-                let first = format!("{}: {}", first.path, first.reason);
-                return Err(refused(&BackupError::Unproved { count: report.unproved.len(), first }));
-            }
-            service.backups.keep(report.manifest, by, file).map_err(host)
-        })
-    };
-    let draft = made.await.map_err(|_| Refusal::failed())??;
+    let draft = tokio::task::spawn_blocking(move || {
+        let epoch = service.settings.epoch;
+        let counted = |path: &str, plaintext: &[u8]| {
+            progress.step();
+            ClusterRecords.held(path, plaintext)
+        };
+        let file = service.backups.clear().map_err(host)?;
+        write_database(&file, &keys, epoch, &snapshot, &counted, made_ns).map_err(|error| refused(&error))?;
+        let reached = Knowledge::Reached(Known { epoch, revision: snapshot.revision });
+        let report = check(&keys, &file, &counted, reached).map_err(|error| refused(&error))?;
+        if let Some(first) = report.unproved.first() {
+            let first = format!("{}: {}", first.path, first.reason);
+            return Err(refused(&BackupError::Unproved { count: report.unproved.len(), first }));
+        }
+        service.backups.keep(report.manifest, by, file).map_err(host)
+    });
+    let draft = draft.await.map_err(|_| Refusal::failed())??;
     let id = hex(&draft.manifest.id);
     tracing::info!(
         id,
@@ -131,7 +153,7 @@ async fn make(person: Person) -> Result<Json<BackupMade>, Refusal> {
         keys = draft.manifest.keys.len(),
         "a backup is made and verified"
     );
-    Ok(Json(BackupMade { id, bytes: draft.bytes, sha256: draft.sha256, keys: draft.manifest.keys.len() as u64 }))
+    Ok(BackupMade { id, bytes: draft.bytes, sha256: draft.sha256, keys: draft.manifest.keys.len() as u64 })
 }
 
 async fn part(person: Person, InPath((id, at)): InPath<(String, u64)>) -> Result<Json<BackupPart>, Refusal> {

@@ -40,6 +40,9 @@ pub struct KmaSettings {
     /// The oldest TLS that KMIP clients may speak.
     #[serde(default, skip_serializing_if = "is_newest")]
     pub kmip_tls_oldest: OldestTls,
+    /// Where it tells its metrics, in plain HTTP to whoever reaches it; nowhere if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics_listen: Option<String>,
     /// Keys that its pool is filled up to.
     #[serde(default = "pool_keys")]
     pub pool_keys: usize,

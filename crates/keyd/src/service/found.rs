@@ -223,6 +223,7 @@ impl KmaSettings {
             enrol_listen: None,
             kmip_listen: None,
             kmip_tls_oldest: OldestTls::default(),
+            metrics_listen: None,
             pool_keys: 1000,
             autonomous_key_file: None,
             token: None,

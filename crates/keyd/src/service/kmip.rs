@@ -37,6 +37,7 @@ pub(super) async fn serve(
     shutdown: Shutdown,
 ) {
     let limits = Limits { connections_max: CONNECTIONS_MAX, ..Limits::default() };
+    let tally = service.metrics.door("kmip");
     let handle = {
         let gate = gate.clone();
         move |visit: Visit, shutdown: Shutdown| {
@@ -49,7 +50,7 @@ pub(super) async fn serve(
             }
         }
     };
-    serve_streams(listener, tls, gate, limits, shutdown, handle).await;
+    serve_streams(listener, tls, gate, limits, tally, shutdown, handle).await;
 }
 
 /// What comes after an answer.

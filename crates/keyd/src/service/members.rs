@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::routing::{get, post};
-use axum::{Extension, Json, Router};
+use axum::{Extension, Json};
 use capstan_keys::Name;
 use capstan_keys::api::{KmaMember, KmaState, PeerKind, Problem};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::openapi::{Paths, Who};
 use super::unlock::{UNLOCK, Unlock, said};
 use super::{KmaSettings, Service, entry};
 use crate::door::{CameFrom, Input, Readiness, Refusal};
@@ -19,13 +19,12 @@ use crate::record::KmaRecord;
 use crate::root::SealedRoot;
 
 /// The routes that are there while the node is locked as well.
-pub(super) fn routes(service: Arc<Service>) -> Router {
-    Router::new()
-        .route("/v1/kmas", get(kmas))
-        .route("/v1/status", get(status))
-        .route("/v1/unlock", post(unlock))
-        .route("/v1/root", get(root))
-        .with_state(service)
+pub(super) fn routes() -> Paths {
+    Paths::new()
+        .get("/v1/kmas", (Who::Member, "list the nodes of the cluster"), kmas)
+        .get("/v1/status", (Who::Member, "ask how this node is"), status)
+        .post("/v1/unlock", (Who::User, "give a holder's share of the root key to this node"), unlock)
+        .get("/v1/root", (Who::Kma, "get the sealed root key, to join"), root)
 }
 
 async fn kmas(State(service): State<Arc<Service>>) -> Json<Vec<KmaMember>> {
@@ -59,7 +58,7 @@ async fn status(State(service): State<Arc<Service>>) -> Json<Value> {
             Standing::Current => json!("current"),
             Standing::Alone { since_ns } => json!({"cut_off_since_ns": since_ns}),
         };
-        let low = pool.ready.min(pool.reserve) * 2 < node.settings().pool_low;
+        let low = pool.is_below(node.settings().pool_low);
         if let Some(removal) = node.removal() {
             status["removed"] = json!(words(&removal));
         }

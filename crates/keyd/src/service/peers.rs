@@ -10,15 +10,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use axum::extract::{Path, State};
-use axum::routing::{get, post};
-use axum::{Extension, Json, Router};
+use axum::{Extension, Json};
 use capstan_keys::api::{Base64, PeerKind, Problem, Serial};
 use capstan_keys::cluster::{ClusterError, Identity, NodeClient};
 use capstan_keys::{Name, Secret};
 use futures_util::future::{BoxFuture, join_all};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Service;
+use super::openapi::{Paths, Who};
 use crate::door::{Input, REVOKED, Refusal};
 use crate::identity::Peer;
 use crate::journal::{JournalCopy, JournalError};
@@ -31,13 +32,13 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const REST: Duration = Duration::from_secs(5);
 
 /// A part of a journal.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 struct Segment {
     segment: Base64,
 }
 
 /// Where a copy stands.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 struct Stands {
     sequence: u64,
 }
@@ -88,8 +89,10 @@ pub(super) struct HeldCopy {
 }
 
 /// The routes of nodes among themselves.
-pub(super) fn routes(service: Arc<Service>) -> Router {
-    Router::new().route("/v1/journals", post(keep)).route("/v1/journals/{after}", get(give_back)).with_state(service)
+pub(super) fn routes() -> Paths {
+    Paths::new()
+        .post("/v1/journals", (Who::Kma, "leave the newest part of one's own journal with this node"), keep)
+        .get("/v1/journals/{after}", (Who::Kma, "get back what this node has of one's own journal"), give_back)
 }
 
 fn copies(service: &Service, peer: &Peer) -> Result<Arc<Copies>, Refusal> {

@@ -24,13 +24,14 @@ mod users;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
-use axum::{Router, extract::rejection::RawPathParamsRejection};
 use capstan_keys::Name;
 use capstan_keys::api::{PeerKind, Problem, RequestId};
 use jiff::Timestamp;
 
+use super::openapi::{Asked, Paths};
 use super::{Service, entry};
 use crate::audit::{Deed, Entry, Fact, Outcome};
 use crate::authority::{Act, CertificateSerial, Denied, Permission, QuorumRule, Refused, Unworkable, User, Users, may};
@@ -45,8 +46,8 @@ pub(super) use proposal::root_path;
 pub(super) use renewal::renew_own;
 
 /// The routes of people.
-pub(super) fn routes(service: Arc<Service>) -> Router {
-    Router::new()
+pub(super) fn routes() -> Paths {
+    Paths::new()
         .merge(peers::routes())
         .merge(kmas::routes())
         .merge(material::routes())
@@ -57,7 +58,6 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
         .merge(audit::routes())
         .merge(root::routes())
         .merge(exposed::routes())
-        .with_state(service)
 }
 
 const TURNED_AWAY: Deed = Deed::named("person-turned-away");
@@ -100,6 +100,9 @@ impl FromRequestParts<Arc<Service>> for Person {
         Ok(Self { service: service.clone(), node, user, peer, from, request })
     }
 }
+
+// Who asks stands in their certificate.
+impl Asked for Person {}
 
 impl Person {
     fn entry(&self, act: Act) -> Entry {
@@ -201,6 +204,8 @@ impl From<Unworkable> for Refusal {
 
 /// The only part of a path that varies.
 struct Of<T>(T);
+
+impl<T> Asked for Of<T> {}
 
 impl<T: FromStr, S: Send + Sync> FromRequestParts<S> for Of<T> {
     type Rejection = Refusal;

@@ -15,7 +15,7 @@ use super::phase::{Opening, Phase};
 use super::registrar::Registry;
 use super::removed::Removed;
 use super::unlock::{listen_here, serve_here};
-use super::{Service, agents, backups, doubts, kmip, members, peers, people, proof};
+use super::{Service, backups, doubts, kmip, metrics, openapi, people, proof};
 use crate::audit::AuditLog;
 use crate::door::{
     Limits, Refusal, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers,
@@ -63,6 +63,8 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         heard_ns,
         turn: std::sync::Mutex::default(),
     };
+    let metrics = metrics::Metrics::new(&settings);
+    metrics.own_certificate(identity.certificate().not_after_ns);
     let service = Arc::new(Service {
         settings,
         sealed_root: RwLock::new(Arc::new(sealed_root)),
@@ -77,6 +79,9 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         audit_directory: directory.audit(),
         anchoring: tokio::sync::Notify::new(),
         backups: backups::Spool::new(directory.backups()),
+        making_backups: super::jobs::Jobs::new("a backup"),
+        proving: super::jobs::Jobs::new("a proof"),
+        metrics: metrics.clone(),
         clock,
     });
     service.unlock_by_itself().await?;
@@ -90,27 +95,32 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     let kmip_tls = kmip_tls(presented.clone(), identity.authority_der().clone(), clock.clone(), oldest)?;
     let gate = Gate::new(settings.cluster, service.clone(), clock);
     let registrar = Arc::new(Registry(Arc::downgrade(&service)));
-    let routes = agents::routes(service.clone())
-        .merge(members::routes(service.clone()))
-        .merge(peers::routes(service.clone()))
-        .merge(people::routes(service.clone()))
-        .merge(backups::routes(service.clone()))
-        .merge(proof::routes(service.clone()))
+    let routes = openapi::paths()
+        .served_by(service.clone())
         .merge(renewal_routes(registrar.clone()))
         .merge(health_routes(service.clone()));
+    let routes = metrics::counted(routes, metrics.clone());
     let kmip_clients = async {
         let Some(address) = &settings.kmip_listen else { return std::future::pending().await };
         let listener = listen(address)?;
         kmip::serve(service.clone(), listener, kmip_tls.clone(), gate.clone(), shutdown.clone()).await;
         anyhow::Ok(())
     };
-    let members = serve_members(listener, tls.clone(), gate.clone(), routes, Limits::default(), shutdown.clone());
+    // Open before anybody is told that the node is ready.
+    let watched_at = settings.metrics_listen.as_deref().map(listen).transpose()?;
+    let watchers = async {
+        let Some(listener) = watched_at else { return std::future::pending().await };
+        metrics::serve(service.clone(), listener, shutdown.clone()).await;
+    };
+    let tally = metrics.door("members");
+    let members =
+        serve_members(listener, tls.clone(), gate.clone(), routes, Limits::default(), tally, shutdown.clone());
     let strangers = async {
         let Some(address) = &settings.enrol_listen else { return std::future::pending().await };
         let listener = listen(address)?;
-        let routes = enrolment_routes(registrar.clone(), settings.cluster);
-        serve_strangers(listener, stranger_tls(presented.clone())?, routes, Limits::strangers(), shutdown.clone())
-            .await;
+        let routes = metrics::counted(enrolment_routes(registrar.clone(), settings.cluster), metrics.clone());
+        let (tls, tally) = (stranger_tls(presented.clone())?, metrics.door("strangers"));
+        serve_strangers(listener, tls, routes, Limits::strangers(), tally, shutdown.clone()).await;
         anyhow::Ok(())
     };
 
@@ -146,9 +156,11 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         () = members => Ok(()),
         ended = strangers => ended,
         ended = kmip_clients => ended,
+        () = watchers => Ok(()),
         ended = serve_here(&service, here) => ended.context("the socket of the state directory cannot be served"),
         error = following => Err(error),
-        () = listen_for_majority(&service, fresh) => Ok(()),
+        () = listen_for_majority(&service, fresh.clone()) => Ok(()),
+        () = metrics::look_now_and_then(&service, fresh) => Ok(()),
         () = tend(&service) => Ok(()),
         () = people::keep_anchors(&service) => Ok(()),
         () = renewing => Ok(()),

@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError};
 
 use capstan_keys::Name;
 use capstan_keys::api::Problem;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -28,11 +29,12 @@ pub(super) const UNLOCK: Deed = Deed::named("unlock");
 const LINE_LEN_MAX: u64 = 4096;
 
 /// One holder's share, as it is given.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct Unlock {
     /// Whose.
     pub holder: Name,
     /// What opens it.
+    #[schemars(with = "String")]
     pub passphrase: Zeroizing<String>,
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use capstan_keyd::door::{
-    Limits, Readiness, Shutdown, ShutdownTrigger, enrolment_routes, health_routes, listen, renewal_routes,
+    Limits, Readiness, Shutdown, ShutdownTrigger, Tally, enrolment_routes, health_routes, listen, renewal_routes,
     serve_members, serve_strangers,
 };
 use capstan_keyd::identity::{
@@ -172,10 +172,10 @@ impl Node {
         let addresses = (members.local_addr().unwrap(), strangers.local_addr().unwrap());
         let tls = member_tls(presented.clone(), site.authority.certificate().clone(), site.clock.clone()).unwrap();
         let routes = routes(site);
-        runtime.spawn(serve_members(members, tls, gate(site), routes, limits, shutdown.clone()));
+        runtime.spawn(serve_members(members, tls, gate(site), routes, limits, Tally::default(), shutdown.clone()));
         let enrolment = enrolment_routes(site.clone(), site.cluster);
         let tls = stranger_tls(presented).unwrap();
-        runtime.spawn(serve_strangers(strangers, tls, enrolment, Limits::strangers(), shutdown));
+        runtime.spawn(serve_strangers(strangers, tls, enrolment, Limits::strangers(), Tally::default(), shutdown));
         let (frozen, trigger, runtime) = (Arc::default(), Some(trigger), Some(runtime));
         Self { address: addresses.0, strangers: addresses.1, frozen, trigger, runtime }
     }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use capstan_keyd::door::{Limits, ShutdownTrigger, serve_streams};
+use capstan_keyd::door::{Limits, ShutdownTrigger, Tally, serve_streams};
 use capstan_keyd::identity::{PresentedCertificate, member_tls};
 use capstan_keys::cluster::Identity;
 use tempfile::TempDir;
@@ -114,7 +114,8 @@ fn a_door_for_streams_knows_its_peers() {
     let presented = PresentedCertificate::new(&site.identity("kma/KMA1")).unwrap();
     let tls = member_tls(presented, site.authority.certificate().clone(), site.clock.clone()).unwrap();
     let (trigger, shutdown) = ShutdownTrigger::new();
-    let served = runtime.spawn(serve_streams(listener, tls, gate(&site), Limits::default(), shutdown, echo));
+    let served =
+        runtime.spawn(serve_streams(listener, tls, gate(&site), Limits::default(), Tally::default(), shutdown, echo));
     let peer = Peer::new(&site.identity("kmip/LIBRARY1"));
     // `Q` on a line of its own makes s_client leave, except with -ign_eof; so the door's half of the talk is ended by ours.
     let identity = peer.file("identity.pem");

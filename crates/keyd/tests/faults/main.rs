@@ -57,13 +57,13 @@ fn nodes_that_fail_give_no_key_twice_and_lose_none() {
     };
     // Each node's pool has to have been stored elsewhere before it serves.
     settle(&cluster, &identities[0], &addresses);
+    // Before anything fails: a drive that has never heard of the cluster begins with nothing.
+    let opened = |(number, identity)| Agent::open(identity, &addresses, SITES[number % PLACES]).unwrap();
+    let agents: Vec<_> = identities.iter().enumerate().map(opened).collect();
     std::thread::scope(|scope| {
-        for (number, identity) in identities.iter().enumerate() {
-            let (yard, addresses) = (&yard, &addresses);
-            scope.spawn(move || {
-                let agent = Agent::open(identity, addresses, SITES[number % PLACES]).unwrap();
-                agent.work(number, yard, Seeded(seed ^ ((number as u64 + 1) << 32)));
-            });
+        for (number, agent) in agents.iter().enumerate() {
+            let yard = &yard;
+            scope.spawn(move || agent.work(number, yard, Seeded(seed ^ ((number as u64 + 1) << 32))));
         }
         let _end = Ends(&yard.ends);
         for round in 0..rounds {

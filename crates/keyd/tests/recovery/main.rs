@@ -4,6 +4,7 @@
 #[path = "../etcd/mod.rs"]
 mod etcd;
 mod members;
+#[allow(dead_code, reason = "each test binary uses a part of it")]
 mod node;
 
 use std::time::{Duration, Instant};

@@ -38,7 +38,7 @@ fn a_lost_node_is_removed_and_what_it_gave_out_is_taken_in() {
     let address = b.address();
     let asked = workshop.json_as(&a, "ada", &["kmas", "add", "b", "--address", &address, "--site", "south"]);
     workshop.approved(&a, &asked);
-    workshop.join(&b, "state-b", &a, asked["passphrase"].as_str().unwrap());
+    workshop.join(&b, "state-b", &a, asked["passphrase"].as_str().unwrap()).unwrap();
     let lost = workshop.run(&b, "state-b");
     let passphrase = runtime.block_on(workshop.open_enrolment(&etcd, "state-a", "agent/drive1"));
     workshop.enrol(&a, "agent", "drive1", &passphrase);

@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use capstan_keyd::identity::Enrolment;
 use capstan_keyd::ledger::{Expected, Ledger, Outcome, Transaction};
@@ -32,12 +33,12 @@ pub(crate) fn runtime() -> Runtime {
 pub(crate) struct Place {
     name: &'static str,
     etcd: String,
-    ports: [u16; 2],
+    ports: [u16; 3],
 }
 
 impl Place {
     pub(crate) fn new(name: &'static str, etcd: &str) -> Self {
-        let listeners = [0, 1].map(|_| TcpListener::bind(("127.0.0.1", 0)).unwrap());
+        let listeners = [0, 1, 2].map(|_| TcpListener::bind(("127.0.0.1", 0)).unwrap());
         let ports = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
         Self { name, etcd: etcd.to_owned(), ports }
     }
@@ -46,14 +47,19 @@ impl Place {
         format!("127.0.0.1:{}", self.ports[0])
     }
 
+    /// Where it tells its metrics.
+    pub(crate) fn watched_at(&self) -> String {
+        format!("127.0.0.1:{}", self.ports[2])
+    }
+
     fn enrol_at(&self) -> String {
         format!("127.0.0.1:{}", self.ports[1])
     }
 
     fn arguments(&self) -> Vec<String> {
-        let (address, enrol_at) = (self.address(), self.enrol_at());
+        let (address, enrol_at, watched_at) = (self.address(), self.enrol_at(), self.watched_at());
         let arguments = ["--name", self.name, "--address", &address, "--listen", &address];
-        let more = ["--enrol-listen", &enrol_at, "--etcd", &self.etcd, "--pool", "20"];
+        let more = ["--enrol-listen", &enrol_at, "--etcd", &self.etcd, "--pool", "20", "--metrics-listen", &watched_at];
         arguments.iter().chain(&more).map(|&text| text.to_owned()).collect()
     }
 }
@@ -115,6 +121,37 @@ impl Workshop {
         self.keyd(&Self::asking(place, who, arguments)).unwrap()
     }
 
+    pub(crate) fn try_as(&self, place: &Place, who: &str, arguments: &[&str]) -> Result<String, String> {
+        self.keyd(&Self::asking(place, who, arguments))
+    }
+
+    /// Somebody breaks off what they asked for, after so long.
+    pub(crate) fn broken_off(&self, place: &Place, who: &str, arguments: &[&str], after: Duration) {
+        let mut command = self.command();
+        command.args(Self::asking(place, who, arguments)).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        std::thread::sleep(after);
+        let _ = child.kill();
+        child.wait().unwrap();
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.path(name).exists()
+    }
+
+    pub(crate) fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    /// Makes a place a further node, which is not started yet, with the one-time passphrase that was shown for it.
+    pub(crate) fn join(&self, place: &Place, state: &str, at: &Place, passphrase: &str) -> Result<String, String> {
+        self.secret(place.name, passphrase);
+        let file = format!("{}.secret", place.name);
+        let (enrol_at, node) = (at.enrol_at(), at.address());
+        let begin = ["join", "--state", state, "--passphrase-file", &file, "--enrol-at", &enrol_at, "--node", &node];
+        self.keyd(&begin.map(str::to_owned).into_iter().chain(place.arguments()).collect::<Vec<_>>())
+    }
+
     pub(crate) fn refused_as(&self, place: &Place, who: &str, arguments: &[&str]) -> String {
         self.keyd(&Self::asking(place, who, arguments)).unwrap_err()
     }
@@ -127,6 +164,12 @@ impl Workshop {
 
     /// Founds a cluster, and starts and unlocks its node. Gives what each user enrols with.
     pub(crate) fn found(&self, place: &Place, state: &str) -> (Running, BTreeMap<String, String>) {
+        let passphrases = self.found_only(place, state);
+        (self.run(place, state), passphrases)
+    }
+
+    /// Founds a cluster. Gives what each user enrols with.
+    pub(crate) fn found_only(&self, place: &Place, state: &str) -> BTreeMap<String, String> {
         let users = [
             "ada:security-officer",
             "bo:backup-operator",
@@ -139,18 +182,7 @@ impl Workshop {
         let arguments: Vec<_> = begin.into_iter().chain(place.arguments()).chain(Self::root()).chain(users).collect();
         let said = self.keyd(&arguments).unwrap();
         let passphrases = said.lines().filter_map(|line| line.strip_prefix("  ")?.split_once("  "));
-        let passphrases = passphrases.map(|(user, passphrase)| (user.to_owned(), passphrase.to_owned())).collect();
-        (self.run(place, state), passphrases)
-    }
-
-    /// Makes a place a further node, which is not started yet.
-    pub(crate) fn join(&self, place: &Place, state: &str, at: &Place, passphrase: &str) {
-        self.secret(place.name, passphrase);
-        let file = format!("{}.secret", place.name);
-        let (enrol_at, node) = (at.enrol_at(), at.address());
-        let begin = ["join", "--state", state, "--enrol-at", &enrol_at, "--node", &node, "--passphrase-file", &file];
-        let arguments = begin.map(str::to_owned).into_iter().chain(place.arguments());
-        self.keyd(&arguments.collect::<Vec<_>>()).unwrap();
+        passphrases.map(|(user, passphrase)| (user.to_owned(), passphrase.to_owned())).collect()
     }
 
     /// The same as [`Workshop::keyd_as`], as a program reads it.
@@ -160,7 +192,7 @@ impl Workshop {
 
     /// How a node is.
     pub(crate) fn status(&self, place: &Place) -> Value {
-        serde_json::from_str(&self.keyd_as(place, "ada", &["status"])).unwrap()
+        self.json_as(place, "ada", &["status"])
     }
 
     /// Two quorum members approve what was asked for.
@@ -200,25 +232,44 @@ impl Workshop {
     pub(crate) fn run_with(&self, place: &Place, state: &str, holders: [&str; 2]) -> Running {
         let node = self.start(place, state);
         for holder in holders {
-            wait_for(|| self.unlock(state, holder));
+            wait_for(|| self.give_share(state, holder));
         }
         node
     }
 
     /// Gives a holder's share to a node.
-    pub(crate) fn unlock(&self, state: &str, holder: &str) -> Result<String, String> {
+    pub(crate) fn give_share(&self, state: &str, holder: &str) -> Result<String, String> {
         let file = format!("{holder}.secret");
         self.keyd(&["unlock", "--state", state, "--holder", holder, "--passphrase-file", &file])
     }
 
     /// Starts a node, which is locked then.
     pub(crate) fn start(&self, place: &Place, state: &str) -> Running {
-        let mut child = self.command().args(["run", "--state", state]).stdout(Stdio::piped()).spawn().unwrap();
+        Self::ready(place, self.command().args(["run", "--state", state]))
+    }
+
+    /// The same with everything in its log, in this form, in a file.
+    pub(crate) fn start_logging(&self, place: &Place, state: &str, form: &str, file: &str) -> Running {
+        let log = fs::File::create(self.path(file)).unwrap();
+        let mut command = self.command();
+        command.args(["run", "--state", state, "--log", form]).env("KEYD_LOG", "debug").stderr(log);
+        Self::ready(place, &mut command)
+    }
+
+    fn ready(place: &Place, run: &mut Command) -> Running {
+        let mut child = run.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let node = Running(child);
         assert!(line.contains(&format!("node {} is ready", place.name)), "{line:?}");
         node
+    }
+
+    /// Unlocks the node of a state directory.
+    pub(crate) fn unlock(&self, state: &str) {
+        for holder in ["h1", "h2"] {
+            wait_for(|| self.give_share(state, holder));
+        }
     }
 
     /// Enrols somebody, as soon as the node is in touch with its majority.

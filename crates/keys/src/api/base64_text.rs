@@ -4,11 +4,13 @@ use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Bytes that are base64 (RFC 4648, with padding) in JSON. Not for secrets: it is neither zeroised nor hidden from `Debug`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Base64(pub Vec<u8>);
+#[derive(Clone, PartialEq, Eq, JsonSchema)]
+#[schemars(transparent, extend("contentEncoding" = "base64"))]
+pub struct Base64(#[schemars(with = "String")] pub Vec<u8>);
 
 impl fmt::Debug for Base64 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,16 +4,18 @@
 //! that is asked because the first did not answer, gives the same key and not a second one.
 
 use capstan_format::{Algorithm, KeyTag, Volser};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Base64, HandOver, text};
 use crate::{KeyState, Name};
 
 /// `POST /v1/keys/begin`: a key for a volume that is about to be written from the beginning of tape. Answered with [`KeyGiven`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BeginVolume {
     /// The volume's barcode.
     #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub volume: Volser,
     /// The drive it is in.
     pub drive: Name,
@@ -25,49 +27,56 @@ pub struct BeginVolume {
     pub pool: Option<String>,
     /// The cipher: `AES-256-GCM`, `AES-256-CCM`.
     #[serde(with = "cipher")]
+    #[schemars(with = "String")]
     pub algorithm: Algorithm,
     /// The agent's public key for this request.
     pub public: Base64,
 }
 
 /// `POST /v1/keys/append`: the key to append to a volume with. Answered with [`KeyGiven`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AppendVolume {
     /// The volume's barcode.
     #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub volume: Volser,
     /// The drive it is in.
     pub drive: Name,
     /// The key that the volume's first block names.
     #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub first: KeyTag,
     /// The agent's public key for this request.
     pub public: Base64,
 }
 
 /// `POST /v1/keys/read`: a key to read a volume with. Answered with [`KeyGiven`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadVolume {
     /// The volume's barcode.
     #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub volume: Volser,
     /// The drive it is in.
     pub drive: Name,
     /// The key that a block names.
     #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub key: KeyTag,
     /// The agent's public key for this request.
     pub public: Base64,
 }
 
 /// A key, wrapped for whoever asked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyGiven {
     /// The key's public name.
     #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub key: KeyTag,
     /// Its cipher.
     #[serde(with = "cipher")]
+    #[schemars(with = "String")]
     pub algorithm: Algorithm,
     /// Its group.
     pub group: Name,
@@ -78,7 +87,7 @@ pub struct KeyGiven {
 }
 
 /// On what an answer stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
     /// The node was in touch with the majority a moment ago.
@@ -88,28 +97,31 @@ pub enum Standing {
 }
 
 /// `POST /v1/keys/activate`: the first block encrypted with a key is about to be written. Answered with [`Activated`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ActivateKey {
     /// The volume's barcode.
     #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub volume: Volser,
     /// The key.
     #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub key: KeyTag,
 }
 
 /// The keys that read only from here on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Activated {
     /// Their public names.
     pub retired: Vec<Tag>,
 }
 
 /// `POST /v1/keys/end`: a volume was erased, or begun anew without encryption.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EndVolume {
     /// The volume's barcode.
     #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub volume: Volser,
     /// The newest key that the volume had then. Keys of a later life of the volume are none of this report's; without it, none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,18 +129,21 @@ pub struct EndVolume {
 }
 
 /// `GET /v1/units/BARCODE/keys`: the keys that a volume ever had, those issued first in front.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyOfVolume {
     /// Its public name.
     #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub key: KeyTag,
     /// Its group.
     pub group: Name,
     /// Its cipher.
     #[serde(with = "cipher")]
+    #[schemars(with = "String")]
     pub algorithm: Algorithm,
     /// Its state, as it is now.
     #[serde(with = "state")]
+    #[schemars(with = "String")]
     pub state: KeyState,
     /// When it was issued.
     pub issued: jiff::Timestamp,
@@ -144,9 +159,13 @@ pub struct KeyOfVolume {
 }
 
 /// A tag on its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct Tag(#[serde(with = "text")] pub KeyTag);
+pub struct Tag(
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
+    pub KeyTag,
+);
 
 mod cipher {
     use capstan_format::Algorithm;

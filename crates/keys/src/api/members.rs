@@ -1,9 +1,10 @@
 //! The nodes of the cluster, as an agent sees them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// One node: `GET /v1/kmas` answers with a list of them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KmaMember {
     /// Its name, as in its certificate.
     pub name: String,
@@ -18,7 +19,7 @@ pub struct KmaMember {
 }
 
 /// How a node is seen by another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum KmaState {
     /// It serves agents.

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use capstan_format::{KeyTag, Volser};
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{Base64, KeyOfVolume, PeerId, text};
@@ -13,7 +14,9 @@ use crate::Name;
 use crate::cluster::EnrolmentPassphrase;
 
 /// A one-time passphrase on its way to whoever asked for it. It is in no other answer, ever.
-pub struct ShownOnce(pub EnrolmentPassphrase);
+#[derive(JsonSchema)]
+#[schemars(transparent)]
+pub struct ShownOnce(#[schemars(with = "String")] pub EnrolmentPassphrase);
 
 impl Serialize for ShownOnce {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -29,7 +32,7 @@ impl<'de> Deserialize<'de> for ShownOnce {
 }
 
 /// An enrolment that was opened.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct EnrolmentOpened {
     /// Whose.
     pub peer: PeerId,
@@ -40,7 +43,7 @@ pub struct EnrolmentOpened {
 }
 
 /// Which key groups an agent may use: `POST /v1/agents/NAME/groups`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentGroups {
     /// The groups; empty for all.
     pub groups: BTreeSet<Name>,
@@ -49,7 +52,7 @@ pub struct AgentGroups {
 }
 
 /// `POST /v1/agents`, `POST /v1/kmip-clients`: opens an enrolment, answered with [`EnrolmentOpened`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AddPeer {
     /// The name.
     pub name: Name,
@@ -59,7 +62,7 @@ pub struct AddPeer {
 }
 
 /// An agent or a KMIP client: `GET /v1/agents`, `GET /v1/kmip-clients`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PeerListed {
     /// The name.
     pub name: Name,
@@ -74,14 +77,14 @@ pub struct PeerListed {
 }
 
 /// What was revoked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Revoked {
     /// How many certificates were.
     pub certificates: usize,
 }
 
 /// `POST /v1/kmas`: a node that is to join.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AddKma {
     /// Its name.
     pub name: Name,
@@ -93,7 +96,7 @@ pub struct AddKma {
 }
 
 /// `POST /v1/kmas/NAME/move`: where a node is to stand. What is not said stays as it is.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MoveKma {
     /// Where agents and nodes will reach it: host and port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,14 +107,14 @@ pub struct MoveKma {
 }
 
 /// `POST /v1/root/split`: the root key as other holders are to open it.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct SplitRoot {
     /// The sealed root key; nothing in it is secret.
     pub root: Base64,
 }
 
 /// A node that was removed: `GET /v1/kmas/removed`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RemovedListed {
     /// Its name, which is never given to another.
     pub name: Name,
@@ -131,7 +134,7 @@ pub struct RemovedListed {
 }
 
 /// What a node has said of the journal of one that was removed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JournalOfRemoved {
     /// The node that has the copy.
     pub holder: String,
@@ -144,7 +147,7 @@ pub struct JournalOfRemoved {
 }
 
 /// How many approve: `GET` and `POST /v1/quorum`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QuorumSaid {
     /// Approvals that an act by quorum takes.
     pub needed: u8,
@@ -157,7 +160,7 @@ pub struct QuorumSaid {
 }
 
 /// Whether keys may do something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Leave {
     /// They may.
@@ -167,7 +170,7 @@ pub enum Leave {
 }
 
 /// A key policy: `GET` and `POST /v1/policies`. A period that is not said has no end.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PolicySaid {
     /// Its name.
     pub name: Name,
@@ -192,7 +195,7 @@ pub struct PolicySaid {
 }
 
 /// A key group: `GET` and `POST /v1/groups`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupSaid {
     /// Its name.
     pub name: Name,
@@ -201,7 +204,7 @@ pub struct GroupSaid {
 }
 
 /// A part of a list, and where the next one begins: `?after=NEXT`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Page<T> {
     /// The part.
     pub items: Vec<T>,
@@ -211,10 +214,11 @@ pub struct Page<T> {
 }
 
 /// A key: `GET /v1/keys`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyListed {
     /// The volume it was issued for.
     #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub volume: Volser,
     /// The key.
     #[serde(flatten)]
@@ -226,10 +230,11 @@ pub struct KeyListed {
 }
 
 /// A data unit: `GET /v1/units`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnitListed {
     /// Its barcode.
     #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub volume: Volser,
     /// How many keys it ever had.
     pub keys: usize,
@@ -243,22 +248,23 @@ pub struct UnitListed {
 }
 
 /// `POST /v1/units/BARCODE/extend`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExtendUnit {
     /// Until when its keys are given out.
     pub until: Timestamp,
 }
 
 /// `POST /v1/keys/compromise`, `POST /v1/keys/destroy`: which key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NamedKey {
     /// Its public name.
     #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub key: KeyTag,
 }
 
 /// A user: `GET /v1/users`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UserListed {
     /// The name.
     pub name: Name,
@@ -271,7 +277,7 @@ pub struct UserListed {
 }
 
 /// `POST /v1/users`, `POST /v1/users/NAME/roles`: a user with these roles.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UserRoles {
     /// The name.
     pub name: Name,
@@ -280,7 +286,7 @@ pub struct UserRoles {
 }
 
 /// What came of what was asked.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
     /// It was done.
@@ -290,7 +296,7 @@ pub enum Outcome {
 }
 
 /// A request that waits for its quorum.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct Requested {
     /// The request.
     pub id: String,
@@ -309,7 +315,7 @@ pub struct Requested {
 }
 
 /// What waits for a quorum, or waited: `GET /v1/pending`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PendingListed {
     /// The request.
     pub id: String,
@@ -332,7 +338,7 @@ pub struct PendingListed {
 }
 
 /// `POST /v1/pending/ID/approve`, `/reject`: the digest of what was read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Decide {
     /// As it was shown.
     pub digest: String,

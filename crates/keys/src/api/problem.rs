@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ use serde_json::Value;
 pub const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
 
 /// Why a request was refused: what the program is to do stands in `kind` and `status`, what the operator is to do in `detail`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
     /// Which kind of problem: `capstan:problem/...`, the same for ever, for programs.
     #[serde(rename = "type", default = "Problem::blank")]

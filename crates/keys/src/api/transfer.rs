@@ -16,13 +16,14 @@
 
 use capstan_format::{KeyTag, Volser};
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Base64, HandOver, text};
 use crate::Name;
 
 /// Which keys leave.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExportWhat {
     /// All that policies let go.
@@ -30,35 +31,40 @@ pub enum ExportWhat {
     /// Those of a key group.
     Group(Name),
     /// Those of a data unit, all of them.
-    Unit(#[serde(with = "text")] Volser),
+    Unit(
+        #[serde(with = "text")]
+        #[schemars(with = "String")]
+        Volser,
+    ),
 }
 
 /// `POST /v1/exports`: asks the quorum for an export. Answered with [`super::Requested`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AskExport {
     /// Which keys.
     pub what: ExportWhat,
 }
 
 /// `POST /v1/exports/ID`: carries an export out that was approved. Answered with [`ExportGiven`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CarryOutExport {
     /// Whoever asked, for this request. The same one again is the same question, and gets the same keys.
     pub public: Base64,
 }
 
 /// The key of an export, handed over for the request that is its id.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SentExportKey {
     /// Its public name.
     #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub tag: KeyTag,
     /// Itself, wrapped.
     pub handed_over: HandOver,
 }
 
 /// What an export is made of, but for the passphrase.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExportGiven {
     /// What the keys are wrapped under.
     pub key: SentExportKey,
@@ -69,7 +75,7 @@ pub struct ExportGiven {
 }
 
 /// `POST /v1/imports`: asks the quorum for an import. Answered with [`super::Requested`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AskImport {
     /// The group that the keys join.
     pub group: Name,
@@ -80,7 +86,7 @@ pub struct AskImport {
 }
 
 /// `GET /v1/imports/ID`: what the key of the export is handed over to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ImportReady {
     /// The cluster's public key for this request.
     pub public: Base64,
@@ -88,7 +94,7 @@ pub struct ImportReady {
 
 /// `POST /v1/imports/ID`: carries an import out that was approved. Answered with a list of [`KeyTaken`]. It may be repeated until it is
 /// done.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CarryOutImport {
     /// The file, as it is.
     pub export: Base64,
@@ -97,13 +103,15 @@ pub struct CarryOutImport {
 }
 
 /// What became of one key of an import.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyTaken {
     /// The key.
     #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub key: KeyTag,
     /// Its volume.
     #[serde(with = "text")]
+    #[schemars(with = "String")]
     pub volume: Volser,
     /// `added`, `known`, `destroyed`.
     pub outcome: String,

@@ -4,6 +4,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use axum::Json;
 use capstan_keys::api::Base64;
 use capstan_keys::{Argon2Cost, Name};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -21,16 +22,17 @@ use crate::service::people::Person;
 use crate::service::registrar::authority_key;
 
 /// A custodian, and what they will open their share with.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct Custodian {
     /// The name.
     pub name: Name,
     /// The passphrase: typed by them, sent over mutual TLS, kept nowhere.
+    #[schemars(with = "String")]
     pub passphrase: Zeroizing<String>,
 }
 
 /// What is asked for.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct MakeCoreBackup {
     /// Its custodians.
     pub custodians: Vec<Custodian>,
@@ -39,7 +41,7 @@ pub struct MakeCoreBackup {
 }
 
 /// A core security backup that was made, and opened again as a restore would.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct CoreBackupMade {
     /// The file.
     pub file: Base64,

@@ -2,6 +2,8 @@
 
 use capstan_keys::Name;
 use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::path::Path;
@@ -11,7 +13,7 @@ const DATABASE: &str = "backup/";
 const CORE: &str = "core-backup/";
 
 /// A database backup that was verified by restoring it, and that somebody has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BackupRecord {
     /// Its id, as it stands in the file, in hexadecimal.
     pub id: String,
@@ -38,7 +40,7 @@ pub struct BackupRecord {
 }
 
 /// Whether a backup is still there.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BackupState {
     /// It is kept.
@@ -52,8 +54,15 @@ pub enum BackupState {
     },
 }
 
+impl BackupRecord {
+    /// Whether nobody has said that it was destroyed.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.state == BackupState::Kept
+    }
+}
+
 /// A core security backup that was made and opened again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CoreBackupRecord {
     /// When it was made.
     pub made: Timestamp,
@@ -88,7 +97,16 @@ pub(super) fn core_path(sha256: &str) -> Path {
 
 /// All database backups that are known. A record that cannot be read is passed over, and named in the log.
 pub(crate) fn backups(view: View<'_>) -> Vec<BackupRecord> {
-    let decoded = view.ledger().others(DATABASE).filter_map(|(path, bytes)| {
+    readable(view, DATABASE)
+}
+
+/// All core security backups that are known, likewise.
+pub(crate) fn core_backups(view: View<'_>) -> Vec<CoreBackupRecord> {
+    readable(view, CORE)
+}
+
+fn readable<T: DeserializeOwned>(view: View<'_>, prefix: &str) -> Vec<T> {
+    let decoded = view.ledger().others(prefix).filter_map(|(path, bytes)| {
         let decoded = serde_json::from_slice(bytes);
         decoded.inspect_err(|error| tracing::error!(path, %error, "the record of a backup cannot be read")).ok()
     });
@@ -97,7 +115,7 @@ pub(crate) fn backups(view: View<'_>) -> Vec<BackupRecord> {
 
 /// The newest verified backup of this epoch that is kept. Those of earlier epochs count revisions of another ledger.
 pub(crate) fn newest_kept(view: View<'_>, epoch: u32) -> Option<BackupRecord> {
-    let kept = backups(view).into_iter().filter(|backup| backup.epoch == epoch && backup.state == BackupState::Kept);
+    let kept = backups(view).into_iter().filter(|backup| backup.epoch == epoch && backup.is_kept());
     kept.max_by_key(|backup| backup.revision)
 }
 

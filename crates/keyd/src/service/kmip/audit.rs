@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use capstan_format::KeyTag;
-use capstan_kmip::{Act, Decided};
+use capstan_kmip::{Act, Decided, Operation, ResultReason};
 use futures_util::future::try_join_all;
 
 use crate::audit::{Deed, Entry, Fact, Origin, Outcome};
@@ -23,6 +23,10 @@ impl Service {
         decided: &Decided,
         standing: Standing,
     ) -> Result<(), Refusal> {
+        for act in &decided.acts {
+            let result = act.outcome.map_or_else(ResultReason::name, |()| "Success");
+            self.metrics.kmip_operation(act.operation.map_or("unknown", Operation::name), result);
+        }
         let changes_nothing = decided.changes.is_empty();
         let entries = decided.acts.iter().map(|act| {
             let mut noted = entry(act, Entry::new(who(&peer.id), Origin::Address(from), KMIP));

@@ -1,18 +1,16 @@
 //! The audit log of this node, for those who look.
 
+use axum::Json;
+use axum::extract::Query;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
-use std::sync::Arc;
 
-use axum::extract::Query;
-use axum::routing::get;
-use axum::{Json, Router};
-use serde::Deserialize;
-use serde_json::Value;
-
-use super::super::Service;
+use super::super::openapi::Paths;
 use super::{Person, broken};
 use crate::audit::{Anchor, log_files};
 use crate::authority::Act;
@@ -20,11 +18,11 @@ use crate::door::Refusal;
 
 const LAST_MAX: usize = 1000;
 
-pub(super) fn routes() -> Router<Arc<Service>> {
-    Router::new().route("/v1/audit", get(show)).route("/v1/audit/anchors", get(anchors))
+pub(super) fn routes() -> Paths {
+    Paths::new().get("/v1/audit", Act::ReadAudit, show).get("/v1/audit/anchors", Act::VerifyAudit, anchors)
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct Last {
     last: Option<usize>,
 }

@@ -1,32 +1,30 @@
 //! What a compromise exposes, and the plan for it.
 
+use axum::Json;
+use axum::extract::Query;
+use capstan_keys::Name;
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
-use std::sync::Arc;
 
-use axum::extract::Query;
-use axum::routing::get;
-use axum::{Json, Router};
-use capstan_keys::Name;
-use jiff::Timestamp;
-use serde::Deserialize;
-use serde_json::{Value, json};
-
-use super::super::Service;
+use super::super::openapi::Paths;
 use super::{Person, broken};
 use crate::audit::log_files;
 use crate::authority::Act;
 use crate::door::Refusal;
 use crate::exposure::{Handed, RekeyPlan, Suspect, View as Known, exposure};
 
-pub(super) fn routes() -> Router<Arc<Service>> {
-    Router::new().route("/v1/exposure", get(exposed)).route("/v1/rekey-plan", get(plan))
+pub(super) fn routes() -> Paths {
+    Paths::new().get("/v1/exposure", Act::ReadExposure, exposed).get("/v1/rekey-plan", Act::PlanRekey, plan)
 }
 
 /// Who or what is suspected: one of the three.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct Suspected {
     agent: Option<Name>,
     key: Option<String>,

@@ -1,16 +1,14 @@
 //! Keys: listed, reported as known to others, destroyed.
 
-use std::sync::Arc;
-
+use axum::Json;
 use axum::extract::Query;
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::KeyState;
 use capstan_keys::api::{KeyListed, KeyOfVolume, NamedKey, Outcome, Page};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::super::Service;
+use super::super::openapi::Paths;
 use super::material::{PAGE_LEN, ask, page};
 use super::peers::asked;
 use super::proposal::Proposal;
@@ -22,16 +20,16 @@ use crate::node::NodeError;
 use crate::record::IssuedRecord;
 use crate::state::View;
 
-pub(super) fn routes() -> Router<Arc<Service>> {
-    Router::new()
-        .route("/v1/keys", get(list))
-        .route("/v1/keys/compromise", post(compromise))
-        .route("/v1/keys/destroy", post(destroy))
-        .route("/v1/keys/of/{tag}", get(show))
+pub(super) fn routes() -> Paths {
+    Paths::new()
+        .get("/v1/keys", Act::ListKeys, list)
+        .post("/v1/keys/compromise", Act::CompromiseKeys, compromise)
+        .post("/v1/keys/destroy", Act::DestroyKeys, destroy)
+        .get("/v1/keys/of/{tag}", Act::ListKeys, show)
 }
 
 /// Which keys.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct Wanted {
     volume: Option<String>,
     state: Option<String>,

@@ -7,14 +7,11 @@
 //! **Refused:** the last node, for nobody would be left with keys; a removal at the node that is removed, for another one must be there, in touch and
 //! unlocked, to go on; a removal after which others remain than was approved.
 
-use std::sync::Arc;
-
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::Json;
 use capstan_keys::Name;
 use capstan_keys::api::{AddKma, JournalOfRemoved, MoveKma, PeerId, PeerKind, Problem, RemovedListed, Requested};
 
-use super::super::Service;
+use super::super::openapi::Paths;
 use super::super::proof::{proof_path, proved_up_to};
 use super::super::registrar::{enrolment_path, host_of, joining_path};
 use super::peers::{REVOKED_AT_ONCE, new_enrolment, revoking, valid_certificates};
@@ -28,13 +25,13 @@ use crate::path::Path;
 use crate::record::{KmaRecord, RemovedKma};
 use crate::state::View;
 
-pub(super) fn routes() -> Router<Arc<Service>> {
-    Router::new()
-        .route("/v1/kmas/add", post(add))
-        .route("/v1/kmas/removed", get(list_removed))
-        .route("/v1/kmas/{name}/remove", post(remove))
-        .route("/v1/kmas/{name}/move", post(move_to))
-        .route("/v1/kmas/{name}/destroyed", post(note_destroyed))
+pub(super) fn routes() -> Paths {
+    Paths::new()
+        .post("/v1/kmas/add", Act::AddKma, add)
+        .get("/v1/kmas/removed", Act::ListKmas, list_removed)
+        .post("/v1/kmas/{name}/remove", Act::RemoveKma, remove)
+        .post("/v1/kmas/{name}/move", Act::ChangeKma, move_to)
+        .post("/v1/kmas/{name}/destroyed", Act::NoteKmaDestroyed, note_destroyed)
 }
 
 async fn add(person: Person, Input(asked): Input<AddKma>) -> Result<Json<Requested>, Refusal> {

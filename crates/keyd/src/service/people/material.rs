@@ -1,16 +1,14 @@
 //! Policies, key groups, data units: what keys are for.
 
-use std::sync::Arc;
-
+use axum::Json;
 use axum::extract::Query;
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use capstan_format::{Algorithm, Volser};
 use capstan_keys::api::{ExtendUnit, GroupSaid, KeyOfVolume, Leave, Outcome, Page, PolicySaid, UnitListed};
 use capstan_keys::{DataUnit, KeyGroup, Period, Permission, Policy};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::super::Service;
+use super::super::openapi::Paths;
 use super::keys::key_of_volume;
 use super::{Of, Person, broken, time};
 use crate::authority::Act;
@@ -20,13 +18,15 @@ use crate::door::{Input, Refusal};
 /// Entries of one part of a list.
 pub(super) const PAGE_LEN: usize = 1000;
 
-pub(super) fn routes() -> Router<Arc<Service>> {
-    Router::new()
-        .route("/v1/policies", get(policies).post(add_policy))
-        .route("/v1/groups", get(groups).post(add_group))
-        .route("/v1/units", get(units))
-        .route("/v1/units/{volume}", get(unit))
-        .route("/v1/units/{volume}/extend", post(extend))
+pub(super) fn routes() -> Paths {
+    Paths::new()
+        .get("/v1/policies", Act::ListPolicies, policies)
+        .post("/v1/policies", Act::AddPolicy, add_policy)
+        .get("/v1/groups", Act::ListGroups, groups)
+        .post("/v1/groups", Act::AddGroup, add_group)
+        .get("/v1/units", Act::ListDataUnits, units)
+        .get("/v1/units/{volume}", Act::ListDataUnits, unit)
+        .post("/v1/units/{volume}/extend", Act::ExtendKeys, extend)
 }
 
 async fn policies(person: Person) -> Result<Json<Vec<PolicySaid>>, Refusal> {
@@ -56,7 +56,7 @@ async fn add_group(person: Person, Input(asked): Input<GroupSaid>) -> Result<Jso
 }
 
 /// Where a list begins.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct After {
     after: Option<String>,
 }

@@ -3,16 +3,13 @@
 //! **Who says which groups:** an operator enrols a drive, and a compliance officer says which keys it may have. So a drive that is enrolled
 //! by an operator alone has the group `default` and no other, unless somebody has said more of it before.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::Json;
 use capstan_keys::api::{AddPeer, AgentGroups, EnrolmentOpened, PeerId, PeerKind, PeerListed, Revoked, ShownOnce};
 use capstan_keys::cluster::EnrolmentPassphrase;
 use capstan_keys::{Agent, Name};
+use std::collections::BTreeMap;
 
-use super::super::Service;
+use super::super::openapi::Paths;
 use super::super::registrar::{CertificateRecord, enrolment_path};
 use super::{Of, Person, broken, time};
 use crate::authority::Act;
@@ -27,13 +24,15 @@ const ENROLMENT_TIME_NS: i64 = 7 * 86_400 * 1_000_000_000;
 /// Certificates that one transaction revokes.
 pub(super) const REVOKED_AT_ONCE: usize = 40;
 
-pub(super) fn routes() -> Router<Arc<Service>> {
-    Router::new()
-        .route("/v1/agents", get(agents).post(add_agent))
-        .route("/v1/agents/{name}/revoke", post(revoke_agent))
-        .route("/v1/agents/{name}/groups", post(assign))
-        .route("/v1/kmip-clients", get(kmip_clients).post(add_kmip_client))
-        .route("/v1/kmip-clients/{name}/revoke", post(revoke_kmip_client))
+pub(super) fn routes() -> Paths {
+    Paths::new()
+        .get("/v1/agents", Act::ListAgents, agents)
+        .post("/v1/agents", Act::AddAgent, add_agent)
+        .post("/v1/agents/{name}/revoke", Act::RevokeAgent, revoke_agent)
+        .post("/v1/agents/{name}/groups", Act::AssignGroups, assign)
+        .get("/v1/kmip-clients", Act::ListKmipClients, kmip_clients)
+        .post("/v1/kmip-clients", Act::AddKmipClient, add_kmip_client)
+        .post("/v1/kmip-clients/{name}/revoke", Act::RevokeKmipClient, revoke_kmip_client)
 }
 
 async fn agents(person: Person) -> Result<Json<Vec<PeerListed>>, Refusal> {

@@ -1,14 +1,11 @@
 //! What waits for a quorum. The last approval carries a request out, in one transaction with the record that it was.
 
-use std::sync::Arc;
-
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::Json;
 use capstan_keys::api::{Decide, PendingListed, Requested, ShownOnce};
 use capstan_keys::cluster::EnrolmentPassphrase;
 use capstan_keys::random;
 
-use super::super::Service;
+use super::super::openapi::Paths;
 use super::proposal::{CarriedOut, Carrying, Proposal, carry_out, enrolling_path};
 use super::{Of, Person, broken, rule_of, time, user_path, users_of};
 use crate::authority::{Act, Mandate, Pending, PendingId, RequestDigest, Stage, Users, Verdict};
@@ -21,13 +18,13 @@ use crate::state::View;
 /// Removed in one transaction, with what waits for them.
 const REMOVED_AT_ONCE: usize = 40;
 
-pub(super) fn routes() -> Router<Arc<Service>> {
-    Router::new()
-        .route("/v1/pending", get(list))
-        .route("/v1/pending/{id}", get(show))
-        .route("/v1/pending/{id}/approve", post(approve))
-        .route("/v1/pending/{id}/reject", post(reject))
-        .route("/v1/pending/{id}/withdraw", post(withdraw))
+pub(super) fn routes() -> Paths {
+    Paths::new()
+        .get("/v1/pending", Act::ListPending, list)
+        .get("/v1/pending/{id}", Act::ListPending, show)
+        .post("/v1/pending/{id}/approve", Act::ApprovePending, approve)
+        .post("/v1/pending/{id}/reject", Act::RejectPending, reject)
+        .post("/v1/pending/{id}/withdraw", Act::WithdrawPending, withdraw)
 }
 
 /// Asks the quorum.

@@ -26,6 +26,7 @@ pub(in super::super) async fn renew_own(
             match renewed(registrar, &identity, path, presented, (service.clock)()).await {
                 Ok(Some(renewed)) => {
                     tracing::info!(serial = %renewed.certificate().serial, "this node has a new certificate");
+                    service.metrics.own_certificate(renewed.certificate().not_after_ns);
                     identity = renewed;
                 }
                 Ok(None) => {}

@@ -4,21 +4,18 @@
 //! approval is the sealed root key as it is to be, of which nothing is secret; the request names it by its SHA-256. Once approved it lies at `root`, and each
 //! node takes it over onto its own disk.
 
-use std::sync::Arc;
-
-use axum::routing::post;
-use axum::{Json, Router};
+use axum::Json;
 use capstan_keys::api::{Requested, SplitRoot};
 
-use super::super::Service;
+use super::super::openapi::Paths;
 use super::proposal::{Proposal, fingerprint};
 use super::{Person, queue};
 use crate::authority::Act;
 use crate::door::{Input, Refusal};
 use crate::root::{Opens, SealedRoot};
 
-pub(super) fn routes() -> Router<Arc<Service>> {
-    Router::new().route("/v1/root/split", post(split))
+pub(super) fn routes() -> Paths {
+    Paths::new().post("/v1/root/split", Act::ChangeCredentials, split)
 }
 
 async fn split(person: Person, Input(asked): Input<SplitRoot>) -> Result<Json<Requested>, Refusal> {

@@ -5,10 +5,8 @@
 //! was lost, is answered again. An import goes in volume by volume and may be repeated until all of it is there.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::Json;
 use capstan_format::Volser;
 use capstan_keys::api::{
     AskExport, AskImport, Base64, CarryOutExport, CarryOutImport, ExportGiven, ExportWhat, ImportReady, KeyTaken,
@@ -22,11 +20,10 @@ use capstan_keys::{
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 
-use super::super::Service;
+use super::super::openapi::Paths;
 use super::proposal::{Proposal, fingerprint};
 use super::queue::{self, execute_own, id_of};
 use super::{Of, Person, broken, time};
-
 use crate::authority::{Act, PendingId};
 use crate::desk::{Answer, Asked, Decided, DeskError, Operation, decide, open};
 use crate::door::{Input, Refusal};
@@ -44,12 +41,13 @@ const AT_A_TIME: usize = 16;
 /// Each request for an import has a key of its own.
 const IMPORT_PURPOSE: &str = "capstan keyd import v1";
 
-pub(super) fn routes() -> Router<Arc<Service>> {
-    Router::new()
-        .route("/v1/exports", post(ask_export))
-        .route("/v1/exports/{id}", post(export))
-        .route("/v1/imports", post(ask_import))
-        .route("/v1/imports/{id}", get(ready).post(import))
+pub(super) fn routes() -> Paths {
+    Paths::new()
+        .post("/v1/exports", Act::ExportKeys, ask_export)
+        .post("/v1/exports/{id}", Act::ExportKeys, export)
+        .post("/v1/imports", Act::ImportKeys, ask_import)
+        .get("/v1/imports/{id}", Act::ImportKeys, ready)
+        .post("/v1/imports/{id}", Act::ImportKeys, import)
 }
 
 /// An export that was carried out: JSON at `export/ID`.

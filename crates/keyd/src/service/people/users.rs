@@ -1,13 +1,10 @@
 //! Users, and how many of them make a quorum: by quorum, except that power is taken away at once.
 
-use std::sync::Arc;
-
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::Json;
 use capstan_keys::Name;
 use capstan_keys::api::{PeerId, PeerKind, QuorumSaid, Requested, UserListed, UserRoles};
 
-use super::super::Service;
+use super::super::openapi::Paths;
 use super::super::registrar::enrolment_path;
 use super::peers::new_enrolment;
 use super::proposal::{Proposal, users_changed};
@@ -17,14 +14,16 @@ use crate::desk::Decided;
 use crate::door::{Input, Refusal};
 use crate::state::View;
 
-pub(super) fn routes() -> Router<Arc<Service>> {
-    Router::new()
-        .route("/v1/users", get(list).post(add))
-        .route("/v1/users/{name}/roles", post(change_roles))
-        .route("/v1/users/{name}/enrol", post(enrol))
-        .route("/v1/users/{name}/enable", post(enable))
-        .route("/v1/users/{name}/disable", post(disable))
-        .route("/v1/quorum", get(quorum).post(change_quorum))
+pub(super) fn routes() -> Paths {
+    Paths::new()
+        .get("/v1/users", Act::ListUsers, list)
+        .post("/v1/users", Act::ChangeUsers, add)
+        .post("/v1/users/{name}/roles", Act::ChangeUsers, change_roles)
+        .post("/v1/users/{name}/enrol", Act::ChangeUsers, enrol)
+        .post("/v1/users/{name}/enable", Act::ChangeUsers, enable)
+        .post("/v1/users/{name}/disable", Act::DisableUser, disable)
+        .get("/v1/quorum", Act::ListUsers, quorum)
+        .post("/v1/quorum", Act::ChangeQuorum, change_quorum)
 }
 
 async fn list(person: Person) -> Result<Json<Vec<UserListed>>, Refusal> {

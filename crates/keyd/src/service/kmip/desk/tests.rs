@@ -127,3 +127,39 @@ fn what_a_ledger_does_not_commit_at_once_is_refused_before_it_is_tried() {
         assert_eq!(stopped.reason(), ResultReason::InvalidMessage);
     }
 }
+
+/// A backup that holds a library's key which nobody could use again would be found out when it is needed. So it is opened when it is made.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_names_an_object_whose_material_does_not_open() {
+    use crate::backup::{ClusterRecords, Knowledge, check, write_database};
+    use crate::kmip::ObjectRecord;
+    use crate::ledger::{Entry, Snapshot};
+
+    let node = node(1, Faults::default());
+    let mut records = Vec::new();
+    for name in ["one", "two", "three"] {
+        let (decided, _) = decide(&node, &"library".parse().unwrap(), &create(name)).await.unwrap();
+        let attempt = Attempt::random().unwrap();
+        let puts = node.view(|view| view.ledger().kmip().records(&decided.changes, attempt, node.keys()));
+        let (path, bytes) = puts.unwrap().remove(0);
+        let uid = decided.acts[0].uids[0].clone();
+        records.push((path.to_string(), ObjectRecord::decode(&uid, &bytes).unwrap()));
+    }
+    // The second has the first one's material, the third none, as after it was destroyed.
+    records[1].1.wrapped = records[0].1.wrapped.clone();
+    records[2].1.wrapped = Box::default();
+    let altered = records[1].0.clone();
+    records.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let sealed = |(path, record): &(String, ObjectRecord)| {
+        let bytes = ObjectRecord::encode(record.attempt, &record.object, &record.wrapped);
+        Entry { path: path.clone(), sealed: node.keys().sealer().seal(path, 1, 1, &bytes).unwrap(), revision: 5 }
+    };
+    let snapshot = Snapshot { revision: 5, entries: records.iter().map(sealed).collect() };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("database");
+    write_database(&file, node.keys(), 1, &snapshot, &ClusterRecords, 0).unwrap();
+    let report = check(node.keys(), &file, &ClusterRecords, Knowledge::Nothing).unwrap();
+    let unproved: Vec<_> = report.unproved.iter().map(|unproved| &unproved.path).collect();
+    assert_eq!(unproved, [&altered], "{:?}", report.unproved);
+    assert!(report.unproved[0].reason.contains("does not open"), "{:?}", report.unproved);
+}

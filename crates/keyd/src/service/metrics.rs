@@ -1,0 +1,260 @@
+//! What a node tells those who watch it: numbers in the text form of OpenMetrics, health and readiness, on a listener of their own.
+//!
+//! ```text
+//!  requests, KMIP operations, connections --count as they happen--.
+//!  looking loop, every 5 s: pool, keys, backups, certificates ----+--> Registry --GET /metrics--> Prometheus
+//!  at each scrape: locked or open, in touch or cut off -----------'
+//! ```
+//! **A scrape costs the same with a million keys as with none:** it reads numbers that are there. What has to be looked for is looked for
+//! by a loop, however often somebody scrapes; keys by state are counted where they change ([`crate::state::State::keys_in`]).
+//!
+//! **Labels** are routes, states, nodes: few, and nothing that says what is on tape. Volumes, keys, agents and users are never among
+//! them, for who reads metrics need not be one who may list those; each of them would be a time series for ever besides.
+//!
+//! The listener speaks plain HTTP to whoever reaches it, since scrapers have no certificate of the cluster. It is off unless
+//! `metrics_listen` says where, and belongs on loopback or on a network of watchers.
+
+mod look;
+mod requests;
+mod serve;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Metric, Registry};
+
+use super::KmaSettings;
+use crate::door::Tally;
+
+pub(super) use look::look_now_and_then;
+pub(super) use requests::counted;
+pub(super) use serve::serve;
+
+/// Bounds of the latency histograms, in seconds: 5 ms is what a get is promised in, 15 s is what a request may take.
+const LATENCY_SECONDS: [f64; 13] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0];
+
+/// Seconds, with fractions.
+type Seconds = Gauge<f64, AtomicU64>;
+
+/// A request, by where it went and what came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answered {
+    method: String,
+    route: String,
+    /// The HTTP status, or `unfinished`.
+    result: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Route {
+    method: String,
+    route: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KmipOperation {
+    operation: &'static str,
+    /// `Success`, or the standard's reason.
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Door {
+    door: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InState {
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfKma {
+    kma: String,
+}
+
+/// Everything that is counted and measured.
+pub(super) struct Metrics {
+    registry: Registry,
+    requests: Family<Answered, Counter>,
+    latency: Family<Route, Histogram>,
+    kmip: Family<KmipOperation, Counter>,
+    open: Family<Door, Gauge>,
+    accepted: Family<Door, Counter>,
+    refused: Family<Door, Counter>,
+    shown_out: Family<Door, Counter>,
+    gauges: Gauges,
+}
+
+/// What is looked for.
+#[derive(Default)]
+struct Gauges {
+    unlocked: Gauge,
+    in_touch: Gauge,
+    heard: Seconds,
+    replica_revision: Gauge,
+    replica_lag: Gauge,
+    pool: Family<InState, Gauge>,
+    pool_low: Gauge,
+    keys: Family<InState, Gauge>,
+    units: Gauge,
+    kmip_objects: Gauge,
+    peer_held: Family<OfKma, Gauge>,
+    peer_waits: Family<OfKma, Seconds>,
+    journal: Gauge,
+    doubts: Gauge,
+    conflicts: Gauge,
+    keys_refused: Gauge,
+    proved_at: Gauge,
+    audit_records: Gauge,
+    audit_unanchored: Gauge,
+    own_certificate: Gauge,
+    agent_certificate: Gauge,
+    agents_ended: Gauge,
+    backup: Gauge,
+    core_backup: Gauge,
+    backups: Gauge,
+}
+
+impl Metrics {
+    pub(super) fn new(settings: &KmaSettings) -> Arc<Self> {
+        let latency = || Histogram::new(LATENCY_SECONDS);
+        let mut metrics = Self {
+            registry: Registry::with_prefix("keyd"),
+            requests: Family::default(),
+            latency: Family::new_with_constructor(latency),
+            kmip: Family::default(),
+            open: Family::default(),
+            accepted: Family::default(),
+            refused: Family::default(),
+            shown_out: Family::default(),
+            gauges: Gauges::default(),
+        };
+        let info = vec![
+            ("kma", settings.name.to_string()),
+            ("site", settings.site.clone()),
+            ("cluster", settings.cluster.to_string()),
+            ("epoch", settings.epoch.to_string()),
+            ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ];
+        let registry = &mut metrics.registry;
+        registry.register("node", "The node that speaks", Info::new(info));
+        registered(registry, "requests", "Requests, by route and what came of them", &metrics.requests);
+        registered(registry, "request_seconds", "How long requests took, by route", &metrics.latency);
+        registered(registry, "kmip_operations", "Items of KMIP requests, by operation and result", &metrics.kmip);
+        registered(registry, "connections_open", "Connections that are open, by door", &metrics.open);
+        registered(registry, "connections", "Connections that were given a place, by door", &metrics.accepted);
+        let help = "Connections that were dropped because every place was taken by a request, by door";
+        registered(registry, "connections_refused", help, &metrics.refused);
+        let help = "Connections that gave way to others while they were idle, by door";
+        registered(registry, "connections_shown_out", help, &metrics.shown_out);
+        metrics.gauges.register(registry);
+        Arc::new(metrics)
+    }
+
+    /// The counts of a door.
+    pub(super) fn door(&self, door: &'static str) -> Tally {
+        let door = Door { door };
+        Tally {
+            open: self.open.get_or_create(&door).clone(),
+            accepted: self.accepted.get_or_create(&door).clone(),
+            refused: self.refused.get_or_create(&door).clone(),
+            shown_out: self.shown_out.get_or_create(&door).clone(),
+        }
+    }
+
+    /// An item of a KMIP request came to this.
+    pub(super) fn kmip_operation(&self, operation: &'static str, result: &'static str) {
+        self.kmip.get_or_create(&KmipOperation { operation, result }).inc();
+    }
+
+    /// This node's certificate holds until then, in nanoseconds since 1970.
+    pub(super) fn own_certificate(&self, not_after_ns: i64) {
+        self.gauges.own_certificate.set(seconds(not_after_ns));
+    }
+
+    fn text(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+impl Gauges {
+    fn register(&self, registry: &mut Registry) {
+        let of = "Keys of this node's pool: ready, reserve (for when it is cut off), waiting to be stored twice";
+        registered(registry, "pool_keys", of, &self.pool);
+        let of = "Keys that were issued, by the state on record; time may have moved them on";
+        registered(registry, "keys", of, &self.keys);
+        registered(
+            registry,
+            "peer_held_revision",
+            "How far another node says its disk holds the ledger",
+            &self.peer_held,
+        );
+        let of = "For how long the oldest key of this node's pool has waited to be held by that node";
+        registered(registry, "peer_held_waiting_seconds", of, &self.peer_waits);
+        registered(
+            registry,
+            "majority_heard_timestamp_seconds",
+            "When the ledger's majority was heard last",
+            &self.heard,
+        );
+        for (name, help, gauge) in [
+            ("unlocked", "1 if the node has its keys, 0 if it is locked", &self.unlocked),
+            ("in_touch", "1 if the node is in touch with the majority, 0 if it is cut off", &self.in_touch),
+            ("replica_revision", "The last commit that this node's disk holds", &self.replica_revision),
+            ("replica_lag_revisions", "Commits of the ledger that this node's disk does not hold", &self.replica_lag),
+            ("pool_low", "1 if one half of the pool is below its low-water mark", &self.pool_low),
+            ("data_units", "Data units that ever had a key", &self.units),
+            ("kmip_objects", "Objects of KMIP clients, destroyed ones too", &self.kmip_objects),
+            ("journal_entries", "What was given out cut off and is not with the ledger yet", &self.journal),
+            ("doubts", "Records of the ledger that are not believed", &self.doubts),
+            ("conflicts", "Keys that may lie under two volumes, on record for people", &self.conflicts),
+            (
+                "keys_refused",
+                "Keys of this node's copy that did not unwrap when it was proved last",
+                &self.keys_refused,
+            ),
+            ("proof_timestamp_seconds", "When this node's copy was proved last; 0 if never", &self.proved_at),
+            ("audit_records", "Records of this node's audit log", &self.audit_records),
+            ("audit_unanchored_records", "Those of them that no anchor vouches for yet", &self.audit_unanchored),
+            ("own_certificate_end_timestamp_seconds", "When this node's certificate ends", &self.own_certificate),
+            (
+                "agent_certificate_end_timestamp_seconds",
+                "When the first certificate of an agent ends that has no later one; 0 if there is none",
+                &self.agent_certificate,
+            ),
+            ("agents_without_certificate", "Agents whose last certificate has ended", &self.agents_ended),
+            (
+                "backup_timestamp_seconds",
+                "When the newest backup of this epoch was made that is kept; 0 if there is none",
+                &self.backup,
+            ),
+            (
+                "core_backup_timestamp_seconds",
+                "When the newest core security backup was made; 0 if there is none",
+                &self.core_backup,
+            ),
+            ("backups_kept", "Backups of the database that are kept", &self.backups),
+        ] {
+            registered(registry, name, help, gauge);
+        }
+    }
+}
+
+fn registered<M: Metric + Clone>(registry: &mut Registry, name: &'static str, help: &'static str, metric: &M) {
+    registry.register(name, help, metric.clone());
+}
+
+/// Whole seconds since 1970.
+fn seconds(ns: i64) -> i64 {
+    ns.div_euclid(1_000_000_000)
+}

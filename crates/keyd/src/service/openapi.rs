@@ -1,0 +1,179 @@
+//! The API as OpenAPI 3.1 says it: made from the routes themselves, so that neither can have what the other lacks.
+//!
+//! ```text
+//!  Paths::get(path, who, handler) --> axum's Router              what is served
+//!                                 `-> Operation                  what the document says
+//!                                      parameters, body, answer: from the types of the handler's own arguments and result
+//!                                      summary, roles:           from the table of acts
+//! ```
+//! Documents written beside handlers go wrong at the first change. Here a handler that takes `Input<AddPeer>` and gives
+//! `Json<EnrolmentOpened>` is documented by that, and one whose types have no schema does not compile. `GET /v1/openapi.json` and
+//! `docs/openapi.json` are this document; a test compares them.
+
+mod document;
+mod speaks;
+
+use std::sync::{Arc, OnceLock};
+
+use axum::handler::Handler;
+use axum::routing::{MethodRouter, get, post};
+use axum::{Json, Router};
+use capstan_keys::api::{BeginEnrolment, EnrolmentBegun, EnrolmentFinished, FinishEnrolment};
+use capstan_keys::api::{IssuedCertificate, RenewCertificate};
+use schemars::SchemaGenerator;
+use serde_json::Value;
+
+use super::{Service, agents, backups, members, peers, people, proof};
+use crate::authority::Act;
+use crate::door::{Input, Refusal};
+
+pub(super) use speaks::{Asked, Described, Speaks};
+
+/// Who may ask for something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Who {
+    /// Whoever has a certificate of the cluster.
+    Member,
+    /// Agents.
+    Agent,
+    /// Nodes.
+    Kma,
+    /// Any person.
+    User,
+    /// People, by the table of roles.
+    Person(Act),
+    /// Whoever reaches the port for enrolments, without a certificate.
+    Stranger,
+}
+
+/// What an operation is of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Said {
+    who: Who,
+    /// In the imperative, without a full stop; acts have words of their own.
+    words: &'static str,
+}
+
+impl From<Act> for Said {
+    fn from(act: Act) -> Self {
+        Self { who: Who::Person(act), words: act.words() }
+    }
+}
+
+impl From<(Who, &'static str)> for Said {
+    fn from((who, words): (Who, &'static str)) -> Self {
+        Self { who, words }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Method {
+    Get,
+    Post,
+}
+
+struct Operation {
+    method: Method,
+    path: &'static str,
+    said: Said,
+    describe: fn(&mut SchemaGenerator) -> Described,
+}
+
+/// Routes, and what is to be said of them.
+pub(super) struct Paths {
+    router: Router<Arc<Service>>,
+    operations: Vec<Operation>,
+}
+
+impl Paths {
+    pub(super) fn new() -> Self {
+        Self { router: Router::new(), operations: Vec::new() }
+    }
+
+    /// Something to be looked at.
+    pub(super) fn get<H, T, A>(self, path: &'static str, said: impl Into<Said>, handler: H) -> Self
+    where
+        H: Handler<T, Arc<Service>> + Speaks<A>,
+        T: 'static,
+    {
+        self.route(Method::Get, path, said.into(), get(handler), H::describe)
+    }
+
+    /// Something to be done.
+    pub(super) fn post<H, T, A>(self, path: &'static str, said: impl Into<Said>, handler: H) -> Self
+    where
+        H: Handler<T, Arc<Service>> + Speaks<A>,
+        T: 'static,
+    {
+        self.route(Method::Post, path, said.into(), post(handler), H::describe)
+    }
+
+    pub(super) fn merge(mut self, other: Self) -> Self {
+        self.operations.extend(other.operations);
+        Self { router: self.router.merge(other.router), ..self }
+    }
+
+    /// What they are of, as a router of this service.
+    pub(super) fn served_by(self, service: Arc<Service>) -> Router {
+        self.router.with_state(service)
+    }
+
+    fn route(
+        mut self,
+        method: Method,
+        path: &'static str,
+        said: Said,
+        handler: MethodRouter<Arc<Service>>,
+        describe: fn(&mut SchemaGenerator) -> Described,
+    ) -> Self {
+        self.operations.push(Operation { method, path, said, describe });
+        Self { router: self.router.route(path, handler), ..self }
+    }
+
+    /// Says what a door serves by itself.
+    fn said_by_door<H, A>(mut self, method: Method, path: &'static str, said: impl Into<Said>, _: H) -> Self
+    where
+        H: Speaks<A>,
+    {
+        self.operations.push(Operation { method, path, said: said.into(), describe: H::describe });
+        self
+    }
+}
+
+/// All that this service answers to members.
+pub(super) fn paths() -> Paths {
+    agents::routes()
+        .merge(members::routes())
+        .merge(peers::routes())
+        .merge(people::routes())
+        .merge(backups::routes())
+        .merge(proof::routes())
+        .get("/v1/openapi.json", (Who::Member, "read this document"), async || Json(openapi()))
+}
+
+/// The document: every route of a node, what it takes and gives, and who may ask.
+pub fn openapi() -> Value {
+    static DOCUMENT: OnceLock<Value> = OnceLock::new();
+    let made = || document::document(&doors(paths()).operations);
+    DOCUMENT.get_or_init(made).clone()
+}
+
+type Renew = fn(Input<RenewCertificate>) -> std::future::Ready<Result<Json<IssuedCertificate>, Refusal>>;
+type Begin = fn(Input<BeginEnrolment>) -> std::future::Ready<Result<Json<EnrolmentBegun>, Refusal>>;
+type Finish = fn(Input<FinishEnrolment>) -> std::future::Ready<Result<Json<EnrolmentFinished>, Refusal>>;
+type Health = fn() -> std::future::Ready<Result<Json<Value>, Refusal>>;
+
+/// What the doors answer by themselves: [`crate::door::renewal_routes`], [`crate::door::health_routes`],
+/// [`crate::door::enrolment_routes`].
+fn doors(paths: Paths) -> Paths {
+    let health: Health = || unreachable!("it is asked for its type alone");
+    let renew: Renew = |_| unreachable!("it is asked for its type alone");
+    let begin: Begin = |_| unreachable!("it is asked for its type alone");
+    let finish: Finish = |_| unreachable!("it is asked for its type alone");
+    paths
+        .said_by_door(Method::Get, "/healthz", (Who::Member, "ask whether the node lives"), health)
+        .said_by_door(Method::Get, "/readyz", (Who::Member, "ask whether the node can serve agents"), health)
+        .said_by_door(Method::Post, "/v1/certificates/renew", (Who::Member, "renew one's own certificate"), renew)
+        .said_by_door(Method::Post, "/v1/enrolments/begin", (Who::Stranger, "begin to enrol"), begin)
+        .said_by_door(Method::Post, "/v1/enrolments/finish", (Who::Stranger, "finish to enrol"), finish)
+}

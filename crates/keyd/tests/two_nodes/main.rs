@@ -1,0 +1,146 @@
+//! Two nodes at work: what only a cluster can prove and certify. The real program and a real etcd; people type, and a drive asks.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+#[path = "../etcd/mod.rs"]
+mod etcd;
+#[allow(dead_code, reason = "this test uses a part of it")]
+#[path = "../recovery/node.rs"]
+mod node;
+
+use std::time::{Duration, Instant};
+
+use capstan_format::Algorithm;
+use capstan_keys::VolumeKey;
+use capstan_keys::api::{BeginVolume, KeyGiven, RequestId};
+use capstan_keys::cluster::{ClusterClient, ClusterError, Identity, KeyRequest, Repeat};
+use serde_json::Value;
+
+use self::etcd::Etcd;
+use self::node::{Place, Running, Workshop, runtime};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A key to write a volume with.
+fn begin(client: &ClusterClient, identity: &Identity, volume: &str) -> Result<VolumeKey, ClusterError> {
+    let (key, id) = (KeyRequest::new().unwrap(), RequestId::random().unwrap());
+    let peer = identity.certificate().peer.clone();
+    let asked = BeginVolume {
+        volume: volume.parse().unwrap(),
+        drive: peer.name.clone(),
+        group: None,
+        pool: None,
+        algorithm: Algorithm::Aes256Gcm,
+        public: key.public(),
+    };
+    let given: KeyGiven = client.post("/v1/keys/begin", &asked, &id, Repeat::SameRequest)?;
+    Ok(key.accept(&given.handed_over, &peer, &id, &given.key, given.algorithm).unwrap())
+}
+
+/// Asks until it is so.
+fn wait_for<T, E: std::fmt::Display>(mut ask: impl FnMut() -> Result<T, E>) -> T {
+    let began = Instant::now();
+    loop {
+        match ask() {
+            Ok(found) => return found,
+            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// What somebody is answered, as a program reads it.
+fn json(workshop: &Workshop, place: &Place, who: &str, arguments: &[&str]) -> Value {
+    let said = workshop.keyd_as(place, who, &[arguments, &["--json"]].concat());
+    serde_json::from_str(&said).unwrap()
+}
+
+/// Two quorum members read what is asked for and approve it.
+fn approved(workshop: &Workshop, place: &Place, requested: &Value) {
+    let (id, digest) = (requested["id"].as_str().unwrap(), requested["digest"].as_str().unwrap());
+    for who in ["q1", "q2"] {
+        workshop.keyd_as(place, who, &["pending", "approve", id, "--digest", digest]);
+    }
+}
+
+/// Started again it proves its copy at once, and not only in ten minutes.
+fn started_again(workshop: &Workshop, place: &Place, node: Running, state: &str) -> Running {
+    drop(node);
+    workshop.run(place, state)
+}
+
+#[test]
+fn what_two_nodes_have_is_proved_and_what_they_have_lost_is_certified() {
+    let runtime = runtime();
+    let etcd = runtime.block_on(Etcd::start(1));
+    let workshop = Workshop::new();
+    let a = Place::new("a", &etcd.endpoints()[0]);
+    let (_node, passphrases) = workshop.found(&a, "state");
+    for (user, passphrase) in &passphrases {
+        workshop.enrol(&a, "user", user, passphrase);
+    }
+
+    // The second node: asked for, approved, joined.
+    let b = Place::new("b", &etcd.endpoints()[0]);
+    let requested = json(&workshop, &a, "ada", &["kmas", "add", "b", "--address", &b.address()]);
+    approved(&workshop, &a, &requested);
+    wait_for(|| workshop.join(&b, "state-b", &a, requested["passphrase"].as_str().unwrap()));
+    let other = workshop.run(&b, "state-b");
+
+    // A key is given out once the other node has it, without any backup.
+    let passphrase = runtime.block_on(workshop.open_enrolment(&etcd, "state", "agent/drive1"));
+    workshop.enrol(&a, "agent", "drive1", &passphrase);
+    let drive = workshop.identity("drive1");
+    let client = ClusterClient::open(&drive, &[a.address()], "").unwrap();
+    let tag = wait_for(|| begin(&client, &drive, "A00001")).tag().to_string();
+
+    let said = workshop.refused_as(&a, "bo", &["prove"]);
+    assert!(said.contains("not everything can be proved"), "without a backup: {said}");
+    workshop.keyd_as(&a, "bo", &["backup", "--out", "first"]);
+    let other = started_again(&workshop, &b, other, "state-b");
+    let said = wait_for(|| workshop.try_as(&a, "bo", &["prove"]));
+    assert!(said.contains("1 data units: 1 keys and 0 KMIP objects proved here"), "{said}");
+    let proof = json(&workshop, &a, "cy", &["prove"]);
+    assert_eq!((&proof["proved"], &proof["unproved"], &proof["kma"]), (&1.into(), &Value::Array(vec![]), &"a".into()));
+
+    // A key that still reads takes the quorum; it is not certified while a backup may bring it back.
+    let requested = json(&workshop, &a, "cy", &["keys", "destroy", &tag]);
+    approved(&workshop, &a, &requested);
+    let said = workshop.refused_as(&a, "cy", &["certify", &tag]);
+    let backup = proof["backup"].as_str().unwrap();
+    assert!(said.contains(&format!("Backup {backup} may hold it")), "{said}");
+    assert!(said.contains("Node b says its disk is at commit"), "{said}");
+    workshop.keyd_as(&a, "bo", &["backups", "destroyed", backup]);
+    let _other = started_again(&workshop, &b, other, "state-b");
+    let said = wait_for(|| workshop.try_as(&a, "cy", &["certify", &tag]));
+    let certificate: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&certificate["tag"], &certificate["kmas"]), (&tag.into(), &serde_json::json!(["a", "b"])));
+    // What is gone needs no proof.
+    let said = workshop.keyd_as(&a, "cy", &["prove"]);
+    assert!(said.contains("0 data units: 0 keys"), "{said}");
+}
+
+/// Whoever breaks off a backup, at whatever moment, has no file that looks like one, and the cluster counts on none.
+#[test]
+fn a_backup_that_is_broken_off_is_none() {
+    let runtime = runtime();
+    let etcd = runtime.block_on(Etcd::start(1));
+    let workshop = Workshop::new();
+    let place = Place::new("a", &etcd.endpoints()[0]);
+    let (_node, passphrases) = workshop.found(&place, "state");
+    workshop.enrol(&place, "user", "bo", &passphrases["bo"]);
+    let listed = || json(&workshop, &place, "bo", &["backups", "list"]).as_array().unwrap().len();
+
+    let mut whole = 0;
+    for (n, delay_ms) in [0, 20, 40, 60, 80, 120, 160].into_iter().enumerate() {
+        let out = format!("broken{n}");
+        workshop.broken_off(&place, "bo", &["backup", "--out", &out], Duration::from_millis(delay_ms));
+        whole += usize::from(workshop.has(&out));
+        assert!(listed() <= whole, "after {delay_ms} ms a backup counts that nobody has");
+    }
+    let before = listed();
+    let said = workshop.keyd_as(&place, "bo", &["backup", "--out", "whole"]);
+    assert!(said.contains("each key unwrapped") && !workshop.has("whole.part"), "{said}");
+    assert_eq!(listed(), before + 1);
+    let said = workshop.refused_as(&place, "bo", &["backup", "--out", "whole"]);
+    assert!(said.contains("exists already and is left as it is"), "{said}");
+}
