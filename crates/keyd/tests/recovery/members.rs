@@ -155,10 +155,10 @@ fn the_root_key_goes_to_other_holders() {
     drop(node);
 
     let _node = workshop.start(&place, "state");
-    wait_for(|| workshop.unlock("state", "h1"));
-    let said = workshop.unlock("state", "h2").unwrap_err();
+    wait_for(|| workshop.give_share("state", "h1"));
+    let said = workshop.give_share("state", "h2").unwrap_err();
     assert!(said.contains("h1, c1"), "who lost their share is told who has one: {said}");
-    let said = workshop.unlock("state", "c1").unwrap();
+    let said = workshop.give_share("state", "c1").unwrap();
     assert!(said.contains("is unlocked"), "{said}");
 }
 
