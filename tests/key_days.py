@@ -29,11 +29,11 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = REPOSITORY / "docs" / "KEYS.md"
 ALL = {"each": ["sam", "kim", "lou", "max"], "members": ["kma1", "kma2", "witness"]}
-MACHINES = ["kma1", "kma2", "kma3", "witness", "mover1"]
+MACHINES = ["kma1", "kma2", "kma3", "witness", "mover1", "mover2"]
 PORTS = (7443, 7444, 2379, 2380)
 SECONDS_MAX = 60
 # What has to reach other machines first, and is typed again when it did not yet.
-WAITS = {"keyd enrol", "keyd unlock", "keyd backup", "keyd prove", "keyd join", "keyd status", "capstan backup", "capstan restore",
+WAITS = {"keyd enrol", "keyd unlock", "keyd backup", "keyd prove", "keyd certify", "keyd join", "keyd status", "capstan backup", "capstan restore",
          "etcdctl endpoint", "etcdctl member"}
 SECONDS_OF_WAITING = 30
 ONE_TIME = r"(?:[0-9A-Z]{4}-){4}[0-9A-Z]{4}"
@@ -215,7 +215,7 @@ class World:
         if found := REQUEST.search(said):
             self.known["REQUEST"] = found[1]
         listed = LISTED.findall(said)
-        if command == "keyd keys list":
+        if command.startswith("keyd keys list"):
             self.known["TAG"] = listed[0]
         if member := re.search(r"^([0-9a-f]+), \w+, kma2,", said, re.M):
             self.known["MEMBER"] = member[1]
@@ -293,6 +293,7 @@ BEFORE = {
 AFTER = {"Everything is lost": restored}
 PARTS = [
     "The ledger", "The first node", "Its people", "Two backups, before anything is written to tape", "A second node", "The first mover", "Daily life",
+    "Coming from a sealed store", "Leaving with one's keys",
     "A node is lost", "A mover is stolen", "A quorum member has lost their certificate", "A holder is lost",
     "A key must be gone",
     "A site is lost, and the majority with it", "Everything is lost",
@@ -307,8 +308,9 @@ def main():
             (world.scratch / carried).mkdir(parents=True)
         for machine in MACHINES:
             (world.home(machine) / "var/lib").mkdir(parents=True)
-        (world.home("mover1") / "etc/capstan").mkdir(parents=True)
-        (world.home("mover1") / "etc/words").write_text("what nobody else may read\n")
+        for mover in ("mover1", "mover2"):
+            (world.home(mover) / "etc/capstan").mkdir(parents=True)
+            (world.home(mover) / "etc/words").write_text("what nobody else may read\n")
         try:
             for title in PARTS:
                 world.part(title)

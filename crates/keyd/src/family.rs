@@ -34,7 +34,7 @@ const fn family(kind: &'static str, ending: Ending, why: &'static str) -> Family
 }
 
 /// Every family that this program writes.
-pub const FAMILIES: [Family; 28] = [
+pub const FAMILIES: [Family; 32] = [
     family("key", Ending::Never, "a destroyed key's record says that it is destroyed, and since when"),
     family("unit", Ending::Never, "what was ever written on a volume stays known"),
     family("policy", Ending::Never, "keys were issued under it"),
@@ -46,7 +46,9 @@ pub const FAMILIES: [Family; 28] = [
     ),
     family("agent", Ending::Tombstone, "an agent without a record may use every group"),
     family("kma", Ending::Tombstone, "with fewer nodes a key of the pool would be ready sooner"),
-    family("held", Ending::Never, "a node that leaves is taken out of `kma/`, without which this counts for nothing"),
+    family("held", Ending::Tombstone, "put back, a node that was removed would count for a second copy again"),
+    family("removed", Ending::Never, "without it a node that was removed would not know"),
+    family("removed-journal", Ending::Never, "it says that what a removed node gave out is known"),
     family("kmip", Ending::Never, "a destroyed object says so itself"),
     family("kmip-client", Ending::Never, "whose objects a client sees"),
     family("authority", Ending::Never, "it is the cluster's for good"),
@@ -63,8 +65,10 @@ pub const FAMILIES: [Family; 28] = [
     family("anchor", Ending::Never, "by it the end of an audit log is missed"),
     family("backup", Ending::Never, "a backup that is forgotten may hold a destroyed key"),
     family("core-backup", Ending::Never, "it says who has shares"),
-    family("recovered", Ending::Never, "a volume may name it"),
-    family("proof", Ending::Never, "what was proved, and when"),
+    family("recovered", Ending::Tombstone, "a volume may name it, until it is on record as the key of one"),
+    family("proof", Ending::Tombstone, "what was proved, and when, until the node is removed"),
+    family("root", Ending::Never, "the root key, sealed for its holders"),
+    family("export", Ending::Never, "keys that left the cluster are out there for good"),
     family("epoch", Ending::Never, "that the cluster has gone on"),
     family("destruction", Ending::Never, "it is the proof of a destruction"),
 ];

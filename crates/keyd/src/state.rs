@@ -138,6 +138,8 @@ pub struct State {
     keys: BTreeMap<KeyTag, Box<Marked<IssuedRecord>>>,
     /// How many of them are in each state, in the order of [`KeyState::ALL`].
     keys_in: [usize; KeyState::ALL.len()],
+    /// The newest commit that changed one of them, or an object of KMIP clients.
+    keys_changed: i64,
     groups: BTreeMap<Name, GroupRecord>,
     pools: BTreeMap<Name, DrawnKeys>,
     kmas: BTreeMap<Name, KmaRecord>,
@@ -219,6 +221,7 @@ impl State {
                 let (volser, key) = (record.volser().clone(), record.issued.clone());
                 self.realm.put(RealmRecord::Issue { volser, key });
                 self.pools.values_mut().for_each(|pool| pool.issue(&tag));
+                self.keys_changed = self.keys_changed.max(mark.revision);
                 let now = state_index(&record);
                 if let Some(before) = self.keys.insert(tag, Box::new(Marked { record: *record, mark })) {
                     self.keys_in[state_index(&before.record)] -= 1;
@@ -250,7 +253,10 @@ impl State {
                 self.marks.insert(Path::Held(name.clone()).to_string(), mark);
                 self.held.insert(name, revision);
             }
-            (Path::Kmip(_), Said::Kmip(record)) => self.kmip.put(*record, mark),
+            (Path::Kmip(_), Said::Kmip(record)) => {
+                self.keys_changed = self.keys_changed.max(mark.revision);
+                self.kmip.put(*record, mark);
+            }
             (Path::Other(name), Said::Other(record)) => {
                 self.others.insert(name, Marked { record, mark });
             }
@@ -298,6 +304,11 @@ impl State {
     /// How many keys were issued.
     pub fn key_count(&self) -> usize {
         self.keys.len()
+    }
+
+    /// The newest commit that changed a key, or an object of KMIP clients.
+    pub fn keys_changed(&self) -> i64 {
+        self.keys_changed
     }
 
     /// How many keys are on record in a state: counted as they change, not now.

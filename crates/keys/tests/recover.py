@@ -4,7 +4,7 @@
 usage: CAPSTAN_PASSPHRASE=... recover.py FILE      prints a line for each key: tag, barcode, state, key in hex
        CAPSTAN_KEY_FILE=... recover.py STORE
 
-Needs python3 and its package `cryptography`; for a passphrase, version 44 or later.
+Needs python3 and its package `cryptography`; for a passphrase, version 44 or later of it, or `argon2-cffi`.
 """
 import hashlib, hmac, os, sqlite3, struct, sys
 
@@ -19,9 +19,13 @@ def hkdf(key, salt, info):
 
 
 def argon2(passphrase, parameters, salt):
-    from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
-
     memory, iterations, lanes = parameters
+    try:
+        from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
+    except ImportError:
+        from argon2.low_level import Type, hash_secret_raw
+
+        return hash_secret_raw(passphrase, salt, iterations, memory, lanes, 32, Type.ID)
     return Argon2id(salt=salt, length=32, iterations=iterations, lanes=lanes, memory_cost=memory).derive(passphrase)
 
 

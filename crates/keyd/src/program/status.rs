@@ -43,6 +43,11 @@ fn told(status: &Value) -> String {
         ),
     );
     line("lock", lock(&status["lock"]));
+    for (name, field) in [("REMOVED", "removed"), ("MOVED", "moved")] {
+        if let Some(said) = status.get(field) {
+            line(name, words(said));
+        }
+    }
     let Some(pool) = status["pool"].as_object() else { return text };
     line("ledger", standing(status));
     let counted = |name: &str| pool.get(name).map_or_else(|| "?".to_owned(), &words);
@@ -109,11 +114,18 @@ mod tests {
         let open = json!({
             "name": "kma1\u{1b}[2J", "site": "", "epoch": 2, "cluster": "ab", "lock": {"state": "unlocked"},
             "standing": {"cut_off_since_ns": 1_700_000_000_000_000_000_i64}, "applied": 7, "keys": 3, "units": 2,
-            "pool": {"ready": 0, "reserve": 1, "waiting": 9, "low": true}, "journal_pending": 4, "doubts": ["one", "two"]
+            "pool": {"ready": 0, "reserve": 1, "waiting": 9, "low": true}, "journal_pending": 4, "doubts": ["one", "two"],
+            "removed": "on a day"
         });
         let told = told(&open);
         assert!(told.starts_with("node     kma1[2J, epoch 2"), "{told}");
-        for words in ["CUT OFF since 2023-11-14T22:13:20Z", "LOW", "4 acts wait", "DOUBT    one\nDOUBT    two\n"] {
+        for words in [
+            "REMOVED  on a day\n",
+            "CUT OFF since 2023-11-14T22:13:20Z",
+            "LOW",
+            "4 acts wait",
+            "DOUBT    one\nDOUBT    two\n",
+        ] {
             assert!(told.contains(words), "{words}: {told}");
         }
     }

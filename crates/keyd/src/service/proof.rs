@@ -6,14 +6,14 @@
 //!  backup       the newest verified backup that is kept was made at or after the record's last change
 //! ```
 //!
-//! Each node proves its own copy every ten minutes and says so in the ledger. What is not proved is listed, each with why: a proof that
-//! passes over something is none.
+//! Each node proves its own copy some seconds after keys have changed, and every ten minutes, and says so in the ledger. What is not proved
+//! is listed, each with why: a proof that passes over something is none.
 
 mod all;
 mod opened;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::extract::{Extension, Path as InPath};
@@ -40,8 +40,12 @@ use opened::Opened;
 
 /// How often a node proves its own copy unasked.
 const EVERY: Duration = Duration::from_secs(600);
-/// When it tries again what could not be said.
+/// When it tries again what could not be said; and how long at least it rests after a proof.
 const SOON: Duration = Duration::from_secs(5);
+/// How many times as long as a proof takes it rests after it.
+const REST: u32 = 50;
+/// How soon it sees that keys were changed.
+const LOOK: Duration = Duration::from_secs(1);
 /// Keys that are named in a proof; a copy of which more do not open is none, and its node has proved nothing.
 const REFUSED_MAX: usize = 1000;
 const PROOF: &str = "proof/";
@@ -102,17 +106,27 @@ pub(super) fn routes() -> Paths {
 pub(super) async fn prove_now_and_then(service: &Service) {
     loop {
         let opened = service.opened.notified();
-        let pause = match service.open_node() {
-            None => EVERY,
-            Some(node) => match say_own(&node).await {
-                Ok(()) => EVERY,
-                Err(error) => {
-                    tracing::debug!(%error, "this node's copy was proved, and the others do not hear of it yet");
-                    SOON
-                }
-            },
+        let Some(node) = service.open_node() else {
+            let _ = tokio::time::timeout(EVERY, opened).await;
+            continue;
         };
-        let _ = tokio::time::timeout(pause, opened).await;
+        let began = Instant::now();
+        match say_own(&node).await {
+            Ok(proved) => until_due(&node, proved, began.elapsed()).await,
+            Err(error) => {
+                tracing::debug!(%error, "this node's copy was proved, and the others do not hear of it yet");
+                tokio::time::sleep(SOON).await;
+            }
+        }
+    }
+}
+
+/// Waits until another proof is due after one up to that commit: some key was changed since, or it is long ago.
+async fn until_due(node: &Node, proved: i64, took: Duration) {
+    tokio::time::sleep((took * REST).max(SOON)).await;
+    let due = Instant::now() + EVERY;
+    while Instant::now() < due && node.view(|view| view.ledger().keys_changed()) <= proved {
+        tokio::time::sleep(LOOK).await;
     }
 }
 
@@ -143,23 +157,24 @@ async fn proved(
     Ok(proof)
 }
 
-/// Proves this node's own copy, and says so in the ledger.
-async fn say_own(node: &Arc<Node>) -> Result<(), NodeError> {
+/// Proves this node's own copy, and says so in the ledger. Gives the commit up to which it was proved.
+async fn say_own(node: &Arc<Node>) -> Result<i64, NodeError> {
     let (revision, at) = (node.progress().borrow().applied, time(node.now_ns()));
     let at_work = node.clone();
-    let Ok(opened) = tokio::task::spawn_blocking(move || Opened::of(&at_work)).await else { return Ok(()) };
+    let Ok(opened) = tokio::task::spawn_blocking(move || Opened::of(&at_work)).await else { return Ok(revision) };
     let Opened { keys, objects, refused } = opened;
     if refused.len() > REFUSED_MAX {
         tracing::error!(refused = refused.len(), "keys cannot be had back from this node, too many to say which");
-        return Ok(());
+        return Ok(revision);
     }
     for (name, why) in &refused {
         tracing::error!(name, why, "a key cannot be had back from this node");
     }
     let refused = refused.into_keys().collect();
-    let Ok(bytes) = serde_json::to_vec(&OwnProof { revision, keys, objects, refused, at }) else { return Ok(()) };
+    let Ok(bytes) = serde_json::to_vec(&OwnProof { revision, keys, objects, refused, at }) else { return Ok(revision) };
     let put = (proof_path(node.name()), bytes);
-    node.change(|_| Ok::<_, NodeError>(Decided::records(vec![put.clone()], Vec::new()))).await
+    node.change(|_| Ok::<_, NodeError>(Decided::records(vec![put.clone()], Vec::new()))).await?;
+    Ok(revision)
 }
 
 /// Where a node says that.

@@ -1,7 +1,7 @@
 //! Three nodes at two sites, each behind a link to the ledger that can be cut, and what happens to them.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use capstan_format::KeyTag;
@@ -96,25 +96,54 @@ impl Ledger for Link {
     }
 }
 
-/// A journal that outlives its node.
+/// A journal that outlives its node, as one of its nodes has it.
 #[derive(Clone, Default)]
-pub(crate) struct Book(Arc<Mutex<(u64, Vec<Noted>)>>);
+pub(crate) struct Book {
+    pages: Arc<Mutex<Pages>>,
+    /// Which of them it is.
+    life: u64,
+}
+
+#[derive(Default)]
+struct Pages {
+    last: u64,
+    noted: Vec<Noted>,
+    /// The node that may write: one that was killed is dead to its disk, though somebody may hold on to it here.
+    life: u64,
+}
+
+impl Book {
+    /// The journal for another node. Those before it write no more.
+    fn opened(&self) -> Self {
+        let mut pages = self.pages.lock().unwrap();
+        pages.life += 1;
+        Self { pages: self.pages.clone(), life: pages.life }
+    }
+
+    fn written(&self) -> Result<MutexGuard<'_, Pages>, JournalError> {
+        let pages = self.pages.lock().unwrap();
+        match pages.life == self.life {
+            true => Ok(pages),
+            false => Err(JournalError::Entry { what: "its node was killed".to_owned() }),
+        }
+    }
+}
 
 impl Notebook for Book {
     fn note(&mut self, asked: &[Asked]) -> Result<(), JournalError> {
-        let mut book = self.0.lock().unwrap();
-        book.0 += 1;
-        let number = book.0;
-        book.1.push(Noted { number, asked: asked.to_vec() });
+        let mut pages = self.written()?;
+        pages.last += 1;
+        let number = pages.last;
+        pages.noted.push(Noted { number, asked: asked.to_vec() });
         Ok(())
     }
 
     fn pending(&self, count_max: usize) -> Result<Vec<Noted>, JournalError> {
-        Ok(self.0.lock().unwrap().1.iter().take(count_max).cloned().collect())
+        Ok(self.pages.lock().unwrap().noted.iter().take(count_max).cloned().collect())
     }
 
     fn sequence(&self) -> u64 {
-        self.0.lock().unwrap().0
+        self.pages.lock().unwrap().last
     }
 
     fn take_back(&mut self, _: &[u8]) -> Result<(), JournalError> {
@@ -126,11 +155,11 @@ impl Notebook for Book {
     }
 
     fn len(&self) -> usize {
-        self.0.lock().unwrap().1.len()
+        self.pages.lock().unwrap().noted.len()
     }
 
     fn strike_out(&mut self, number: u64) -> Result<(), JournalError> {
-        self.0.lock().unwrap().1.retain(|noted| noted.number > number);
+        self.written()?.noted.retain(|noted| noted.number > number);
         Ok(())
     }
 }
@@ -193,7 +222,7 @@ impl Cluster {
         let keys = ClusterKeys::unwrap(&self.root, CLUSTER, &self.wrapped).unwrap().unwrap();
         let now_ns = self.now_ns.clone();
         let clock = Arc::new(move || now_ns.fetch_add(1_000, Ordering::SeqCst));
-        let book = Box::new(seat.book.clone());
+        let book = Box::new(seat.book.opened());
         let mut node = Node::new(seat.name.clone(), 1, link.clone(), Arc::new(keys), book, clock, SETTINGS);
         let replica = seat.replica.lock().unwrap().clone();
         node.load(vec![replica.entries.iter().map(Entry::borrowed)], replica.revision, 0);
@@ -206,6 +235,7 @@ impl Cluster {
     /// Ends the node of a seat as a kill would: wherever it stands.
     pub(crate) fn kill(&self, seat: usize) {
         if let Some((_, task)) = self.seats[seat].running.lock().unwrap().take() {
+            drop(self.seats[seat].book.opened());
             task.abort();
         }
     }

@@ -45,7 +45,8 @@ fn nodes_that_fail_give_no_key_twice_and_lose_none() {
             }
         }
         println!("{total:?}");
-        assert!(total.begun > 0 && total.appended > 0 && total.alone > 0, "{total:?}");
+        // One round by itself may be a quiet one.
+        assert!(rounds < ROUNDS || (total.begun > 0 && total.appended > 0 && total.alone > 0), "{total:?}");
     });
 }
 

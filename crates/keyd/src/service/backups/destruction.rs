@@ -83,7 +83,7 @@ fn said(missing: &Missing) -> String {
     match missing {
         Missing::Node { kma, at, needed } => {
             format!(
-                "Node {kma} says its disk is at commit {at} and must be at {needed}: see that it runs and is unlocked, and wait ten minutes."
+                "Node {kma} says its disk is at commit {at} and must be at {needed}: see that it runs and is unlocked, and wait a minute."
             )
         }
         Missing::RemovedNode { kma } => {
