@@ -196,9 +196,10 @@ class World:
 
     def answer(self, question, name):
         """What a person answers."""
+        question = question.lower()
         if "one-time" in question or "enrolment" in question:
             return self.passphrases.get(name, "AAAA-BBBB-CCCC-DDDD-EEEE")
-        if match := re.search(r"Type (\w+)\b.*: $", question):
+        if match := re.search(r"type (\w+)\b.*: $", question):
             return match[1]
         if match := re.search(r"passphrase of (?:holder|new holder|custodian) (\w+)", question):
             self.last = f"the passphrase of {match[1]}"
