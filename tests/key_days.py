@@ -7,9 +7,9 @@ A block marked `console` has a command a line, behind who types it and where:
     sam$ keyd pending list                      sam, at a desk
     each$ keyd enrol --name $USER ...           each of the people, one after the other; `members#` each machine of the first etcd
 
-Questions are answered on a terminal, as a person would. REQUEST, TAG and MEMBER are what was said last, OLDER all backups but the last. Addresses stand for ports
-on loopback, /var/lib and /etc for folders. `# ends with 1` says how a command has to end. What fire and thieves do to a cluster
-stands below, a function for each title.
+Questions are answered on a terminal, as a person would. REQUEST, TAG and MEMBER are what was said last, OLDER all backups but the last, EXPORT
+all exports. Addresses stand for ports on loopback, /var/lib and /etc for folders. `# ends with 1` says how a command has to end. What fire and
+thieves do to a cluster stands below, a function for each title.
 """
 
 import os
@@ -222,6 +222,8 @@ class World:
             self.known["MEMBER"] = member[1]
         if command == "keyd backups list":
             self.known["OLDER"] = " ".join(listed[:-1])
+        if command == "keyd exports list":
+            self.known["EXPORT"] = " ".join(listed)
         for line in said.splitlines():
             if match := re.fullmatch(rf"  (?:(\w+)\s.*)?({ONE_TIME})", line):
                 self.passphrases[match[1] or name] = match[2]

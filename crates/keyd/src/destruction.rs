@@ -5,7 +5,7 @@
 //!  a node's replica     overwrites the record when it applies the commit, with SQLite's secure_delete
 //!  etcd's history       keeps it until the ledger is compacted past the commit; its files until each member is defragmented
 //!  a removed node       has what it had when it was removed, until its disks are destroyed, which people do, and say
-//!  a backup             keeps it until the backup is destroyed, which people do, and say
+//!  a backup, an export  keeps it until it is destroyed, which people do, and say
 //!  recovered/, pool/    a second record of the same key, after a restore
 //! ```
 //! [`certify`] looks at what is known of each and answers with a [`Certificate`] or with all that is [`Missing`]. It is pure: nothing is
@@ -73,6 +73,15 @@ pub struct KeptBackup {
     pub made_ns: i64,
 }
 
+/// An export that had the key's unit, group or all keys in it, and that nobody has said to be destroyed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptExport {
+    /// Its request.
+    pub id: String,
+    /// When it was made, in nanoseconds since 1970.
+    pub made_ns: i64,
+}
+
 /// All that is known of where copies may be.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Whereabouts {
@@ -82,6 +91,8 @@ pub struct Whereabouts {
     pub removed: Vec<LeftDisk>,
     /// Its backups.
     pub backups: Vec<KeptBackup>,
+    /// What has left it.
+    pub exports: Vec<KeptExport>,
     /// Further records of the same key.
     pub copies: Vec<String>,
     /// The commit up to which the ledger has forgotten its history.
@@ -109,6 +120,11 @@ pub enum Missing {
     /// A backup may hold it.
     Backup {
         /// The backup.
+        id: String,
+    },
+    /// An export may hold it.
+    Export {
+        /// Its request.
         id: String,
     },
     /// Another record of the ledger holds it.
@@ -149,16 +165,27 @@ pub fn certify(key: &Destroyed, known: &Whereabouts, now_ns: i64) -> Result<Cert
     let removed = left.map(|disk| Missing::RemovedNode { kma: disk.kma.clone() });
     let may_hold = known.backups.iter().filter(|backup| backup.may_hold(key));
     let backups = may_hold.map(|backup| Missing::Backup { id: backup.id.clone() });
+    let exported = known.exports.iter().filter(|export| key.was_there(export.made_ns));
+    let exports = exported.map(|export| Missing::Export { id: export.id.clone() });
     let records = known.copies.iter().map(|path| Missing::Record { path: path.clone() });
     let forgotten = known.forgotten;
     let history = (forgotten < needed).then_some(Missing::History { forgotten, needed });
-    let missing: Vec<_> = nodes.chain(removed).chain(backups).chain(records).chain(history).collect();
+    let missing: Vec<_> = nodes.chain(removed).chain(backups).chain(exports).chain(records).chain(history).collect();
     if !missing.is_empty() {
         return Err(missing);
     }
     let kmas = known.kmas.iter().map(|node| node.kma.clone()).collect();
     let (tag, destroyed_ns, commit) = (key.tag.to_string(), key.destroyed_ns, key.commit);
     Ok(Certificate { tag, destroyed_ns, commit, kmas, certified_ns: now_ns })
+}
+
+impl Destroyed {
+    /// Whether there may have been such a key at that time, whoever's clock that was by.
+    fn was_there(&self, at_ns: i64) -> bool {
+        let (from_ns, to_ns) =
+            (self.created_ns.saturating_sub(CLOCK_SKEW_NS), self.destroyed_ns.saturating_add(CLOCK_SKEW_NS));
+        (from_ns..=to_ns).contains(&at_ns)
+    }
 }
 
 impl LeftDisk {
@@ -203,6 +230,10 @@ mod tests {
         LeftDisk { kma: kma.parse().unwrap(), epoch, commit, removed_ns: removed * HOUR_NS }
     }
 
+    fn export(id: &str, made: i64) -> KeptExport {
+        KeptExport { id: id.to_owned(), made_ns: made * HOUR_NS }
+    }
+
     fn nodes(commits: &[(&str, i64)]) -> Vec<Reached> {
         commits.iter().map(|&(kma, commit)| Reached { kma: kma.parse().unwrap(), commit }).collect()
     }
@@ -214,6 +245,7 @@ mod tests {
             // Before it was drawn, and after it was destroyed: by commit in its epoch, by time in another.
             removed: vec![disk("early", 2, 20, 50), disk("late", 2, 500, 150)],
             backups: vec![backup("early", 2, 20, 50), backup("late", 2, 500, 150), backup("old", 1, 9000, 300)],
+            exports: vec![export("early", 50), export("late", 300)],
             copies: Vec::new(),
             forgotten: 500,
         };
@@ -231,6 +263,7 @@ mod tests {
                 backup("other-epoch", 1, 9000, 150),
                 backup("free", 2, 501, 201),
             ],
+            exports: vec![export("holds", 150)],
             copies: vec!["recovered/07".to_owned()],
             forgotten: 499,
         };
@@ -244,6 +277,7 @@ mod tests {
                 Missing::RemovedNode { kma: "d".parse().unwrap() },
                 Missing::Backup { id: "holds".to_owned() },
                 Missing::Backup { id: "other-epoch".to_owned() },
+                Missing::Export { id: "holds".to_owned() },
                 Missing::Record { path: "recovered/07".to_owned() },
                 Missing::History { forgotten: 499, needed: 500 },
             ]

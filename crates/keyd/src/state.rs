@@ -152,6 +152,8 @@ pub struct State {
     marks: HashMap<String, Mark>,
     /// Records that the cluster has said are no more.
     buried: HashMap<String, Mark>,
+    /// Records that are as they were known here: the ledger has them no more, or others in their place.
+    kept: HashSet<String>,
     /// Records that could never be read here.
     unreadable: HashSet<String>,
     /// Each name that a key has, once.
@@ -174,9 +176,11 @@ impl State {
             let (known, found) = (known.change, mark.change);
             return Err(StateError::WentBack { path: path.to_string(), known, found });
         }
-        if !self.buried.is_empty() || !self.unreadable.is_empty() {
-            self.buried.remove(&path.to_string());
-            self.unreadable.remove(&path.to_string());
+        if !self.buried.is_empty() || !self.unreadable.is_empty() || !self.kept.is_empty() {
+            let path = path.to_string();
+            self.buried.remove(&path);
+            self.unreadable.remove(&path);
+            self.kept.remove(&path);
         }
         self.take_in(path, mark, said);
         Ok(())

@@ -377,10 +377,9 @@ impl Deciding<'_> {
             if self.view.ledger().mark(&from_pool).revision != 0 {
                 decided.removes.push(from_pool);
             }
-            // One of a removed node's pool was set aside, for nobody knew that it was issued.
+            // One that was set aside, for nobody knew that it was issued, is known now: no second record of it stays.
             let set_aside = Path::recovered(&tag);
-            if matches!(self.asked.operation, Operation::Adopt(_)) && self.view.ledger().mark(&set_aside).revision != 0
-            {
+            if self.view.ledger().mark(&set_aside).revision != 0 {
                 decided.removes.push(set_aside);
             }
         }

@@ -216,7 +216,7 @@ pub(crate) struct Asking {
 #[derive(Debug, Args)]
 pub(crate) struct Unlock {
     /// The state directory of the node, on its own machine
-    #[arg(long, required_unless_present = "node", conflicts_with_all = ["identity", "node"])]
+    #[arg(long, required_unless_present = "node")]
     pub(crate) state: Option<PathBuf>,
     /// Or, from elsewhere: who gives the share
     #[arg(long, value_name = "FILE", env = "KEYD_IDENTITY")]
@@ -228,7 +228,7 @@ pub(crate) struct Unlock {
     #[arg(long, value_name = "NAME", required_unless_present = "token")]
     pub(crate) holder: Option<Name>,
     /// Its root key is in a token instead: asked for the PIN
-    #[arg(long, conflicts_with_all = ["holder", "node"])]
+    #[arg(long, conflicts_with = "holder")]
     pub(crate) token: bool,
     /// The holder's passphrase, or the PIN, is in a file [default: asked for]
     #[arg(long, value_name = "FILE")]

@@ -8,12 +8,13 @@ use std::time::Duration;
 use anyhow::Context;
 use capstan_keyd::service::{Opener, StateDirectory, TokenPin, Unlock};
 use capstan_keys::api::{Base64, IssuedCertificate, JobSeen, JobStarted, PeerId, RenewCertificate};
-use capstan_keys::cluster::{CertificateKey, Identity, NodeClient, enrol as enrol_peer};
+use capstan_keys::cluster::{CertificateKey, ClusterClient, Identity, NodeClient, enrol as enrol_peer};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::arguments::{self, Asking, Enrol, Renew};
+use super::founding::now_ns;
 use super::secrets::passphrase;
 
 /// How soon a job is asked for again: at first, and once it takes its time.
@@ -63,8 +64,37 @@ fn exists(path: &Path) -> bool {
 
 /// The one node that is named: another's answer would be about another node.
 pub(super) fn client(asking: &Asking) -> anyhow::Result<NodeClient> {
+    Ok(NodeClient::new(&identity(asking)?, &asking.node, Duration::from_secs(15))?)
+}
+
+/// Who asks. A certificate of which two thirds are over is renewed first, and kept in its file: whoever asks something once a month never has
+/// to enrol again.
+pub(super) fn identity(asking: &Asking) -> anyhow::Result<Identity> {
     let identity = Identity::load(&asking.identity)?;
-    Ok(NodeClient::new(&identity, &asking.node, Duration::from_secs(15))?)
+    let (now_ns, certificate) = (now_ns(), identity.certificate());
+    if !(certificate.renewal_due_ns()..certificate.not_after_ns).contains(&now_ns) {
+        return Ok(identity);
+    }
+    let cluster = ClusterClient::open(&identity, std::slice::from_ref(&asking.node), "");
+    match cluster.and_then(|cluster| cluster.renew_if_due(now_ns)) {
+        Ok(None) => Ok(identity),
+        Ok(Some(renewed)) => {
+            let lost = || {
+                format!(
+                    "the certificate was renewed, the old one is void, and {} was not written: ask to enrol again",
+                    asking.identity.display()
+                )
+            };
+            renewed.save(&asking.identity).with_context(lost)?;
+            eprintln!("the certificate in {} was renewed", asking.identity.display());
+            Ok(renewed)
+        }
+        Err(error) => {
+            // It holds for a while, and what is asked now may be just what brings the node back.
+            eprintln!("the certificate in {} is near its end and was not renewed: {error}", asking.identity.display());
+            Ok(identity)
+        }
+    }
 }
 
 /// Waits for a job of a node that was begun at `path`, and says on a terminal how far it is.

@@ -10,7 +10,7 @@ mod users;
 
 use capstan_keyd::service::StateDirectory;
 use capstan_keys::api::{EnrolmentOpened, Outcome, RequestId, Requested};
-use capstan_keys::cluster::{ClusterClient, Identity, Repeat};
+use capstan_keys::cluster::{ClusterClient, Repeat};
 use clap::Subcommand;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,6 +20,7 @@ pub(super) use keys::{Groups, Keys, Policies, Units};
 pub(super) use peers::{Agents, Kmas, KmipClients};
 pub(super) use proof::{Audit, Suspected};
 pub(super) use root::Root;
+pub(super) use transfer::Exports;
 pub(super) use users::{Pending, Quorum, Users};
 
 use super::arguments::Asking;
@@ -48,6 +49,9 @@ pub(crate) enum People {
     /// Keys, without what is secret of them
     #[command(subcommand)]
     Keys(Keys),
+    /// Exports of keys: list them, say that they are destroyed
+    #[command(subcommand)]
+    Exports(Exports),
     /// Users and their roles
     #[command(subcommand)]
     Users(Users),
@@ -88,6 +92,7 @@ pub(super) fn run(asked: People) -> anyhow::Result<()> {
         People::Groups(groups) => keys::groups(groups),
         People::Units(units) => keys::units(units),
         People::Keys(asked) => keys::keys(asked),
+        People::Exports(asked) => transfer::exports(&asked),
         People::Users(asked) => users::users(asked),
         People::Quorum(asked) => users::quorum(asked),
         People::Root(asked) => root::root(asked),
@@ -100,8 +105,8 @@ pub(super) fn run(asked: People) -> anyhow::Result<()> {
 
 impl Ask {
     fn client(&self) -> anyhow::Result<ClusterClient> {
-        let Asking { identity, node } = &self.asking;
-        Ok(ClusterClient::open(&Identity::load(identity)?, std::slice::from_ref(node), "")?)
+        let identity = super::clients::identity(&self.asking)?;
+        Ok(ClusterClient::open(&identity, std::slice::from_ref(&self.asking.node), "")?)
     }
 
     /// What is at a path.

@@ -151,7 +151,7 @@ pub(super) fn prove(asked: &Prove) -> anyhow::Result<()> {
     anyhow::ensure!(
         proof.unproved.is_empty(),
         "not everything can be proved: {} statements above say what and why",
-        proof.unproved.len()
+        proof.unproved.len() as u64 + proof.unnamed
     );
     Ok(())
 }

@@ -108,6 +108,13 @@ async fn make(person: Person, Extension(request): Extension<RequestId>) -> Resul
     if node.standing() != Standing::Current {
         return Err(NodeError::NeedsMajority { source: None }.into());
     }
+    let kept = node.view(|view| view.ledger().kept().count());
+    if kept > 0 {
+        return Err(Refusal::conflict(format!(
+            "{kept} records were taken from the ledger, or altered there, and a backup of it would be without them (`keyd status` \
+             names them). This node has them still: `keyd restore --replica` founds the cluster anew from it."
+        )));
+    }
     let (making, by) = (service.clone(), user.name.clone());
     service.making_backups.begin(request, user.name, |progress| made(making, node, by, progress)).map(Json)
 }

@@ -9,6 +9,7 @@
 
 mod anchors;
 mod audit;
+mod exports;
 mod exposed;
 mod keys;
 mod kmas;
@@ -42,6 +43,7 @@ use crate::node::Node;
 use crate::state::View;
 
 pub(super) use anchors::keep_anchors;
+pub(super) use exports::exports_of;
 pub(super) use proposal::root_path;
 pub(super) use renewal::renew_own;
 
@@ -53,6 +55,7 @@ pub(super) fn routes() -> Paths {
         .merge(material::routes())
         .merge(keys::routes())
         .merge(transfer::routes())
+        .merge(exports::routes())
         .merge(users::routes())
         .merge(queue::routes())
         .merge(audit::routes())

@@ -83,8 +83,10 @@ pub struct RetrievalProof {
     pub objects: u64,
     /// The backup that was counted on.
     pub backup: Option<String>,
-    /// What was not proved.
+    /// What was not proved: the first thousand.
     pub unproved: Vec<Unproved>,
+    /// How much more was not.
+    pub unnamed: u64,
 }
 
 /// A key or object that was not proved somewhere.

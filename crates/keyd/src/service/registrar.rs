@@ -126,7 +126,12 @@ fn authority(view: View<'_>) -> Result<Authority, Stopped> {
 fn enrolment(view: View<'_>, peer: &PeerId) -> Result<Enrolment, Stopped> {
     // Who was never announced and who was mistyped are told the same.
     let unknown = || {
-        Problem::new(403, "not-proved", "The enrolment came to nothing", "There is no such enrolment, or it is over.")
+        Problem::new(
+            403,
+            "not-proved",
+            "The enrolment came to nothing",
+            "There is no such enrolment, or it is over: ask for another (`keyd agents add`, `keyd users enrol`, `keyd kmip-clients add`); for a node, see that the quorum has approved it.",
+        )
     };
     let bytes = record(view, &enrolment_path(peer)).ok_or_else(|| Stopped(Box::new(unknown())))?;
     Enrolment::decode(bytes).map_err(|_| Stopped(Refusal::failed().0))
@@ -154,7 +159,7 @@ impl Registrar for Registry {
                     let mut enrolment = enrolment(view, peer)?;
                     enrolment.take_try(node.now_ns()).map_err(|refusal| {
                         tracing::warn!(%peer, %refusal, "an enrolment is refused");
-                        Refusal::forbidden("There is no such enrolment, or it is over.")
+                        Refusal::forbidden("There is no such enrolment, or it is over: ask for another (`keyd agents add`, `keyd users enrol`, `keyd kmip-clients add`); for a node, see that the quorum has approved it.")
                     })?;
                     let put = (enrolment_path(peer), enrolment.encode().to_vec());
                     taken = Some(enrolment);

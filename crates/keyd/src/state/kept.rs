@@ -24,13 +24,25 @@ impl State {
             return Err(StateError::WentBack { path: path.to_owned(), known: known.change, found: mark.change });
         }
         self.remove(path);
+        self.kept.remove(path);
         self.buried.insert(path.to_owned(), mark);
         Ok(())
+    }
+
+    /// Whether a record is as it was known here, and not as the ledger has it.
+    pub fn is_kept(&self, path: &Path) -> bool {
+        !self.kept.is_empty() && self.kept.contains(&path.to_string())
+    }
+
+    /// Such records, in no order.
+    pub fn kept(&self) -> impl Iterator<Item = &str> {
+        self.kept.iter().map(String::as_str)
     }
 
     /// A record of which the ledger has another version, or none, is as it was known; `mark` says what the ledger has there.
     pub fn keep(&mut self, path: &str, mark: Mark, plaintext: Option<&[u8]>) -> Result<(), StateError> {
         let parsed = Path::parse(path);
+        self.kept.insert(path.to_owned());
         if self.mark(&parsed).change >= mark.change {
             self.ledger_has(path, mark.revision);
             return Ok(());
@@ -56,8 +68,11 @@ impl State {
         {
             return self.pools.get_mut(kma).is_some_and(|pool| pool.ledger_has(tag, revision));
         }
-        let mark = self.mark_mut(&parsed);
-        mark.map(|mark| mark.revision = revision).is_some()
+        let is_known = self.mark_mut(&parsed).map(|mark| mark.revision = revision).is_some();
+        if is_known {
+            self.kept.insert(path.to_owned());
+        }
+        is_known
     }
 
     /// A record was never readable here: it counts as what does least.

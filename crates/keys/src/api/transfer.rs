@@ -74,6 +74,24 @@ pub struct ExportGiven {
     pub stay: usize,
 }
 
+/// An export that was carried out: `GET /v1/exports`, `POST /v1/exports/ID/destroyed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ExportListed {
+    /// Its request.
+    pub id: String,
+    /// When the keys left.
+    pub made: Timestamp,
+    /// Who has them.
+    pub by: Name,
+    /// Which they are.
+    pub what: String,
+    /// How many.
+    pub keys: usize,
+    /// When somebody said that it is destroyed, with whatever was made of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destroyed: Option<Timestamp>,
+}
+
 /// `POST /v1/imports`: asks the quorum for an import. Answered with [`super::Requested`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AskImport {

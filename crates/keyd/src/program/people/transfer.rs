@@ -12,7 +12,8 @@ use capstan_keys::api::{
 };
 use capstan_keys::cluster::{ClusterError, Identity, KeyRequest, NodeClient, hand_over};
 use capstan_keys::{ExportKey, KeyExport, Name, seal_export};
-use clap::{ArgGroup, Args};
+use clap::{ArgGroup, Args, Subcommand};
+use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::Ask;
@@ -65,6 +66,33 @@ pub(crate) struct Import {
     passphrase_file: Option<PathBuf>,
     #[command(flatten)]
     ask: Ask,
+}
+
+/// Exports that were carried out.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Exports {
+    /// List them
+    List(Ask),
+    /// Say that all copies of exports were destroyed, and all that they were imported into
+    Destroyed {
+        /// The exports, as `keyd exports list` names them
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
+        #[command(flatten)]
+        ask: Ask,
+    },
+}
+
+pub(super) fn exports(asked: &Exports) -> anyhow::Result<()> {
+    let (ask, items) = match asked {
+        Exports::List(ask) => (ask, ask.get("/v1/exports")?),
+        Exports::Destroyed { ids, ask } => {
+            let noted = |id: &String| ask.post(&format!("/v1/exports/{}/destroyed", id_of(id)?), &json!({}));
+            (ask, ids.iter().map(noted).collect::<anyhow::Result<Vec<Value>>>()?)
+        }
+    };
+    ask.list(&items, &["id", "made", "by", "what", "keys", "destroyed"]);
+    Ok(())
 }
 
 pub(super) fn export(asked: &Export) -> anyhow::Result<()> {

@@ -19,7 +19,7 @@ pub(crate) enum Users {
     Add(WithRoles),
     /// Ask the quorum to change a user's roles
     Roles(WithRoles),
-    /// Ask the quorum to let a user enrol anew
+    /// Ask the quorum to let a user enrol anew: the certificates they had are revoked, and one who is disabled may again
     Enrol(OneUser),
     /// Ask the quorum to let a disabled user back in
     Enable(OneUser),

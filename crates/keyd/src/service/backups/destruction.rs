@@ -14,6 +14,7 @@ use crate::node::NodeError;
 use crate::path::Path;
 use crate::service::entry;
 use crate::service::people::Person;
+use crate::service::people::exports_of;
 use crate::service::proof::proved_up_to;
 use crate::state::View;
 
@@ -54,6 +55,12 @@ fn looked_up(view: View<'_>, tag: &KeyTag, epoch: u32) -> Result<(Destroyed, Whe
     let (Some(destroyed_ns), None) = (known.destroyed_ns, &record.stored.wrapped) else {
         return Err(Refusal::conflict(format!("Key {tag} is not destroyed: it is {}.", known.state)));
     };
+    if view.ledger().is_kept(&Path::Key(*tag)) {
+        let detail = format!(
+            "The record of key {tag} was taken from the ledger, or altered there: nothing can be certified of it. See `keyd status`."
+        );
+        return Err(Refusal::conflict(detail));
+    }
     let commit = view.ledger().mark(&Path::Key(*tag)).revision;
     let kmas = view.ledger().kmas().keys();
     let kmas =
@@ -70,13 +77,14 @@ fn looked_up(view: View<'_>, tag: &KeyTag, epoch: u32) -> Result<(Destroyed, Whe
         Some(LeftDisk { kma, epoch: removed.epoch, commit: removed.held, removed_ns: removed.removed_ns })
     });
     let removed = removed.collect();
+    let exports = exports_of(view, known, &record.issued.group);
     let pools = view.ledger().kmas().keys().filter(|kma| view.ledger().pool_key(kma, tag).is_some());
     let pools = pools.map(|kma| Path::Pool { kma: kma.clone(), tag: *tag }.to_string());
     let recovered = Path::recovered(tag).to_string();
     let recovered = view.ledger().other(&recovered).is_some().then_some(recovered);
     let copies = pools.chain(recovered).collect();
     let key = Destroyed { tag: *tag, created_ns: known.created_ns, destroyed_ns, commit, epoch };
-    Ok((key, Whereabouts { kmas: kmas.collect(), removed, backups: kept.collect(), copies, forgotten: 0 }))
+    Ok((key, Whereabouts { kmas: kmas.collect(), removed, backups: kept.collect(), exports, copies, forgotten: 0 }))
 }
 
 fn said(missing: &Missing) -> String {
@@ -93,6 +101,11 @@ fn said(missing: &Missing) -> String {
         }
         Missing::Backup { id } => {
             format!("Backup {id} may hold it: destroy all its copies, then `keyd backups destroyed {id}`.")
+        }
+        Missing::Export { id } => {
+            format!(
+                "Export {id} may hold it: destroy all its copies, and what they were imported into, then `keyd exports destroyed {id}`."
+            )
         }
         Missing::Record { path } => format!("The record {path} holds it as well."),
         Missing::History { needed, .. } => {

@@ -139,6 +139,13 @@ async fn decide(node: &Arc<Node>, client: &Name, request: &[u8]) -> Result<(Deci
             tried.truncate(done + 1);
             return Ok(nothing());
         }
+        if let Some((decided, attempt)) = tried.last()
+            && decided.changes.iter().all(|change| may_be_under_way(view, change))
+        {
+            // It may have been committed and not have come to this node's copy yet. The very same once more is a conflict then, and harms
+            // nothing; decided anew it would be done twice.
+            return Ok(Records::records(objects.records(&decided.changes, *attempt, node.keys())?, Vec::new()));
+        }
         let (decided, attempt) = (look(view)?, Attempt::random()?);
         let puts = objects.records(&decided.changes, attempt, node.keys())?;
         check_size(&puts)?;
@@ -156,6 +163,15 @@ async fn decide(node: &Arc<Node>, client: &Name, request: &[u8]) -> Result<(Deci
         // It is not done without having been decided.
         (Ok(()), None) => Err(NodeError::NeedsMajority { source: None }.into()),
     }
+}
+
+/// Whether a change that was tried fits what this node knows: nobody else has changed the object since.
+fn may_be_under_way(view: View<'_>, change: &Change) -> bool {
+    let expected = match change {
+        Change::Insert { .. } => 0,
+        Change::Replace { expected, .. } | Change::Destroy { expected, .. } => *expected,
+    };
+    view.ledger().mark(&Path::Kmip(change.object().uid.clone())).revision == expected
 }
 
 /// Whose objects a client sees.

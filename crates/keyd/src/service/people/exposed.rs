@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::Query;
 use capstan_keys::Name;
+use capstan_keys::api::PeerKind;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -13,11 +14,13 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 use super::super::openapi::Paths;
+use super::super::registrar::CertificateRecord;
 use super::{Person, broken};
 use crate::audit::log_files;
 use crate::authority::Act;
 use crate::door::Refusal;
 use crate::exposure::{Handed, RekeyPlan, Suspect, View as Known, exposure};
+use crate::state::View;
 
 pub(super) fn routes() -> Paths {
     Paths::new().get("/v1/exposure", Act::ReadExposure, exposed).get("/v1/rekey-plan", Act::PlanRekey, plan)
@@ -58,10 +61,37 @@ async fn answer(person: Person, act: Act, asked: Suspected) -> Result<Json<Value
         let keys = ledger.keys().map(|key| (key.stored.record.tag, key.stored.record.clone())).collect();
         Known { units: ledger.realm().units().cloned().collect(), keys, handed, removed_kmas: BTreeMap::new() }
     });
+    let is_known = match &suspect {
+        Suspect::Agent { name, .. } => {
+            known.handed.iter().any(|handed| handed.agent == *name)
+                || person.node.view(|view| had_certificate(view, name))
+        }
+        Suspect::Key(tag) => known.keys.contains_key(tag),
+        Suspect::Kma(name) => {
+            person.node.view(|view| view.ledger().kmas().contains_key(name) || view.ledger().removed(name).is_some())
+        }
+    };
+    if !is_known {
+        // Nothing exposed, and a name that was misspelt, must not look the same.
+        return Err(Refusal::not_found(match suspect {
+            Suspect::Agent { name, .. } => format!("There never was an agent {name}: `keyd agents list`."),
+            Suspect::Key(tag) => format!("There is no key {tag}: `keyd keys list`."),
+            Suspect::Kma(name) => format!("There never was a node {name}: `keyd kmas list`."),
+        }));
+    }
     let plan = RekeyPlan::new(suspect.clone(), exposure(&known, &suspect));
     // What other nodes gave out for reading stands in their logs, not in this one.
     let logs = [person.service.name().to_string()];
     Ok(Json(json!({ "plan": plan.to_json(), "words": plan.to_string(), "logs_read": logs })))
+}
+
+/// Whether there ever was an agent of that name.
+fn had_certificate(view: View<'_>, name: &Name) -> bool {
+    let mut records = view.ledger().others("certificate/");
+    records.any(|(_, bytes)| {
+        serde_json::from_slice::<CertificateRecord>(bytes)
+            .is_ok_and(|record| record.peer.kind == PeerKind::Agent && record.peer.name == *name)
+    })
 }
 
 fn suspect(asked: Suspected) -> Result<Suspect, Refusal> {

@@ -3,13 +3,15 @@
 //! Where somebody is to enrol, whoever asks draws the passphrase with the request and is the only one who ever sees it. The enrolment waits
 //! at `enrolling/ID`, of no use to anybody, until the request is approved; the request names it by its SHA-256.
 
+use std::collections::BTreeSet;
+
 use aws_lc_rs::digest::{SHA256, digest};
 use capstan_format::KeyTag;
 use capstan_keys::Name;
 use capstan_keys::api::{ExportWhat, PeerId, PeerKind};
 
 use super::super::registrar::{enrolment_path, joining_path};
-use super::peers::enrolment_expires_ns;
+use super::peers::{enrolment_expires_ns, revoking, valid_certificates};
 use super::transfer::leaving;
 use super::{broken, kmas, rule_of, user_path, users_of};
 use crate::authority::{
@@ -22,6 +24,9 @@ use crate::node::{Node, NodeError};
 use crate::path::Path;
 use crate::record::KmaRecord;
 use crate::state::View;
+
+/// What an approver reads of a user who enrols anew.
+const REVOKED_WITH_IT: &str = "those there are, are revoked; one who is disabled may again";
 
 /// Something that a quorum decides on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,7 +148,9 @@ impl Proposal {
             Self::ChangeRoles { name, roles } => {
                 none.with("change", "roles")?.with("user", name.as_str())?.with("roles", &roles.to_string())?
             }
-            Self::EnrolUser { name } => none.with("change", "enrol")?.with("user", name.as_str())?,
+            Self::EnrolUser { name } => {
+                none.with("change", "enrol")?.with("user", name.as_str())?.with("certificates", REVOKED_WITH_IT)?
+            }
             Self::EnableUser { name } => none.with("change", "enable")?.with("user", name.as_str())?,
             Self::DestroyKey { tag } => none.with("key", &tag.to_string())?,
             Self::ExportKeys { what: ExportWhat::All } => none.with("keys", "all that policies let go")?,
@@ -258,11 +265,17 @@ impl Proposal {
                 with_user(on, &User { standing: Standing::Enabled, ..user })
             }
             Self::EnrolUser { name } => {
+                // Lost is as good as stolen: nothing of what they had lets anybody in from here on, and no enabling brings it back.
                 let user = known(&users_of(view)?, name)?;
-                match user.standing {
-                    Standing::Enabled => Ok(Decided::records(vec![users_changed(on.id.0)], Vec::new())),
-                    Standing::Disabled => Err(Refusal::conflict(format!("User {name} is disabled."))),
-                }
+                let user = User { standing: Standing::Enabled, certificates: BTreeSet::new(), ..user };
+                let peer = PeerId { kind: PeerKind::User, name: name.clone() };
+                let certificates = valid_certificates(view, now_ns)?;
+                let serials: Vec<_> = certificates.get(&peer).into_iter().flatten().copied().collect();
+                let revoked = revoking(&serials, on.by, now_ns);
+                let mut decided = with_user(on, &user)?;
+                decided.puts.extend(revoked.puts);
+                decided.rests_on.extend(revoked.rests_on);
+                Ok(decided)
             }
             Self::DestroyKey { tag } => {
                 let operation = Operation::Destroy { tag: *tag };

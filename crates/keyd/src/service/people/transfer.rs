@@ -18,9 +18,9 @@ use capstan_keys::{
     wrap_for_export,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
-use serde::{Deserialize, Serialize};
 
 use super::super::openapi::Paths;
+use super::exports::{ExportRecord, export_path, record_of};
 use super::proposal::{Proposal, fingerprint};
 use super::queue::{self, execute_own, id_of};
 use super::{Of, Person, broken, time};
@@ -28,12 +28,15 @@ use crate::authority::{Act, PendingId};
 use crate::desk::{Answer, Asked, Decided, DeskError, Operation, decide, open};
 use crate::door::{Input, Refusal};
 use crate::node::{Node, NodeError};
-use crate::path::Path;
 use crate::record::IssuedRecord;
 use crate::state::View;
 
 /// Keys of one export: its answer stays below what clients read.
 const EXPORT_KEYS_MAX: usize = 30_000;
+/// For how long an export whose answer was lost is answered again.
+const ANSWERED_AGAIN_NS: i64 = 15 * 60 * 1_000_000_000;
+/// Keys of one volume that are imported in one commit.
+const KEYS_AT_ONCE: usize = 40;
 /// Keys of one import: its request stays below what the door takes.
 const IMPORT_KEYS_MAX: usize = 4_000;
 /// Volumes of an import that are committed at a time.
@@ -48,17 +51,6 @@ pub(super) fn routes() -> Paths {
         .post("/v1/imports", Act::ImportKeys, ask_import)
         .get("/v1/imports/{id}", Act::ImportKeys, ready)
         .post("/v1/imports/{id}", Act::ImportKeys, import)
-}
-
-/// An export that was carried out: JSON at `export/ID`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct ExportRecord {
-    by: Name,
-    what: ExportWhat,
-    keys: usize,
-    made_ns: i64,
-    /// For whom exactly: the same question again is known by it.
-    public: Base64,
 }
 
 /// Keys that an export holds.
@@ -125,7 +117,11 @@ async fn export(
     let exporting = async {
         person
             .change(|view| {
-                if record_of(view, id).is_some_and(|made| made.public == public && made.by == person.user.name) {
+                let again = |made: &ExportRecord| {
+                    let is_young = person.node.now_ns().saturating_sub(made.made_ns) <= ANSWERED_AGAIN_NS;
+                    made.public == public && made.by == person.user.name && is_young
+                };
+                if record_of(view, id).as_ref().is_some_and(again) {
                     return Ok(Decided::records(Vec::new(), Vec::new()));
                 }
                 let (mandate, mut decided) = execute_own(&person, view, id, Act::ExportKeys)?;
@@ -133,7 +129,8 @@ async fn export(
                     return Err(Refusal::failed());
                 };
                 let (keys, made_ns) = (leaving(view, &what)?.keys.len(), person.node.now_ns());
-                let made = ExportRecord { by: person.user.name.clone(), what, keys, made_ns, public: public.clone() };
+                let (by, public) = (person.user.name.clone(), public.clone());
+                let made = ExportRecord { by, what, keys, made_ns, public, destroyed_ns: None };
                 let made = serde_json::to_vec(&made).map_err(|error| broken(&error))?;
                 decided.puts.push((export_path(id), made));
                 Ok(decided)
@@ -154,6 +151,8 @@ fn wrapped(node: &Node, id: PendingId, export_key: &ExportKey) -> Result<(Vec<u8
     node.view(|view| {
         let made = record_of(view, id).ok_or_else(Refusal::failed)?;
         let Leaving { mut keys, stay } = leaving(view, &made.what)?;
+        // What came since was approved by nobody.
+        keys.retain(|key| key.issued.issued_ns <= made.made_ns);
         keys.sort_by_key(|key| (key.volser(), key.issued.issued_ns, key.stored.record.tag));
         let opened = keys.into_iter().map(|key| {
             let opened = open(view, node.keys(), key).map_err(refused)?;
@@ -192,13 +191,20 @@ async fn import(
     person.permitted(Act::ImportKeys).await?;
     let id = id_of(&id)?;
     let (mandate, _) = person.node.view(|view| execute_own(&person, view, id, Act::ImportKeys))?;
-    let Some(Proposal::ImportKeys { group, sha256, .. }) = Proposal::read(mandate.act(), mandate.arguments()) else {
+    let Some(Proposal::ImportKeys { group, keys, sha256 }) = Proposal::read(mandate.act(), mandate.arguments()) else {
         return Err(Refusal::failed());
     };
     if fingerprint(&export.0) != sha256 {
         return Err(Refusal::conflict(format!("The quorum approved another file, whose SHA-256 is {sha256}.")));
     }
     let volumes = opened(&person, id, &group, &export.0, &key)?;
+    let found: usize = volumes.values().map(Vec::len).sum();
+    if found != keys as usize {
+        let detail = format!(
+            "The quorum approved {keys} keys, and the file has {found}: ask again, with `keyd keys import FILE`."
+        );
+        return Err(Refusal::conflict(detail));
+    }
     let noted = person.entry(Act::ImportKeys).of("pending", id).with("group", &group);
     let importing = async {
         // All of it or nothing, as far as it can be known: what contradicts the records is told before anything changes.
@@ -209,8 +215,16 @@ async fn import(
                 .try_for_each(|asked| decide(view, person.node.keys(), &asked).map(drop).map_err(refused))
         })?;
         let one = |(volser, keys): (&Volser, &Vec<StoredKey>)| {
-            let (operation, person) = (operation(volser, &group, keys), &person);
-            async move { person.node.ask(operation, &person.user.name, id.0).await }
+            let parts: Vec<_> = keys.chunks(KEYS_AT_ONCE).map(|part| operation(volser, &group, part)).collect();
+            let person = &person;
+            // One after the other: each writes the volume's data unit.
+            async move {
+                let mut answers = Vec::new();
+                for part in parts {
+                    answers.push(person.node.ask(part, &person.user.name, id.0).await?);
+                }
+                Ok::<_, NodeError>(answers)
+            }
         };
         let answers: Vec<_> = stream::iter(volumes.iter().map(one)).buffered(AT_A_TIME).try_collect().await?;
         person.change(|view| execute_own(&person, view, id, Act::ImportKeys).map(|(_, decided)| decided)).await?;
@@ -218,7 +232,7 @@ async fn import(
     };
     let answers = person.does(noted, importing).await?;
     person.service.anchor_soon();
-    let taken = answers.into_iter().flat_map(|answered| match answered.answer {
+    let taken = answers.into_iter().flatten().flat_map(|answered| match answered.answer {
         Answer::Imported(keys) => keys,
         Answer::Key(_) | Answer::Retired(_) | Answer::Record(_) | Answer::Done | Answer::Late => Vec::new(),
     });
@@ -276,14 +290,6 @@ fn said(ImportedKey { tag, volser, outcome }: ImportedKey) -> KeyTaken {
         ImportOutcome::StaysDestroyed { destroyed_ns } => ("destroyed", None, Some(time(destroyed_ns))),
     };
     KeyTaken { key: tag, volume: volser, outcome: outcome.to_owned(), state, destroyed }
-}
-
-fn export_path(id: PendingId) -> Path {
-    Path::Other(format!("export/{id}"))
-}
-
-fn record_of(view: View<'_>, id: PendingId) -> Option<ExportRecord> {
-    serde_json::from_slice(view.ledger().other(&export_path(id).to_string())?).ok()
 }
 
 fn too_many(keys: usize) -> Refusal {

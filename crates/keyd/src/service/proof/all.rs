@@ -11,12 +11,19 @@ use crate::node::{LOOKED_AT_ONCE, Node};
 use crate::path::Path;
 use crate::state::View;
 
+/// What is named of all that is not proved.
+const NAMED_MAX: usize = 1000;
+/// Why a key that this node knows is not proved.
+const KEPT: &str = "the ledger: its record was taken away there, or altered, and this node goes on with what it knew; see `keyd status`";
+
 /// A key of a data unit, as it is to be proved.
 enum Claim {
     /// There is no record of it.
     Missing(KeyTag),
     /// Its record, and the commit that it is of.
     There { key: Lying, commit: i64 },
+    /// The ledger has it no more, or another in its place.
+    Kept(KeyTag),
 }
 
 /// Proves every key of every data unit that is not destroyed, and every object of KMIP clients.
@@ -28,6 +35,7 @@ pub(super) fn prove(node: &Node, epoch: u32, progress: &Progress) -> RetrievalPr
     let pick = |view: View<'_>, unit: &DataUnit| {
         let claims = unit.keys.iter().filter_map(|issued| match view.ledger().key(&issued.tag) {
             None => Some(Claim::Missing(issued.tag)),
+            Some(_) if view.ledger().is_kept(&Path::Key(issued.tag)) => Some(Claim::Kept(issued.tag)),
             Some(record) => {
                 let commit = view.ledger().mark(&Path::Key(issued.tag)).revision;
                 Lying::of(record).map(|key| Claim::There { key, commit })
@@ -45,10 +53,10 @@ pub(super) fn prove(node: &Node, epoch: u32, progress: &Progress) -> RetrievalPr
         node.view(|view| batch.iter().for_each(|uid| prover.object(view, uid)));
         batch.iter().for_each(|_| progress.step());
     }
-    let Prover { backup, units, proved, objects, unproved, .. } = prover;
+    let Prover { backup, units, proved, objects, unproved, unnamed, .. } = prover;
     let backup = backup.map(|(id, _)| id);
     let (kma, at) = (node.name().clone(), time(node.now_ns()));
-    RetrievalProof { kma, revision, at, units, proved, objects, backup, unproved }
+    RetrievalProof { kma, revision, at, units, proved, objects, backup, unproved, unnamed }
 }
 
 struct Prover<'a> {
@@ -60,13 +68,14 @@ struct Prover<'a> {
     proved: u64,
     objects: u64,
     unproved: Vec<Unproved>,
+    unnamed: u64,
 }
 
 impl<'a> Prover<'a> {
     fn new(view: View<'_>, node: &'a Node, epoch: u32) -> Self {
         let backup = newest_kept(view, epoch).map(|backup| (backup.id, backup.revision));
         let (opener, others) = (Opener::new(node), elsewhere(view, node.name()));
-        Self { opener, others, backup, units: 0, proved: 0, objects: 0, unproved: Vec::new() }
+        Self { opener, others, backup, units: 0, proved: 0, objects: 0, unproved: Vec::new(), unnamed: 0 }
     }
 
     fn unit(&mut self, volser: &Volser, claims: Vec<Claim>) {
@@ -74,16 +83,14 @@ impl<'a> Prover<'a> {
         for claim in claims {
             let (tag, why) = match claim {
                 Claim::Missing(tag) => (tag, vec!["here: there is no record of it".to_owned()]),
+                Claim::Kept(tag) => (tag, vec![KEPT.to_owned()]),
                 Claim::There { key, commit } => {
                     let here = self.opener.key(&key);
                     (key.tag, self.missing(here, &key.tag.to_string(), commit))
                 }
             };
             self.proved += u64::from(why.is_empty());
-            self.unproved.extend(why.into_iter().map(|why| {
-                let (unit, key) = (volser.to_string(), tag.to_string());
-                Unproved { unit, key, why }
-            }));
+            self.note(&volser.to_string(), &tag.to_string(), why);
         }
     }
 
@@ -91,8 +98,17 @@ impl<'a> Prover<'a> {
         let Some((commit, here)) = self.opener.object(view, uid) else { return };
         let why = self.missing(here, &named(uid), commit);
         self.objects += u64::from(why.is_empty());
-        let unproved = |why| Unproved { unit: "kmip".to_owned(), key: uid.to_owned(), why };
-        self.unproved.extend(why.into_iter().map(unproved));
+        self.note("kmip", uid, why);
+    }
+
+    /// Notes why something is not proved. A million reasons would tell nobody more than a thousand, and their number.
+    fn note(&mut self, unit: &str, key: &str, why: Vec<String>) {
+        for why in why {
+            match self.unproved.len() < NAMED_MAX {
+                true => self.unproved.push(Unproved { unit: unit.to_owned(), key: key.to_owned(), why }),
+                false => self.unnamed += 1,
+            }
+        }
     }
 
     /// Why something of that commit is not proved at all three places.
