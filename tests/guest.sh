@@ -34,6 +34,7 @@ needs_guest() {
 counted() {
     log=$(mktemp "${TMPDIR:-/var/tmp}/capstan-test.XXXXXX")
     trap 'rm -f "$log" "$log.pipe"' EXIT
+    trap 'exit 1' INT TERM
     # A pipe would hide the guest's exit code.
     mkfifo "$log.pipe"
     tee "$log" <"$log.pipe" &

@@ -50,5 +50,18 @@ started() {
 
 stop() { kill -9 "$(cat "$scratch/$1.pid")"; rm -f "$scratch/$1/keyd.sock"; }
 
+# enrol_user NAME: with the passphrase that $scratch/founded has shown.
+enrol_user() {
+    grep "^  $1 " "$scratch/founded" >"$scratch/$1.said" && once "$1" "$scratch/$1.said" &&
+        until_so keyd enrol --at "$enrol1" --name "$1" --passphrase-file "$scratch/$1.once" --identity "$scratch/$1.pem"
+}
+
+# as USER COMMAND...: asks the first node.
+as() {
+    user=$1
+    shift
+    KEYD_IDENTITY="$scratch/$user.pem" KEYD_NODE="$node1" keyd "$@"
+}
+
 # once NAME FILE: the passphrase that a command has shown for NAME.
 once() { grep -Eo '([0-9A-Z]{4}-){4}[0-9A-Z]{4}' "$2" | head -n 1 >"$scratch/$1.once" && test -s "$scratch/$1.once"; }

@@ -23,18 +23,6 @@ start() {
         keyd unlock --state "$scratch/$1" --holder cy --passphrase-file "$scratch/cy.pass"
 }
 
-enrol_user() {
-    grep "^  $1 " "$scratch/founded" >"$scratch/$1.said" && once "$1" "$scratch/$1.said" &&
-        until_so keyd enrol --at "$enrol1" --name "$1" --passphrase-file "$scratch/$1.once" --identity "$scratch/$1.pem"
-}
-
-# as USER COMMAND...: asks the first node.
-as() {
-    user=$1
-    shift
-    KEYD_IDENTITY="$scratch/$user.pem" KEYD_NODE="$node1" keyd "$@"
-}
-
 until_so env ETCDCTL_API=3 "$PYTHON" -c "import socket,sys; socket.create_connection(('127.0.0.1', ${etcd_url##*:})).close()"
 check 'a cluster is founded' until_so found
 check 'a node runs and is unlocked by two of three' start kma1

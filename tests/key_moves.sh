@@ -23,18 +23,6 @@ start() {
         keyd unlock --state "$scratch/kma1" --holder bob --passphrase-file "$scratch/bob.pass"
 }
 
-enrol_user() {
-    grep "^  $1 " "$scratch/founded" >"$scratch/$1.said" && once "$1" "$scratch/$1.said" &&
-        until_so keyd enrol --at "$enrol1" --name "$1" --passphrase-file "$scratch/$1.once" --identity "$scratch/$1.pem"
-}
-
-# as USER COMMAND...: asks the node.
-as() {
-    user=$1
-    shift
-    KEYD_IDENTITY="$scratch/$user.pem" KEYD_NODE="$node1" keyd "$@"
-}
-
 # approved COMMAND...: kim asks for it, and the quorum approves; the request's id is in $request.
 approved() {
     as kim "$@" --json >"$scratch/requested" || return

@@ -33,6 +33,7 @@ fetch() {
 
 logs=$(mktemp -d "${TMPDIR:-/var/tmp}/capstan-test.XXXXXX")
 trap 'rm -rf "$logs"' EXIT
+trap 'exit 1' INT TERM
 # One guest has one processor: both at once take as long as one.
 for peer in bacula amanda; do
     case $peer in

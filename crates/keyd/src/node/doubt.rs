@@ -57,7 +57,6 @@ impl Memory {
             Ending::Never | Ending::Tombstone => {
                 if self.state.ledger_has(path, 0) {
                     let doubt = missing(path);
-                    tracing::error!(path, "a record is missing from the ledger");
                     self.doubt(doubt);
                 }
             }

@@ -189,8 +189,7 @@ impl Doubts {
         let doubt = match filed {
             Ok(None) => return,
             Ok(Some(doubt)) => doubt,
-            Err(Distrusted { path, why, later_epoch, .. }) => {
-                tracing::error!(path, why, "a record of the ledger is not believed");
+            Err(Distrusted { why, later_epoch, .. }) => {
                 self.later_epoch = self.later_epoch.max(later_epoch);
                 why
             }

@@ -15,9 +15,6 @@ pub(super) async fn note_doubts(service: &Service) {
         if let Some(node) = service.open_node() {
             let doubts = node.doubts();
             if doubts.len() > noted {
-                for doubt in &doubts[noted..] {
-                    tracing::error!(doubt, "the ledger is doubted");
-                }
                 let said = Entry::new(Who::Nobody, Origin::Here, DOUBTED).with("doubts", doubts.len() as u64);
                 // One that cannot be noted now is noted with the next.
                 if service.note(said).await.is_ok() {

@@ -7,33 +7,12 @@ mod members;
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 mod node;
 
-use std::time::{Duration, Instant};
-
-use capstan_format::Algorithm;
 use capstan_keys::VolumeKey;
-use capstan_keys::api::{BeginVolume, KeyGiven, ReadVolume, RequestId};
+use capstan_keys::api::{KeyGiven, ReadVolume, RequestId};
 use capstan_keys::cluster::{ClusterClient, ClusterError, Identity, KeyRequest, Repeat};
 
 use self::etcd::Etcd;
-use self::node::{Place, Workshop, runtime};
-
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A key to write a volume with.
-fn begin(client: &ClusterClient, identity: &Identity, volume: &str) -> Result<VolumeKey, ClusterError> {
-    let (key, id) = (KeyRequest::new().unwrap(), RequestId::random().unwrap());
-    let peer = identity.certificate().peer.clone();
-    let asked = BeginVolume {
-        volume: volume.parse().unwrap(),
-        drive: peer.name.clone(),
-        group: None,
-        pool: None,
-        algorithm: Algorithm::Aes256Gcm,
-        public: key.public(),
-    };
-    let given: KeyGiven = client.post("/v1/keys/begin", &asked, &id, Repeat::SameRequest)?;
-    Ok(key.accept(&given.handed_over, &peer, &id, &given.key, given.algorithm).unwrap())
-}
+use self::node::{Place, Workshop, begin, runtime, wait_for};
 
 /// The key to read a volume with.
 fn read(client: &ClusterClient, identity: &Identity, volume: &str, of: &VolumeKey) -> Result<VolumeKey, ClusterError> {
@@ -43,18 +22,6 @@ fn read(client: &ClusterClient, identity: &Identity, volume: &str, of: &VolumeKe
     let asked = ReadVolume { volume, drive, key: of.tag(), public: key.public() };
     let given: KeyGiven = client.post("/v1/keys/read", &asked, &id, Repeat::SameRequest)?;
     Ok(key.accept(&given.handed_over, &peer, &id, &given.key, given.algorithm).unwrap())
-}
-
-/// Asks until it is so.
-fn wait_for<T, E: std::fmt::Display>(mut ask: impl FnMut() -> Result<T, E>) -> T {
-    let began = Instant::now();
-    loop {
-        match ask() {
-            Ok(found) => return found,
-            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }
 
 /// No key before a backup; one after it; and when node, state directory and etcd are gone, the same key out of the two files. The drive's

@@ -7,23 +7,55 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use capstan_format::Algorithm;
 use capstan_keyd::identity::Enrolment;
 use capstan_keyd::ledger::{Expected, Ledger, Outcome, Transaction};
 use capstan_keyd::root::{ClusterKeys, SealedRoot};
 use capstan_keyd::service::StateDirectory;
-use capstan_keys::api::PeerId;
-use capstan_keys::cluster::{EnrolmentPassphrase, Identity};
+use capstan_keys::VolumeKey;
+use capstan_keys::api::{BeginVolume, KeyGiven, PeerId, RequestId};
+use capstan_keys::cluster::{ClusterClient, ClusterError, EnrolmentPassphrase, Identity, KeyRequest, Repeat};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use zeroize::Zeroizing;
 
 use crate::etcd::{Etcd, PATIENT};
-use crate::wait_for;
 
 const DAY_NS: i64 = 86_400_000_000_000;
+
+/// How long anything is waited for: on a busy machine nothing is quick.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Asks until it is so.
+pub(crate) fn wait_for<T, E: std::fmt::Display>(mut ask: impl FnMut() -> Result<T, E>) -> T {
+    let began = Instant::now();
+    loop {
+        match ask() {
+            Ok(found) => return found,
+            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// A key to write a volume with.
+pub(crate) fn begin(client: &ClusterClient, identity: &Identity, volume: &str) -> Result<VolumeKey, ClusterError> {
+    let (key, id) = (KeyRequest::new().unwrap(), RequestId::random().unwrap());
+    let peer = identity.certificate().peer.clone();
+    let asked = BeginVolume {
+        volume: volume.parse().unwrap(),
+        drive: peer.name.clone(),
+        group: None,
+        pool: None,
+        algorithm: Algorithm::Aes256Gcm,
+        public: key.public(),
+    };
+    let given: KeyGiven = client.post("/v1/keys/begin", &asked, &id, Repeat::SameRequest)?;
+    Ok(key.accept(&given.handed_over, &peer, &id, &given.key, given.algorithm).unwrap())
+}
 
 pub(crate) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()

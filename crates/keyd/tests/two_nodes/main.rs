@@ -7,62 +7,15 @@ mod etcd;
 #[path = "../recovery/node.rs"]
 mod node;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use capstan_format::Algorithm;
-use capstan_keys::VolumeKey;
-use capstan_keys::api::{BeginVolume, KeyGiven, RequestId};
-use capstan_keys::cluster::{ClusterClient, ClusterError, Identity, KeyRequest, Repeat};
+use capstan_keys::cluster::ClusterClient;
 use serde_json::Value;
 
 use self::etcd::Etcd;
-use self::node::{Place, Running, Workshop, runtime};
+use self::node::{Place, Running, Workshop, begin, runtime, wait_for};
 
-const PATIENCE: Duration = Duration::from_secs(90);
-
-/// A key to write a volume with.
-fn begin(client: &ClusterClient, identity: &Identity, volume: &str) -> Result<VolumeKey, ClusterError> {
-    let (key, id) = (KeyRequest::new().unwrap(), RequestId::random().unwrap());
-    let peer = identity.certificate().peer.clone();
-    let asked = BeginVolume {
-        volume: volume.parse().unwrap(),
-        drive: peer.name.clone(),
-        group: None,
-        pool: None,
-        algorithm: Algorithm::Aes256Gcm,
-        public: key.public(),
-    };
-    let given: KeyGiven = client.post("/v1/keys/begin", &asked, &id, Repeat::SameRequest)?;
-    Ok(key.accept(&given.handed_over, &peer, &id, &given.key, given.algorithm).unwrap())
-}
-
-/// Asks until it is so.
-fn wait_for<T, E: std::fmt::Display>(mut ask: impl FnMut() -> Result<T, E>) -> T {
-    let began = Instant::now();
-    loop {
-        match ask() {
-            Ok(found) => return found,
-            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
-/// What somebody is answered, as a program reads it.
-fn json(workshop: &Workshop, place: &Place, who: &str, arguments: &[&str]) -> Value {
-    let said = workshop.keyd_as(place, who, &[arguments, &["--json"]].concat());
-    serde_json::from_str(&said).unwrap()
-}
-
-/// Two quorum members read what is asked for and approve it.
-fn approved(workshop: &Workshop, place: &Place, requested: &Value) {
-    let (id, digest) = (requested["id"].as_str().unwrap(), requested["digest"].as_str().unwrap());
-    for who in ["q1", "q2"] {
-        workshop.keyd_as(place, who, &["pending", "approve", id, "--digest", digest]);
-    }
-}
-
-/// Started again it proves its copy at once, and not only in ten minutes.
+/// Started again it proves its copy at once.
 fn started_again(workshop: &Workshop, place: &Place, node: Running, state: &str) -> Running {
     drop(node);
     workshop.run(place, state)
@@ -81,8 +34,8 @@ fn what_two_nodes_have_is_proved_and_what_they_have_lost_is_certified() {
 
     // The second node: asked for, approved, joined.
     let b = Place::new("b", &etcd.endpoints()[0]);
-    let requested = json(&workshop, &a, "ada", &["kmas", "add", "b", "--address", &b.address()]);
-    approved(&workshop, &a, &requested);
+    let requested = workshop.json_as(&a, "ada", &["kmas", "add", "b", "--address", &b.address()]);
+    workshop.approved(&a, &requested);
     wait_for(|| workshop.join(&b, "state-b", &a, requested["passphrase"].as_str().unwrap()));
     let other = workshop.run(&b, "state-b");
 
@@ -99,12 +52,12 @@ fn what_two_nodes_have_is_proved_and_what_they_have_lost_is_certified() {
     let other = started_again(&workshop, &b, other, "state-b");
     let said = wait_for(|| workshop.try_as(&a, "bo", &["prove"]));
     assert!(said.contains("1 data units: 1 keys and 0 KMIP objects proved here"), "{said}");
-    let proof = json(&workshop, &a, "cy", &["prove"]);
+    let proof = workshop.json_as(&a, "cy", &["prove"]);
     assert_eq!((&proof["proved"], &proof["unproved"], &proof["kma"]), (&1.into(), &Value::Array(vec![]), &"a".into()));
 
     // A key that still reads takes the quorum; it is not certified while a backup may bring it back.
-    let requested = json(&workshop, &a, "cy", &["keys", "destroy", &tag]);
-    approved(&workshop, &a, &requested);
+    let requested = workshop.json_as(&a, "cy", &["keys", "destroy", &tag]);
+    workshop.approved(&a, &requested);
     let said = workshop.refused_as(&a, "cy", &["certify", &tag]);
     let backup = proof["backup"].as_str().unwrap();
     assert!(said.contains(&format!("Backup {backup} may hold it")), "{said}");
@@ -128,7 +81,7 @@ fn a_backup_that_is_broken_off_is_none() {
     let place = Place::new("a", &etcd.endpoints()[0]);
     let (_node, passphrases) = workshop.found(&place, "state");
     workshop.enrol(&place, "user", "bo", &passphrases["bo"]);
-    let listed = || json(&workshop, &place, "bo", &["backups", "list"]).as_array().unwrap().len();
+    let listed = || workshop.json_as(&place, "bo", &["backups", "list"]).as_array().unwrap().len();
 
     let mut whole = 0;
     for (n, delay_ms) in [0, 20, 40, 60, 80, 120, 160].into_iter().enumerate() {

@@ -8,27 +8,11 @@ mod etcd;
 mod node;
 mod scrape;
 
-use std::time::{Duration, Instant};
-
 use serde_json::Value;
 
 use self::etcd::Etcd;
-use self::node::{Place, Workshop, runtime};
+use self::node::{Place, Workshop, runtime, wait_for};
 use self::scrape::{Scraped, get};
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Asks until it is so.
-fn wait_for<T, E: std::fmt::Display>(mut ask: impl FnMut() -> Result<T, E>) -> T {
-    let began = Instant::now();
-    loop {
-        match ask() {
-            Ok(found) => return found,
-            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
 
 /// Scrapes until a number is as it should be.
 fn wait_for_number(place: &Place, name: &str, labels: &[(&str, &str)], fits: impl Fn(f64) -> bool) -> Scraped {
