@@ -8,11 +8,13 @@ use axum::routing::post;
 use axum::{Extension, Json, Router};
 use capstan_keys::api::{
     BeginEnrolment, ClusterId, ConversationId, EnrolmentBegun, EnrolmentFinished, FinishEnrolment, IssuedCertificate,
-    Problem, RenewCertificate,
+    PeerId, Problem, RenewCertificate,
 };
+use capstan_keys::cluster::PakeError;
 use tracing::{info, warn};
 
-use super::{Input, Refusal};
+use super::{CameFrom, Input, Refusal};
+use crate::audit::Origin;
 use crate::identity::{Conversation, Conversations, Peer, Registrar};
 
 struct Desk {
@@ -37,13 +39,17 @@ pub fn renewal_routes<S: Clone + Send + Sync + 'static>(registrar: Arc<dyn Regis
 
 async fn begin(
     State(desk): State<Arc<Desk>>,
+    Extension(CameFrom(from)): Extension<CameFrom>,
     Input(question): Input<BeginEnrolment>,
 ) -> Result<Json<EnrolmentBegun>, Refusal> {
-    let enrolment = desk.registrar.take_try(&question.peer).await?;
+    let from = Origin::Address(from);
+    let enrolment = desk.registrar.take_try(&question.peer, from).await?;
     let mut id = ConversationId([0; 16]);
     capstan_keys::random(&mut id.0).map_err(|_| Refusal::failed())?;
-    let (conversation, begun) =
-        Conversation::begin(&enrolment, desk.cluster, id, &question).map_err(|_| not_proved())?;
+    let (conversation, begun) = match Conversation::begin(&enrolment, desk.cluster, id, &question) {
+        Ok(begun) => begun,
+        Err(error) => return Err(desk.not_proved(&question.peer, from, &error).await),
+    };
     let mut conversations = desk.conversations.lock().unwrap_or_else(PoisonError::into_inner);
     conversations.keep(id, conversation, Instant::now());
     Ok(Json(begun))
@@ -51,19 +57,33 @@ async fn begin(
 
 async fn finish(
     State(desk): State<Arc<Desk>>,
+    Extension(CameFrom(from)): Extension<CameFrom>,
     Input(question): Input<FinishEnrolment>,
 ) -> Result<Json<EnrolmentFinished>, Refusal> {
     let conversation = {
         let mut conversations = desk.conversations.lock().unwrap_or_else(PoisonError::into_inner);
         conversations.take(&question.conversation, Instant::now())
     };
-    let proved = conversation.ok_or_else(not_proved)?.finish(&question).map_err(|error| {
-        warn!(%error, "an enrolment was not proved");
-        not_proved()
-    })?;
-    let issued = desk.registrar.admit(&proved.peer, proved.enrolment, &proved.request).await?;
+    let (conversation, from) = (conversation.ok_or_else(not_proved)?, Origin::Address(from));
+    let peer = conversation.peer().clone();
+    let proved = match conversation.finish(&question) {
+        Ok(proved) => proved,
+        Err(error) => return Err(desk.not_proved(&peer, from, &error).await),
+    };
+    let issued = desk.registrar.admit(&proved.peer, proved.enrolment, &proved.request, from).await?;
     info!(peer = %proved.peer, "enrolled");
     Ok(Json(proved.answer(&issued).map_err(|_| Refusal::failed())?))
+}
+
+impl Desk {
+    /// A try that came to nothing, on record before anybody hears of it.
+    async fn not_proved(&self, peer: &PeerId, from: Origin, error: &PakeError) -> Refusal {
+        warn!(%peer, %from, %error, "an enrolment was not proved");
+        match self.registrar.not_proved(peer, from).await {
+            Ok(()) => not_proved(),
+            Err(problem) => problem.into(),
+        }
+    }
 }
 
 /// One answer for all that fails, so that it tells nothing to who guesses.
@@ -74,8 +94,8 @@ fn not_proved() -> Refusal {
 
 async fn renew(
     State(registrar): State<Arc<dyn Registrar>>,
-    Extension(peer): Extension<Peer>,
+    (Extension(peer), Extension(CameFrom(from))): (Extension<Peer>, Extension<CameFrom>),
     Input(question): Input<RenewCertificate>,
 ) -> Result<Json<IssuedCertificate>, Refusal> {
-    Ok(Json(registrar.renew(&peer, &question.request.0).await?))
+    Ok(Json(registrar.renew(&peer, &question.request.0, Origin::Address(from)).await?))
 }

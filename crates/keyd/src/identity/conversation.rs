@@ -11,16 +11,21 @@ use capstan_keys::cluster::{PakeError, PakeKeys, PakeServer};
 use futures_util::future::BoxFuture;
 
 use super::{Enrolment, EnrolmentId, Peer};
+use crate::audit::Origin;
 
 /// A client sends the third message at once; a person has typed before the first.
 const AGE_MAX: Duration = Duration::from_secs(30);
 /// Conversations that may be under way at a time, at some hundred bytes each.
 const CONVERSATIONS_MAX: usize = 1024;
 
-/// What enrolment and renewal need of the cluster's state. The desk keeps it; nothing is answered before it says so.
+/// What enrolment and renewal need of the cluster's state. The desk keeps it; nothing is answered before it says so. What it does, and for
+/// whom from where, it notes in the audit log.
 pub trait Registrar: Send + Sync + 'static {
     /// Finds the enrolment of `peer` and takes a try off it ([`Enrolment::take_try`]); the majority has that on disk when this returns.
-    fn take_try<'a>(&'a self, peer: &'a PeerId) -> BoxFuture<'a, Result<Enrolment, Problem>>;
+    fn take_try<'a>(&'a self, peer: &'a PeerId, from: Origin) -> BoxFuture<'a, Result<Enrolment, Problem>>;
+
+    /// Puts on record that a try came to nothing: whoever made it did not know the passphrase of `peer`.
+    fn not_proved<'a>(&'a self, peer: &'a PeerId, from: Origin) -> BoxFuture<'a, Result<(), Problem>>;
 
     /// Uses the enrolment `begun` of `peer` up ([`Enrolment::use_up`]), unless it was replaced meanwhile, and makes out a certificate over
     /// the key of `request`, in one transaction.
@@ -29,10 +34,16 @@ pub trait Registrar: Send + Sync + 'static {
         peer: &'a PeerId,
         begun: EnrolmentId,
         request: &'a [u8],
+        from: Origin,
     ) -> BoxFuture<'a, Result<IssuedCertificate, Problem>>;
 
     /// Makes out another certificate for a peer that has one.
-    fn renew<'a>(&'a self, peer: &'a Peer, request: &'a [u8]) -> BoxFuture<'a, Result<IssuedCertificate, Problem>>;
+    fn renew<'a>(
+        &'a self,
+        peer: &'a Peer,
+        request: &'a [u8],
+        from: Origin,
+    ) -> BoxFuture<'a, Result<IssuedCertificate, Problem>>;
 }
 
 /// After the second message: waits for the client's proof.
@@ -54,6 +65,11 @@ pub struct Proved {
 }
 
 impl Conversation {
+    /// Who it says it is.
+    pub fn peer(&self) -> &PeerId {
+        &self.peer
+    }
+
     /// Answers the first message, over an enrolment that a try was taken off.
     pub fn begin(
         enrolment: &Enrolment,

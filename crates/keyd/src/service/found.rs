@@ -187,8 +187,9 @@ pub(super) fn first_node(
     let own = PeerId { kind: PeerKind::Kma, name: kma.name.clone() };
     let host = host_of(&kma.address).ok_or_else(|| FoundingError::Address { address: kma.address.clone() })?;
     let key = CertificateKey::generate()?;
-    let issued = authority.issue(&own, &[host], key.request(), random_serial()?, now_ns)?;
-    let record = CertificateRecord { peer: own, not_after_ns: issued.fields.not_after_ns };
+    let hosts = [host];
+    let issued = authority.issue(&own, &hosts, key.request(), random_serial()?, now_ns)?;
+    let record = CertificateRecord::new(&issued, &hosts);
     let certificate = (certificate_path(&issued.fields.serial), serde_json::to_vec(&record)?);
     let identity = key.certified(&IssuedCertificate {
         certificate: capstan_keys::api::Base64(issued.certificate),

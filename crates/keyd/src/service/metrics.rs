@@ -76,6 +76,11 @@ struct InState {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfKind {
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfKma {
     kma: String,
 }
@@ -116,8 +121,8 @@ struct Gauges {
     audit_records: Gauge,
     audit_unanchored: Gauge,
     own_certificate: Gauge,
-    agent_certificate: Gauge,
-    agents_ended: Gauge,
+    certificate: Family<OfKind, Gauge>,
+    ended: Family<OfKind, Gauge>,
     backup: Gauge,
     core_backup: Gauge,
     backups: Gauge,
@@ -201,6 +206,10 @@ impl Gauges {
         );
         let of = "For how long the oldest key of this node's pool has waited to be held by that node";
         registered(registry, "peer_held_waiting_seconds", of, &self.peer_waits);
+        let of = "When the first certificate ends whose peer has no later one, by kind of peer; 0 if there is none";
+        registered(registry, "certificate_end_timestamp_seconds", of, &self.certificate);
+        let of = "Agents, people, KMIP clients and nodes whose last certificate has ended";
+        registered(registry, "peers_without_certificate", of, &self.ended);
         registered(
             registry,
             "majority_heard_timestamp_seconds",
@@ -227,12 +236,6 @@ impl Gauges {
             ("audit_records", "Records of this node's audit log", &self.audit_records),
             ("audit_unanchored_records", "Those of them that no anchor vouches for yet", &self.audit_unanchored),
             ("own_certificate_end_timestamp_seconds", "When this node's certificate ends", &self.own_certificate),
-            (
-                "agent_certificate_end_timestamp_seconds",
-                "When the first certificate of an agent ends that has no later one; 0 if there is none",
-                &self.agent_certificate,
-            ),
-            ("agents_without_certificate", "Agents whose last certificate has ended", &self.agents_ended),
             (
                 "backup_timestamp_seconds",
                 "When the newest backup of this epoch was made that is kept; 0 if there is none",

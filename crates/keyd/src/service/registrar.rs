@@ -11,13 +11,14 @@
 use std::sync::{Arc, Weak};
 
 use capstan_keys::api::{Base64, IssuedCertificate, PeerId, PeerKind, Problem, Serial};
+use capstan_keys::cluster::PeerCertificate;
 use futures_util::future::BoxFuture;
 use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::{Service, who};
-use crate::audit::{Deed, Entry, Origin, Who};
+use crate::audit::{Deed, Entry, Fact, Origin, Outcome, Who};
 use crate::authority::{CertificateSerial, Standing, User};
 use crate::desk::Decided;
 use crate::door::Refusal;
@@ -42,6 +43,23 @@ pub(super) struct AuthorityRecord {
 pub(super) struct CertificateRecord {
     pub(super) peer: PeerId,
     pub(super) not_after_ns: i64,
+    /// The hosts that it names: of a node alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) hosts: Vec<String>,
+}
+
+impl CertificateRecord {
+    pub(super) fn new(issued: &Issued, hosts: &[String]) -> Self {
+        let PeerCertificate { peer, not_after_ns, .. } = &issued.fields;
+        Self { peer: peer.clone(), not_after_ns: *not_after_ns, hosts: hosts.to_vec() }
+    }
+}
+
+/// Where a node was moved to, if its certificate names other hosts: nobody who looks for it there takes it for the one it is.
+pub(super) fn moved_from(view: View<'_>, peer: &PeerId, certificate: &Serial) -> Option<String> {
+    let kma = view.ledger().kmas().get(&peer.name).filter(|_| peer.kind == PeerKind::Kma)?;
+    let CertificateRecord { hosts, .. } = serde_json::from_slice(record(view, &certificate_path(certificate))?).ok()?;
+    host_of(&kma.address).filter(|host| !hosts.is_empty() && !hosts.contains(host))
 }
 
 impl AuthorityRecord {
@@ -145,12 +163,13 @@ impl Registry {
     }
 }
 
+const ENROLMENT_TRIED: Deed = Deed::named("enrolment-tried");
 const ENROLLED: Deed = Deed::named("enrolled");
 const RENEWED: Deed = Deed::named("certificate-renewed");
 const ENROLMENT_REFUSED: Deed = Deed::named("enrolment-refused");
 
 impl Registrar for Registry {
-    fn take_try<'a>(&'a self, peer: &'a PeerId) -> BoxFuture<'a, Result<Enrolment, Problem>> {
+    fn take_try<'a>(&'a self, peer: &'a PeerId, from: Origin) -> BoxFuture<'a, Result<Enrolment, Problem>> {
         Box::pin(async move {
             let (service, node) = self.node().map_err(|refusal| *refusal.0)?;
             let mut taken = None;
@@ -172,11 +191,25 @@ impl Registrar for Registry {
                 if !announced {
                     return Err(*problem);
                 }
-                let noted = Entry::new(Who::Nobody, Origin::Here, ENROLMENT_REFUSED).of(peer.kind.as_str(), &peer.name);
-                service.note(noted).await.map_err(|refusal| *refusal.0)?;
+                let why = match problem.status {
+                    403 => "it was used, is over or was locked",
+                    _ => "the try could not be put on record",
+                };
+                service.note(refused(peer, from, Fact::from(why))).await.map_err(|refusal| *refusal.0)?;
                 return Err(*problem);
             }
+            // A client that guessed wrong goes away: a try that no enrolment follows came to nothing.
+            let tried = Entry::new(Who::Nobody, from, ENROLMENT_TRIED).of(peer.kind.as_str(), &peer.name);
+            service.note(tried.came_to(Outcome::Begun)).await.map_err(|refusal| *refusal.0)?;
             taken.ok_or_else(|| *Refusal::failed().0)
+        })
+    }
+
+    fn not_proved<'a>(&'a self, peer: &'a PeerId, from: Origin) -> BoxFuture<'a, Result<(), Problem>> {
+        Box::pin(async move {
+            let (service, _) = self.node().map_err(|refusal| *refusal.0)?;
+            let noted = refused(peer, from, Fact::from("the passphrase was not proved"));
+            service.note(noted).await.map_err(|refusal| *refusal.0)
         })
     }
 
@@ -185,6 +218,7 @@ impl Registrar for Registry {
         peer: &'a PeerId,
         begun: EnrolmentId,
         request: &'a [u8],
+        from: Origin,
     ) -> BoxFuture<'a, Result<IssuedCertificate, Problem>> {
         Box::pin(async move {
             let (service, node) = self.node().map_err(|refusal| *refusal.0)?;
@@ -202,7 +236,7 @@ impl Registrar for Registry {
                     let authority = authority(view)?;
                     let issued = authority.issue(peer, &enrolment.hosts, request, serial, now_ns)?;
                     let mut puts = vec![(enrolment_path(peer), enrolment.encode().to_vec())];
-                    puts.extend(of_certificate(view, peer, &issued, None)?);
+                    puts.extend(of_certificate(view, &issued, &enrolment.hosts, None)?);
                     if let (PeerKind::Kma, Some(kma)) = (peer.kind, &enrolment_note(view, peer)) {
                         let kma = serde_json::to_vec(kma).map_err(|_| Refusal::failed())?;
                         puts.push((Path::Kma(peer.name.clone()), kma));
@@ -212,14 +246,18 @@ impl Registrar for Registry {
                 })
                 .await;
             result.map_err(|Stopped(problem)| *problem)?;
-            let noted =
-                Entry::new(who(peer), Origin::Here, ENROLLED).of("certificate", &CertificateSerial::from(serial));
+            let noted = Entry::new(who(peer), from, ENROLLED).of("certificate", &CertificateSerial::from(serial));
             service.note(noted).await.map_err(|refusal| *refusal.0)?;
             answer.ok_or_else(|| *Refusal::failed().0)
         })
     }
 
-    fn renew<'a>(&'a self, peer: &'a Peer, request: &'a [u8]) -> BoxFuture<'a, Result<IssuedCertificate, Problem>> {
+    fn renew<'a>(
+        &'a self,
+        peer: &'a Peer,
+        request: &'a [u8],
+        from: Origin,
+    ) -> BoxFuture<'a, Result<IssuedCertificate, Problem>> {
         Box::pin(async move {
             let (service, node) = self.node().map_err(|refusal| *refusal.0)?;
             let mut answer = None;
@@ -233,7 +271,8 @@ impl Registrar for Registry {
                     if view.ledger().other(&old).is_some() {
                         return Err(Refusal::forbidden("The certificate that is to be renewed was revoked.").into());
                     }
-                    if peer.not_after_ns.saturating_sub(node.now_ns()) > CERTIFICATE_LIFETIME_NS / 2 {
+                    let holds_long = peer.not_after_ns.saturating_sub(node.now_ns()) > CERTIFICATE_LIFETIME_NS / 2;
+                    if holds_long && moved_from(view, &peer.id, &peer.serial).is_none() {
                         return Err(
                             Refusal::conflict("The certificate holds for long enough: it is not renewed yet.").into()
                         );
@@ -243,7 +282,7 @@ impl Registrar for Registry {
                     let hosts: Vec<_> = kma.and_then(|kma| host_of(&kma.address)).into_iter().collect();
                     let issued = authority.issue(&peer.id, &hosts, request, serial, node.now_ns())?;
                     let mut decided =
-                        Decided::records(of_certificate(view, &peer.id, &issued, Some(&peer.serial))?, Vec::new());
+                        Decided::records(of_certificate(view, &issued, &hosts, Some(&peer.serial))?, Vec::new());
                     // Whoever revokes this peer's certificates meanwhile either finds the new one or stops this.
                     if let Some(known) = record(view, &certificate_path(&peer.serial)) {
                         decided.puts.push((certificate_path(&peer.serial), known.to_vec()));
@@ -254,25 +293,30 @@ impl Registrar for Registry {
                 })
                 .await;
             result.map_err(|Stopped(problem)| *problem)?;
-            let noted =
-                Entry::new(who(&peer.id), Origin::Here, RENEWED).of("certificate", &CertificateSerial::from(serial));
+            let noted = Entry::new(who(&peer.id), from, RENEWED).of("certificate", &CertificateSerial::from(serial));
             service.note(noted).await.map_err(|refusal| *refusal.0)?;
             answer.ok_or_else(|| *Refusal::failed().0)
         })
     }
 }
 
+/// Somebody came with the name of a peer, who it was nobody knows.
+fn refused(peer: &PeerId, from: Origin, why: Fact) -> Entry {
+    let entry = Entry::new(Who::Nobody, from, ENROLMENT_REFUSED);
+    entry.of(peer.kind.as_str(), &peer.name).came_to(Outcome::Refused { why })
+}
+
 /// The records of a certificate that is made out: itself, and for a person that it is theirs, in the place of the one it renews.
 pub(super) fn of_certificate(
     view: View<'_>,
-    peer: &PeerId,
     issued: &Issued,
+    hosts: &[String],
     renewed: Option<&Serial>,
 ) -> Result<Vec<(Path, Vec<u8>)>, Refusal> {
-    let serial = issued.fields.serial;
-    let certificate = CertificateRecord { peer: peer.clone(), not_after_ns: issued.fields.not_after_ns };
+    let PeerCertificate { serial, peer, .. } = &issued.fields;
+    let certificate = CertificateRecord::new(issued, hosts);
     let bytes = serde_json::to_vec(&certificate).map_err(|_| Refusal::failed())?;
-    let mut puts = vec![(certificate_path(&serial), bytes)];
+    let mut puts = vec![(certificate_path(serial), bytes)];
     if peer.kind == PeerKind::User {
         let path = Path::Other(format!("user/{}", peer.name));
         let bytes =
@@ -286,7 +330,7 @@ pub(super) fn of_certificate(
         {
             return Err(Refusal::forbidden("The certificate that is to be renewed is no longer this user's."));
         }
-        user.certificates.insert(CertificateSerial::from(serial));
+        user.certificates.insert(CertificateSerial::from(*serial));
         user.check().map_err(|error| Refusal::conflict(error.to_string()))?;
         puts.push((path, user.encode()));
     }

@@ -53,6 +53,9 @@ fn a_passphrase_is_locked_after_five_tries() {
         let tried = enrol(&node.strangers.to_string(), drive(), wrong);
         assert!(matches!(tried, Err(ClusterError::Enrolment(PakeError::NotProved))));
     }
+    let tries = site.tries.lock().unwrap().clone();
+    assert_eq!(tries.len(), 5, "each is on record");
+    assert!(tries.iter().all(|(peer, from)| *peer == drive() && from.starts_with("127.0.0.1:")), "{tries:?}");
     let locked = problem(enrol(&node.strangers.to_string(), drive(), right));
     assert!(locked.contains("locked"), "{locked}");
     // Another one, for another name, is of no use here either.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
+use capstan_keyd::audit::Origin;
 use capstan_keyd::door::{
     Limits, Readiness, Shutdown, ShutdownTrigger, Tally, enrolment_routes, health_routes, listen, renewal_routes,
     serve_members, serve_strangers,
@@ -49,6 +50,8 @@ pub(crate) struct Site {
     pub(crate) clock: Arc<MovedClock>,
     enrolments: Mutex<BTreeMap<PeerId, Vec<u8>>>,
     revoked: Mutex<BTreeSet<Serial>>,
+    /// Tries of enrolments, and where they came from.
+    pub(crate) tries: Mutex<Vec<(PeerId, String)>>,
     /// What nodes say to `GET /v1/kmas`.
     pub(crate) members: Mutex<Vec<KmaMember>>,
     /// Ids of the requests that arrived at `/v1/once`.
@@ -60,8 +63,8 @@ impl Site {
         let cluster = ClusterId(random_serial().unwrap().0);
         let (authority, _) = Authority::create(cluster, SystemClock.now_ns()).unwrap();
         let (clock, enrolments, revoked) = (Arc::default(), Mutex::default(), Mutex::default());
-        let (members, requests) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { authority, cluster, clock, enrolments, revoked, members, requests })
+        let (members, requests, tries) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { authority, cluster, clock, enrolments, revoked, members, requests, tries })
     }
 
     pub(crate) fn identity(&self, peer: &str) -> Identity {
@@ -112,8 +115,13 @@ fn over(error: capstan_keyd::identity::EnrolmentRefusal) -> Problem {
 }
 
 impl Registrar for Site {
-    fn take_try<'a>(&'a self, peer: &'a PeerId) -> BoxFuture<'a, Result<Enrolment, Problem>> {
+    fn take_try<'a>(&'a self, peer: &'a PeerId, from: Origin) -> BoxFuture<'a, Result<Enrolment, Problem>> {
+        self.tries.lock().unwrap().push((peer.clone(), from.to_string()));
         async { self.change(peer, |enrolment| enrolment.take_try(self.clock.now_ns()).map_err(over)) }.boxed()
+    }
+
+    fn not_proved<'a>(&'a self, _: &'a PeerId, _: Origin) -> BoxFuture<'a, Result<(), Problem>> {
+        async { Ok(()) }.boxed()
     }
 
     fn admit<'a>(
@@ -121,6 +129,7 @@ impl Registrar for Site {
         peer: &'a PeerId,
         begun: EnrolmentId,
         request: &'a [u8],
+        _: Origin,
     ) -> BoxFuture<'a, Result<IssuedCertificate, Problem>> {
         async move {
             self.change(peer, |enrolment| enrolment.use_up(begun, self.clock.now_ns()).map_err(over))?;
@@ -129,7 +138,12 @@ impl Registrar for Site {
         .boxed()
     }
 
-    fn renew<'a>(&'a self, peer: &'a Peer, request: &'a [u8]) -> BoxFuture<'a, Result<IssuedCertificate, Problem>> {
+    fn renew<'a>(
+        &'a self,
+        peer: &'a Peer,
+        request: &'a [u8],
+        _: Origin,
+    ) -> BoxFuture<'a, Result<IssuedCertificate, Problem>> {
         async { self.issue(&peer.id, request) }.boxed()
     }
 }

@@ -30,6 +30,7 @@ fn people_govern_the_cluster() {
     roles_are_held_to(&cluster);
     policies_and_groups_are_made(&cluster);
     revocation_acts_on_an_open_connection(&cluster);
+    tries_to_enrol_are_on_record(&cluster);
     the_quorum_adds_a_user(&cluster);
     the_quorum_says_no(&cluster);
     nobody_is_left_to_govern_is_refused(&cluster);
@@ -100,6 +101,24 @@ fn revocation_acts_on_an_open_connection(cluster: &Cluster) {
     let error = drive.get::<Value>("/v1/units/A00001/keys").unwrap_err();
     assert!(error.to_string().contains("revoked"), "{error}");
     assert!(cluster.asks("sofia", "agents revoke DRIVE1").unwrap_err().contains("no certificate"));
+}
+
+/// They were noted without an address, those that were refused as if they had been done, and guesses not at all.
+fn tries_to_enrol_are_on_record(cluster: &Cluster) {
+    let opened = |drive: &str| cluster.json("olga", &format!("agents add {drive}"))["passphrase"].clone();
+    let (right, wrong) = (opened("GUESSED"), opened("OTHER"));
+    cluster.try_enrol("agent", "GUESSED", wrong.as_str().unwrap()).unwrap_err();
+    let identity = cluster.enrols("agent", "GUESSED", right.as_str().unwrap());
+    std::fs::remove_file(identity).unwrap();
+    cluster.try_enrol("agent", "GUESSED", right.as_str().unwrap()).unwrap_err();
+    let log = cluster.json("arno", "audit show --last 1000");
+    let noted = log.as_array().unwrap().iter().filter(|record| record["object"] == "agent/GUESSED");
+    let tries: Vec<_> = noted.filter(|record| record["act"] != "add-agent").collect();
+    let said = |record: &Value| (record["act"].clone(), record["result"].clone());
+    let expected = [("enrolment-tried", "begun"), ("enrolment-tried", "begun"), ("enrolment-refused", "refused")];
+    let expected = expected.map(|(act, result)| (Value::from(act), Value::from(result)));
+    assert_eq!(tries.iter().map(|record| said(record)).collect::<Vec<_>>(), expected);
+    assert!(tries.iter().all(|record| record["from"].as_str().unwrap().starts_with("127.0.0.1:")), "{tries:?}");
 }
 
 fn the_quorum_adds_a_user(cluster: &Cluster) {

@@ -76,6 +76,11 @@ fn numbers_say_how_a_node_is_and_move_with_it() {
     let made = after.number("keyd_backup_timestamp_seconds", &[]).unwrap();
     assert!((now - made).abs() < 120.0, "made {made}, now {now}");
     assert!(after.number("keyd_own_certificate_end_timestamp_seconds", &[]).unwrap() > now + 86_400.0);
+    for (kind, holds) in [("kma", true), ("user", true), ("agent", false), ("kmip", false)] {
+        let end = after.number("keyd_certificate_end_timestamp_seconds", &[("kind", kind)]).unwrap();
+        assert_eq!(end > now + 86_400.0, holds, "{kind}: {end}");
+        assert_eq!(after.number("keyd_peers_without_certificate", &[("kind", kind)]), Some(0.0));
+    }
     assert!(after.number("keyd_audit_records", &[]) > before.number("keyd_audit_records", &[]));
     assert_eq!(after.number("keyd_doubts", &[]), Some(0.0));
     assert!(after.number("keyd_connections_total", &[("door", "members")]).unwrap() >= 4.0);

@@ -13,9 +13,10 @@ use super::super::Service;
 use super::super::backups::{backups, core_backups, newest_kept};
 use super::super::proof::own_proof;
 use super::super::registrar::CertificateRecord;
-use super::{Gauges, InState, OfKma, seconds};
+use super::{Gauges, InState, OfKind, OfKma, seconds};
 use crate::audit::Anchor;
-use crate::node::{Node, Standing};
+use crate::authority::{Standing, User};
+use crate::node::{self, Node};
 use crate::replica::Freshness;
 use crate::state::View;
 
@@ -52,7 +53,7 @@ impl Service {
         let node = self.open_node();
         gauges.unlocked.set(i64::from(node.is_some()));
         if let Some(node) = node {
-            gauges.in_touch.set(i64::from(node.standing() == Standing::Current));
+            gauges.in_touch.set(i64::from(node.standing() == node::Standing::Current));
             gauges.heard.set(node.progress().borrow().heard_ns as f64 / 1e9);
         }
         gauges.audit_records.set(i64::try_from(self.audit.head().sequence).unwrap_or(i64::MAX));
@@ -115,20 +116,29 @@ impl Gauges {
         }
     }
 
-    /// An agent that was renewed has an old certificate too, whose end is nobody's concern.
+    /// Who was renewed has an old certificate too, whose end is nobody's concern; and who was disabled or removed has none that counts.
     fn look_at_certificates(&self, view: View<'_>, now_ns: i64) {
+        let enabled = |name: &Name| {
+            let user = view.ledger().other(&format!("user/{name}")).and_then(|bytes| User::decode(bytes).ok());
+            user.is_some_and(|user| user.standing == Standing::Enabled)
+        };
         let mut last: BTreeMap<PeerId, i64> = BTreeMap::new();
         for (path, bytes) in view.ledger().others("certificate/") {
             let Ok(record) = serde_json::from_slice::<CertificateRecord>(bytes) else { continue };
             let revoked = path.replacen("certificate/", "revoked/", 1);
-            if record.peer.kind == PeerKind::Agent && view.ledger().other(&revoked).is_none() {
+            let counts = record.peer.kind != PeerKind::User || enabled(&record.peer.name);
+            if counts && view.ledger().other(&revoked).is_none() {
                 let end_ns = last.entry(record.peer).or_insert(record.not_after_ns);
                 *end_ns = record.not_after_ns.max(*end_ns);
             }
         }
-        let (ended, holds): (Vec<i64>, Vec<i64>) = last.into_values().partition(|end_ns| *end_ns <= now_ns);
-        self.agents_ended.set(count(ended.len()));
-        self.agent_certificate.set(holds.into_iter().min().map_or(0, seconds));
+        for kind in PeerKind::ALL {
+            let ends = last.iter().filter(|(peer, _)| peer.kind == kind).map(|(_, end_ns)| *end_ns);
+            let (ended, holds): (Vec<i64>, Vec<i64>) = ends.partition(|end_ns| *end_ns <= now_ns);
+            let of = OfKind { kind: kind.as_str() };
+            self.ended.get_or_create(&of).set(count(ended.len()));
+            self.certificate.get_or_create(&of).set(holds.into_iter().min().map_or(0, seconds));
+        }
     }
 
     fn look_at_backups(&self, view: View<'_>, epoch: u32) {

@@ -1,4 +1,4 @@
-//! The node's own certificate: renewed by itself, from two thirds of its time.
+//! The node's own certificate: renewed by itself, from two thirds of its time, and at once when the node was moved to another host.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,10 +8,14 @@ use anyhow::Context;
 use capstan_keys::cluster::{CertificateKey, Identity};
 
 use super::super::Service;
+use super::super::registrar::moved_from;
+use crate::audit::Origin;
 use crate::identity::{Peer, PresentedCertificate, Registrar};
 
-/// How often it looks: a month is left to try in.
-const LOOK_EVERY: Duration = Duration::from_secs(600);
+/// How often it looks: who looks for a node that was moved waits for it.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// After one that came to nothing: a month is left to try in.
+const PAUSE: Duration = Duration::from_secs(120);
 
 /// Renews the node's certificate whenever that is due, for as long as the node runs.
 pub(in super::super) async fn renew_own(
@@ -22,40 +26,46 @@ pub(in super::super) async fn renew_own(
     presented: &Arc<PresentedCertificate>,
 ) {
     loop {
-        if service.open_node().is_some() {
-            match renewed(registrar, &identity, path, presented, (service.clock)()).await {
-                Ok(Some(renewed)) => {
-                    tracing::info!(serial = %renewed.certificate().serial, "this node has a new certificate");
-                    service.metrics.own_certificate(renewed.certificate().not_after_ns);
-                    identity = renewed;
-                }
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::warn!(error = format!("{error:#}"), "this node's certificate is not renewed yet");
+        let mut pause = LOOK_EVERY;
+        if let Some(node) = service.open_node() {
+            let own = identity.certificate();
+            let now_ns = (service.clock)();
+            let moved = node.view(|view| moved_from(view, &own.peer, &own.serial));
+            if let Some(host) = &moved {
+                tracing::info!(%host, "this node was moved: its certificate is to name its new host");
+            }
+            if moved.is_some() || now_ns >= own.renewal_due_ns() {
+                match renewed(registrar, &identity, path, presented).await {
+                    Ok(renewed) => {
+                        tracing::info!(serial = %renewed.certificate().serial, "this node has a new certificate");
+                        service.metrics.own_certificate(renewed.certificate().not_after_ns);
+                        identity = renewed;
+                    }
+                    Err(error) => {
+                        tracing::warn!(error = format!("{error:#}"), "this node's certificate is not renewed yet");
+                        pause = PAUSE;
+                    }
                 }
             }
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(pause).await;
     }
 }
 
-/// The new identity, if it is time for one. It is on disk before it is shown to anybody.
+/// A new identity. It is on disk before it is shown to anybody.
 async fn renewed(
     registrar: &dyn Registrar,
     identity: &Identity,
     path: &Path,
     presented: &PresentedCertificate,
-    now_ns: i64,
-) -> anyhow::Result<Option<Identity>> {
+) -> anyhow::Result<Identity> {
     let own = identity.certificate();
-    if now_ns < own.renewal_due_ns() {
-        return Ok(None);
-    }
     let key = CertificateKey::generate()?;
     let peer = Peer { id: own.peer.clone(), serial: own.serial, not_after_ns: own.not_after_ns };
-    let issued = registrar.renew(&peer, key.request()).await.map_err(|problem| anyhow::anyhow!("{problem}"))?;
+    let issued = registrar.renew(&peer, key.request(), Origin::Here).await;
+    let issued = issued.map_err(|problem| anyhow::anyhow!("{problem}"))?;
     let identity = key.certified(&issued)?;
     identity.save(path)?;
     presented.replace(&identity).context("the new certificate cannot be shown")?;
-    Ok(Some(identity))
+    Ok(identity)
 }
