@@ -322,6 +322,11 @@ impl Node {
         Ok((record, key, standing))
     }
 
+    /// Whether the policy of a group lets this node go on as it stands, in touch or cut off.
+    pub fn check_isolated(&self, group: &Name) -> Result<(), NodeError> {
+        self.check_isolation(&self.memory(), group, self.standing())
+    }
+
     /// A key that was issued, out of its record.
     pub fn open(&self, record: &IssuedRecord) -> Result<VolumeKey, NodeError> {
         Ok(desk::open(self.memory().view(), &self.keys, record)?)

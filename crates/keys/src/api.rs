@@ -29,9 +29,9 @@ pub use keys::{
 pub use members::{KmaMember, KmaState};
 pub use peer::{ClusterId, ConversationId, InvalidId, PeerId, PeerKind, RequestId, Serial};
 pub use people::{
-    AddKma, AddPeer, AgentGroups, Decide, EnrolmentOpened, ExtendUnit, GroupSaid, JournalOfRemoved, KeyListed, Leave,
-    MoveKma, NamedKey, Outcome, Page, PeerListed, PendingListed, PolicySaid, QuorumSaid, RemovedListed, Requested,
-    Revoked, ShownOnce, SplitRoot, UnitListed, UserListed, UserRoles,
+    AddKma, AddPeer, AgentGroups, AssignKmipClient, Decide, EnrolmentOpened, ExtendUnit, GroupSaid, JournalOfRemoved,
+    KeyListed, KmipClientAssigned, Leave, MoveKma, NamedKey, Outcome, Page, PeerListed, PendingListed, PolicySaid,
+    QuorumSaid, RemovedListed, Requested, Revoked, ShownOnce, SplitRoot, UnitListed, UserListed, UserRoles,
 };
 pub use problem::{PROBLEM_MEDIA_TYPE, Problem};
 pub use transfer::{

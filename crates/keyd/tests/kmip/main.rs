@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use serde_json::json;
+
 use node::Node;
 
 fn project(path: &str) -> PathBuf {
@@ -120,6 +122,52 @@ async fn a_node_that_is_cut_off_reads_and_changes_nothing() {
         output.status.success()
     };
     assert!((0..20).any(|_| again()), "the node does not come back");
+}
+
+/// Two controllers of one library share its keys once a compliance officer says so, and no sooner; and a policy can end what a node that is
+/// cut off goes on giving out. That record was read and could not be written, and such a node gave out KMIP objects without an end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_is_assigned_a_domain_and_a_policy() {
+    let node = Node::start().await;
+    let (one, other) = (node.enrol("one").await, node.enrol("other").await);
+    let (bob, eve) = (node.person("bob"), node.person("eve"));
+    let get = |client: &Path, uid: &str| arguments(python("pykmip.py", &node, client), &["get", uid]);
+    let uid = done(arguments(python("pykmip.py", &node, &one), &["create"]));
+    let uid = uid.trim();
+    let unseen = get(&other, uid).output().unwrap();
+    assert!(!unseen.status.success() && said(&unseen).contains("ITEM_NOT_FOUND"), "{}", said(&unseen));
+    for (who, command, why) in [
+        (&eve, "kmip-clients assign other --domain one", "may not"),
+        (&bob, "kmip-clients assign nobody --domain one", "There is no KMIP client nobody"),
+        (&bob, "kmip-clients assign other --group brief", "There is no key group brief"),
+    ] {
+        let refused = node.asked(who, command);
+        assert!(!refused.status.success() && said(&refused).contains(why), "{}", said(&refused));
+    }
+    for command in [
+        "policies add brief --isolated-for 5s",
+        "groups add brief --policy brief",
+        "kmip-clients assign other --domain one",
+        "kmip-clients assign one --group brief",
+    ] {
+        let output = node.asked(&bob, command);
+        assert!(output.status.success(), "{command}: {}", said(&output));
+    }
+    let listed = said(&node.asked(&bob, "kmip-clients list --json"));
+    let listed: Vec<serde_json::Value> = serde_json::from_str(&listed).unwrap();
+    let assigned: Vec<_> = listed.iter().map(|client| (&client["name"], &client["assigned"])).collect();
+    let (brief, default) = (json!({"domain": "one", "group": "brief"}), json!({"domain": "one", "group": "default"}));
+    assert_eq!(assigned, [(&json!("one"), &brief), (&json!("other"), &default)]);
+    let key = done(get(&one, uid));
+    assert_eq!(done(get(&other, uid)), key);
+
+    node.etcd.freeze(0);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let refused = get(&one, uid).output().unwrap();
+    assert!(!refused.status.success() && said(&refused).contains("policy brief"), "{}", said(&refused));
+    assert_eq!(done(get(&other, uid)), key, "the group default has no limit");
+    node.etcd.thaw(0);
+    assert!((0..20).any(|_| get(&one, uid).output().unwrap().status.success()), "the node does not come back");
 }
 
 /// A node is killed while it commits and answers: what was answered is there afterwards, byte for byte.

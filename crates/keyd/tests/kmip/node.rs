@@ -31,6 +31,8 @@ pub(crate) struct Node {
     pub(crate) address: String,
     enrol: String,
     process: Option<Child>,
+    /// What its people were given to enrol with, as founding said it.
+    said: String,
 }
 
 impl Node {
@@ -42,7 +44,7 @@ impl Node {
         let [address, enrol, kmip] = [0, 1, 2].map(|port: usize| ports[port].local_addr().unwrap().to_string());
         drop(ports);
         write_secret(&folder.path().join("passphrase"), PASSPHRASE);
-        let mut node = Self { etcd, folder, kmip, address: address.clone(), enrol, process: None };
+        let mut node = Self { etcd, folder, kmip, address: address.clone(), enrol, process: None, said: String::new() };
         let file = node.file("passphrase");
         let mut found = node.keyd();
         found.arg("found").arg("--state").arg(node.file("state")).args(["--name", "kma-1", "--address", &address]);
@@ -57,7 +59,7 @@ impl Node {
         for user in users {
             found.args(["--user", user]);
         }
-        done(found);
+        node.said = done(found);
         node.run_again();
         node
     }
@@ -133,6 +135,28 @@ impl Node {
         });
         assert!(enrolled, "{}", self.log());
         folder
+    }
+
+    /// Enrols one of its people; gives the file of their identity.
+    pub(crate) fn person(&self, name: &str) -> PathBuf {
+        let line = |line: &str| line.strip_prefix("  ")?.strip_prefix(name)?.strip_prefix("  ").map(str::to_owned);
+        let passphrase = self.said.lines().find_map(line).unwrap();
+        let (file, identity) = (self.file(&format!("{name}.passphrase")), self.file(&format!("{name}.pem")));
+        write_secret(&file, passphrase.trim());
+        let mut enrol = self.keyd();
+        enrol.args(["enrol", "--at", &self.enrol, "--name", name, "--passphrase-file"]).arg(file);
+        done({
+            enrol.arg("--identity").arg(&identity);
+            enrol
+        });
+        identity
+    }
+
+    /// Has somebody give the node a command.
+    pub(crate) fn asked(&self, identity: &Path, command: &str) -> Output {
+        let mut asked = self.keyd();
+        asked.args(command.split(' ')).arg("--identity").arg(identity).args(["--node", &self.address]);
+        asked.output().unwrap()
     }
 
     /// Its state directory.
@@ -236,7 +260,8 @@ fn write_secret(path: &Path, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-fn done(mut command: Command) {
+fn done(mut command: Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }

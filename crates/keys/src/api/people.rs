@@ -74,6 +74,29 @@ pub struct PeerListed {
     /// The groups of an agent; none where nobody has said anything of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<AgentGroups>,
+    /// What was assigned to a KMIP client; none where nobody has said anything of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assigned: Option<KmipClientAssigned>,
+}
+
+/// What a KMIP client sees, and by which policy it is served.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KmipClientAssigned {
+    /// Clients of one domain see each other's objects. A new client has a domain of its own name.
+    pub domain: Name,
+    /// The key group whose policy limits for how long a node that is cut off answers it.
+    pub group: Name,
+}
+
+/// `POST /v1/kmip-clients/NAME/assign`, answered with [`KmipClientAssigned`]. What is not said stays as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AssignKmipClient {
+    /// The domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<Name>,
+    /// The key group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<Name>,
 }
 
 /// What was revoked.

@@ -1,7 +1,9 @@
 //! `keyd agents`, `keyd kmip-clients`, `keyd kmas`.
 
 use capstan_keys::Name;
-use capstan_keys::api::{AddKma, AddPeer, AgentGroups, EnrolmentOpened, MoveKma, Requested, Revoked};
+use capstan_keys::api::{
+    AddKma, AddPeer, AgentGroups, AssignKmipClient, EnrolmentOpened, KmipClientAssigned, MoveKma, Requested, Revoked,
+};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -93,6 +95,19 @@ pub(crate) enum KmipClients {
     Add(Named),
     /// List them
     List(Ask),
+    /// Say whose objects one sees, and by which policy it is served; what is not said stays as it is
+    Assign {
+        /// Which
+        name: Name,
+        /// Clients of one domain see each other's objects; those that it made in another domain it sees no more [default: its name]
+        #[arg(long, required_unless_present = "group")]
+        domain: Option<Name>,
+        /// The key group whose policy limits for how long a node that is cut off answers it [default: default]
+        #[arg(long)]
+        group: Option<Name>,
+        #[command(flatten)]
+        ask: Ask,
+    },
     /// Revoke all certificates of one, at once
     Revoke(Named),
 }
@@ -102,8 +117,13 @@ pub(super) fn kmip_clients(asked: KmipClients) -> anyhow::Result<()> {
         KmipClients::Add(Named { name, ask }) => add(&ask, "/v1/kmip-clients", &AddPeer { name, groups: None }),
         KmipClients::List(ask) => {
             let items: Vec<Value> = ask.get("/v1/kmip-clients")?;
-            ask.list(&items, &["name", "certificates", "enrolment"]);
+            ask.list(&items, &["name", "certificates", "enrolment", "assigned.domain", "assigned.group"]);
             Ok(())
+        }
+        KmipClients::Assign { name, domain, group, ask } => {
+            let question = AssignKmipClient { domain, group };
+            let set: KmipClientAssigned = ask.post(&format!("/v1/kmip-clients/{name}/assign"), &question)?;
+            ask.done(&set, &format!("{name} sees the objects of domain {}, by the policy of {}", set.domain, set.group))
         }
         KmipClients::Revoke(named) => revoke(&named, "/v1/kmip-clients"),
     }

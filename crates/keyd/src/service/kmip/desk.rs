@@ -6,7 +6,6 @@ use std::sync::Arc;
 use capstan_keys::api::PeerKind;
 use capstan_keys::{KeyError, Name};
 use capstan_kmip::{Change, Decided, Permitted, Requester, ResultReason, answer, refuse};
-use serde::Deserialize;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -14,7 +13,7 @@ use super::Then;
 use crate::desk::Decided as Records;
 use crate::door::Refusal;
 use crate::identity::{Gate, Peer};
-use crate::kmip::{Attempt, ObjectError};
+use crate::kmip::{Attempt, ClientRecord, ObjectError};
 use crate::ledger::{PATH_LEN_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_RECORDS_MAX};
 use crate::node::{Node, NodeError, Standing};
 use crate::path::Path;
@@ -54,13 +53,6 @@ enum Stopped {
          together: ask for less at a time"
     )]
     TooMuch { records: usize, bytes: usize },
-}
-
-/// What the cluster knows of a KMIP client beside its certificate: the record `kmip-client/NAME`.
-#[derive(Deserialize)]
-struct ClientRecord {
-    /// Whose objects it sees: clients of one domain share theirs.
-    domain: String,
 }
 
 impl Service {
@@ -155,8 +147,10 @@ async fn decide(node: &Arc<Node>, client: &Name, request: &[u8]) -> Result<(Deci
     match (changed.await, tried.pop()) {
         (Ok(()), Some((decided, _))) => Ok((decided, Standing::Current)),
         (Err(Stopped::Node(error @ NodeError::NeedsMajority { .. })), None) => {
+            let group = node.view(|view| of_client(view, client))?.group;
             let decided = node.view(look)?;
-            // Cut off: what changes nothing is answered from what this node knows.
+            // Cut off: what changes nothing is answered from what this node knows, for as long as the policy says.
+            node.check_isolated(&group)?;
             if decided.changes.is_empty() { Ok((decided, node.standing())) } else { Err(error.into()) }
         }
         (Err(stopped), _) => Err(stopped),
@@ -174,17 +168,13 @@ fn may_be_under_way(view: View<'_>, change: &Change) -> bool {
     view.ledger().mark(&Path::Kmip(change.object().uid.clone())).revision == expected
 }
 
+fn of_client(view: View<'_>, client: &Name) -> Result<ClientRecord, Stopped> {
+    ClientRecord::of(view, client).map_err(|_| Stopped::Client { name: client.clone() })
+}
+
 /// Whose objects a client sees.
 fn requester(view: View<'_>, client: &Name) -> Result<Requester, Stopped> {
-    let domain = match view.ledger().other(&format!("kmip-client/{client}")) {
-        None => client.to_string(),
-        Some(record) => {
-            let record: ClientRecord =
-                serde_json::from_slice(record).map_err(|_| Stopped::Client { name: client.clone() })?;
-            record.domain
-        }
-    };
-    Ok(Requester { domain, permitted: Permitted::All })
+    Ok(Requester { domain: of_client(view, client)?.domain.to_string(), permitted: Permitted::All })
 }
 
 /// A request of 256 items may change more than a ledger commits at once; of reads it does not matter how many there are.

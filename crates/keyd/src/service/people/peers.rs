@@ -4,7 +4,10 @@
 //! by an operator alone has the group `default` and no other, unless somebody has said more of it before.
 
 use axum::Json;
-use capstan_keys::api::{AddPeer, AgentGroups, EnrolmentOpened, PeerId, PeerKind, PeerListed, Revoked, ShownOnce};
+use capstan_keys::api::{
+    AddPeer, AgentGroups, AssignKmipClient, EnrolmentOpened, KmipClientAssigned, PeerId, PeerKind, PeerListed, Revoked,
+    ShownOnce,
+};
 use capstan_keys::cluster::EnrolmentPassphrase;
 use capstan_keys::{Agent, Name};
 use std::collections::BTreeMap;
@@ -16,6 +19,7 @@ use crate::authority::Act;
 use crate::desk::{Asked, Decided, Operation, decide};
 use crate::door::{Input, Refusal};
 use crate::identity::{Enrolment, EnrolmentState};
+use crate::kmip::ClientRecord;
 use crate::path::Path;
 use crate::state::View;
 
@@ -32,6 +36,7 @@ pub(super) fn routes() -> Paths {
         .post("/v1/agents/{name}/groups", Act::AssignGroups, assign)
         .get("/v1/kmip-clients", Act::ListKmipClients, kmip_clients)
         .post("/v1/kmip-clients", Act::AddKmipClient, add_kmip_client)
+        .post("/v1/kmip-clients/{name}/assign", Act::AssignGroups, assign_kmip_client)
         .post("/v1/kmip-clients/{name}/revoke", Act::RevokeKmipClient, revoke_kmip_client)
 }
 
@@ -87,6 +92,37 @@ async fn assign(
             Ok(Json(asked))
         })
         .await
+}
+
+async fn assign_kmip_client(
+    person: Person,
+    Of(name): Of<Name>,
+    Input(asked): Input<AssignKmipClient>,
+) -> Result<Json<KmipClientAssigned>, Refusal> {
+    person.permitted(Act::AssignGroups).await?;
+    let noted = person.entry(Act::AssignGroups).of("kmip-client", &name);
+    let mut assigned = None;
+    let assigning = person.change(|view| {
+        let peer = PeerId { kind: PeerKind::KmipClient, name: name.clone() };
+        let is_known = view.ledger().other(&enrolment_path(&peer).to_string()).is_some()
+            || valid_certificates(view, person.node.now_ns())?.contains_key(&peer);
+        if !is_known {
+            let detail = format!("There is no KMIP client {name}: `keyd kmip-clients list` names those there are.");
+            return Err(Refusal::not_found(detail));
+        }
+        let was = ClientRecord::of(view, &name).map_err(|error| broken(&error))?;
+        let AssignKmipClient { domain, group } = asked.clone();
+        let record = ClientRecord { domain: domain.unwrap_or(was.domain), group: group.unwrap_or(was.group) };
+        if view.ledger().realm().policy_of(&record.group).is_err() {
+            let detail = format!("There is no key group {}: `keyd groups list` names those there are.", record.group);
+            return Err(Refusal::not_found(detail));
+        }
+        let bytes = serde_json::to_vec(&record).map_err(|error| broken(&error))?;
+        assigned = Some(KmipClientAssigned { domain: record.domain, group: record.group });
+        Ok(Decided::records(vec![(ClientRecord::path(&name), bytes)], Vec::new()))
+    });
+    person.does(noted, assigning).await?;
+    assigned.map(Json).ok_or_else(Refusal::failed)
 }
 
 fn agent(name: Name, AgentGroups { groups, default_group }: AgentGroups) -> Agent {
@@ -208,7 +244,8 @@ pub(super) fn valid_certificates(view: View<'_>, now_ns: i64) -> Result<BTreeMap
 
 fn listed(view: View<'_>, kind: PeerKind, now_ns: i64) -> Result<Vec<PeerListed>, Refusal> {
     let mut peers: BTreeMap<Name, PeerListed> = BTreeMap::new();
-    let new = |name: &Name| PeerListed { name: name.clone(), certificates: 0, enrolment: None, groups: None };
+    let new =
+        |name: &Name| PeerListed { name: name.clone(), certificates: 0, enrolment: None, groups: None, assigned: None };
     for (_, bytes) in view.ledger().others(&format!("enrolment/{kind}/")) {
         let enrolment = Enrolment::decode(bytes).map_err(|error| broken(&error))?;
         let stage = match enrolment.state {
@@ -221,6 +258,12 @@ fn listed(view: View<'_>, kind: PeerKind, now_ns: i64) -> Result<Vec<PeerListed>
     }
     for (peer, serials) in valid_certificates(view, now_ns)?.iter().filter(|(peer, _)| peer.kind == kind) {
         peers.entry(peer.name.clone()).or_insert_with(|| new(&peer.name)).certificates = serials.len();
+    }
+    if kind == PeerKind::KmipClient {
+        for peer in peers.values_mut() {
+            let ClientRecord { domain, group } = ClientRecord::of(view, &peer.name).map_err(|error| broken(&error))?;
+            peer.assigned = Some(KmipClientAssigned { domain, group });
+        }
     }
     if kind == PeerKind::Agent {
         for agent in view.ledger().realm().agents() {
