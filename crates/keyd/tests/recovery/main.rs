@@ -3,6 +3,7 @@
 
 #[path = "../etcd/mod.rs"]
 mod etcd;
+mod left;
 mod members;
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 mod node;
