@@ -73,8 +73,35 @@ pub const FAMILIES: [Family; 32] = [
     family("destruction", Ending::Never, "it is the proof of a destruction"),
 ];
 
+/// Families whose records are rewritten all day, and why: that one of them is another than it was says nothing of the ledger it lies in.
+pub const REWRITTEN: [(&str, &str); 4] = [
+    ("held", "a node says with each key that is drawn how far its disk is"),
+    ("anchor", "each node's audit log is anchored each minute"),
+    ("proof", "each node proves its keys now and then"),
+    ("removed-journal", "a holder says again what its copy has, whenever that has grown"),
+];
+
+/// Whether the record at a path is one of those that are rewritten all day.
+pub fn is_rewritten(path: &str) -> bool {
+    let kind = path.split('/').next().unwrap_or_default();
+    REWRITTEN.iter().any(|(rewritten, _)| *rewritten == kind)
+}
+
 /// How the record at a path ends.
 pub fn ending_of(path: &str) -> Ending {
     let kind = path.split('/').next().unwrap_or_default();
     FAMILIES.iter().find(|family| family.kind == kind).map_or(Ending::Never, |family| family.ending)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_rewritten_is_a_family() {
+        for (kind, _) in REWRITTEN {
+            assert!(FAMILIES.iter().any(|family| family.kind == kind), "{kind}");
+        }
+        assert!(is_rewritten("held/a") && !is_rewritten("key/00"));
+    }
 }

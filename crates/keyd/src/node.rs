@@ -18,6 +18,7 @@
 mod alone;
 mod ask;
 mod doubt;
+mod doubts;
 mod load;
 mod missing;
 mod note;
@@ -45,15 +46,15 @@ use crate::root::ClusterKeys;
 use crate::seal::SealError;
 use crate::state::{Apart, State, StateError, View};
 
+use doubts::{Doubt, Doubts};
+
+pub use doubts::DoubtKind;
 pub use load::FILED_AT_ONCE;
 pub use note::{JournalError, Notebook, Noted, Peers, SealedJournal, read_notes};
 pub use reconcile::Reconciled;
 pub use removed::{JournalSaid, Removal, journals_said};
 pub use slices::LOOKED_AT_ONCE;
 pub use tend::Tended;
-
-/// Doubts that are kept for people.
-const DOUBTS_MAX: usize = 100;
 
 /// How a node behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,7 +147,7 @@ pub enum NodeError {
     /// Operator: the cluster was restored in a later epoch, and this node was left behind.
     #[error(
         "the cluster has gone on in epoch {found}, and this node is still of epoch {epoch}: it was restored without this node, which gives \
-         out nothing any more. Let it join the cluster as it is now: `keyd join` in a new state directory, and destroy this one"
+         out nothing any more. Let it join the cluster as it is now, under another name: `keyd join` in a new state directory, and destroy this one"
     )]
     Superseded {
         /// The node's own.
@@ -198,8 +199,8 @@ struct Memory {
     own_commit: i64,
     /// A later epoch that was met: the cluster has gone on without this node.
     superseded: Option<u32>,
-    /// Records that are not believed, and why.
-    doubts: Vec<String>,
+    /// What is not believed, and why.
+    doubts: Doubts,
 }
 
 /// How far a node knows the ledger.
@@ -273,7 +274,8 @@ impl Node {
             let Ok(opened) = self.keys.sealer().open(&entry.path, &entry.sealed) else { continue };
             if opened.epoch > self.epoch {
                 memory.superseded = memory.superseded.max(Some(opened.epoch));
-                memory.doubt(NodeError::Superseded { epoch: self.epoch, found: opened.epoch }.to_string());
+                let said = NodeError::Superseded { epoch: self.epoch, found: opened.epoch };
+                memory.doubt(DoubtKind::Superseded.that(said.to_string()));
             }
         }
     }
@@ -348,9 +350,14 @@ impl Node {
         Ok(self.journal.lock().await.len())
     }
 
-    /// Records that it does not believe, and why.
+    /// What it does not believe, and why; of very many of a kind the first, the last, and how many are left out.
     pub fn doubts(&self) -> Vec<String> {
-        self.memory().doubts.clone()
+        self.memory().doubts.said()
+    }
+
+    /// How many different ones there were, up to a bound.
+    pub fn doubt_count(&self) -> usize {
+        self.memory().doubts.count()
     }
 
     /// Whether it is in touch with the majority.
@@ -385,8 +392,8 @@ impl Node {
     }
 
     /// Notes for people what it does not believe.
-    pub fn doubt(&self, doubt: String) {
-        self.memory_mut().doubt(doubt);
+    pub fn doubt(&self, kind: DoubtKind, words: String) {
+        self.memory_mut().doubt(kind.that(words));
     }
 
     fn memory(&self) -> RwLockReadGuard<'_, Memory> {
@@ -403,10 +410,15 @@ impl Node {
 }
 
 impl Memory {
-    fn doubt(&mut self, doubt: String) {
-        if self.doubts.len() < DOUBTS_MAX && !self.doubts.contains(&doubt) {
+    fn doubt(&mut self, doubt: Doubt) {
+        if let Some(doubt) = self.doubts.take(doubt) {
             tracing::error!(doubt, "a record of the ledger is not believed");
-            self.doubts.push(doubt);
+        }
+    }
+
+    fn doubt_all(&mut self, doubts: Doubts) {
+        for doubt in self.doubts.join(doubts) {
+            tracing::error!(doubt, "a record of the ledger is not believed");
         }
     }
 

@@ -126,7 +126,7 @@ impl Replica {
             }
             Ok(header)
         })?;
-        self.tips.note_changes(&changes.changes);
+        self.tips.note_changes(&changes.changes, &kept);
         Ok(kept)
     }
 
@@ -163,18 +163,17 @@ impl Replica {
         })?;
         self.tips = Tips::default();
         snapshot.entries.iter().for_each(|entry| self.tips.note(entry));
+        kept.iter().for_each(|entry| self.tips.forget(&entry.path));
         Ok(kept)
     }
 
-    /// Its newest records, of those that are never deleted; none where it is only what the ledger is.
-    fn tips(&self) -> Result<Vec<Entry>, ReplicaError> {
-        if self.keep.is_none() {
-            return Ok(Vec::new());
-        }
+    /// Its newest records, by which it knows its ledger again, and what judges them; none where it is only what the ledger is.
+    fn tips(&self) -> Result<Option<(Keep, Vec<Entry>)>, ReplicaError> {
+        let Some(keep) = self.keep.clone() else { return Ok(None) };
         let found = self.tips.paths().map(|path| database::find(&self.connection, path));
         let found =
             found.collect::<rusqlite::Result<Vec<_>>>().map_err(|error| ReplicaError::sort(&self.path, error))?;
-        Ok(found.into_iter().flatten().filter(|entry| entry.revision > 0).collect())
+        Ok(Some((keep, found.into_iter().flatten().filter(|entry| entry.revision > 0).collect())))
     }
 
     /// Goes on in a later epoch: everything that it has is of an earlier one until the next snapshot.

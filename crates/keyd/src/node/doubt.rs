@@ -1,5 +1,6 @@
 //! What a node does not believe of what the ledger says, and what it goes on with.
 
+use super::doubts::{Doubt, DoubtKind};
 use super::{Memory, Node, Standing};
 use crate::audit::Anchor;
 use crate::family::{Ending, ending_of};
@@ -14,14 +15,15 @@ const ADVICE: &str = "this node goes on with the version it knew. Find out who w
 const CLOCKS_APART_MAX_NS: u64 = 3600 * 1_000_000_000;
 
 /// What is to be said of a record that the replica has kept; nothing of one that the ledger has.
-pub(super) fn of_kept(path: &str, revision: i64) -> Option<String> {
-    match revision {
-        1.. => None,
-        0 => Some(missing(path)),
-        _ => Some(format!(
+pub(super) fn of_kept(path: &str, revision: i64) -> Option<Doubt> {
+    let words = match revision {
+        1.. => return None,
+        0 => missing(path),
+        _ => format!(
             "the ledger has another version of {path}, which is older or was not sealed by this cluster: {ADVICE}"
-        )),
-    }
+        ),
+    };
+    Some(DoubtKind::Record.that(words))
 }
 
 fn missing(path: &str) -> String {
@@ -31,16 +33,16 @@ fn missing(path: &str) -> String {
 impl Node {
     /// What another node's anchor says of this one's clock, by which certificates and periods are judged here. An anchor is never of a later
     /// time than now; and one that comes while the ledger is followed without a gap is of this minute.
-    pub(super) fn doubt_of_clock(&self, path: &str, plaintext: &[u8]) -> Option<String> {
+    pub(super) fn doubt_of_clock(&self, path: &str, plaintext: &[u8]) -> Option<Doubt> {
         let other = path.strip_prefix("anchor/").filter(|other| *other != self.name.as_str())?;
         let (at_ns, now_ns) = (Anchor::decode(plaintext).ok()?.at_ns, self.now_ns());
         let is_apart = at_ns.abs_diff(now_ns) > CLOCKS_APART_MAX_NS;
         let tells = at_ns > now_ns || self.standing() == Standing::Current;
         (is_apart && tells).then(|| {
-            format!(
+            DoubtKind::Clock.that(format!(
                 "this node's clock and that of node {other} are more than an hour apart: by the one that is wrong, certificates that ended \
                  are let in, or good ones refused, and periods end at the wrong time. Set it (`timedatectl`), and restart that node"
-            )
+            ))
         })
     }
 }
@@ -56,8 +58,7 @@ impl Memory {
             Ending::Deletion => self.state.remove(path),
             Ending::Never | Ending::Tombstone => {
                 if self.state.ledger_has(path, 0) {
-                    let doubt = missing(path);
-                    self.doubt(doubt);
+                    self.doubt(DoubtKind::Record.that(missing(path)));
                 }
             }
         }

@@ -13,7 +13,8 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use super::doubt::{Distrusted, of_kept};
-use super::{DOUBTS_MAX, Memory, Node, NodeError};
+use super::doubts::{self, Doubt, DoubtKind};
+use super::{Memory, Node, NodeError};
 use crate::ledger::{Change, Changes, Sealed};
 use crate::seal::Content;
 use crate::state::{Decoded, Mark, State, StateError};
@@ -32,7 +33,7 @@ type Read = Result<Opened, Distrusted>;
 struct Opened {
     what: What,
     /// What is to be said of it all the same.
-    doubt: Option<String>,
+    doubt: Option<Doubt>,
 }
 
 enum What {
@@ -161,7 +162,7 @@ impl Node {
 }
 
 /// Files what was read. What is not believed leaves what is known as it was, and what was never known counts for as little as it can.
-fn file(state: &mut State, read: Read) -> Result<Option<String>, Distrusted> {
+fn file(state: &mut State, read: Read) -> Result<Option<Doubt>, Distrusted> {
     let filed = read.and_then(|Opened { what, doubt }| {
         let (revision, filed) = match what {
             What::Record(decoded) => (decoded.revision(), state.put_decoded(decoded)),
@@ -180,29 +181,26 @@ fn file(state: &mut State, read: Read) -> Result<Option<String>, Distrusted> {
 /// What is to be said of the records that were filed.
 #[derive(Default)]
 struct Doubts {
-    words: Vec<String>,
+    said: doubts::Doubts,
     later_epoch: Option<u32>,
 }
 
 impl Doubts {
-    fn take(&mut self, filed: Result<Option<String>, Distrusted>) {
+    fn take(&mut self, filed: Result<Option<Doubt>, Distrusted>) {
         let doubt = match filed {
             Ok(None) => return,
             Ok(Some(doubt)) => doubt,
             Err(Distrusted { why, later_epoch, .. }) => {
                 self.later_epoch = self.later_epoch.max(later_epoch);
-                why
+                later_epoch.map_or(DoubtKind::Record, |_| DoubtKind::Superseded).that(why)
             }
         };
-        // A replica of another cluster would be a doubt for each record.
-        if self.words.len() < DOUBTS_MAX {
-            self.words.push(doubt);
-        }
+        self.said.take(doubt);
     }
 
     fn tell(self, memory: &mut Memory) {
         memory.superseded = memory.superseded.max(self.later_epoch);
-        self.words.into_iter().for_each(|doubt| memory.doubt(doubt));
+        memory.doubt_all(self.said);
     }
 }
 

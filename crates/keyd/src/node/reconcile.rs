@@ -7,7 +7,7 @@ use capstan_keys::{KeyError, Name};
 
 use super::ask::Attempt;
 use super::note::Noted;
-use super::{Node, NodeError, Standing};
+use super::{DoubtKind, Node, NodeError, Standing};
 use crate::desk::{Asked, Decided, DeskError, decide};
 use crate::path::Path;
 use crate::state::{Apart, View};
@@ -110,7 +110,7 @@ impl Node {
         let path = Path::Other(format!("conflict/{tag}/{volser}"));
         let (key, volume, owner) = (tag.to_string(), volser.to_string(), owner.to_string());
         let said = serde_json::json!({"key": key, "volume": volume, "owner": owner, "kma": kma});
-        self.doubt(format!("{path}: {said}"));
+        self.doubt(DoubtKind::Conflict, format!("{path}: {said}"));
         let put = |view: View<'_>| {
             let known = view.ledger().other(&path.to_string()).is_some();
             let puts = if known { Vec::new() } else { vec![(path.clone(), said.to_string().into_bytes())] };

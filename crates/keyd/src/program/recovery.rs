@@ -114,7 +114,7 @@ fn opened(asked: &Restore) -> anyhow::Result<OpenCore> {
 }
 
 fn say(asked: &Restore, restored: &Restored) {
-    let Restored { epoch, reached, made, keys, recovered, revoked, passphrases } = restored;
+    let Restored { epoch, reached, made, keys, recovered, revoked, left, passphrases } = restored;
     println!(
         "epoch {epoch} has begun, from epoch {}, revision {} of {made:.0}: {keys} keys, each unwrapped and compared",
         reached.epoch, reached.revision
@@ -126,11 +126,18 @@ fn say(asked: &Restore, restored: &Restored) {
         "Certificates of people, drives and KMIP clients hold as before; those of the old nodes ({revoked}) are revoked. What was revoked or \
          destroyed since {made:.0} is not known here: do it again. See that no old node runs on."
     );
+    let left: Vec<_> = left.iter().map(ToString::to_string).collect();
+    println!(
+        "The disks of the old nodes ({}) have what they had: destroy them, then `keyd kmas destroyed NAME`. Before that no destruction of a key \
+         is certified. A disk that turns up may know what its node gave out cut off: see KEYS.md, \"A node is lost\".",
+        left.join(", ")
+    );
     for (name, passphrase) in passphrases {
         println!("  {name} enrols again with  {}", passphrase.expose().as_str());
     }
     println!(
-        "Next: `keyd run --state {}`, `keyd unlock`, then `keyd backup`: no key is given out before. Every further node joins anew.",
+        "Next: `keyd run --state {}`, `keyd unlock`, then `keyd backup`: no key is given out before. Every further node joins anew, under \
+         another name than an old one.",
         asked.state.display()
     );
 }

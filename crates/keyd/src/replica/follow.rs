@@ -14,6 +14,7 @@
 //! Limits: what has come and is not applied is at most [`BATCH`] answers of the ledger; all of them go to the disk in one transaction,
 //! so that a node which has fallen behind catches up faster than one commit per flush.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ use futures_util::StreamExt;
 use tokio::sync::watch;
 
 use super::keep::{changes_as_kept, snapshot_as_kept};
+use super::tips::Tip;
 use super::{Replica, ReplicaError};
 use crate::ledger::{Change, Changes, Ledger, LedgerError, Snapshot, Watched};
 use crate::seeded::Seeded;
@@ -208,28 +210,58 @@ impl<L: Ledger + ?Sized, F: FnMut(Delivery<'_>)> Follower<'_, L, F> {
         Ok(snapshot.revision)
     }
 
-    /// Whether this is still the ledger that was followed: one that was made anew, or put back and written to since, may be at a later
-    /// commit than what is here, and nothing in its changes from there on would show it. So the newest records that are here are asked for:
-    /// each is there as it was, or was changed since.
+    /// Whether this is still the ledger that was followed; [`super::tips`] has the rule.
     async fn check_tips(&mut self, applied: i64) -> Result<(), Ended> {
-        let tips = match &self.replica {
-            Some(replica) => replica.tips()?,
-            None => Vec::new(),
-        };
-        let mut found = None;
+        let tips = self.replica.as_ref().map(Replica::tips).transpose()?;
+        let Some((keep, tips)) = tips.flatten() else { return Ok(()) };
+        let (mut known, mut doubtful) = (0, 0);
+        let mut missing = BTreeSet::new();
         for tip in &tips {
             let snapshot = self.ledger.read(&tip.path).await?;
             if snapshot.revision < applied {
                 return Err(LedgerError::WentBack { known: applied, found: snapshot.revision }.into());
             }
             let entry = snapshot.entries.iter().find(|entry| entry.path == tip.path);
-            if entry.is_some_and(|entry| entry.revision > applied || entry == tip) {
-                // One record that is missing is a matter of that record.
+            match Tip::held_against(&keep, tip, entry, applied) {
+                Tip::Known => known += 1,
+                Tip::Changed => {}
+                Tip::Doubtful => doubtful += 1,
+                Tip::Missing => drop(missing.insert(tip.path.as_str())),
+                Tip::Other { revision } => {
+                    tracing::error!(path = tip.path, was = tip.revision, revision, "the ledger has another history");
+                    return Err(LedgerError::WentBack { known: applied, found: revision }.into());
+                }
+            }
+        }
+        Self::explain(self.ledger, &mut missing, applied).await?;
+        if !missing.is_empty() || doubtful > known {
+            tracing::error!(?missing, doubtful, known, of = tips.len(), "the ledger has not what it had");
+            return Err(LedgerError::WentBack { known: applied, found: 0 }.into());
+        }
+        Ok(())
+    }
+
+    /// Takes out of the records that are missing those whose deletion the ledger's history shows. Nothing of it is applied.
+    async fn explain(ledger: &L, missing: &mut BTreeSet<&str>, applied: i64) -> Result<(), LedgerError> {
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let mut watch = ledger.watch(applied);
+        while let Some(item) = watch.next().await {
+            match item {
+                Ok(Watched::Changes(Changes { changes, .. })) => {
+                    for change in changes.iter().filter(|change| matches!(change, Change::Removed { .. })) {
+                        missing.remove(change.path());
+                    }
+                }
+                Ok(Watched::Current { .. }) | Err(LedgerError::Compacted { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+            if missing.is_empty() {
                 return Ok(());
             }
-            found = Some(entry.map_or(0, |entry| entry.revision));
         }
-        found.map_or(Ok(()), |found| Err(LedgerError::WentBack { known: applied, found }.into()))
+        Err(LedgerError::Protocol { what: "it ended its report before it was whole".to_owned() })
     }
 
     /// Shows whoever is told what the ledger says of epochs, where it is not to be followed any more: it may be that of a later one.

@@ -16,6 +16,7 @@
 
 mod core;
 mod destruction;
+mod left;
 mod record;
 mod restore;
 mod spool;

@@ -236,26 +236,34 @@ impl StateDirectory {
         self.file("audit")
     }
 
-    /// Takes over what another node's directory holds of a journal.
-    pub(super) fn copy_journal(&self, from: &Self) -> Result<(), DirectoryError> {
+    /// Takes over what another node's directory holds of journals: its own, and its copies of others, which may be all that is left of what those
+    /// nodes gave out cut off.
+    pub(super) fn copy_journals(&self, from: &Self) -> Result<(), DirectoryError> {
         let (from, to) = (from.journal(), self.journal());
-        let host = |source| DirectoryError::Host { path: from.clone(), source };
-        let files = match fs::read_dir(&from) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            files => files.map_err(host)?,
-        };
-        DirBuilder::new().mode(0o700).create(&to).map_err(host)?;
-        for file in files {
-            let file = file.map_err(host)?;
-            // Copies of other nodes' journals are theirs: those nodes are none of the new epoch.
-            if file.file_type().map_err(host)?.is_file() {
-                fs::copy(file.path(), to.join(file.file_name())).map_err(host)?;
-            }
-        }
-        Ok(())
+        copy_files(&from, &to)?;
+        copy_files(&from.join("copies"), &to.join("copies"))
     }
 
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
+}
+
+/// Copies the files of a folder, if there is one, into a new one of its owner's alone; they are on disk when this returns.
+fn copy_files(from: &Path, to: &Path) -> Result<(), DirectoryError> {
+    let host = |source| DirectoryError::Host { path: from.to_owned(), source };
+    let files = match fs::read_dir(from) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        files => files.map_err(host)?,
+    };
+    DirBuilder::new().mode(0o700).create(to).map_err(host)?;
+    for file in files {
+        let file = file.map_err(host)?;
+        if file.file_type().map_err(host)?.is_file() {
+            let copy = to.join(file.file_name());
+            fs::copy(file.path(), &copy).map_err(host)?;
+            fs::File::open(&copy).and_then(|copy| copy.sync_all()).map_err(host)?;
+        }
+    }
+    fs::File::open(to).and_then(|folder| folder.sync_all()).map_err(host)
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Service;
 use crate::audit::{Deed, Entry, Origin, Who};
+use crate::node::DoubtKind;
 
 const DOUBTED: Deed = Deed::named("ledger-doubted");
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -13,12 +14,12 @@ pub(super) async fn note_doubts(service: &Service) {
     let mut noted = 0;
     loop {
         if let Some(node) = service.open_node() {
-            let doubts = node.doubts();
-            if doubts.len() > noted {
-                let said = Entry::new(Who::Nobody, Origin::Here, DOUBTED).with("doubts", doubts.len() as u64);
+            let doubts = node.doubt_count();
+            if doubts > noted {
+                let said = Entry::new(Who::Nobody, Origin::Here, DOUBTED).with("doubts", doubts as u64);
                 // One that cannot be noted now is noted with the next.
                 if service.note(said).await.is_ok() {
-                    noted = doubts.len();
+                    noted = doubts;
                 }
             }
         }
@@ -33,7 +34,7 @@ impl Service {
         loop {
             if let Some(node) = self.open_node() {
                 node.lose_touch();
-                node.doubt(why.to_owned());
+                node.doubt(DoubtKind::WentBack, why.to_owned());
                 std::future::pending::<()>().await;
             }
             tokio::time::sleep(LOOK_EVERY).await;

@@ -3,7 +3,7 @@
 //! The rules are [`crate::node`]'s; this looks for copies of journals, keeps on disk that this node was refused, and says in the audit log what
 //! became of a journal.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -16,17 +16,21 @@ use capstan_keys::Name;
 use super::Service;
 use super::peers::HeldCopy;
 use crate::audit::{Deed, Entry, Origin, Who};
-use crate::node::{JournalSaid, Node, NodeError, Standing};
+use crate::node::{DoubtKind, JournalSaid, Node, NodeError, Standing};
 
 const RECONCILED: Deed = Deed::named("journal-of-removed-node-reconciled");
 /// How often a node that is cut off asks those that it reaches whether they still know it.
 const ASK_EVERY: Duration = Duration::from_secs(5);
+/// After how long a copy of a journal that could not be read is looked at again.
+const READ_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// What is known of removed nodes since the start.
 #[derive(Default)]
 pub(super) struct Removed {
     /// Those whose journals are through here, as far as that can be.
     through: BTreeSet<Name>,
+    /// Copies that could not be read, and when that was tried last: a disk may be mended, a copy put in its place.
+    unread: BTreeMap<Name, Instant>,
     asked: Option<Instant>,
 }
 
@@ -40,15 +44,26 @@ impl Removed {
             return Ok(false);
         }
         let removed: Vec<Name> = node.view(|view| view.ledger().removed_kmas().collect());
-        for kma in removed.iter().filter(|kma| !self.through.contains(kma)).cloned().collect::<Vec<_>>() {
+        for kma in removed.iter().filter(|kma| self.is_due(kma)).cloned().collect::<Vec<_>>() {
             match service.held_of(node, &kma).await {
                 Ok(Some(copy)) => service.say_journal(node, &kma, copy).await?,
                 Ok(None) => {}
-                Err(what) => node.doubt(format!("the journal of {kma}, which was removed, is not believed: {what}")),
+                Err(what) => {
+                    let words = format!("the journal of {kma}, which was removed, is not believed: {what}");
+                    node.doubt(DoubtKind::Journal, words);
+                    self.unread.insert(kma, Instant::now());
+                    continue;
+                }
             }
+            self.unread.remove(&kma);
             self.through.insert(kma);
         }
         if removed.is_empty() { Ok(false) } else { node.set_pools_aside().await }
+    }
+
+    /// Whether the copy of a removed node's journal is to be looked at.
+    fn is_due(&self, kma: &Name) -> bool {
+        !self.through.contains(kma) && self.unread.get(kma).is_none_or(|tried| tried.elapsed() >= READ_AGAIN_AFTER)
     }
 
     /// A node that is cut off may have been removed: those that it reaches refuse it then.

@@ -3,9 +3,11 @@
 
 #[path = "../etcd/mod.rs"]
 mod etcd;
+mod left;
 mod members;
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 mod node;
+mod put_back;
 
 use capstan_keys::VolumeKey;
 use capstan_keys::api::{KeyGiven, ReadVolume, RequestId};

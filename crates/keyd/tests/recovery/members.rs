@@ -16,9 +16,9 @@ use crate::node::{Place, Workshop, runtime};
 use crate::wait_for;
 
 /// Longer than a journal that holds nothing.
-const ENTRY_LEN: u64 = 200;
+pub(crate) const ENTRY_LEN: u64 = 200;
 
-fn so(is_so: bool, what: &str) -> Result<(), String> {
+pub(crate) fn so(is_so: bool, what: &str) -> Result<(), String> {
     if is_so { Ok(()) } else { Err(format!("it did not come to pass that {what}")) }
 }
 
@@ -163,7 +163,7 @@ fn the_root_key_goes_to_other_holders() {
 }
 
 /// A key to write a volume with, of this node and no other.
-fn begin(place: &Place, drive: &Identity, volume: &str) -> Result<KeyTag, ClusterError> {
+pub(crate) fn begin(place: &Place, drive: &Identity, volume: &str) -> Result<KeyTag, ClusterError> {
     let asked = BeginVolume {
         volume: volume.parse().unwrap(),
         drive: drive.certificate().peer.name.clone(),
@@ -176,7 +176,7 @@ fn begin(place: &Place, drive: &Identity, volume: &str) -> Result<KeyTag, Cluste
 }
 
 /// The key to read it with, likewise.
-fn read(place: &Place, drive: &Identity, volume: &str, key: KeyTag) -> Result<KeyTag, ClusterError> {
+pub(crate) fn read(place: &Place, drive: &Identity, volume: &str, key: KeyTag) -> Result<KeyTag, ClusterError> {
     let name = drive.certificate().peer.name.clone();
     let (volume, public) = (volume.parse().unwrap(), KeyRequest::new().unwrap().public());
     let asked = ReadVolume { volume, drive: name, key, public };

@@ -148,3 +148,116 @@ async fn a_ledger_that_was_made_anew_and_has_grown_since_is_known() {
     // What was there is there still.
     assert_eq!(home.open().1.len(), 2);
 }
+
+/// A ledger with these, one commit each from 2 on.
+async fn ledger_of<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> SimulatedLedger {
+    let ledger = SimulatedLedger::new();
+    for entry in entries {
+        commit(&ledger, entry.clone()).await;
+    }
+    ledger
+}
+
+impl Home {
+    /// What a node says all day of itself.
+    fn said_all_day(&self, times: u64) -> Vec<Entry> {
+        (1..=times).map(|change| self.entry("held/a", change, 0)).collect()
+    }
+}
+
+/// What other tests leave open: a ledger that is refused, and why it must be.
+async fn is_refused(home: &Home, ledger: &SimulatedLedger, why: &str) {
+    let Some(error) = ended(home, ledger, 2).await else { panic!("it was followed: {why}") };
+    assert!(matches!(error, ReplicaError::WentBack { .. }), "{why}: {error}");
+}
+
+/// The newest records of most ledgers are marks that nodes rewrite all day. That one of those had changed since was enough to take an etcd for
+/// the one that was followed, although it was put back and had lost a revocation.
+#[tokio::test]
+async fn a_mark_that_is_rewritten_all_day_makes_no_ledger_known() {
+    let home = home();
+    let [anna, revoked] = ["user/anna", "revoked/0a"].map(|path| home.entry(path, 1, 0));
+    let marks = home.said_all_day(9);
+    let ledger = ledger_of([&anna, &revoked].into_iter().chain(&marks[..3])).await;
+    assert!(ended(&home, &ledger, 6).await.is_none());
+    let put_back = ledger_of([&anna].into_iter().chain(&marks)).await;
+    is_refused(&home, &put_back, "a revocation is lost").await;
+    assert!(ended(&home, &ledger, 6).await.is_none(), "its own ledger is followed again");
+}
+
+/// One hit was enough as well: the newest record lay there as it was, and another had an older version in the place of its own.
+#[tokio::test]
+async fn one_record_in_another_version_is_another_history() {
+    let home = home();
+    let [one, two] = [1, 2].map(|change| home.entry("user/anna", change, 0));
+    let [revoked, other] = ["revoked/0a", "user/bo"].map(|path| home.entry(path, 1, 0));
+    assert!(ended(&home, &ledger_of([&one, &two, &revoked]).await, 4).await.is_none());
+    let mut other_history = vec![&one, &other, &revoked];
+    let marks = home.said_all_day(5);
+    other_history.extend(&marks);
+    is_refused(&home, &ledger_of(other_history).await, "anna's second version is lost").await;
+}
+
+/// That a record was deleted is seen in the history, and is a doubt of that record; where the history is forgotten nobody can tell that from a
+/// ledger which never had it.
+#[tokio::test]
+async fn a_deletion_that_the_history_shows_is_a_matter_of_its_record() {
+    let home = home();
+    let entries = ["user/anna", "revoked/0a", "revoked/0b"].map(|path| home.entry(path, 1, 0));
+    let ledger = ledger_of(&entries).await;
+    assert!(ended(&home, &ledger, 4).await.is_none());
+    let remove = |path: &str| Transaction { remove: vec![path.to_owned()], ..Transaction::default() };
+    ledger.commit(remove("revoked/0a")).await.unwrap();
+    assert!(ended(&home, &ledger, 5).await.is_none());
+    let kept: Vec<_> = home.open().1.iter().map(|entry| (entry.path.clone(), entry.revision)).collect();
+    assert_eq!(kept, [("revoked/0a".to_owned(), 0), ("revoked/0b".to_owned(), 4), ("user/anna".to_owned(), 2)]);
+    // It is no tip any more; the next is.
+    assert!(ended(&home, &ledger, 5).await.is_none());
+    ledger.commit(remove("revoked/0b")).await.unwrap();
+    ledger.compact(6);
+    is_refused(&home, &ledger, "it may never have been there").await;
+}
+
+/// A ledger that was put back, and in which the cluster has written anew what was lost with the newer state: nothing is missing, and nothing lies
+/// below the commit that is known.
+#[tokio::test]
+async fn records_that_were_written_anew_are_no_changes() {
+    let home = home();
+    let people = ["user/anna", "user/bo", "user/cy"];
+    let first: Vec<_> = people.map(|path| home.entry(path, 1, 0)).into();
+    let [second, anew] = [(), ()].map(|()| people.map(|path| home.entry(path, 2, 0)));
+    assert!(ended(&home, &ledger_of(first.iter().chain(&second)).await, 7).await.is_none());
+    let marks = home.said_all_day(5);
+    is_refused(&home, &ledger_of(first.iter().chain(&marks).chain(&anew)).await, "they were written anew").await;
+    // One such among more that are known is what somebody has put back: a doubt of that record.
+    let ledger = ledger_of(first.iter().chain(&second)).await;
+    commit(&ledger, first[0].clone()).await;
+    assert!(ended(&home, &ledger, 8).await.is_none());
+    assert_eq!(home.open().1[0].revision, -8);
+    // It went on three times over, and nothing of what is here is the newest: that is what a node finds which was away.
+    let ledger = ledger_of(first.iter().chain(&second)).await;
+    for change in 3..6 {
+        for path in people {
+            commit(&ledger, home.entry(path, change, 0)).await;
+        }
+    }
+    assert!(ended(&home, &ledger, 16).await.is_none());
+}
+
+/// What is not believed says nothing of the ledger: forgeries enough would have pushed out every record by which it is known.
+#[test]
+fn forgeries_do_not_push_the_tips_out() {
+    let home = home();
+    let (mut replica, _) = home.open();
+    let paths: Vec<_> = (0..40).map(|n| format!("revoked/{n:02}")).collect();
+    let mut entries: Vec<_> = paths.iter().map(|path| home.entry(path, 1, 2)).collect();
+    entries.push(home.entry("user/anna", 1, 3));
+    replica.reset(&Snapshot { revision: 3, entries }).unwrap();
+    for (revision, path) in (4..).zip(&paths) {
+        assert_eq!(replica.apply(&put(&home.entry(path, 1, revision))).unwrap().len(), 1);
+    }
+    let tips = |replica: &Replica| replica.tips().unwrap().unwrap().1;
+    assert!(tips(&replica).iter().any(|tip| tip.path == "user/anna"));
+    drop(replica);
+    assert_eq!(tips(&home.open().0).len(), 1, "the same after a restart");
+}

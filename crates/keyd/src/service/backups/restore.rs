@@ -7,7 +7,7 @@
 //! ```
 //! **What becomes of the records.** Keys, data units, policies, groups, agents, users and backups stay. Keys of pools are moved to
 //! `recovered/`: they may have been given out after the backup was made, so they are kept to read with and never given out to write with. The
-//! old nodes are gone, their certificates revoked; what was half done (enrolments, requests to the quorum) is over. Certificates of people,
+//! old nodes are gone, their certificates revoked, their disks on record ([`super::left`]); what was half done (enrolments, requests to the quorum) is over. Certificates of people,
 //! agents and KMIP clients hold as before, since the authority is the same.
 //!
 //! **What a restore cannot know** is what happened after the backup: certificates revoked since are let in again, keys destroyed since
@@ -24,6 +24,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use thiserror::Error;
 
+use super::left::LeftBehind;
 use super::time;
 use crate::authority::User;
 use crate::backup::{
@@ -81,6 +82,8 @@ pub struct Restored {
     pub recovered: usize,
     /// Certificates of the old nodes, which are let in no more.
     pub revoked: usize,
+    /// The old nodes, by the names under which their disks are on record.
+    pub left: Vec<Name>,
     /// What each of those who enrol again enrols with.
     pub passphrases: Vec<(Name, EnrolmentPassphrase)>,
 }
@@ -159,6 +162,7 @@ struct Replanted {
     keys: usize,
     recovered: usize,
     revoked: usize,
+    left: Vec<Name>,
 }
 
 /// Restores a cluster on an empty ledger, with its first node in a new state directory.
@@ -187,7 +191,8 @@ pub async fn restore(
     let snapshot = restore_records(core, &database, &ClusterRecords, knowledge, kma.epoch)?;
     let reached = Known { epoch: manifest.epoch, revision: manifest.revision };
 
-    let Replanted { mut records, keys, recovered, revoked } = replant(&core.keys, &snapshot, now_ns)?;
+    let left = LeftBehind::new(&kma.name, manifest.epoch, now_ns);
+    let Replanted { mut records, keys, recovered, revoked, left } = replant(&core.keys, &snapshot, left, now_ns)?;
     let authority = authority(core, &records)?;
     let (identity, puts) = first_node(&authority, &kma, now_ns)?;
     let passphrases = enrolled_again(&kma, &enrol, &mut records, now_ns)?;
@@ -203,7 +208,8 @@ pub async fn restore(
     directory.write_identity(&identity).map_err(FoundingError::from)?;
     commit(ledger, &core.keys, kma.epoch, &records).await?;
     directory.write_settings(&kma)?;
-    Ok(Restored { epoch: kma.epoch, reached, made: time(manifest.made_ns), keys, recovered, revoked, passphrases })
+    let made = time(manifest.made_ns);
+    Ok(Restored { epoch: kma.epoch, reached, made, keys, recovered, revoked, left, passphrases })
 }
 
 impl Path {
@@ -230,13 +236,19 @@ fn backed_up_replica(
     let revision = replica.applied().ok_or_else(|| RestoreError::EmptyReplica { path: old.replica() })?;
     let file = directory.file("replica.backup");
     write_database(&file, &core.keys, settings.epoch, &Snapshot { revision, entries }, &ClusterRecords, now_ns)?;
-    // What it has given out cut off is in its journal alone, and reconciled when the new node starts.
-    directory.copy_journal(&old)?;
+    // What it has given out cut off is in its journal alone, and reconciled when the new node starts; what others have, who are lost, in its
+    // copies of theirs.
+    directory.copy_journals(&old)?;
     Ok(file)
 }
 
 /// Decides, record by record, what becomes of it.
-fn replant(keys: &ClusterKeys, snapshot: &Snapshot, now_ns: i64) -> Result<Replanted, RestoreError> {
+fn replant(
+    keys: &ClusterKeys,
+    snapshot: &Snapshot,
+    mut left: LeftBehind<'_>,
+    now_ns: i64,
+) -> Result<Replanted, RestoreError> {
     let issued = snapshot.entries.iter().filter_map(|entry| match Path::parse(&entry.path) {
         Path::Key(tag) => Some(tag),
         _ => None,
@@ -252,7 +264,14 @@ fn replant(keys: &ClusterKeys, snapshot: &Snapshot, now_ns: i64) -> Result<Repla
         let (change, plaintext) = (opened.change, opened.plaintext.to_vec());
         let path = Path::parse(path);
         match &path {
-            Path::Kma(_) | Path::Held(_) => continue,
+            Path::Kma(name) => {
+                left.node(name, serde_json::from_slice(&plaintext).map_err(|_| unreadable(&path))?);
+                continue;
+            }
+            Path::Held(name) => {
+                left.held(name, &plaintext);
+                continue;
+            }
             Path::Pool { tag, .. } if issued.contains(tag) => continue,
             Path::Pool { tag, .. } => {
                 replanted.recovered += 1;
@@ -263,16 +282,33 @@ fn replant(keys: &ClusterKeys, snapshot: &Snapshot, now_ns: i64) -> Result<Repla
             Path::Other(other) => match other.split('/').next().unwrap_or_default() {
                 "enrolment" | "enrolling" | "joining" | "pending" | "proof" | "anchor" => continue,
                 "certificate" => replanted.records.extend(revocation(other, &plaintext, now_ns)),
+                "removed" => {
+                    if let Some(path) = left.moved(other, &plaintext) {
+                        replanted.records.push(path.planted(plaintext));
+                        continue;
+                    }
+                }
                 _ => {}
             },
             Path::Unit(_) | Path::Policy(_) | Path::Group(_) | Path::Agent(_) | Path::Kmip(_) => {}
         }
         replanted.records.push(Planted { path, change, plaintext });
     }
+    for (name, record) in left.records() {
+        let path = Path::removed(&name);
+        let record = serde_json::to_vec(&record).map_err(|_| unreadable(&path))?;
+        replanted.records.push(path.planted(record));
+        replanted.left.push(name);
+    }
     let mut seen = BTreeSet::new();
     replanted.records.retain(|planted| seen.insert(planted.path.to_string()));
     replanted.revoked = seen.iter().filter(|path| path.starts_with("revoked/")).count();
     Ok(replanted)
+}
+
+/// A record that opens and says nothing this program knows.
+fn unreadable(path: &Path) -> BackupError {
+    BackupError::Unproved { count: 1, first: path.to_string() }
 }
 
 /// That the certificate of an old node is let in no more.

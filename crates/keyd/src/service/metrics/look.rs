@@ -82,7 +82,7 @@ impl Gauges {
             self.pool.get_or_create(&InState { state }).set(count(keys));
         }
         self.pool_low.set(i64::from(pool.is_below(settings.pool_low)));
-        self.doubts.set(count(node.doubts().len()));
+        self.doubts.set(count(node.doubt_count()));
         node.view(|view| {
             self.look_at_records(view);
             self.look_at_peers(view, service.name(), now_ns);
