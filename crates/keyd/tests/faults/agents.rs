@@ -12,20 +12,28 @@ use std::time::{Duration, Instant};
 use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_keys::Name;
 use capstan_keys::api::{
-    ActivateKey, Activated, AppendVolume, BeginVolume, KeyGiven, PeerId, ReadVolume, RequestId, Standing,
+    ActivateKey, Activated, AppendVolume, BeginVolume, KeyGiven, PeerId, Problem, ReadVolume, RequestId, Standing,
 };
 use capstan_keys::cluster::{ClusterClient, ClusterError, Identity, KeyRequest, Repeat};
 use serde::Serialize;
 
 use super::cluster::name;
 use super::network::{PLACES, SITES};
+use super::officers::Fate;
 use super::trouble::Seeded;
+
+/// The kind of a refusal: the key is destroyed.
+const DESTROYED: &str = "key-destroyed";
+/// Readers at a time where everything is read again.
+const READERS: usize = 4;
 
 /// What agents have seen.
 #[derive(Default)]
 pub(crate) struct Seen {
     /// Every key that was given out: its volume and itself.
     pub(crate) keys: HashMap<KeyTag, (Volser, [u8; 32])>,
+    /// Of those that officers wanted destroyed.
+    pub(crate) fates: HashMap<KeyTag, Fate>,
     pub(crate) counts: Counts,
     /// What must not be.
     pub(crate) wrong: Vec<String>,
@@ -38,6 +46,10 @@ pub(crate) struct Counts {
     pub(crate) read: usize,
     /// Answers that were given cut off.
     pub(crate) alone: usize,
+    /// Keys that officers destroyed.
+    pub(crate) destroyed: usize,
+    /// Such keys given out later by nodes that said they were cut off.
+    pub(crate) unheard: usize,
     /// Requests that no node answered.
     pub(crate) unanswered: usize,
     /// Refusals, by kind.
@@ -88,9 +100,10 @@ impl Agent {
         self.key("/v1/keys/begin", question).map(|(given, _)| given.key)
     }
 
-    pub(crate) fn read(&self, volume: &Volser, key: &KeyTag) -> Result<[u8; 32], ClusterError> {
+    pub(crate) fn read(&self, volume: &Volser, key: &KeyTag) -> Result<([u8; 32], Standing), ClusterError> {
         let (volume, drive, key) = (volume.clone(), self.drive.clone(), *key);
-        self.key("/v1/keys/read", |public| Box::new(ReadVolume { volume, drive, key, public })).map(|(_, key)| key)
+        self.key("/v1/keys/read", |public| Box::new(ReadVolume { volume, drive, key, public }))
+            .map(|(given, key)| (key, given.standing))
     }
 
     /// What the node says of itself that is asked.
@@ -114,8 +127,10 @@ impl Agent {
                 Ok(()) => {}
                 Err(ClusterError::AllGone(_)) => seen.counts.unanswered += 1,
                 Err(ClusterError::Refused(problem)) => {
-                    let kind = problem.kind.rsplit(['/', ':']).next().unwrap_or_default().to_owned();
-                    *seen.counts.refused.entry(kind).or_default() += 1;
+                    if seen.refused(&problem) == DESTROYED {
+                        let keys = volumes.get(&volume).into_iter().flatten();
+                        seen.said_to_be_destroyed(keys, &format!("drive {number}, {volume}: {problem}"));
+                    }
                 }
                 Err(error) => seen.wrong.push(format!("drive {number}, {volume}: {error}")),
             }
@@ -149,8 +164,10 @@ impl Agent {
                 let question = |public| -> Box<dyn erased::Ask> {
                     Box::new(AppendVolume { volume: volume.clone(), drive, first, public })
                 };
+                let asked = Instant::now();
                 let (given, key) = self.key("/v1/keys/append", question)?;
                 yard.given(&volume, &given, key, Purpose::Append);
+                yard.seen.lock().unwrap().served(&given.key, asked, given.standing);
                 let keys = volumes.entry(volume.clone()).or_default();
                 if !keys.contains(&given.key) {
                     keys.push(given.key);
@@ -161,8 +178,10 @@ impl Agent {
             }
             (_, Some(_)) => {
                 for tag in &volumes[volume] {
-                    let key = self.read(volume, tag)?;
+                    let asked = Instant::now();
+                    let (key, standing) = self.read(volume, tag)?;
                     let mut seen = yard.seen.lock().unwrap();
+                    seen.served(tag, asked, standing);
                     seen.counts.read += 1;
                     if seen.keys.get(tag).is_none_or(|known| *known != (volume.clone(), key)) {
                         seen.wrong.push(format!("key {tag} of {volume} is read as another"));
@@ -178,6 +197,15 @@ impl Agent {
         let id = RequestId::random()?;
         let answered = self.client.post::<Activated>("/v1/keys/activate", &question, &id, Repeat::SameRequest);
         answered.map(drop)
+    }
+}
+
+impl Seen {
+    /// Counts a refusal, and gives its kind.
+    pub(crate) fn refused(&mut self, problem: &Problem) -> String {
+        let kind = problem.kind.rsplit(['/', ':']).next().unwrap_or_default().to_owned();
+        *self.counts.refused.entry(kind.clone()).or_default() += 1;
+        kind
     }
 }
 
@@ -243,22 +271,49 @@ fn contains(all: &[u8], part: &[u8]) -> bool {
     false
 }
 
-/// Reads every key again, at nodes of both sites: of two nodes at one site a client asks each in turn.
+/// Reads every key again, at nodes of both sites: of two nodes at one site a client asks each in turn. Those that were destroyed are refused.
 pub(crate) fn read_again(identity: &Identity, addresses: &[String], seen: &Seen) -> Vec<String> {
+    let all: Vec<_> = seen.keys.iter().map(|(tag, (volume, bytes))| (tag, volume, bytes)).collect();
+    std::thread::scope(|scope| {
+        let read = |part| scope.spawn(move || read_part(identity, addresses, &seen.fates, part));
+        let readers: Vec<_> = all.chunks(all.len().div_ceil(READERS).max(1)).map(read).collect();
+        readers.into_iter().flat_map(|reader| reader.join().unwrap()).collect()
+    })
+}
+
+fn read_part(
+    identity: &Identity,
+    addresses: &[String],
+    fates: &HashMap<KeyTag, Fate>,
+    part: &[(&KeyTag, &Volser, &[u8; 32])],
+) -> Vec<String> {
     let asked =
         [SITES[0], SITES[0], SITES[PLACES - 1]].map(|site| (site, Agent::open(identity, addresses, site).unwrap()));
-    let mut lost = Vec::new();
-    for (tag, (volume, bytes)) in &seen.keys {
+    let mut wrong = Vec::new();
+    for (tag, volume, bytes) in part {
+        let fate = fates.get(*tag);
+        let mut there = Vec::new();
         // The same client twice: it asks the other node of its site then.
         for (site, agent) in [&asked[0], &asked[0], &asked[2]] {
             match agent.read(volume, tag) {
-                Ok(key) if key == *bytes => {}
-                Ok(_) => lost.push(format!("key {tag} of {volume} is another at site {site}")),
-                Err(error) => lost.push(format!("key {tag} of {volume} is lost at site {site}: {error}")),
+                Ok((key, _)) if key != **bytes => {
+                    wrong.push(format!("key {tag} of {volume} is another at site {site}"));
+                }
+                Ok(_) => there.push(true),
+                Err(ClusterError::Refused(problem)) if problem.kind.ends_with(DESTROYED) => there.push(false),
+                Err(error) => wrong.push(format!("key {tag} of {volume} is lost at site {site}: {error}")),
             }
         }
+        let is_right = match fate {
+            None => there.iter().all(|there| *there),
+            Some(Fate::Destroyed(_)) => !there.iter().any(|there| *there),
+            Some(Fate::Perhaps) => there.windows(2).all(|two| two[0] == two[1]),
+        };
+        if !is_right {
+            wrong.push(format!("key {tag} of {volume}, {fate:?}: nodes that have it: {there:?}"));
+        }
     }
-    lost
+    wrong
 }
 
 /// Questions of different types in one function.

@@ -33,7 +33,7 @@ fn key_count() -> usize {
 #[test]
 #[ignore = "a measurement of minutes"]
 fn measure() {
-    let mut cluster = Cluster::start_with(1000, "size=4g");
+    let mut cluster = Cluster::start_with(1000, "size=4g", |_| None);
     let addresses: Vec<_> = (0..PLACES).map(|place| cluster.network.address(place, Door::Members)).collect();
     let identity = cluster.agent(0);
     super::settle(&cluster, &identity, &addresses);

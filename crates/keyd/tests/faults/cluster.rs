@@ -1,5 +1,6 @@
 //! Three members of etcd and three nodes at two sites, real processes all, and what is done to them.
 
+use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -21,6 +22,7 @@ use capstan_keys::{KeyGroup, Name, Period, Policy, RealmRecord};
 use tempfile::TempDir;
 use zeroize::Zeroizing;
 
+use super::clocks::{Clocks, is_of_clocks};
 use super::network::{Door, Network, PLACES, SITES};
 use super::process::Process;
 
@@ -37,9 +39,13 @@ pub(crate) struct Cluster {
     pub(crate) members: Vec<Process>,
     pub(crate) nodes: Vec<Process>,
     pub(crate) network: Arc<Network>,
+    /// The nodes' own, where they can be set.
+    pub(crate) clocks: Option<Arc<Clocks>>,
     pub(crate) keys: ClusterKeys,
     ledger: EtcdLedger,
     runtime: tokio::runtime::Runtime,
+    /// One-time passphrases of the founding, by user.
+    users: HashMap<String, String>,
     /// The node whose disk can be filled.
     small_disk: Option<Mounted>,
     folder: TempDir,
@@ -56,14 +62,15 @@ pub(crate) fn node_name(place: usize) -> String {
 impl Cluster {
     /// Founds it, and has the other nodes join.
     pub(crate) fn start() -> Self {
-        Self::start_with(POOL, DISK)
+        Self::start_with(POOL, DISK, Clocks::new)
     }
 
-    /// With pools of so many keys, and a disk of that size at the last place.
-    pub(crate) fn start_with(pool: usize, disk: &str) -> Self {
+    /// With pools of so many keys, a disk of that size at the last place, and such clocks.
+    pub(crate) fn start_with(pool: usize, disk: &str, clocks: impl FnOnce(&FilePath) -> Option<Clocks>) -> Self {
         let folder = tempfile::Builder::new().prefix("capstan-faults.").tempdir_in("/dev/shm");
         let folder = folder.or_else(|_| tempfile::tempdir()).unwrap();
         let network = Arc::new(Network::new());
+        let clocks = clocks(folder.path()).map(Arc::new);
         let mut members: Vec<_> = (0..PLACES).map(|place| member(folder.path(), &network, place)).collect();
         members.iter_mut().for_each(Process::start);
         let small_disk = Mounted::new(&folder.path().join(node_name(PLACES - 1)), disk);
@@ -77,10 +84,17 @@ impl Cluster {
             found.args(["--holder", holder, "--passphrase-file"]);
             found.arg(format!("{holder}={}", passphrase_file.display()));
         }
-        for user in ["sofia:security-officer", "q1:quorum-member", "q2:quorum-member", "q3:quorum-member"] {
+        let sofia = "sofia:security-officer";
+        for user in [sofia, "carl:compliance-officer", "q1:quorum-member", "q2:quorum-member", "q3:quorum-member"] {
             found.args(["--user", user]);
         }
-        retried("a cluster is founded", || done(&mut found));
+        let mut said = None;
+        retried("a cluster is founded", || {
+            said = done(&mut found);
+            said.is_some()
+        });
+        let passphrase = |line: &str| Some(owned(line.strip_prefix("  ")?.split_once("  ")?));
+        let users = said.unwrap().lines().filter_map(passphrase).collect();
 
         let sealed = SealedRoot::read(&folder.path().join(node_name(0)).join("root.sealed")).unwrap();
         let secret = Zeroizing::new(SECRET.to_owned());
@@ -91,8 +105,8 @@ impl Cluster {
         let etcd = EtcdMembers { endpoints, files: None };
         let id = keys.cluster().to_string();
         let ledger = runtime.block_on(EtcdLedger::new(&id, &etcd, EtcdTiming::default())).unwrap();
-        let nodes = (0..PLACES).map(|place| node(folder.path(), &network, place)).collect();
-        let mut cluster = Self { members, nodes, network, keys, ledger, runtime, small_disk, folder };
+        let nodes = (0..PLACES).map(|place| node(folder.path(), &network, &clocks, place)).collect();
+        let mut cluster = Self { members, nodes, network, clocks, users, keys, ledger, runtime, small_disk, folder };
         cluster.put_group();
         cluster.nodes[0].start();
         cluster.unlock(0);
@@ -151,17 +165,25 @@ impl Cluster {
         join.args(["--enrol-at", &self.network.address(0, Door::Strangers)]);
         join.args(["--node", &self.network.address(0, Door::Members)]);
         join.arg("--passphrase-file").arg(&file);
-        retried("a node joins", || done(&mut join));
+        retried("a node joins", || done(&mut join).is_some());
     }
 
     /// Enrols an agent.
     pub(crate) fn agent(&self, number: usize) -> Identity {
         let peer: PeerId = format!("agent/drive{number}").parse().unwrap();
         let passphrase = self.invite(&peer, Vec::new());
-        let text = passphrase.expose();
+        self.enrol(&peer, &passphrase.expose())
+    }
+
+    /// Enrols a user of the founding.
+    pub(crate) fn user(&self, user: &str) -> Identity {
+        self.enrol(&format!("user/{user}").parse().unwrap(), &self.users[user])
+    }
+
+    fn enrol(&self, peer: &PeerId, passphrase: &str) -> Identity {
         let mut identity = None;
-        retried("an agent enrols", || {
-            let passphrase: EnrolmentPassphrase = text.parse().unwrap();
+        retried("somebody enrols", || {
+            let passphrase: EnrolmentPassphrase = passphrase.parse().unwrap();
             identity = enrol(&self.network.address(0, Door::Strangers), peer.clone(), passphrase).ok();
             identity.is_some()
         });
@@ -185,30 +207,47 @@ impl Cluster {
 
     /// Gives a node the holders' shares, as soon as it listens.
     pub(crate) fn unlock(&mut self, place: usize) {
-        let socket = self.state(place).join("keyd.sock");
-        let give = |holder: &str| -> Option<String> {
-            let mut stream = UnixStream::connect(&socket).ok()?;
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            writeln!(stream, r#"{{"holder":"{holder}","passphrase":"{SECRET}"}}"#).ok()?;
-            let mut answer = String::new();
-            BufReader::new(stream).read_line(&mut answer).ok()?;
-            Some(answer)
-        };
-        let began = Instant::now();
-        let mut said = None;
+        let (began, mut said) = (Instant::now(), None);
         while began.elapsed() < PATIENCE {
             if !self.nodes[place].is_there() {
                 self.nodes[place].start();
             }
-            for holder in HOLDERS {
-                said = give(holder).or(said);
-            }
+            said = self.give_shares(place, PATIENCE).or(said);
             if said.as_ref().is_some_and(|said| said.contains(r#""unlocked""#)) {
                 return;
             }
             sleep(Duration::from_millis(20));
         }
         panic!("node {place} cannot be unlocked: {said:?}\n{}", self.log_of(place));
+    }
+
+    /// The same for a second at most: something else may keep it from that.
+    pub(crate) fn unlock_soon(&self, place: usize) {
+        for _ in 0..10 {
+            let said = self.give_shares(place, Duration::from_millis(300));
+            if said.is_some_and(|said| said.contains(r#""unlocked""#)) {
+                return;
+            }
+            sleep(Duration::from_millis(70));
+        }
+    }
+
+    /// The same once, without waiting for longer. What it says, if it says anything.
+    pub(crate) fn give_shares(&self, place: usize, patience: Duration) -> Option<String> {
+        let socket = self.state(place).join("keyd.sock");
+        let give = |holder: &str| -> Option<String> {
+            let mut stream = UnixStream::connect(&socket).ok()?;
+            stream.set_read_timeout(Some(patience)).unwrap();
+            writeln!(stream, r#"{{"holder":"{holder}","passphrase":"{SECRET}"}}"#).ok()?;
+            let mut answer = String::new();
+            BufReader::new(stream).read_line(&mut answer).ok()?;
+            Some(answer)
+        };
+        let mut said = None;
+        for holder in HOLDERS {
+            said = give(holder).or(said);
+        }
+        said
     }
 
     pub(crate) fn fill_disk(&self) {
@@ -227,6 +266,21 @@ impl Cluster {
 
     pub(crate) fn can_fill_disk(&self) -> bool {
         self.small_disk.is_some()
+    }
+
+    /// Sets a node's clock by years ahead, or back; or right.
+    pub(crate) fn set_clock(&self, place: usize, years: i64) {
+        self.clocks.iter().for_each(|clocks| clocks.set(place, years));
+    }
+
+    /// Whether a node may say this: nobody alters what the ledger holds, but clocks are set wrong.
+    pub(crate) fn may_doubt(&self, doubt: &str) -> bool {
+        is_of_clocks(doubt) && self.clocks.as_ref().is_some_and(|clocks| clocks.have_jumped())
+    }
+
+    /// How often a node's log says this.
+    pub(crate) fn said(&self, place: usize, what: &str) -> usize {
+        fs::read_to_string(&self.nodes[place].log).unwrap().matches(what).count()
     }
 
     pub(crate) fn log_of(&self, place: usize) -> String {
@@ -264,12 +318,15 @@ fn member(folder: &FilePath, network: &Arc<Network>, place: usize) -> Process {
     })
 }
 
-fn node(folder: &FilePath, network: &Arc<Network>, place: usize) -> Process {
+fn node(folder: &FilePath, network: &Arc<Network>, clocks: &Option<Arc<Clocks>>, place: usize) -> Process {
     let state = folder.join(node_name(place));
-    let network = network.clone();
+    let (network, clocks) = (network.clone(), clocks.clone());
     Process::new(folder.join(format!("{}.log", node_name(place))), move || {
         let mut command = network.command(place, KEYD);
         command.arg("run").arg("--state").arg(&state);
+        if let Some(clocks) = &clocks {
+            clocks.give(&mut command, place);
+        }
         command
     })
 }
@@ -287,12 +344,17 @@ fn write_secret(path: &FilePath, text: &str) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
-fn done(command: &mut Command) -> bool {
+fn owned((one, other): (&str, &str)) -> (String, String) {
+    (one.to_owned(), other.to_owned())
+}
+
+/// What a program says that does what it should.
+fn done(command: &mut Command) -> Option<String> {
     let output = command.output().unwrap();
     if !output.status.success() {
         println!("{}", String::from_utf8_lossy(&output.stderr).trim_end());
     }
-    output.status.success()
+    output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
 }
 
 pub(crate) fn retried(what: &str, mut is_so: impl FnMut() -> bool) {

@@ -55,6 +55,11 @@ impl PeerCertificate {
         })
     }
 
+    /// Whether it holds at that time.
+    pub fn holds(&self, now_ns: i64) -> bool {
+        (self.not_before_ns..self.not_after_ns).contains(&now_ns)
+    }
+
     /// When two thirds of its time are over: from then on its holder asks for another.
     pub fn renewal_due_ns(&self) -> i64 {
         let third = (self.not_after_ns.saturating_sub(self.not_before_ns)) / 3;

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
-use super::identity::{CertificateKey, Identity};
+use super::identity::{CertificateKey, Identity, IdentityError};
 use super::roster::{Candidate, Roster};
 use super::transport::ANSWER_LEN_MAX;
 use super::{ClusterError, Gone, Silence, tls, transport};
@@ -18,6 +18,8 @@ use crate::api::{
 };
 
 /// How long nodes are waited for: first so briefly that fail-over takes less than a second, then as long as a slow one may need.
+/// The kind of a node's answer that this peer's certificate has ended.
+const TURNED_AWAY: &str = "turned-away";
 const ROUNDS: [Patience; 2] = [
     Patience { connect: Duration::from_millis(300), answer: Duration::from_millis(600) },
     Patience { connect: Duration::from_secs(2), answer: Duration::from_secs(10) },
@@ -124,6 +126,10 @@ impl ClusterClient {
         let id = RequestId::random()?;
         let issued: IssuedCertificate = self.post("/v1/certificates/renew", &question, &id, Repeat::SameRequest)?;
         let identity = key.certified(&issued)?;
+        // With one of another time this peer would be let in nowhere, and could not even ask for the next.
+        if !identity.certificate().holds(now_ns) {
+            return Err(IdentityError::OtherTime.into());
+        }
         let agent = transport::agent(tls::member_config(&identity).map_err(ClusterError::Tls)?);
         *self.shared.agent.write().unwrap_or_else(PoisonError::into_inner) = agent;
         *lock(&self.shared.renewal_due_ns) = identity.certificate().renewal_due_ns();
@@ -297,6 +303,8 @@ pub(super) fn read_answer<A: DeserializeOwned>(address: &str, answer: Response<B
     problem.status = status.as_u16();
     let silence = match status.as_u16() {
         502..=504 => Silence::Unready(Box::new(problem)),
+        // Nothing was done: by that node's clock the certificate has ended, and the clock may be what is wrong.
+        _ if problem.is(TURNED_AWAY) => Silence::Unready(Box::new(problem)),
         500.. => Silence::Failed(Box::new(problem)),
         _ => return Err(Failed::Final(ClusterError::Refused(Box::new(problem)))),
     };

@@ -46,6 +46,11 @@ pub enum IdentityError {
     /// Peer: what it sent is no certificate for this key.
     #[error("the certificate that came is for another key: enrol again")]
     OtherKey,
+    /// Host, this one or the node's: a clock is wrong.
+    #[error(
+        "the certificate that came does not hold now: the clock of this machine is wrong, or that of the node that made it out. Set it"
+    )]
+    OtherTime,
     /// Peer: what it sent is no certificate.
     #[error(transparent)]
     Certificate(#[from] InvalidCertificate),

@@ -172,12 +172,15 @@ fn what_one_node_cannot_do_another_is_asked_for_and_once() {
     let nodes = Nodes::start(2);
     let (keys, _) = keys(&nodes, EARLY);
     let key = Arc::new(drawn(GCM));
-    for kind in ["pool-empty", "isolated-too-long", "locked", "needs-majority", "the answer is lost", "it fails"] {
+    let unready = ["pool-empty", "isolated-too-long", "locked", "needs-majority"];
+    // A node whose clock had jumped ahead by years said of each peer that its certificate had ended, and drives took its word for it.
+    for kind in unready.into_iter().chain(["turned-away", "the answer is lost", "it fails"]) {
         nodes.asked.lock().unwrap().clear();
         let (gives, mut first) = (Arc::clone(&key), true);
         nodes.answer(move |asked| match std::mem::take(&mut first) {
             true if kind == "the answer is lost" => Reply::Nothing,
             true if kind == "it fails" => Reply::Problem(Box::new(Problem::new(500, "failed", "This node failed", ""))),
+            true if kind == "turned-away" => Reply::Problem(Box::new(Problem::new(403, kind, "Not let in", "Enrol."))),
             true => Reply::Problem(Box::new(Problem::new(503, kind, "Not here", "Ask another."))),
             false => given(&gives, asked, Standing::Current),
         });
@@ -290,6 +293,26 @@ fn the_certificate_is_renewed_by_the_way() {
     assert_eq!(nodes.paths(), ["/v1/certificates/renew", "/v1/keys/begin"]);
     assert_ne!(Identity::load(&nodes.identity()).unwrap().certificate().serial, before);
     assert!(said.lock().unwrap()[0].contains("was renewed: it holds until 2050-01-01"), "{said:?}");
+}
+
+/// A node whose clock was ahead by years made out a certificate that began years later. The mover put it in the place of the one that held,
+/// and was let in nowhere.
+#[test]
+fn a_certificate_of_another_time_is_not_taken() {
+    let nodes = Nodes::start(1);
+    let (keys, said) = keys(&nodes, DUE);
+    let (key, authority) = (drawn(GCM), Arc::clone(&nodes.authority));
+    let before = Identity::load(&nodes.identity()).unwrap().certificate().serial;
+    nodes.answer(move |asked| match asked.path.as_str() {
+        "/v1/certificates/renew" => {
+            let RenewCertificate { request } = serde_json::from_value(asked.body.clone()).unwrap();
+            Reply::of(&authority.renew_from(2049, &request, 4))
+        }
+        _ => given(&key, asked, Standing::Current),
+    });
+    new_key(&keys, None).unwrap();
+    assert_eq!(Identity::load(&nodes.identity()).unwrap().certificate().serial, before);
+    assert!(said.lock().unwrap()[0].contains("does not hold now: the clock"), "{said:?}");
 }
 
 #[test]

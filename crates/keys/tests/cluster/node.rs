@@ -85,9 +85,15 @@ impl Authority {
 
     /// A certificate for a signing request of the agent.
     pub(crate) fn renew(&self, request: &Base64, serial: u8) -> IssuedCertificate {
+        self.renew_from(2020, request, serial)
+    }
+
+    /// The same by a clock of that year.
+    pub(crate) fn renew_from(&self, year: i32, request: &Base64, serial: u8) -> IssuedCertificate {
         let request = CertificateSigningRequestDer::from(request.0.as_slice());
         let mut asked = CertificateSigningRequestParams::from_der(&request).unwrap();
         asked.params = parameters(AGENT, serial);
+        asked.params.not_before = date_time_ymd(year, 1, 1);
         let certificate = asked.signed_by(&self.issuer).unwrap();
         IssuedCertificate {
             certificate: Base64(certificate.der().to_vec()),

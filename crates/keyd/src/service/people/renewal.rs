@@ -1,4 +1,7 @@
-//! The node's own certificate: renewed by itself, from two thirds of its time, and at once when the node was moved to another host.
+//! The node's own certificate: renewed by itself, from two thirds of its time.
+//!
+//! And at once where it begins later than now: a clock that was ahead made it out, and by a clock that is right nobody takes it. And where the
+//! node was moved to another host, which KMIP clients look for in it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,11 +14,12 @@ use super::super::Service;
 use super::super::registrar::moved_from;
 use crate::audit::Origin;
 use crate::identity::{Peer, PresentedCertificate, Registrar};
+use crate::node::Standing;
 
-/// How often it looks: who looks for a node that was moved waits for it.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// After one that came to nothing: a month is left to try in.
-const PAUSE: Duration = Duration::from_secs(120);
+/// How often it looks whether it is time to: a clock that was set counts soon, and whoever looks for a node that was moved waits for it.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long it waits when that failed: a month is left to try in.
+const TRY_AGAIN: Duration = Duration::from_secs(600);
 
 /// Renews the node's certificate whenever that is due, for as long as the node runs.
 pub(in super::super) async fn renew_own(
@@ -27,14 +31,14 @@ pub(in super::super) async fn renew_own(
 ) {
     loop {
         let mut pause = LOOK_EVERY;
-        if let Some(node) = service.open_node() {
-            let own = identity.certificate();
-            let now_ns = (service.clock)();
+        if let Some(node) = service.open_node().filter(|node| node.standing() == Standing::Current) {
+            let (own, now_ns) = (identity.certificate(), (service.clock)());
             let moved = node.view(|view| moved_from(view, &own.peer, &own.serial));
             if let Some(host) = &moved {
                 tracing::info!(%host, "this node was moved: its certificate is to name its new host");
             }
-            if moved.is_some() || now_ns >= own.renewal_due_ns() {
+            let begins_later = now_ns < own.not_before_ns;
+            if begins_later || moved.is_some() || now_ns >= own.renewal_due_ns() {
                 match renewed(registrar, &identity, path, presented).await {
                     Ok(renewed) => {
                         tracing::info!(serial = %renewed.certificate().serial, "this node has a new certificate");
@@ -43,7 +47,7 @@ pub(in super::super) async fn renew_own(
                     }
                     Err(error) => {
                         tracing::warn!(error = format!("{error:#}"), "this node's certificate is not renewed yet");
-                        pause = PAUSE;
+                        pause = TRY_AGAIN;
                     }
                 }
             }
