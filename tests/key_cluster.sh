@@ -29,7 +29,7 @@ check 'a node runs and is unlocked by two of three' start kma1
 for user in sam kim lou max; do check "$user enrols" enrol_user "$user"; done
 
 add_kma2() {
-    as sam kmas add kma2 --address "$node2" --site south >"$scratch/kma2.said" && once kma2 "$scratch/kma2.said" || return
+    as sam sites add south && as sam kmas add kma2 --address "$node2" --site south >"$scratch/kma2.said" && once kma2 "$scratch/kma2.said" || return
     for user in kim lou; do
         as "$user" pending list --json >"$scratch/pending" || return
         request=$("$PYTHON" -c 'import json,sys

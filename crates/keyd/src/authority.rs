@@ -26,8 +26,9 @@
 //! - To unlock a node takes no request: a locked node cannot read one, and the split credentials of the root key are its quorum. That a node may
 //!   unlock itself takes one.
 //!
-//! **Where a request lies.** In the ledger, sealed; a request to begin a new epoch, for which there is no majority, in the file of the node that is
-//! asked: the functions are the same. A record is kept until it could not be executed any more ([`Pending::is_removable`]): an
+//! - A new epoch, for which there is no majority to hold a request, takes none either: custodians and holders together are its quorum (`keyd restore`).
+//!
+//! **Where a request lies.** In the ledger, sealed. A record is kept until it could not be executed any more ([`Pending::is_removable`]): an
 //! older state of it that somebody puts back, approved and not yet executed, would be executed again. Until then the act itself has to
 //! stand a repetition, as all compare-and-set does.
 //!

@@ -34,7 +34,7 @@ const fn family(kind: &'static str, ending: Ending, why: &'static str) -> Family
 }
 
 /// Every family that this program writes.
-pub const FAMILIES: [Family; 32] = [
+pub const FAMILIES: [Family; 34] = [
     family("key", Ending::Never, "a destroyed key's record says that it is destroyed, and since when"),
     family("unit", Ending::Never, "what was ever written on a volume stays known"),
     family("policy", Ending::Never, "keys were issued under it"),
@@ -70,6 +70,8 @@ pub const FAMILIES: [Family; 32] = [
     family("root", Ending::Never, "the root key, sealed for its holders"),
     family("export", Ending::Never, "keys that left the cluster are out there for good"),
     family("epoch", Ending::Never, "that the cluster has gone on"),
+    family("autonomous", Ending::Never, "it says itself that a node may not unlock itself any more"),
+    family("site", Ending::Tombstone, "put back, a misspelt site would count as one"),
     family("destruction", Ending::Never, "it is the proof of a destruction"),
 ];
 

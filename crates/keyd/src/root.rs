@@ -3,11 +3,12 @@
 //! ```text
 //! token (PKCS#11): root key, never outside ----------------------+--> cluster key --HKDF--> sealing key of each kind of record
 //! m of n passphrases --Argon2id--> shares --> secret --> root key +               +-HKDF--> wrapping key of each group
-//! key file (only if a quorum said so) -----------------> root key +                            +--> group key --> keys
+//! key file (only if a quorum said so) ------------------------------> cluster key                  +--> group key --> keys
 //! ```
 //! A node starts *locked*: it holds `root.sealed` ([`SealedRoot`]), in which the cluster key lies under the root key and the root
 //! key under its quorum, and can open nothing. [`Unlocking`] is the state machine of its unlocking. Once the cluster key is there, the
-//! root key is dropped again: whatever needs it (another quorum, an autonomous unlock) needs the quorum once more.
+//! root key is dropped again: whatever needs it (another quorum) needs its holders once more. What a node unlocks itself with, where people have
+//! approved that ([`OwnUnlock`]), is the cluster key and never the root key.
 //!
 //! Nothing here reads a clock or waits for the network. Argon2id takes some tenths of a second and a token takes what it takes:
 //! whoever serves many peers calls these from a thread that may block.
@@ -15,6 +16,7 @@
 mod error;
 pub(crate) mod file;
 mod hierarchy;
+mod own;
 mod pin;
 mod process;
 pub(crate) mod quorum;
@@ -28,10 +30,11 @@ use capstan_format::{FormatError, crc32c};
 pub use error::RootError;
 pub use file::Existing;
 pub use hierarchy::{ClusterKeys, GroupKey, HierarchyError};
+pub use own::{OnMachine, OwnUnlock};
 pub use pin::Pin;
 pub use process::keep_memory_private;
 pub use quorum::{Holder, Quorum, Share};
-pub use sealed::{Autonomous, OpenRoot, Opens, SealedRoot};
+pub use sealed::{OpenRoot, Opens, SealedRoot};
 pub use token::{Token, TokenError};
 pub use unlocking::{Unlocking, UnlockingStage};
 

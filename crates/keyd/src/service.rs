@@ -5,6 +5,7 @@
 //!  root.sealed   the root key, sealed                                      replica.db     the ledger, as it lies there
 //!  journal/      what it gave out cut off                                  audit/         who did what
 //!  keyd.sock     takes shares of the root key, from its owner alone      refused        another node has refused this one as removed
+//!  autonomous.*  what it unlocks itself with, if the quorum lets it      locked         a person has locked it: its holders open it, and nothing else
 //! ```
 //! ```text
 //!  locked --- enough shares, the token, or its key file ---> open
@@ -15,6 +16,7 @@
 //! node, and never held across an await.
 
 mod agents;
+mod autonomous;
 mod backups;
 mod directory;
 mod doubts;
@@ -54,7 +56,7 @@ pub use backups::{
 pub use directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory, TokenSettings};
 pub use found::{FirstUser, Founded, Founding, FoundingError, RootChoice, found, new_cluster};
 pub use openapi::openapi;
-pub use run::run;
+pub use run::{Ended, run};
 pub use unlock::{Opener, TokenPin, Unlock};
 
 use phase::Phase;
@@ -63,6 +65,8 @@ pub use proof::{OwnProof, RetrievalProof, Unproved};
 /// A node that runs.
 pub struct Service {
     settings: KmaSettings,
+    /// What it unlocks itself with, if the quorum lets it.
+    own_files: autonomous::OwnFiles,
     sealed_root: RwLock<Arc<SealedRoot>>,
     gate: tokio::sync::Mutex<crate::root::Unlocking>,
     phase: RwLock<Phase>,
@@ -76,6 +80,8 @@ pub struct Service {
     unlocking: tokio::sync::Mutex<()>,
     audit: AuditLog,
     audit_directory: std::path::PathBuf,
+    /// Somebody has locked the node: it begins anew.
+    locking: tokio::sync::Notify,
     /// Somebody wants an anchor at once.
     anchoring: tokio::sync::Notify,
     backups: backups::Spool,

@@ -73,13 +73,18 @@ fn every_operation_says_who_may_and_what_it_takes() {
             assert_eq!(named.len(), path.matches('{').count(), "{method} {path}");
             if let Some(act) = operation["x-act"].as_str() {
                 let act = Act::named(act).unwrap();
-                acts.insert(act);
+                let other = operation["x-or-act"].as_str().map(|other| Act::named(other).unwrap());
                 let roles: BTreeSet<_> = operation["x-roles"].as_object().unwrap().keys().map(String::as_str).collect();
-                assert_eq!(roles, act.roles().iter().map(Role::name).collect(), "{method} {path}");
+                let of_acts = [act].into_iter().chain(other).flat_map(|act| act.roles().iter());
+                assert_eq!(roles, of_acts.map(Role::name).collect(), "{method} {path}");
+                acts.extend([act].into_iter().chain(other));
             }
         }
     }
-    assert!(ids.len() > 45 && acts.len() > 25, "{} operations, {} acts", ids.len(), acts.len());
+    assert!(ids.len() > 45, "{} operations", ids.len());
+    // Some rows of the table were once nobody's: what they allowed could not be asked for.
+    let unused: Vec<_> = Act::ALL.iter().filter(|act| !acts.contains(act)).map(|act| act.name()).collect();
+    assert!(unused.is_empty(), "no route is of {unused:?}");
     let destroy = &document["paths"]["/v1/keys/destroy"]["post"];
     assert_eq!(destroy["x-roles"]["compliance-officer"], "by-quorum");
     assert_eq!(

@@ -26,12 +26,13 @@ pub use jobs::{JobSeen, JobStarted};
 pub use keys::{
     ActivateKey, Activated, AppendVolume, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, ReadVolume, Standing, Tag,
 };
-pub use members::{KmaMember, KmaState};
+pub use members::{AutonomousUnlock, KmaListed, KmaMember, KmaState, NodeLocked};
 pub use peer::{ClusterId, ConversationId, InvalidId, PeerId, PeerKind, RequestId, Serial};
 pub use people::{
-    AddKma, AddPeer, AgentGroups, AssignKmipClient, Decide, EnrolmentOpened, ExtendUnit, GroupSaid, JournalOfRemoved,
-    KeyListed, KmipClientAssigned, Leave, MoveKma, NamedKey, Outcome, Page, PeerListed, PendingListed, PolicySaid,
-    QuorumSaid, RemovedListed, Requested, Revoked, ShownOnce, SplitRoot, UnitListed, UserListed, UserRoles,
+    AddKma, AddPeer, AddSite, AgentGroups, AssignKmipClient, Decide, DescribeSite, EnrolmentOpened, ExtendUnit,
+    GroupSaid, JournalOfRemoved, KeyListed, KmipClientAssigned, Leave, MoveKma, NamedKey, Outcome, Page, PeerListed,
+    PendingListed, PolicySaid, QuorumSaid, RemovedListed, Requested, Revoked, ShownOnce, SiteListed, SplitRoot,
+    UnitListed, UserListed, UserRoles,
 };
 pub use problem::{PROBLEM_MEDIA_TYPE, Problem};
 pub use transfer::{

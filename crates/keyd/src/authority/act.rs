@@ -55,11 +55,13 @@ macro_rules! acts {
 }
 
 // x: does it at once. q: asks for it, and m quorum members who are somebody else approve. -: may not.
+// Gone, and their numbers with them: 2 unlock-kma, since a node that is locked knows neither users nor roles, and the shares are its quorum;
+// 14 begin-epoch and 73 restore-backup, since there is no node to ask then: custodians and holders are the quorum of `keyd restore`;
+// 42 change-agent and 61 change-data-unit: an agent says its site itself, and what a cartridge is called and became is in the catalog.
 // SO security officer, CO compliance officer, OP operator, BO backup operator, AU auditor, QM quorum member.
 acts! {
     // code act             name                       SO CO OP BO AU QM
      1 ReadStatus           "read-status"             [x  x  x  x  x  x] "read a node's status";
-     2 UnlockKma            "unlock-kma"              [x  -  -  -  -  -] "unlock a node, with the secrets that its root key needs";
      3 LockKma              "lock-kma"                [x  -  -  -  -  -] "lock a node";
      4 SetAutonomousUnlock  "set-autonomous-unlock"   [q  -  -  -  -  -] "let a node unlock itself after a start, or not";
      5 ChangeCredentials    "change-credentials"      [q  -  -  -  -  -] "change the split credentials of the root key";
@@ -69,9 +71,8 @@ acts! {
     12 ChangeKma            "change-kma"              [q  -  -  -  -  -] "change a node's addresses or site";
     13 RemoveKma            "remove-kma"              [q  -  -  -  -  -] "remove a node";
     17 NoteKmaDestroyed     "note-kma-destroyed"      [x  -  -  -  -  -] "note that the disks of a removed node were destroyed";
-    14 BeginEpoch           "begin-epoch"             [q  -  -  -  -  -] "begin a new epoch without the lost majority";
     15 ListSites            "list-sites"              [x  x  x  x  x  x] "list the sites";
-    16 ChangeSites          "change-sites"            [x  -  -  -  -  -] "add or remove a site";
+    16 ChangeSites          "change-sites"            [x  -  -  -  -  -] "add, describe or remove a site";
 
     20 ListUsers            "list-users"              [x  -  -  -  x  x] "list the users and their roles";
     21 ChangeUsers          "change-users"            [q  -  -  -  -  -] "add a user, or change a user's roles or certificates";
@@ -86,7 +87,6 @@ acts! {
 
     40 ListAgents           "list-agents"             [x  x  x  -  x  -] "list the agents";
     41 AddAgent             "add-agent"               [-  -  x  -  -  -] "enrol an agent";
-    42 ChangeAgent          "change-agent"            [-  -  x  -  -  -] "change an agent's site or description";
     43 RevokeAgent          "revoke-agent"            [x  -  x  -  -  -] "revoke an agent";
     44 ListKmipClients      "list-kmip-clients"       [x  x  x  -  x  -] "list the KMIP clients";
     45 AddKmipClient        "add-kmip-client"         [-  -  x  -  -  -] "enrol a KMIP client";
@@ -101,7 +101,6 @@ acts! {
     56 ImportKeys           "import-keys"             [-  q  -  -  -  -] "import keys";
 
     60 ListDataUnits        "list-data-units"         [-  x  x  -  x  -] "list data units and their keys";
-    61 ChangeDataUnit       "change-data-unit"        [-  -  x  -  -  -] "change a data unit's description, or say that it was destroyed";
     62 ReadExposure         "read-exposure"           [x  x  -  -  x  -] "ask which data units a compromise exposes";
     63 PlanRekey            "plan-rekey"              [-  x  x  -  -  -] "plan how exposed data units get other keys";
     64 ProveRetrieval       "prove-retrieval"         [-  x  x  x  x  -] "prove that every data unit's keys can be had back";
@@ -109,7 +108,6 @@ acts! {
     70 ListBackups          "list-backups"            [x  x  x  x  x  -] "list the backups";
     71 CreateBackup         "create-backup"           [-  -  -  x  -  -] "create a backup of the database";
     72 NoteBackupDestroyed  "note-backup-destroyed"   [-  -  -  x  -  -] "note that a backup was destroyed";
-    73 RestoreBackup        "restore-backup"          [q  -  -  -  -  -] "restore a backup";
     74 BackUpCoreSecurity   "back-up-core-security"   [x  -  -  -  -  -] "create a core security backup, split among its holders";
     75 CertifyDestruction   "certify-destruction"     [-  x  -  -  -  -] "certify that a key is destroyed everywhere";
     76 ListCertificates     "list-certificates"       [-  x  x  x  x  -] "list the destruction certificates";

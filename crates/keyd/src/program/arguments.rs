@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Renew(Renew),
     /// Give a holder's passphrase to a node that is locked
     Unlock(Unlock),
+    /// Lock a node, at once: from then on its holders open it, and nothing else
+    Lock(Asking),
     /// Say how a node is
     Status(Status),
     #[command(flatten)]

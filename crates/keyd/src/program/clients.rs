@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use capstan_keyd::service::{Opener, StateDirectory, TokenPin, Unlock};
-use capstan_keys::api::{Base64, IssuedCertificate, JobSeen, JobStarted, PeerId, RenewCertificate};
+use capstan_keys::api::{Base64, IssuedCertificate, JobSeen, JobStarted, NodeLocked, PeerId, RenewCertificate};
 use capstan_keys::cluster::{CertificateKey, ClusterClient, Identity, NodeClient, enrol as enrol_peer};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -143,6 +143,13 @@ pub(super) fn unlock(asked: &arguments::Unlock) -> anyhow::Result<()> {
         }
         _ => println!("{said}"),
     }
+    Ok(())
+}
+
+/// Locks the node that is named, and no other.
+pub(super) fn lock(asking: &Asking) -> anyhow::Result<()> {
+    let NodeLocked { kma } = client(asking)?.post("/v1/lock", &Value::Null)?;
+    println!("node {kma} is locked: nothing but its holders opens it (`keyd unlock`)");
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! `keyd found` and `keyd join`: nodes come into being.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,7 +13,7 @@ use capstan_keyd::service::{
     self, EtcdSettings, Founded, Founding, KmaSettings, RootChoice, StateDirectory, TokenSettings,
 };
 use capstan_keys::Argon2Cost;
-use capstan_keys::api::{Base64, ClusterId, PeerId, PeerKind};
+use capstan_keys::api::{Base64, ClusterId, KmaMember, PeerId, PeerKind};
 use capstan_keys::cluster::{ClusterClient, EnrolmentPassphrase, enrol};
 use serde::Deserialize;
 
@@ -99,9 +100,25 @@ fn joined(asked: &Join, passphrase: EnrolmentPassphrase, directory: &StateDirect
     let RootTold { root, epoch } = client.get("/v1/root")?;
     SealedRoot::decode(&root.0)?.write(&directory.root(), Existing::Kept)?;
     let token = token_settings(asked.token_module.as_ref(), asked.token_pin_file.as_ref());
-    let kma = KmaSettings { epoch, token, ..settings(&asked.place, cluster) };
+    let mut kma = KmaSettings { epoch, token, ..settings(&asked.place, cluster) };
+    stand_as_approved(&mut kma, &client.get::<Vec<KmaMember>>("/v1/kmas")?);
     directory.write_settings(&kma)?;
     Ok(kma)
+}
+
+/// Where a node stands is what the quorum has approved: a site that nobody knows would count as another place.
+fn stand_as_approved(kma: &mut KmaSettings, members: &[KmaMember]) {
+    let Some(own) = members.iter().find(|member| member.name == kma.name.as_str()) else { return };
+    if !kma.site.is_empty() && kma.site != own.site {
+        let sites: BTreeSet<&str> = members.iter().map(|member| member.site.as_str()).collect();
+        let (sites, approved) = (sites.into_iter().collect::<Vec<_>>().join(", "), &own.site);
+        println!(
+            "note: the quorum has approved {} for site {approved:?}, and so it stands there, not at {:?}; nodes stand at: {sites} \
+             (`keyd kmas move`)",
+            kma.name, kma.site
+        );
+    }
+    kma.site.clone_from(&own.site);
 }
 
 /// Where the token is, as the node finds it again at each start.

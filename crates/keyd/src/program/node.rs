@@ -1,9 +1,12 @@
 //! `keyd run`: the node itself.
 
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+
 use anyhow::Context;
 use capstan_keyd::door::ShutdownTrigger;
 use capstan_keyd::root::keep_memory_private;
-use capstan_keyd::service::{self, StateDirectory};
+use capstan_keyd::service::{self, Ended, StateDirectory};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::arguments::Run;
@@ -17,7 +20,7 @@ pub(super) fn run(asked: &Run) -> anyhow::Result<()> {
     }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the system gives no threads")?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let (trigger, shutdown) = ShutdownTrigger::new();
         let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         tokio::spawn(async move {
@@ -28,7 +31,24 @@ pub(super) fn run(asked: &Run) -> anyhow::Result<()> {
             tracing::info!("ending");
             trigger.begin();
         });
-        let ready = |service: &service::Service| println!("keyd: node {} is ready", service.name());
+        // Whoever waited for it may have gone since.
+        let ready = |service: &service::Service| {
+            let _ = writeln!(std::io::stdout(), "keyd: node {} is ready", service.name());
+        };
         service::run(&asked.state, ready, shutdown).await
-    })
+    });
+    match ended? {
+        Ended::Told => Ok(()),
+        Ended::ToBeLocked => anew(),
+    }
+}
+
+/// Puts the same program in the place of this one: nothing of what it had in memory is left.
+fn anew() -> anyhow::Result<()> {
+    let own = std::env::current_exe().ok().filter(|own| own.exists());
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_else(|| "keyd".into());
+    let own = own.unwrap_or_else(|| "/proc/self/exe".into());
+    let error = std::process::Command::new(own).arg0(name).args(arguments).exec();
+    Err(error).context("the node is locked and cannot begin anew by itself: start it again")
 }

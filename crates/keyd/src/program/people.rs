@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub(super) use keys::{Groups, Keys, Policies, Units};
-pub(super) use peers::{Agents, Kmas, KmipClients};
+pub(super) use peers::{Agents, Kmas, KmipClients, Sites};
 pub(super) use proof::{Audit, Suspected};
 pub(super) use root::Root;
 pub(super) use transfer::Exports;
@@ -37,6 +37,9 @@ pub(crate) enum People {
     /// Nodes: add, move and remove by quorum, list
     #[command(subcommand)]
     Kmas(Kmas),
+    /// Sites, at which nodes stand
+    #[command(subcommand)]
+    Sites(Sites),
     /// Key policies
     #[command(subcommand)]
     Policies(Policies),
@@ -71,6 +74,8 @@ pub(crate) enum People {
     Exposure(Suspected),
     /// Plan how exposed data units get other keys
     RekeyPlan(Suspected),
+    /// List the keys that were certified as destroyed everywhere (`keyd certify`)
+    Certificates(Ask),
 }
 
 /// Whom to ask, and how to answer.
@@ -99,6 +104,8 @@ pub(super) fn run(asked: People) -> anyhow::Result<()> {
         People::Pending(pending) => users::pending(pending),
         People::Audit(audit) => proof::audit(audit),
         People::Exposure(suspected) => proof::exposed(&suspected, "/v1/exposure"),
+        People::Sites(sites) => peers::sites(sites),
+        People::Certificates(ask) => proof::certificates(&ask),
         People::RekeyPlan(suspected) => proof::exposed(&suspected, "/v1/rekey-plan"),
     }
 }

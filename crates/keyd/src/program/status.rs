@@ -43,6 +43,18 @@ fn told(status: &Value) -> String {
         ),
     );
     line("lock", lock(&status["lock"]));
+    if let Some(said) = status.get("locked_by") {
+        line("LOCKED", format!("by {}: its holders open it, and nothing else", words(said)));
+    }
+    match status["unlocks_itself"].as_str() {
+        Some("quorum") => line("start", "it unlocks itself, as the quorum allows; in touch with the majority alone".to_owned()),
+        Some("pin-file") => line(
+            "START",
+            "it unlocks itself with a PIN in a file (keyd.toml): who has its machine and its token has the keys; no quorum was asked"
+                .to_owned(),
+        ),
+        _ => {}
+    }
     for (name, field) in [("REMOVED", "removed"), ("MOVED", "moved")] {
         if let Some(said) = status.get(field) {
             line(name, words(said));
@@ -115,12 +127,13 @@ mod tests {
             "name": "kma1\u{1b}[2J", "site": "", "epoch": 2, "cluster": "ab", "lock": {"state": "unlocked"},
             "standing": {"cut_off_since_ns": 1_700_000_000_000_000_000_i64}, "applied": 7, "keys": 3, "units": 2,
             "pool": {"ready": 0, "reserve": 1, "waiting": 9, "low": true}, "journal_pending": 4, "doubts": ["one", "two"],
-            "removed": "on a day"
+            "removed": "on a day", "unlocks_itself": "pin-file"
         });
         let told = told(&open);
         assert!(told.starts_with("node     kma1[2J, epoch 2"), "{told}");
         for words in [
             "REMOVED  on a day\n",
+            "START    it unlocks itself with a PIN in a file",
             "CUT OFF since 2023-11-14T22:13:20Z",
             "LOW",
             "4 acts wait",

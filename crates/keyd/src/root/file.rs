@@ -98,6 +98,20 @@ pub(crate) fn read(path: &Path, len_max: usize) -> Result<Vec<u8>, RootError> {
     Ok(bytes)
 }
 
+/// Overwrites a small file with nothing, on disk, and takes it away. One that is not there is gone already.
+pub(crate) fn erase(path: &Path) -> Result<(), RootError> {
+    let failed = |error| RootError::file("erasing", path, error);
+    let mut file = match OpenOptions::new().write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        file => file.map_err(failed)?,
+    };
+    let len = file.metadata().map_err(failed)?.len();
+    io::copy(&mut io::repeat(0).take(len), &mut file).and_then(|_| file.sync_all()).map_err(failed)?;
+    std::fs::remove_file(path).map_err(failed)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]

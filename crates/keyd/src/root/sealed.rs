@@ -11,11 +11,11 @@
 //!         2: label of the token: length (1, at most 32), bytes; id of its key (16); how it wraps (1: 1 AES key wrap with
 //!            padding, 2 AES-GCM); cluster key: length (1, at most 64), bytes
 //! ..  32  HMAC-SHA-256 of all before, under HKDF(cluster key, salt = cluster id, `capstan keyd root file v1`)
-//! ..   1  autonomous unlock: 0 none; 1, under a quorum only: salt (16); root key (40), wrapped under HKDF(key file, salt,
-//!         `capstan keyd autonomous v1 CLUSTER`)
+//! ..   1  0, or under a quorum 1: 56 bytes that were meant for autonomous unlock, which no command ever wrote and nothing opens
+//!         (`own.rs` is what a node unlocks itself with)
 //! ..   4  CRC32C of all before
 //! ```
-//! All nodes of a cluster have the same file but for its last part, which is each machine's own. The checksum has no key, so that
+//! All nodes of a cluster have the same file. The checksum has no key, so that
 //! damage is told from a wrong passphrase before one is known; the MAC tells what somebody altered: a lower threshold,
 //! another holder's name, another epoch.
 
@@ -23,9 +23,7 @@ use std::path::Path;
 
 use aws_lc_rs::hmac;
 use capstan_format::{Cursor, FormatError, crc32c};
-use capstan_keys::{
-    KeyError, Name, RootKey, SALT_LEN, Secret, WRAPPED_LEN, WrappedKey, create_key_file, random, read_key_file,
-};
+use capstan_keys::{KeyError, Name, RootKey, SALT_LEN, WRAPPED_LEN, WrappedKey};
 use zeroize::Zeroizing;
 
 use super::file::{self, Existing};
@@ -58,26 +56,14 @@ pub enum Opens {
     },
 }
 
-/// Whether a machine unlocks itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Autonomous {
-    /// It waits for its quorum after each start.
-    No,
-    /// A quorum has left a copy of the root key that opens with the machine's key file.
-    Yes,
-}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Under {
     Quorum { quorum: QuorumSealed, cluster_key: WrappedKey },
     Token(TokenSealed),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct OwnCopy {
-    salt: [u8; SALT_LEN],
-    root: WrappedKey,
-}
+/// Kept as it lies there: a file is written again as it was read.
+type Tail = [u8; SALT_LEN + WRAPPED_LEN];
 
 /// The root key of a cluster, sealed: nothing in it is secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +72,7 @@ pub struct SealedRoot {
     epoch: u32,
     under: Under,
     mac: [u8; MAC_LEN],
-    own: Option<OwnCopy>,
+    tail: Option<Tail>,
 }
 
 /// A root key that a quorum has opened, for what only the quorum may do. Drop it soon. No `Debug`, no `Clone`.
@@ -111,13 +97,8 @@ impl SealedRoot {
         Self::signed(keys, epoch, Under::Token(token.seal(keys)?))
     }
 
-    /// The same root key in another epoch of the cluster; without this machine's own copy.
-    pub fn in_epoch(&self, keys: &ClusterKeys, epoch: u32) -> Result<Self, RootError> {
-        Self::signed(keys, epoch, self.under.clone())
-    }
-
     fn signed(keys: &ClusterKeys, epoch: u32, under: Under) -> Result<Self, RootError> {
-        let mut sealed = Self { cluster: keys.cluster(), epoch, under, mac: [0; MAC_LEN], own: None };
+        let mut sealed = Self { cluster: keys.cluster(), epoch, under, mac: [0; MAC_LEN], tail: None };
         let mac = hmac::sign(&mac_key(keys)?, &sealed.encode_signed());
         sealed.mac.copy_from_slice(mac.as_ref());
         Ok(sealed)
@@ -143,11 +124,6 @@ impl SealedRoot {
         }
     }
 
-    /// Whether this machine unlocks itself.
-    pub fn autonomous(&self) -> Autonomous {
-        if self.own.is_some() { Autonomous::Yes } else { Autonomous::No }
-    }
-
     /// Opens the share of one holder: some tenths of a second, and 64 MiB.
     pub fn open_share(&self, holder: &Name, passphrase: &Zeroizing<String>) -> Result<Share, RootError> {
         let (quorum, _) = self.quorum("a quorum")?;
@@ -171,22 +147,6 @@ impl SealedRoot {
         self.checked(token.unseal(sealed, self.cluster)?)
     }
 
-    /// The keys of the cluster, with this machine's key file, if a quorum has allowed that.
-    pub fn open_with_key_file(&self, path: &Path) -> Result<ClusterKeys, RootError> {
-        let offered = "the key file of this machine";
-        let (_, cluster_key) = self.quorum(offered)?;
-        let Some(own) = &self.own else {
-            let instead = "no quorum has allowed autonomous unlock here. Its holders give their shares";
-            return Err(RootError::NotThisWay { cluster: self.cluster, offered, instead });
-        };
-        let wrapping = own_wrapping(&read_key_file(path)?, &own.salt, self.cluster)?;
-        let Some(root) = RootKey::unwrap(&wrapping, &own.root)? else {
-            let instead = "it is that of another machine, or was replaced. Its holders give their shares";
-            return Err(RootError::NotThisWay { cluster: self.cluster, offered, instead });
-        };
-        self.cluster_keys(&root, cluster_key)
-    }
-
     /// Whether this is the root key of that cluster, in that epoch, as somebody made it who had the cluster's keys.
     pub fn check_of(&self, keys: &ClusterKeys, epoch: u32) -> Result<(), RootError> {
         let altered = |_| RootError::Altered { what: "the sealed root key", cluster: self.cluster };
@@ -195,16 +155,6 @@ impl SealedRoot {
             true => Ok(()),
             false => Err(RootError::Altered { what: "the epoch of the sealed root key", cluster: self.cluster }),
         }
-    }
-
-    /// The same, with what this machine unlocks itself with, whose copy of the root key another split leaves as it is.
-    pub fn with_own_copy_of(self, known: &Self) -> Self {
-        Self { own: known.own.clone(), ..self }
-    }
-
-    /// Takes the autonomous unlock back. Whoever copied file and key file before can still open the copies.
-    pub fn forget_own_copy(&mut self) {
-        self.own = None;
     }
 
     fn quorum(&self, offered: &'static str) -> Result<(&QuorumSealed, &WrappedKey), RootError> {
@@ -251,12 +201,11 @@ impl SealedRoot {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.encode_signed();
         bytes.extend_from_slice(&self.mac);
-        match &self.own {
+        match &self.tail {
             None => bytes.push(0),
-            Some(OwnCopy { salt, root }) => {
+            Some(tail) => {
                 bytes.push(1);
-                bytes.extend_from_slice(salt);
-                bytes.extend_from_slice(root);
+                bytes.extend_from_slice(tail);
             }
         }
         bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
@@ -278,13 +227,13 @@ impl SealedRoot {
             other => return Err(fields.field("what the root key is under", &other)),
         };
         let mac = fields.array()?;
-        let own = match (fields.u8()?, &under) {
+        let tail = match (fields.u8()?, &under) {
             (0, _) => None,
-            (1, Under::Quorum { .. }) => Some(OwnCopy { salt: fields.array()?, root: fields.array()? }),
-            (other, _) => return Err(fields.field("autonomous unlock", &other)),
+            (1, Under::Quorum { .. }) => Some(fields.array()?),
+            (other, _) => return Err(fields.field("what follows the seal", &other)),
         };
         fields.end()?;
-        Ok(Self { cluster, epoch, under, mac, own })
+        Ok(Self { cluster, epoch, under, mac, tail })
     }
 
     /// Reads a file.
@@ -309,24 +258,9 @@ impl OpenRoot {
     pub fn under_another_quorum(&self, epoch: u32, quorum: &Quorum) -> Result<SealedRoot, RootError> {
         SealedRoot::split(&self.root, &self.keys, epoch, quorum)
     }
-
-    /// Lets this machine unlock itself: makes a key file, and puts a copy of the root key that it opens into `sealed`, which is
-    /// then to be written. Keep the two on different media.
-    pub fn allow_autonomous(&self, sealed: &mut SealedRoot, key_file: &Path) -> Result<(), RootError> {
-        create_key_file(key_file)?;
-        let mut salt = [0; SALT_LEN];
-        random(&mut salt)?;
-        let root = self.root.wrap(&own_wrapping(&read_key_file(key_file)?, &salt, sealed.cluster)?)?;
-        sealed.own = Some(OwnCopy { salt, root });
-        Ok(())
-    }
 }
 
 fn mac_key(keys: &ClusterKeys) -> Result<hmac::Key, KeyError> {
     let key = keys.derive(&keys.cluster().0, "capstan keyd root file v1")?;
     Ok(hmac::Key::new(hmac::HMAC_SHA256, key.expose()))
-}
-
-fn own_wrapping(secret: &Secret, salt: &[u8; SALT_LEN], cluster: ClusterId) -> Result<Secret, KeyError> {
-    capstan_keys::derive(secret.expose(), salt, &format!("capstan keyd autonomous v1 {cluster}"))
 }

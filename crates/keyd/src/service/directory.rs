@@ -46,7 +46,7 @@ pub struct KmaSettings {
     /// Keys that its pool is filled up to.
     #[serde(default = "pool_keys")]
     pub pool_keys: usize,
-    /// Its key file, where it unlocks itself.
+    /// Where the key file is to be that it unlocks itself with, if the quorum lets it; in the state directory if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autonomous_key_file: Option<PathBuf>,
     /// The token that its root key is in.
@@ -224,6 +224,11 @@ impl StateDirectory {
     /// There from when another node has refused this one as removed.
     pub(super) fn refused(&self) -> PathBuf {
         self.file("refused")
+    }
+
+    /// There while a person has locked the node.
+    pub(super) fn locked(&self) -> PathBuf {
+        self.file("locked")
     }
 
     /// Where backups wait to be fetched.

@@ -7,6 +7,7 @@ use serde_json::Error as JsonError;
 use thiserror::Error;
 
 use super::directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory};
+use super::people::SiteRecord;
 use super::registrar::{AuthorityRecord, CertificateRecord, certificate_path, enrolment_path, host_of};
 use crate::authority::{QuorumRule, Roles, Unworkable, User, Users};
 use crate::identity::{Authority, AuthorityError, Enrolment, OldestTls, random_serial};
@@ -133,6 +134,10 @@ pub async fn found(
 
     let (identity, of_node) = first_node(&authority, &kma, now_ns)?;
     puts.extend(of_node);
+    if !kma.site.is_empty() {
+        let record = SiteRecord { description: String::new(), added_ns: now_ns };
+        puts.push((SiteRecord::path(&kma.site), serde_json::to_vec(&record)?));
+    }
 
     let (_, wrapped) = keys.new_group_key(&Name::default())?;
     let group = KeyGroup { name: Name::default(), policy: Name::default() };

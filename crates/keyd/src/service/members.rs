@@ -5,42 +5,49 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::{Extension, Json};
 use capstan_keys::Name;
-use capstan_keys::api::{KmaMember, KmaState, PeerKind, Problem};
+use capstan_keys::api::{AutonomousUnlock, KmaListed, KmaMember, KmaState, PeerKind, Problem};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::autonomous::AutonomousRecord;
 use super::openapi::{Paths, Who};
 use super::unlock::{UNLOCK, Unlock, said};
 use super::{KmaSettings, Service, entry};
+use crate::authority::Act;
 use crate::door::{CameFrom, Input, Readiness, Refusal};
 use crate::identity::Peer;
 use crate::node::{Removal, Standing};
 use crate::record::KmaRecord;
-use crate::root::SealedRoot;
 
 /// The routes that are there while the node is locked as well.
 pub(super) fn routes() -> Paths {
     Paths::new()
-        .get("/v1/kmas", (Who::Member, "list the nodes of the cluster"), kmas)
-        .get("/v1/status", (Who::Member, "ask how this node is"), status)
+        .get("/v1/kmas", (Who::MemberOr(Act::ListKmas), "list the nodes of the cluster"), kmas)
+        .get("/v1/status", (Who::MemberOr(Act::ReadStatus), "ask how this node is"), status)
         .post("/v1/unlock", (Who::User, "give a holder's share of the root key to this node"), unlock)
         .get("/v1/root", (Who::Kma, "get the sealed root key, to join"), root)
 }
 
-async fn kmas(State(service): State<Arc<Service>>) -> Json<Vec<KmaMember>> {
+async fn kmas(State(service): State<Arc<Service>>) -> Json<Vec<KmaListed>> {
     let KmaSettings { name, site, address, .. } = &service.settings;
     let Some(node) = service.open_node() else {
         let (name, site, address) = (name.to_string(), site.clone(), address.clone());
-        return Json(vec![KmaMember { name, site, address, state: KmaState::Locked }]);
+        let member = KmaMember { name, site, address, state: KmaState::Locked };
+        return Json(vec![KmaListed { member, autonomous_unlock: None }]);
     };
     let removal = node.removal();
     Json(node.view(|view| {
         let known = view.ledger().kmas();
-        let member = |(kma, record): (&Name, &KmaRecord)| KmaMember {
-            name: kma.to_string(),
-            site: record.site.clone(),
-            address: record.address.clone(),
-            state: if kma == name && removal.is_none() { KmaState::Serving } else { KmaState::Unknown },
+        let member = |(kma, record): (&Name, &KmaRecord)| KmaListed {
+            member: KmaMember {
+                name: kma.to_string(),
+                site: record.site.clone(),
+                address: record.address.clone(),
+                state: if kma == name && removal.is_none() { KmaState::Serving } else { KmaState::Unknown },
+            },
+            autonomous_unlock: Some(AutonomousUnlock {
+                on: AutonomousRecord::of(view, kma, node.epoch()).is_some_and(|record| record.allowed),
+            }),
         };
         // The node itself first, where the cluster says that it stands.
         let own = known.get_key_value(name).map(member);
@@ -52,6 +59,7 @@ async fn status(State(service): State<Arc<Service>>) -> Json<Value> {
     let gate = said(service.gate.lock().await.status());
     let KmaSettings { name, cluster, epoch, site, address, .. } = &service.settings;
     let mut status = json!({"name": name, "cluster": cluster, "epoch": epoch, "site": site, "lock": gate});
+    status["unlocks_itself"] = json!(service.unlocks_itself());
     if let Some(node) = service.open_node() {
         let (pool, progress) = (node.pool(), *node.progress().borrow());
         let standing = match node.standing() {
@@ -75,6 +83,8 @@ async fn status(State(service): State<Arc<Service>>) -> Json<Value> {
         let (keys, units) = node.view(|view| (view.ledger().key_count(), view.ledger().realm().unit_count()));
         status["keys"] = json!(keys);
         status["units"] = json!(units);
+    } else if let Some(said) = service.locked_by_person() {
+        status["locked_by"] = json!(said);
     }
     Json(status)
 }
@@ -99,6 +109,7 @@ fn moved(record: &KmaRecord, address: &str, site: &str) -> Option<String> {
     })
 }
 
+/// Whoever has a certificate of a person may bring a share: a node that is locked knows neither users nor roles, and the shares are what counts.
 async fn unlock(
     State(service): State<Arc<Service>>,
     (Extension(peer), Extension(from)): (Extension<Peer>, Extension<CameFrom>),
@@ -116,9 +127,7 @@ async fn root(State(service): State<Arc<Service>>, Extension(peer): Extension<Pe
     if peer.id.kind != PeerKind::Kma {
         return Err(Refusal::forbidden("The sealed root key goes to nodes alone."));
     }
-    let mut sealed = SealedRoot::clone(&service.sealed_root());
-    sealed.forget_own_copy();
-    let bytes = capstan_keys::api::Base64(sealed.encode());
+    let bytes = capstan_keys::api::Base64(service.sealed_root().encode());
     Ok(Json(json!({"root": bytes, "epoch": service.settings.epoch})))
 }
 

@@ -13,9 +13,14 @@
 mod document;
 mod speaks;
 
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
+use axum::body::to_bytes;
+use axum::extract::{MatchedPath, Request, State};
 use axum::handler::Handler;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
 use capstan_keys::api::{BeginEnrolment, EnrolmentBegun, EnrolmentFinished, FinishEnrolment};
@@ -42,6 +47,10 @@ pub(super) enum Who {
     User,
     /// People, by the table of roles.
     Person(Act),
+    /// The same, by either of two acts: which of them it is shows in what is asked.
+    PersonOr(Act, Act),
+    /// Drives, nodes and KMIP clients; people by the table of roles.
+    MemberOr(Act),
     /// Whoever reaches the port for enrolments, without a certificate.
     Stranger,
 }
@@ -60,13 +69,19 @@ impl From<Act> for Said {
     }
 }
 
+impl From<(Act, Act)> for Said {
+    fn from((act, other): (Act, Act)) -> Self {
+        Self { who: Who::PersonOr(act, other), words: act.words() }
+    }
+}
+
 impl From<(Who, &'static str)> for Said {
     fn from((who, words): (Who, &'static str)) -> Self {
         Self { who, words }
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Method {
     Get,
     Post,
@@ -113,9 +128,11 @@ impl Paths {
         Self { router: self.router.merge(other.router), ..self }
     }
 
-    /// What they are of, as a router of this service.
+    /// What they are of, as a router of this service, held to the table of roles.
     pub(super) fn served_by(self, service: Arc<Service>) -> Router {
-        self.router.with_state(service)
+        let table = self.operations.iter().map(|operation| ((operation.method, operation.path), operation.said.who));
+        let held = Held { table: Arc::new(table.collect()), service: service.clone() };
+        self.router.route_layer(from_fn_with_state(held, hold)).with_state(service)
     }
 
     fn route(
@@ -138,6 +155,31 @@ impl Paths {
         self.operations.push(Operation { method, path, said: said.into(), describe: H::describe });
         self
     }
+}
+
+/// What is taken in of a request that is refused.
+const REFUSED_LEN_MAX: usize = 64 << 10;
+
+/// Who may ask for what, as the routes were said to be: in front of the handlers, so that none can forget it.
+#[derive(Clone)]
+struct Held {
+    table: Arc<HashMap<(Method, &'static str), Who>>,
+    service: Arc<Service>,
+}
+
+/// Lets a person through to what their roles allow, before anything of the request is read.
+async fn hold(State(held): State<Held>, request: Request, next: Next) -> Result<Response, Refusal> {
+    let (mut parts, body) = request.into_parts();
+    // What answers GET answers HEAD.
+    let method = if parts.method == axum::http::Method::POST { Method::Post } else { Method::Get };
+    let path = parts.extensions.get::<MatchedPath>().cloned().ok_or_else(Refusal::failed)?;
+    let who = held.table.get(&(method, path.as_str())).copied().ok_or_else(Refusal::failed)?;
+    if let Err(refusal) = people::held_to_table(&mut parts, &held.service, who).await {
+        // Whoever is still sending hears the answer only once that is taken in.
+        let _ = to_bytes(body, REFUSED_LEN_MAX).await;
+        return Err(refusal);
+    }
+    Ok(next.run(Request::from_parts(parts, body)).await)
 }
 
 /// All that this service answers to members.

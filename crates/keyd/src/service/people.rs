@@ -9,16 +9,19 @@
 
 mod anchors;
 mod audit;
+mod certificates;
 mod exports;
 mod exposed;
 mod keys;
 mod kmas;
+mod lock;
 mod material;
 mod peers;
 mod proposal;
 mod queue;
 mod renewal;
 mod root;
+mod sites;
 mod transfer;
 mod users;
 
@@ -32,7 +35,7 @@ use capstan_keys::Name;
 use capstan_keys::api::{PeerKind, Problem, RequestId};
 use jiff::Timestamp;
 
-use super::openapi::{Asked, Paths};
+use super::openapi::{self, Asked, Paths};
 use super::{Service, entry};
 use crate::audit::{Deed, Entry, Fact, Outcome};
 use crate::authority::{Act, CertificateSerial, Denied, Permission, QuorumRule, Refused, Unworkable, User, Users, may};
@@ -45,7 +48,9 @@ use crate::state::View;
 pub(super) use anchors::keep_anchors;
 pub(super) use exports::exports_of;
 pub(super) use proposal::root_path;
+pub(super) use queue::id_of;
 pub(super) use renewal::renew_own;
+pub(super) use sites::SiteRecord;
 
 /// The routes of people.
 pub(super) fn routes() -> Paths {
@@ -61,6 +66,9 @@ pub(super) fn routes() -> Paths {
         .merge(audit::routes())
         .merge(root::routes())
         .merge(exposed::routes())
+        .merge(sites::routes())
+        .merge(certificates::routes())
+        .merge(lock::routes())
 }
 
 const TURNED_AWAY: Deed = Deed::named("person-turned-away");
@@ -89,19 +97,57 @@ impl FromRequestParts<Arc<Service>> for Person {
             return Err(Refusal::forbidden(format!("{} is no person: this is for people.", peer.id)));
         }
         let node = service.node()?;
-        let users = node.view(users_of)?;
-        let identified = users.identify(&CertificateSerial::from(peer.serial)).cloned();
-        let user = match identified {
-            Ok(user) if user.name == peer.id.name => user,
-            Ok(_) => return Err(Refusal::forbidden("The certificate names somebody else than its record.")),
-            Err(denied) => {
-                let refused = Outcome::Refused { why: Fact::from(&denied) };
-                service.note(entry(&peer, from, TURNED_AWAY).came_to(refused)).await?;
-                return Err(denied.into());
-            }
-        };
+        let user = identified(service, &node, &peer, from).await?;
         Ok(Self { service: service.clone(), node, user, peer, from, request })
     }
+}
+
+/// The user that a person is. A stranger is noted.
+async fn identified(service: &Service, node: &Node, peer: &Peer, from: CameFrom) -> Result<User, Refusal> {
+    let users = node.view(users_of)?;
+    match users.identify(&CertificateSerial::from(peer.serial)).cloned() {
+        Ok(user) if user.name == peer.id.name => Ok(user),
+        Ok(_) => Err(Refusal::forbidden("The certificate names somebody else than its record.")),
+        Err(denied) => {
+            let refused = Outcome::Refused { why: Fact::from(&denied) };
+            service.note(entry(peer, from, TURNED_AWAY).came_to(refused)).await?;
+            Err(denied.into())
+        }
+    }
+}
+
+/// Holds whoever asks to what a route was said to be for. A node that is locked knows nobody: what it answers then, it answers every member.
+pub(super) async fn held_to_table(parts: &mut Parts, service: &Arc<Service>, who: openapi::Who) -> Result<(), Refusal> {
+    match who {
+        openapi::Who::Person(act) => {
+            Person::from_request_parts(parts, service).await?.permitted(act).await?;
+        }
+        openapi::Who::PersonOr(act, other) => {
+            let person = Person::from_request_parts(parts, service).await?;
+            let either = if may(&person.user, act).is_ok() { act } else { other };
+            person.permitted(either).await?;
+        }
+        openapi::Who::MemberOr(act) => {
+            let known = &parts.extensions;
+            let (Some(peer), Some(&from)) = (known.get::<Peer>(), known.get::<CameFrom>()) else {
+                return Err(Refusal::failed());
+            };
+            let Some(node) = service.open_node().filter(|_| peer.id.kind == PeerKind::User) else { return Ok(()) };
+            let user = identified(service, &node, peer, from).await?;
+            if let Err(denied) = may(&user, act) {
+                let refused = Outcome::Refused { why: Fact::from(&denied) };
+                service.note(entry(peer, from, Deed::from(act)).came_to(refused)).await?;
+                return Err(denied.into());
+            }
+        }
+        // Their handlers know them by their certificates.
+        openapi::Who::Member
+        | openapi::Who::Agent
+        | openapi::Who::Kma
+        | openapi::Who::User
+        | openapi::Who::Stranger => {}
+    }
+    Ok(())
 }
 
 // Who asks stands in their certificate.

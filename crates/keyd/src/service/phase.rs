@@ -33,6 +33,8 @@ pub(super) struct Opening {
     pub(super) identity: PathBuf,
     /// There from when another node has refused this one as removed.
     pub(super) refused: PathBuf,
+    /// There while a person has locked the node.
+    pub(super) locked: PathBuf,
     /// The root key, sealed.
     pub(super) root: PathBuf,
     pub(super) node: NodeSettings,
@@ -145,7 +147,7 @@ impl Service {
         }
     }
 
-    fn locked_records(&self) -> Option<PackedRecords> {
+    pub(super) fn locked_records(&self) -> Option<PackedRecords> {
         match &*self.phase.read().unwrap_or_else(PoisonError::into_inner) {
             Phase::Locked(records) => Some(records.clone()),
             Phase::Open(_) => None,

@@ -15,7 +15,7 @@ use super::phase::{Opening, Phase};
 use super::registrar::Registry;
 use super::removed::Removed;
 use super::unlock::{listen_here, serve_here};
-use super::{Service, backups, doubts, kmip, metrics, openapi, people, proof};
+use super::{Service, autonomous, backups, doubts, kmip, metrics, openapi, people, proof};
 use crate::audit::AuditLog;
 use crate::door::{
     Limits, Refusal, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers,
@@ -24,15 +24,27 @@ use crate::identity::{Gate, PresentedCertificate, SystemClock, kmip_tls, member_
 use crate::ledger::{EtcdLedger, EtcdTiming, Ledger};
 use crate::node::{NodeSettings, Standing, WallClock};
 use crate::replica::{Delivery, Freshness, PackedRecords, Replica, ReplicaError, follow};
-use crate::root::{Pin, SealedRoot};
+use crate::root::SealedRoot;
 
 /// How often a node looks at what is due.
 const TEND_EVERY: Duration = Duration::from_millis(200);
 /// How often it looks while its pool fills.
 const TEND_MORE: Duration = Duration::from_millis(1);
 
+/// How soon a node that was locked begins anew: whoever locked it hears that it is so.
+const LOCKED_AFTER: Duration = Duration::from_millis(300);
+
+/// Why a node runs no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to end.
+    Told,
+    /// A person has locked it: it is to begin anew, with nothing in memory.
+    ToBeLocked,
+}
+
 /// Runs the node of a state directory until the end begins. `ready` is told when the doors are open.
-pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: Shutdown) -> anyhow::Result<()> {
+pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: Shutdown) -> anyhow::Result<Ended> {
     let (directory, settings) = StateDirectory::open(directory)?;
     let clock: WallClock = Arc::new(now_ns);
     let ledger =
@@ -53,6 +65,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         journal: directory.journal(),
         identity: directory.identity(),
         refused: directory.refused(),
+        locked: directory.locked(),
         root: directory.root(),
         node: NodeSettings {
             pool_keys: settings.pool_keys,
@@ -65,8 +78,10 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     };
     let metrics = metrics::Metrics::new(&settings);
     metrics.own_certificate(identity.certificate().not_after_ns);
+    let own_files = autonomous::OwnFiles::of(&directory, settings.autonomous_key_file.clone());
     let service = Arc::new(Service {
         settings,
+        own_files,
         sealed_root: RwLock::new(Arc::new(sealed_root)),
         gate: tokio::sync::Mutex::default(),
         phase: RwLock::new(Phase::Locked(records)),
@@ -77,6 +92,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         unlocking: tokio::sync::Mutex::default(),
         audit,
         audit_directory: directory.audit(),
+        locking: tokio::sync::Notify::new(),
         anchoring: tokio::sync::Notify::new(),
         backups: backups::Spool::new(directory.backups()),
         making_backups: super::jobs::Jobs::new("a backup"),
@@ -84,7 +100,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         metrics: metrics.clone(),
         clock,
     });
-    service.unlock_by_itself().await?;
+    service.unlock_with_pin_file().await;
 
     let settings = &service.settings;
     let listener = listen(&settings.listen)?;
@@ -151,44 +167,31 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     let here = listen_here(&directory.socket()).context("the socket of the state directory cannot be made")?;
     let own = directory.identity();
     let renewing = people::renew_own(&service, &*registrar, identity, &own, &presented);
+    let locked = async {
+        service.locking.notified().await;
+        tokio::time::sleep(LOCKED_AFTER).await;
+    };
+    let unlocking_itself = async {
+        service.unlock_by_itself().await;
+        std::future::pending::<()>().await;
+    };
     ready(&service);
     tokio::select! {
-        () = members => Ok(()),
-        ended = strangers => ended,
-        ended = kmip_clients => ended,
-        () = watchers => Ok(()),
-        ended = serve_here(&service, here) => ended.context("the socket of the state directory cannot be served"),
+        () = members => Ok(Ended::Told),
+        ended = strangers => ended.map(|()| Ended::Told),
+        ended = kmip_clients => ended.map(|()| Ended::Told),
+        () = watchers => Ok(Ended::Told),
+        ended = serve_here(&service, here) => ended.map(|()| Ended::Told).context("the socket of the state directory cannot be served"),
         error = following => Err(error),
-        () = listen_for_majority(&service, fresh.clone()) => Ok(()),
-        () = metrics::look_now_and_then(&service, fresh) => Ok(()),
-        () = tend(&service) => Ok(()),
-        () = people::keep_anchors(&service) => Ok(()),
-        () = renewing => Ok(()),
-        () = proof::prove_now_and_then(&service) => Ok(()),
-        () = doubts::note_doubts(&service) => Ok(()),
-    }
-}
-
-impl Service {
-    /// Unlocks the node with its own key file, where a quorum has left a copy of the root key for it, or with its token, where the PIN is left
-    /// with it.
-    async fn unlock_by_itself(self: &Arc<Self>) -> anyhow::Result<()> {
-        if let Some(pin_file) = self.settings.token.as_ref().and_then(|token| token.pin_file.as_ref()) {
-            let pin = Pin::read(pin_file)?;
-            self.give_pin(pin).await.map_err(|Refusal(problem)| anyhow::anyhow!("{}", problem.detail))?;
-            return Ok(());
-        }
-        let Some(key_file) = self.settings.autonomous_key_file.clone() else { return Ok(()) };
-        let keys = self.sealed_root().open_with_key_file(&key_file)?;
-        let keys = {
-            let mut gate = self.gate.lock().await;
-            gate.admit(keys);
-            gate.keys()
-        };
-        if let Some(keys) = keys {
-            self.open(keys)?;
-        }
-        Ok(())
+        () = listen_for_majority(&service, fresh.clone()) => Ok(Ended::Told),
+        () = metrics::look_now_and_then(&service, fresh) => Ok(Ended::Told),
+        () = tend(&service) => Ok(Ended::Told),
+        () = people::keep_anchors(&service) => Ok(Ended::Told),
+        () = renewing => Ok(Ended::Told),
+        () = proof::prove_now_and_then(&service) => Ok(Ended::Told),
+        () = doubts::note_doubts(&service) => Ok(Ended::Told),
+        () = unlocking_itself => Ok(Ended::Told),
+        () = locked => Ok(Ended::ToBeLocked),
     }
 }
 
@@ -225,7 +228,7 @@ async fn tend(service: &Service) {
         if let Err(error) = node.take_journal_back().await {
             tracing::error!(%error, "the journal is not the one that the other nodes know: nothing is given out cut off");
         }
-        let mut removed = Removed::default();
+        let (mut removed, mut own) = (Removed::default(), autonomous::Keeping::default());
         loop {
             let mut pause = TEND_EVERY;
             removed.ask_whether_this_is_one(service, &node).await;
@@ -244,6 +247,9 @@ async fn tend(service: &Service) {
                 }
                 if let Err(error) = service.take_root_over(&node) {
                     tracing::error!(%error, "the root key is under other holders, and this node's disk has it under the old ones");
+                }
+                if let Err(Refusal(problem)) = own.settle(service, &node).await {
+                    tracing::error!(%problem, "what this node unlocks itself with is not as the quorum said");
                 }
                 match removed.settle(service, &node).await {
                     Ok(true) => pause = TEND_MORE,

@@ -3,13 +3,15 @@
 //! Users enrol with a node that is unlocked, and a node is unlocked by people: so the first time, and whenever nobody's certificate is
 //! at hand, it is done on the node itself, through a socket in its state directory that is its owner's alone. One line of JSON each way.
 
-use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
 use capstan_keys::Name;
 use capstan_keys::api::Problem;
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -19,9 +21,11 @@ use zeroize::Zeroizing;
 
 use super::Service;
 use super::people::root_path;
+use super::phase::Phase;
 use crate::audit::{Deed, Entry, Origin, Outcome, Who};
 use crate::door::Refusal;
 use crate::node::Node;
+use crate::replica::PackedRecords;
 use crate::root::{ClusterKeys, Existing, Opens, Pin, RootError, SealedRoot, Token, UnlockingStage};
 
 pub(super) const UNLOCK: Deed = Deed::named("unlock");
@@ -72,22 +76,56 @@ impl Service {
         });
         let keys = opened.await.map_err(|_| Refusal::failed())?.map_err(refused)?;
         self.note(Entry::new(Who::Nobody, Origin::Here, UNLOCK).of("holder", "token")).await?;
-        let (status, keys) = {
+        self.admit(keys).await?;
+        self.unlocked_by_holders();
+        Ok(said(self.gate.lock().await.status()))
+    }
+
+    /// Opens the node with keys that no holder has given.
+    pub(super) async fn admit(self: &Arc<Self>, keys: ClusterKeys) -> Result<(), Refusal> {
+        let keys = {
             let mut gate = self.gate.lock().await;
             gate.admit(keys);
-            (gate.status(), gate.keys())
+            gate.keys()
         };
-        self.open_with(keys).await?;
-        Ok(said(status))
+        self.open_with(keys).await
+    }
+
+    /// Locks the node for as long as its holders do not open it: now, and over each start.
+    pub(super) async fn lock_at_once(&self, by: &Name) -> io::Result<()> {
+        // Held until this process is gone: a share that was given to it would be lost with it.
+        std::mem::forget(self.unlocking.lock().await);
+        let now = Timestamp::from_nanosecond(i128::from((self.clock)())).unwrap_or_default();
+        mark(&self.opening.locked, &format!("{by} on {now:.0}"))?;
+        self.gate.lock().await.lock();
+        *self.phase.write().unwrap_or_else(PoisonError::into_inner) = Phase::Locked(PackedRecords::default());
+        *self.copies.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        tracing::warn!(%by, "locked: this node begins anew, and waits for its holders");
+        self.locking.notify_one();
+        Ok(())
+    }
+
+    /// Who has locked the node, and when, where somebody has.
+    pub(super) fn locked_by_person(&self) -> Option<String> {
+        std::fs::read_to_string(&self.opening.locked).ok()
+    }
+
+    /// Holders have opened what a person had locked.
+    fn unlocked_by_holders(&self) {
+        match std::fs::remove_file(&self.opening.locked) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, "that this node was locked is still on its disk: it does not unlock itself");
+            }
+            _ => {}
+        }
     }
 
     /// Takes over onto this node's disk what the quorum has put the root key under.
     pub(super) fn take_root_over(&self, node: &Node) -> Result<(), RootError> {
         let path = root_path().to_string();
         let said = node.view(|view| view.ledger().other(&path).map(SealedRoot::decode));
-        let Some(Ok(said)) = said else { return Ok(()) };
+        let Some(Ok(new)) = said else { return Ok(()) };
         let known = self.sealed_root();
-        let new = said.with_own_copy_of(&known);
         // One of an earlier epoch is what the cluster was restored from.
         if new == *known || new.check_of(node.keys(), self.settings.epoch).is_err() {
             return Ok(());
@@ -138,9 +176,18 @@ impl Service {
             let status = gate.give(&self.sealed_root(), share, (self.clock)()).map_err(refused)?;
             (status, gate.keys())
         };
-        self.open_with(keys).await?;
+        if keys.is_some() {
+            self.open_with(keys).await?;
+            self.unlocked_by_holders();
+        }
         Ok(said(status))
     }
+}
+
+fn mark(path: &Path, said: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(said.as_bytes())?;
+    file.sync_all()
 }
 
 /// Where a node stands, in JSON.

@@ -5,6 +5,7 @@
 mod etcd;
 mod moves;
 mod node;
+mod table;
 
 use capstan_keys::cluster::{ClusterClient, Identity};
 use serde_json::Value;
@@ -32,6 +33,7 @@ fn people_govern_the_cluster() {
     revocation_acts_on_an_open_connection(&cluster);
     tries_to_enrol_are_on_record(&cluster);
     the_quorum_adds_a_user(&cluster);
+    sites_are_kept(&cluster);
     the_quorum_says_no(&cluster);
     nobody_is_left_to_govern_is_refused(&cluster);
     the_quorum_changes_itself(&cluster);
@@ -144,6 +146,45 @@ fn the_quorum_adds_a_user(cluster: &Cluster) {
     // Power is taken away at once, from an open door as well.
     cluster.asks("sofia", "users disable olaf").unwrap();
     assert!(cluster.asks("olaf", "agents list").unwrap_err().contains("disabled"));
+}
+
+/// A misspelt site once counted as another place: keys would have been taken to be safe that were in one.
+fn sites_are_kept(cluster: &Cluster) {
+    let sites = cluster.json("olga", "sites list");
+    let attic = &sites[0];
+    assert_eq!((&attic["name"], &attic["kmas"]), (&Value::from("attic"), &Value::from(vec!["k1"])), "{sites}");
+    assert!(attic["added"].is_string(), "founding makes that of the first node: {sites}");
+    assert!(cluster.asks("olga", "sites add cellar").unwrap_err().contains("may not"));
+    for command in ["kmas add k2 --address 127.0.0.1:5799 --site cellar", "kmas move k1 --site cellar"] {
+        let said = cluster.asks("sofia", command).unwrap_err();
+        assert!(said.contains("no site \"cellar\"") && said.contains("there are: attic"), "{said}");
+    }
+    cluster.asks("sofia", "sites add cellar --description below").unwrap();
+    assert!(cluster.asks("sofia", "sites add cellar").unwrap_err().contains("already"));
+    cluster.asks("sofia", "sites describe cellar --description damp").unwrap();
+    assert_eq!(cluster.json("quinn", "sites list")[1]["description"], "damp");
+    let said = cluster.asks("sofia", "sites remove attic").unwrap_err();
+    assert!(said.contains("k1") && said.contains("move or remove them first"), "{said}");
+
+    // It is gone between the question and the last approval.
+    let asked = cluster.json("sofia", "kmas move k1 --site cellar");
+    cluster.asks("sofia", "sites remove cellar").unwrap();
+    let approve =
+        format!("pending approve {} --digest {}", asked["id"].as_str().unwrap(), asked["digest"].as_str().unwrap());
+    cluster.asks("quinn", &approve).unwrap();
+    assert!(cluster.asks("quentin", &approve).unwrap_err().contains("no site"));
+    assert!(cluster.asks("sofia", "sites remove cellar").unwrap_err().contains("no site"));
+    cluster.asks("sofia", "sites add cellar").unwrap();
+    assert_eq!(cluster.json("quentin", &approve)["stage"], "executed");
+    let said = cluster.asks("sofia", "sites remove cellar").unwrap_err();
+    assert!(said.contains("k1"), "{said}");
+    let sites = cluster.json("arno", "sites list");
+    assert_eq!(
+        (&sites[0]["kmas"], &sites[1]["kmas"]),
+        (&Value::Array(Vec::new()), &Value::from(vec!["k1"])),
+        "{sites}"
+    );
+    cluster.asks("sofia", "sites remove attic").unwrap();
 }
 
 fn the_quorum_says_no(cluster: &Cluster) {

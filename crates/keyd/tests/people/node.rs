@@ -40,7 +40,7 @@ impl Cluster {
         let mut found = keyd();
         found.args(["found", "--name", "k1", "--pool", "4", "--needed", "2", "--state"]).arg(&state);
         found.args(["--etcd", etcd, "--address", &address, "--listen", &address, "--enrol-listen", &enrol]);
-        found.args(["--holder", "h1", "--holder", "h2"]);
+        found.args(["--site", "attic", "--holder", "h1", "--holder", "h2"]);
         found.args(["--passphrase-file", &of("h1"), "--passphrase-file", &of("h2")]);
         for (user, roles) in users {
             found.args(["--user", &format!("{user}:{roles}")]);
@@ -59,19 +59,32 @@ impl Cluster {
         BufReader::new(node.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.contains("ready"), "{line}");
         let cluster = Self { folder, address, enrol, node };
-        for holder in ["h1", "h2"] {
-            let mut unlock = keyd();
-            unlock.args(["unlock", "--holder", holder, "--state"]).arg(&state);
-            unlock.arg("--passphrase-file").arg(&secret);
-            // The socket may be there a moment after the doors.
-            in_time(|| output(&mut unlock));
-        }
+        cluster.unlocks();
         let passphrases = said.lines().filter_map(|line| line.strip_prefix("  ")?.split_once("  "));
         for (user, passphrase) in passphrases {
             // The majority may not have been heard yet.
             in_time(|| cluster.try_enrol("user", user, passphrase));
         }
         cluster
+    }
+
+    /// Its holders open it.
+    pub(crate) fn unlocks(&self) {
+        for holder in ["h1", "h2"] {
+            let mut unlock = keyd();
+            unlock.args(["unlock", "--holder", holder, "--state"]).arg(self.folder.path().join("state"));
+            unlock.arg("--passphrase-file").arg(self.folder.path().join("holder"));
+            // The socket may be there a moment after the doors.
+            in_time(|| output(&mut unlock));
+        }
+    }
+
+    /// Waits until somebody is answered so: a node that begins anew answers nobody for a moment.
+    pub(crate) fn says_in_time(&self, who: &str, command: &str, so: &str) {
+        in_time(|| match self.asks(who, command)? {
+            said if said.contains(so) => Ok(said),
+            said => Err(said),
+        });
     }
 
     /// Enrols somebody; gives the file of the identity.
@@ -92,7 +105,8 @@ impl Cluster {
         secret_file(self.folder.path(), name, secret)
     }
 
-    fn identity(&self, name: &str) -> PathBuf {
+    /// Where somebody's identity is.
+    pub(crate) fn identity(&self, name: &str) -> PathBuf {
         self.folder.path().join(format!("{name}.pem"))
     }
 

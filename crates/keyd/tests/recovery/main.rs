@@ -1,6 +1,7 @@
 //! Backups, and a cluster that is restored from them: the real program, a real etcd, everything else thrown away.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod autonomous;
 #[path = "../etcd/mod.rs"]
 mod etcd;
 mod left;

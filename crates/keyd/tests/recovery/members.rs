@@ -36,9 +36,14 @@ fn a_lost_node_is_removed_and_what_it_gave_out_is_taken_in() {
     assert!(said.contains("only node"), "{said}");
 
     let address = b.address();
+    for site in ["south", "north"] {
+        workshop.keyd_as(&a, "ada", &["sites", "add", site]);
+    }
     let asked = workshop.json_as(&a, "ada", &["kmas", "add", "b", "--address", &address, "--site", "south"]);
     workshop.approved(&a, &asked);
     workshop.join(&b, "state-b", &a, asked["passphrase"].as_str().unwrap()).unwrap();
+    // It was not said to `join`, and it stands where the quorum has it.
+    assert!(workshop.text("state-b/keyd.toml").contains("site = \"south\""));
     let lost = workshop.run(&b, "state-b");
     let passphrase = runtime.block_on(workshop.open_enrolment(&etcd, "state-a", "agent/drive1"));
     workshop.enrol(&a, "agent", "drive1", &passphrase);

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::Name;
+
 /// One node: `GET /v1/kmas` answers with a list of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KmaMember {
@@ -16,6 +18,31 @@ pub struct KmaMember {
     /// How the node that answered sees it.
     #[serde(default)]
     pub state: KmaState,
+}
+
+/// A node as people see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KmaListed {
+    /// What drives see of it.
+    #[serde(flatten)]
+    pub member: KmaMember,
+    /// Whether the quorum lets it unlock itself; a node that is locked does not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autonomous_unlock: Option<AutonomousUnlock>,
+}
+
+/// Whether a node is to unlock itself after a start: `POST /v1/kmas/NAME/autonomous-unlock` asks the quorum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AutonomousUnlock {
+    /// Whether it is.
+    pub on: bool,
+}
+
+/// `POST /v1/lock`: the node that was locked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeLocked {
+    /// Which.
+    pub kma: Name,
 }
 
 /// How a node is seen by another.

@@ -129,6 +129,38 @@ pub struct MoveKma {
     pub site: Option<String>,
 }
 
+/// A site: `GET /v1/sites`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SiteListed {
+    /// Its name.
+    pub name: String,
+    /// What people say of it.
+    #[serde(default)]
+    pub description: String,
+    /// When it was added; never, where nodes have named it since before there were such records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub added: Option<Timestamp>,
+    /// The nodes that stand there.
+    pub kmas: Vec<Name>,
+}
+
+/// `POST /v1/sites`: a site that is new.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AddSite {
+    /// Its name.
+    pub name: Name,
+    /// What people say of it.
+    #[serde(default)]
+    pub description: String,
+}
+
+/// `POST /v1/sites/NAME/describe`: what people say of a site.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DescribeSite {
+    /// It, in one line.
+    pub description: String,
+}
+
 /// `POST /v1/root/split`: the root key as other holders are to open it.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct SplitRoot {

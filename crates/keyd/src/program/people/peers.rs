@@ -1,10 +1,11 @@
-//! `keyd agents`, `keyd kmip-clients`, `keyd kmas`.
+//! `keyd agents`, `keyd kmip-clients`, `keyd kmas`, `keyd sites`.
 
 use capstan_keys::Name;
 use capstan_keys::api::{
-    AddKma, AddPeer, AgentGroups, AssignKmipClient, EnrolmentOpened, KmipClientAssigned, MoveKma, Requested, Revoked,
+    AddKma, AddPeer, AddSite, AgentGroups, AssignKmipClient, AutonomousUnlock, DescribeSite, EnrolmentOpened,
+    KmipClientAssigned, MoveKma, Requested, Revoked, SiteListed,
 };
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use super::Ask;
@@ -162,10 +163,28 @@ pub(crate) enum Kmas {
         #[command(flatten)]
         ask: Ask,
     },
+    /// Ask the quorum to let one unlock itself after each start, without holders; or to take that back
+    AutonomousUnlock {
+        /// Which
+        name: Name,
+        /// Whether it is to
+        choice: Choice,
+        #[command(flatten)]
+        ask: Ask,
+    },
     /// List those that were removed, and what became of what they left
     Removed(Ask),
     /// Say that the disks of one that was removed are destroyed
     Destroyed(Named),
+}
+
+/// On or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Choice {
+    /// It unlocks itself
+    On,
+    /// Its holders unlock it
+    Off,
 }
 
 pub(super) fn kmas(asked: Kmas) -> anyhow::Result<()> {
@@ -176,7 +195,7 @@ pub(super) fn kmas(asked: Kmas) -> anyhow::Result<()> {
         }
         Kmas::List(ask) => {
             let items: Vec<Value> = ask.get("/v1/kmas")?;
-            ask.list(&items, &["name", "site", "address", "state"]);
+            ask.list(&items, &["name", "site", "address", "state", "autonomous_unlock.on"]);
             Ok(())
         }
         Kmas::Remove(Named { name, ask }) => {
@@ -187,6 +206,11 @@ pub(super) fn kmas(asked: Kmas) -> anyhow::Result<()> {
             let requested: Requested = ask.post(&format!("/v1/kmas/{name}/move"), &MoveKma { address, site })?;
             ask.waits(&requested)
         }
+        Kmas::AutonomousUnlock { name, choice, ask } => {
+            let question = AutonomousUnlock { on: choice == Choice::On };
+            let requested: Requested = ask.post(&format!("/v1/kmas/{name}/autonomous-unlock"), &question)?;
+            ask.waits(&requested)
+        }
         Kmas::Removed(ask) => {
             let items: Vec<Value> = ask.get("/v1/kmas/removed")?;
             ask.list(&items, &["name", "site", "removed", "by", "pool", "destroyed"]);
@@ -195,6 +219,52 @@ pub(super) fn kmas(asked: Kmas) -> anyhow::Result<()> {
         Kmas::Destroyed(Named { name, ask }) => {
             let said: Value = ask.post(&format!("/v1/kmas/{name}/destroyed"), &json!({}))?;
             ask.done(&said, &format!("the disks of {name} count as destroyed"))
+        }
+    }
+}
+
+/// Where nodes stand.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Sites {
+    /// List them, with the nodes that stand there
+    List(Ask),
+    /// Add one, at which nodes may stand from then on
+    Add(Described),
+    /// Say something else of one
+    Describe(Described),
+    /// Remove one at which no node stands
+    Remove(Named),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Described {
+    /// Which
+    name: Name,
+    /// What to say of it, in one line
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    description: String,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+pub(super) fn sites(asked: Sites) -> anyhow::Result<()> {
+    match asked {
+        Sites::List(ask) => {
+            let items: Vec<Value> = ask.get("/v1/sites")?;
+            ask.list(&items, &["name", "kmas", "added", "description"]);
+            Ok(())
+        }
+        Sites::Add(Described { name, description, ask }) => {
+            let site: SiteListed = ask.post("/v1/sites", &AddSite { name, description })?;
+            ask.done(&site, &format!("nodes may stand at site {}", site.name))
+        }
+        Sites::Describe(Described { name, description, ask }) => {
+            let site: SiteListed = ask.post(&format!("/v1/sites/{name}/describe"), &DescribeSite { description })?;
+            ask.done(&site, &format!("site {} is described", site.name))
+        }
+        Sites::Remove(Named { name, ask }) => {
+            let site: SiteListed = ask.post(&format!("/v1/sites/{name}/remove"), &json!({}))?;
+            ask.done(&site, &format!("there is no site {} any more", site.name))
         }
     }
 }

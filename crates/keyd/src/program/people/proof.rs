@@ -122,3 +122,15 @@ pub(super) fn exposed(asked: &Suspected, path: &str) -> anyhow::Result<()> {
     ask.list(&units, &["barcode", "remedy", "keys_in_all", "last_seen"]);
     Ok(())
 }
+
+pub(super) fn certificates(ask: &Ask) -> anyhow::Result<()> {
+    let mut items: Vec<Value> = ask.get("/v1/destructions")?;
+    for item in &mut items {
+        for (field, of) in [("destroyed", "destroyed_ns"), ("certified", "certified_ns")] {
+            let time = item[of].as_i64().and_then(|ns| Timestamp::from_nanosecond(i128::from(ns)).ok());
+            item[field] = json!(time.map(|time| format!("{time:.0}")));
+        }
+    }
+    ask.list(&items, &["tag", "destroyed", "certified", "kmas"]);
+    Ok(())
+}

@@ -93,9 +93,15 @@ fn said(operation: &Operation, method: &str, generator: &mut SchemaGenerator) ->
         said_of_it["requestBody"] = json!({"required": true, "content": content(Some(body))});
     }
     match said.who {
-        Who::Person(act) => {
+        Who::Person(act) | Who::MemberOr(act) => {
             said_of_it["x-act"] = act.name().into();
             said_of_it["x-roles"] = roles(act).map(|(role, how)| (role.name().to_owned(), json!(how))).collect();
+        }
+        Who::PersonOr(act, other) => {
+            said_of_it["x-act"] = act.name().into();
+            said_of_it["x-or-act"] = other.name().into();
+            let both = roles(other).chain(roles(act));
+            said_of_it["x-roles"] = both.map(|(role, how)| (role.name().to_owned(), json!(how))).collect();
         }
         Who::Stranger => said_of_it["security"] = json!([]),
         Who::Member | Who::Agent | Who::Kma | Who::User => {}
@@ -105,10 +111,10 @@ fn said(operation: &Operation, method: &str, generator: &mut SchemaGenerator) ->
 
 fn tag(who: Who) -> &'static str {
     match who {
-        Who::Member => "members",
+        Who::Member | Who::MemberOr(_) => "members",
         Who::Agent => "agents",
         Who::Kma => "nodes",
-        Who::User | Who::Person(_) => "people",
+        Who::User | Who::Person(_) | Who::PersonOr(..) => "people",
         Who::Stranger => "strangers",
     }
 }
@@ -120,14 +126,23 @@ fn who_may(who: Who) -> String {
         Who::Kma => "For nodes.".to_owned(),
         Who::User => "For people of every role.".to_owned(),
         Who::Stranger => "For whoever was given a one-time passphrase; no certificate is asked for.".to_owned(),
-        Who::Person(act) => {
-            let named = |(role, how): (Role, &str)| match how {
-                "by-quorum" => format!("{} (waits for a quorum)", role.name()),
-                _ => role.name().to_owned(),
-            };
-            format!("For people with one of these roles: {}.", roles(act).map(named).collect::<Vec<_>>().join(", "))
+        Who::Person(act) => format!("For people with one of these roles: {}.", named(act)),
+        Who::PersonOr(act, other) => {
+            format!("For people with one of these roles: {}; to {}: {}.", named(act), other.words(), named(other))
+        }
+        Who::MemberOr(act) => {
+            format!("For every member of the cluster; people need one of these roles: {}.", named(act))
         }
     }
+}
+
+/// The roles of the row, in words.
+fn named(act: Act) -> String {
+    let named = |(role, how): (Role, &str)| match how {
+        "by-quorum" => format!("{} (waits for a quorum)", role.name()),
+        _ => role.name().to_owned(),
+    };
+    roles(act).map(named).collect::<Vec<_>>().join(", ")
 }
 
 /// The row of the table: the roles that may, and how.

@@ -24,7 +24,7 @@ pub(super) fn routes() -> Paths {
     Paths::new()
         .get("/v1/keys", Act::ListKeys, list)
         .post("/v1/keys/compromise", Act::CompromiseKeys, compromise)
-        .post("/v1/keys/destroy", Act::DestroyKeys, destroy)
+        .post("/v1/keys/destroy", (Act::DestroyKeys, Act::DestroyExpiredKeys), destroy)
         .get("/v1/keys/of/{tag}", Act::ListKeys, show)
 }
 

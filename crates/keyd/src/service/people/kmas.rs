@@ -1,4 +1,4 @@
-//! Nodes: they join, move and are removed by quorum.
+//! Nodes: they join, move, unlock themselves and are removed by quorum.
 //!
 //! **What a removal is,** in one transaction: `kma/X`, `held/X` and its proof go, so that nothing counts it for a second copy or for a site; its
 //! certificates are revoked; `removed/X` says when, and by whose word. Everything else follows from that record, in each node
@@ -9,20 +9,24 @@
 
 use axum::Json;
 use capstan_keys::Name;
-use capstan_keys::api::{AddKma, JournalOfRemoved, MoveKma, PeerId, PeerKind, Problem, RemovedListed, Requested};
+use capstan_keys::api::{
+    AddKma, AutonomousUnlock, JournalOfRemoved, MoveKma, PeerId, PeerKind, Problem, RemovedListed, Requested,
+};
 
+use super::super::autonomous::AutonomousRecord;
 use super::super::openapi::Paths;
 use super::super::proof::{proof_path, proved_up_to};
 use super::super::registrar::{enrolment_path, host_of, joining_path};
 use super::peers::{REVOKED_AT_ONCE, new_enrolment, revoking, valid_certificates};
 use super::proposal::{Carrying, Proposal};
-use super::{Of, Person, broken, queue, time};
+use super::{Of, Person, broken, queue, sites, time};
 use crate::authority::Act;
 use crate::desk::Decided;
 use crate::door::{Input, Refusal};
 use crate::node::journals_said;
 use crate::path::Path;
 use crate::record::{KmaRecord, RemovedKma};
+use crate::root::Opens;
 use crate::state::View;
 
 pub(super) fn routes() -> Paths {
@@ -32,6 +36,7 @@ pub(super) fn routes() -> Paths {
         .post("/v1/kmas/{name}/remove", Act::RemoveKma, remove)
         .post("/v1/kmas/{name}/move", Act::ChangeKma, move_to)
         .post("/v1/kmas/{name}/destroyed", Act::NoteKmaDestroyed, note_destroyed)
+        .post("/v1/kmas/{name}/autonomous-unlock", Act::SetAutonomousUnlock, set_autonomous)
 }
 
 async fn add(person: Person, Input(asked): Input<AddKma>) -> Result<Json<Requested>, Refusal> {
@@ -99,6 +104,39 @@ async fn note_destroyed(person: Person, Of(name): Of<Name>) -> Result<Json<serde
     Ok(Json(serde_json::json!({})))
 }
 
+async fn set_autonomous(
+    person: Person,
+    Of(name): Of<Name>,
+    Input(asked): Input<AutonomousUnlock>,
+) -> Result<Json<Requested>, Refusal> {
+    person.permitted(Act::SetAutonomousUnlock).await?;
+    if let (true, Opens::Token { .. }) = (asked.on, person.service.sealed_root().opens()) {
+        return Err(Refusal::conflict(
+            "The root key is in a token, and nothing that opens without it is put on a disk: leave the token's PIN with the node \
+             ([token] pin_file in keyd.toml).",
+        ));
+    }
+    queue::request(&person, Proposal::AutonomousUnlock { name, on: asked.on }, None).await.map(Json)
+}
+
+/// What it is that a node may unlock itself, or not. The node does the rest when it reads the record.
+pub(super) fn autonomous(on: Carrying<'_>, name: &Name, allowed: bool) -> Result<Decided, Refusal> {
+    let Carrying { view, node, id, by, now_ns } = on;
+    known(view, name)?;
+    let is = AutonomousRecord::of(view, name, node.epoch()).is_some_and(|record| record.allowed);
+    if is == allowed {
+        let how = if allowed { "unlocks itself" } else { "is unlocked by its holders" };
+        return Err(Refusal::conflict(format!("Node {name} {how} already.")));
+    }
+    let (by, request, epoch) = (by.clone(), id.to_string(), node.epoch());
+    let record = AutonomousRecord { allowed, by, request, epoch, since_ns: now_ns };
+    let record = serde_json::to_vec(&record).map_err(|error| broken(&error))?;
+    let mut decided = Decided::records(vec![(AutonomousRecord::path(name), record)], Vec::new());
+    // A node that is removed meanwhile is not let.
+    decided.rests_on.push(Path::Kma(name.clone()));
+    Ok(decided)
+}
+
 /// What the removal of a node is, or why it cannot be.
 pub(super) fn removed(on: Carrying<'_>, name: &Name, remaining: &str) -> Result<Decided, Refusal> {
     let Carrying { view, node, now_ns, .. } = on;
@@ -148,9 +186,12 @@ pub(super) fn moved(on: Carrying<'_>, name: &Name, address: &str, site: &str) ->
     if let Some((other, _)) = other {
         return Err(Refusal::conflict(format!("At {address} there is node {other}.")));
     }
+    let at_site = sites::check(on.view, site)?;
     let record = KmaRecord { address: address.to_owned(), site: site.to_owned(), joined_ns: was.joined_ns };
     let record = serde_json::to_vec(&record).map_err(|error| broken(&error))?;
-    Ok(Decided::records(vec![(Path::Kma(name.clone()), record)], Vec::new()))
+    let mut decided = Decided::records(vec![(Path::Kma(name.clone()), record)], Vec::new());
+    decided.rests_on.extend(at_site);
+    Ok(decided)
 }
 
 fn checked_host(address: &str) -> Result<String, Refusal> {

@@ -13,7 +13,7 @@ use capstan_keys::api::{ExportWhat, PeerId, PeerKind};
 use super::super::registrar::{enrolment_path, joining_path};
 use super::peers::{enrolment_expires_ns, revoking, valid_certificates};
 use super::transfer::leaving;
-use super::{broken, kmas, rule_of, user_path, users_of};
+use super::{broken, kmas, rule_of, sites, user_path, users_of};
 use crate::authority::{
     Act, Arguments, InvalidArgument, Mandate, PendingId, QuorumRule, Role, Roles, Standing, User, Users,
 };
@@ -27,6 +27,10 @@ use crate::state::View;
 
 /// What an approver reads of a user who enrols anew.
 const REVOKED_WITH_IT: &str = "those there are, are revoked; one who is disabled may again";
+
+/// What an approver reads of a node that is to unlock itself, or not.
+const UNLOCKS_ITSELF: &str = "on: without holders after a start; whoever has all files of its machine has the keys";
+const UNLOCKED_BY_HOLDERS: &str = "off: what it did so with is destroyed on its disk, and not in copies of it";
 
 /// Something that a quorum decides on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +55,11 @@ pub(super) enum Proposal {
         name: Name,
         address: String,
         site: String,
+    },
+    /// Whether a node is to unlock itself.
+    AutonomousUnlock {
+        name: Name,
+        on: bool,
     },
     ChangeQuorum {
         needed: u8,
@@ -109,6 +118,7 @@ impl Proposal {
             Self::AddKma { .. } => Act::AddKma,
             Self::RemoveKma { .. } => Act::RemoveKma,
             Self::MoveKma { .. } => Act::ChangeKma,
+            Self::AutonomousUnlock { .. } => Act::SetAutonomousUnlock,
             Self::ChangeQuorum { .. } => Act::ChangeQuorum,
             Self::SplitRoot { .. } => Act::ChangeCredentials,
             Self::AddUser { .. } | Self::ChangeRoles { .. } | Self::EnrolUser { .. } | Self::EnableUser { .. } => {
@@ -139,6 +149,10 @@ impl Proposal {
                 none.with("holders", holders)?.with("needed", &needed.to_string())?.with("root", root)?
             }
             Self::RemoveKma { name, remaining } => none.with("kma", name.as_str())?.with("remaining", remaining)?,
+            Self::AutonomousUnlock { name, on } => {
+                let choice = if *on { UNLOCKS_ITSELF } else { UNLOCKED_BY_HOLDERS };
+                none.with("kma", name.as_str())?.with("autonomous-unlock", choice)?
+            }
             Self::ChangeQuorum { needed, waits_seconds } => {
                 none.with("approvals", &needed.to_string())?.with("seconds-to-wait", &waits_seconds.to_string())?
             }
@@ -183,6 +197,14 @@ impl Proposal {
                 needed: arguments.get("needed")?.parse().ok()?,
                 root: text("root")?,
             }),
+            (Act::SetAutonomousUnlock, None) => {
+                let on = match arguments.get("autonomous-unlock")? {
+                    UNLOCKS_ITSELF => true,
+                    UNLOCKED_BY_HOLDERS => false,
+                    _ => return None,
+                };
+                Some(Self::AutonomousUnlock { name: name("kma")?, on })
+            }
             (Act::ChangeQuorum, None) => Some(Self::ChangeQuorum {
                 needed: arguments.get("approvals")?.parse().ok()?,
                 waits_seconds: arguments.get("seconds-to-wait")?.parse().ok()?,
@@ -229,15 +251,19 @@ impl Proposal {
                         "There was a node {name}: its journal and its audit log have that name for good. Name another."
                     )));
                 }
+                let at_site = sites::check(view, site)?;
                 let record = KmaRecord { site: site.clone(), address: address.clone(), joined_ns: now_ns };
                 let record = serde_json::to_vec(&record).map_err(|error| broken(&error))?;
                 let peer = PeerId { kind: PeerKind::Kma, name: name.clone() };
-                Ok(Decided::records(vec![(joining_path(&peer), record)], Vec::new()))
+                let mut decided = Decided::records(vec![(joining_path(&peer), record)], Vec::new());
+                decided.rests_on.extend(at_site);
+                Ok(decided)
             }
             // What it is was checked before it was asked for; it waits beside the request.
             Self::SplitRoot { .. } => Ok(Decided::records(Vec::new(), Vec::new())),
             Self::RemoveKma { name, remaining } => kmas::removed(on, name, remaining),
             Self::MoveKma { name, address, site } => kmas::moved(on, name, address, site),
+            Self::AutonomousUnlock { name, on: allowed } => kmas::autonomous(on, name, *allowed),
             Self::ChangeQuorum { needed, waits_seconds } => {
                 let impossible = || Refusal::malformed(format!("A quorum of {needed} cannot be: 1 to 16 approve."));
                 let rule = QuorumRule::new(*needed, *waits_seconds).ok_or_else(impossible)?;
@@ -376,6 +402,8 @@ mod tests {
             Proposal::AddKma { name: name(), address: "a:1".to_owned(), site: String::new() },
             Proposal::RemoveKma { name: name(), remaining: "kma1 (north), kma3".to_owned() },
             Proposal::MoveKma { name: name(), address: "a:1".to_owned(), site: "south".to_owned() },
+            Proposal::AutonomousUnlock { name: name(), on: true },
+            Proposal::AutonomousUnlock { name: name(), on: false },
             Proposal::ChangeQuorum { needed: 3, waits_seconds: 3600 },
             Proposal::SplitRoot { holders: "ann, bob".to_owned(), needed: 2, root: "07".to_owned() },
             Proposal::AddUser { name: name(), roles: both },

@@ -232,7 +232,7 @@ fn listed(pending: &Pending, users: &Users, now_ns: i64) -> PendingListed {
     }
 }
 
-pub(super) fn id_of(text: &str) -> Result<PendingId, Refusal> {
+pub(in super::super) fn id_of(text: &str) -> Result<PendingId, Refusal> {
     bytes_of(text).map(PendingId)
 }
 

@@ -22,7 +22,7 @@ pub(super) fn routes() -> Paths {
         .post("/v1/users/{name}/enrol", Act::ChangeUsers, enrol)
         .post("/v1/users/{name}/enable", Act::ChangeUsers, enable)
         .post("/v1/users/{name}/disable", Act::DisableUser, disable)
-        .get("/v1/quorum", Act::ListUsers, quorum)
+        .get("/v1/quorum", Act::ListPending, quorum)
         .post("/v1/quorum", Act::ChangeQuorum, change_quorum)
 }
 

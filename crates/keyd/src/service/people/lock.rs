@@ -1,0 +1,26 @@
+//! Locking a node, at once: what a security officer does who takes its machine, or those around it, to be in wrong hands.
+//!
+//! From the answer on nothing is opened or given out, whatever is under way. Then the process begins anew in its own place, so that nothing of
+//! what it had in memory is left; and it waits for its holders, also where it would unlock itself ([`super::super::autonomous`]): only they
+//! end what a person has begun here.
+
+use axum::Json;
+use capstan_keys::api::NodeLocked;
+
+use super::super::openapi::Paths;
+use super::{Person, broken};
+use crate::authority::Act;
+use crate::door::Refusal;
+
+pub(super) fn routes() -> Paths {
+    Paths::new().post("/v1/lock", Act::LockKma, lock)
+}
+
+async fn lock(person: Person) -> Result<Json<NodeLocked>, Refusal> {
+    person.at_once(Act::LockKma).await?;
+    let kma = person.service.name().clone();
+    let noted = person.entry(Act::LockKma).of("kma", &kma);
+    let (service, by) = (&person.service, &person.user.name);
+    person.does(noted, async { service.lock_at_once(by).await.map_err(|error| broken(&error)) }).await?;
+    Ok(Json(NodeLocked { kma }))
+}
