@@ -34,7 +34,7 @@ const fn family(kind: &'static str, ending: Ending, why: &'static str) -> Family
 }
 
 /// Every family that this program writes.
-pub const FAMILIES: [Family; 32] = [
+pub const FAMILIES: [Family; 34] = [
     family("key", Ending::Never, "a destroyed key's record says that it is destroyed, and since when"),
     family("unit", Ending::Never, "what was ever written on a volume stays known"),
     family("policy", Ending::Never, "keys were issued under it"),
@@ -71,6 +71,12 @@ pub const FAMILIES: [Family; 32] = [
     family("export", Ending::Never, "keys that left the cluster are out there for good"),
     family("epoch", Ending::Never, "that the cluster has gone on"),
     family("destruction", Ending::Never, "it is the proof of a destruction"),
+    family(
+        "wiped",
+        Ending::Never,
+        "how far a node's journal was clean, which counts for its disks after it is removed",
+    ),
+    family("wiped-copies", Ending::Never, "how far copies of journals that it kept were clean, likewise"),
 ];
 
 /// How the record at a path ends.

@@ -33,6 +33,7 @@ mod registrar;
 mod removed;
 mod run;
 mod unlock;
+mod wiped;
 
 use std::sync::{Arc, PoisonError, RwLock};
 

@@ -15,6 +15,7 @@ use super::phase::{Opening, Phase};
 use super::registrar::Registry;
 use super::removed::Removed;
 use super::unlock::{listen_here, serve_here};
+use super::wiped::Wiped;
 use super::{Service, backups, doubts, kmip, metrics, openapi, people, proof};
 use crate::audit::AuditLog;
 use crate::door::{
@@ -84,6 +85,9 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         metrics: metrics.clone(),
         clock,
     });
+    if let Err(error) = service.backups.sweep() {
+        tracing::warn!(%error, "a backup that nobody can fetch any more is still in the state directory");
+    }
     service.unlock_by_itself().await?;
 
     let settings = &service.settings;
@@ -223,7 +227,7 @@ async fn tend(service: &Service) {
         if let Err(error) = node.take_journal_back().await {
             tracing::error!(%error, "the journal is not the one that the other nodes know: nothing is given out cut off");
         }
-        let mut removed = Removed::default();
+        let (mut removed, mut wiped) = (Removed::default(), Wiped::default());
         loop {
             let mut pause = TEND_EVERY;
             removed.ask_whether_this_is_one(service, &node).await;
@@ -247,6 +251,9 @@ async fn tend(service: &Service) {
                     Ok(true) => pause = TEND_MORE,
                     Ok(false) => {}
                     Err(error) => tracing::warn!(%error, "what removed nodes have left is not taken in yet"),
+                }
+                if let Err(error) = wiped.settle(service, &node).await {
+                    tracing::warn!(%error, "what is left of journals here is not wiped, or the others do not hear of it yet");
                 }
             }
             tokio::time::sleep(pause).await;

@@ -261,7 +261,9 @@ fn replant(keys: &ClusterKeys, snapshot: &Snapshot, now_ns: i64) -> Result<Repla
             }
             Path::Key(_) => replanted.keys += 1,
             Path::Other(other) => match other.split('/').next().unwrap_or_default() {
-                "enrolment" | "enrolling" | "joining" | "pending" | "proof" | "anchor" => continue,
+                "enrolment" | "enrolling" | "joining" | "pending" | "proof" | "anchor" | "wiped" | "wiped-copies" => {
+                    continue;
+                }
                 "certificate" => replanted.records.extend(revocation(other, &plaintext, now_ns)),
                 _ => {}
             },
