@@ -32,7 +32,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Clocks of nodes may differ by this much.
-const CLOCK_SKEW_NS: i64 = 5 * 60 * 1_000_000_000;
+pub(crate) const CLOCK_SKEW_NS: i64 = 5 * 60 * 1_000_000_000;
 
 /// A key that the ledger says is destroyed.
 #[derive(Debug, Clone, PartialEq, Eq)]

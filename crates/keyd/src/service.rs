@@ -83,6 +83,8 @@ pub struct Service {
     clock: WallClock,
     making_backups: Arc<jobs::Jobs<BackupMade>>,
     proving: Arc<jobs::Jobs<RetrievalProof>>,
+    /// Keys of other stores, part by part.
+    arriving: people::Arriving,
     metrics: Arc<metrics::Metrics>,
 }
 

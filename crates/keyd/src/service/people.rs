@@ -8,11 +8,13 @@
 //! peers: agents, KMIP clients; kmas; keys: policies, groups, data units, keys; users; queue; audit, exposed: what auditors look at.
 
 mod anchors;
+mod arriving;
 mod audit;
 mod exports;
 mod exposed;
 mod keys;
 mod kmas;
+mod leaving;
 mod material;
 mod peers;
 mod proposal;
@@ -43,6 +45,7 @@ use crate::node::Node;
 use crate::state::View;
 
 pub(super) use anchors::keep_anchors;
+pub(super) use arriving::Arriving;
 pub(super) use exports::exports_of;
 pub(super) use proposal::root_path;
 pub(super) use renewal::renew_own;

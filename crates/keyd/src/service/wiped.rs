@@ -151,7 +151,7 @@ fn look_through(node: &Node, copies: &Copies) -> std::io::Result<Vec<Name>> {
             }
             Ok(_) => {}
             Err(error) => {
-                node.doubt(format!("the copy of {kma}'s journal that {} keeps is not believed: {error}", node.name()))
+                node.doubt(format!("the copy of {kma}'s journal that {} keeps is not believed: {error}", node.name()));
             }
         }
     }
