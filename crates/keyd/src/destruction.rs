@@ -4,6 +4,9 @@
 //! ```text
 //!  a node's replica     overwrites the record when it applies the commit, with SQLite's secure_delete
 //!  etcd's history       keeps it until the ledger is compacted past the commit; its files until each member is defragmented
+//!  a node's journal     has what the node gave out cut off until the ledger has it; then it is overwritten and begins anew, and the node says so
+//!  copies of journals   other nodes keep them; they are wiped after the journal, and each node says so (`wiped-copies/`)
+//!  a backup under way   lies in a node's state directory until it is fetched, an hour at most once a key was destroyed after it; then it is overwritten
 //!  a removed node       has what it had when it was removed, until its disks are destroyed, which people do, and say
 //!  a backup, an export  keeps it until it is destroyed, which people do, and say
 //!  recovered/, pool/    a second record of the same key, after a restore
@@ -12,8 +15,16 @@
 //! asked, nothing is changed. Where it cannot know it assumes that there is a copy: a backup is taken to hold the key unless it was made
 //! before the key was drawn or after the key was destroyed, each by more than clocks may differ.
 //!
-//! A certificate says nothing of the write-ahead logs that etcd has not yet replaced, nor of what a disk keeps below its file system: all
-//! of that is ciphertext under the cluster key.
+//! **What it says:** none of these holds the key any more. Audit logs have never held one, nor has the log of the system: they name tags.
+//! The replica's rollback journal is overwritten with each commit (there is no write-ahead log), and nothing sorts or spills to temporary files.
+//!
+//! **What it does not say:** anything of the write-ahead logs that etcd has not yet replaced, and of its files until they are defragmented; of what a
+//! disk keeps below its file system (blocks of an SSD that were written elsewhere, snapshots, copy on write); of copies that somebody made of a
+//! disk, a state directory, or a backup's or export's file, without saying so; of disks of an epoch before the last restore; of a node that lost its journal
+//! and, cut off, took it back from a peer's copy just before that was wiped; of agents, which had the key in their memory. All of it but the last is
+//! ciphertext under the cluster key, and an export under its passphrase.
+
+use std::collections::BTreeMap;
 
 use capstan_format::KeyTag;
 use capstan_keys::Name;
@@ -21,7 +32,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Clocks of nodes may differ by this much.
-const CLOCK_SKEW_NS: i64 = 5 * 60 * 1_000_000_000;
+pub(crate) const CLOCK_SKEW_NS: i64 = 5 * 60 * 1_000_000_000;
 
 /// A key that the ledger says is destroyed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +56,28 @@ pub struct Reached {
     pub kma: Name,
     /// The last commit that it says it holds.
     pub commit: i64,
+}
+
+/// A node's own journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JournalWiped {
+    /// The node.
+    pub kma: Name,
+    /// The last commit at which it says that nothing was in it; 0 if it never has.
+    pub at: i64,
+}
+
+/// A copy of a node's journal that another one keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopiesWiped {
+    /// Who keeps it.
+    pub kept_by: Name,
+    /// Whose journal it is.
+    pub of: Name,
+    /// The last commit at which nothing was in it; 0 if that was never said.
+    pub at: i64,
+    /// Only from this commit on nothing older comes into it: its owner had wiped its own, or was removed.
+    pub from: i64,
 }
 
 /// A node that was removed, and whose disks nobody has said to be destroyed.
@@ -87,6 +120,10 @@ pub struct KeptExport {
 pub struct Whereabouts {
     /// The nodes of the cluster.
     pub kmas: Vec<Reached>,
+    /// Their journals.
+    pub journals: Vec<JournalWiped>,
+    /// The copies that they keep of journals, of removed nodes as well.
+    pub journal_copies: Vec<CopiesWiped>,
     /// Nodes that were removed.
     pub removed: Vec<LeftDisk>,
     /// Its backups.
@@ -111,6 +148,22 @@ pub enum Missing {
         at: i64,
         /// How far it must be.
         needed: i64,
+    },
+    /// A node has not said that nothing is left in its journal.
+    Journal {
+        /// The node.
+        kma: Name,
+        /// At which commit it last was so.
+        at: i64,
+        /// At which it must.
+        needed: i64,
+    },
+    /// A node has not said that nothing is left in its copies of other nodes' journals.
+    JournalCopies {
+        /// The node.
+        kma: Name,
+        /// Whose journals.
+        of: Vec<Name>,
     },
     /// The disks of a node that was removed may hold it.
     RemovedNode {
@@ -150,7 +203,7 @@ pub struct Certificate {
     pub destroyed_ns: i64,
     /// The commit that did it.
     pub commit: i64,
-    /// The nodes whose disks have that commit.
+    /// The nodes whose disks have that commit, and in whose journals and copies of journals nothing from before it is left.
     pub kmas: Vec<Name>,
     /// When this was certified.
     pub certified_ns: i64,
@@ -161,6 +214,13 @@ pub fn certify(key: &Destroyed, known: &Whereabouts, now_ns: i64) -> Result<Cert
     let needed = key.commit;
     let behind = known.kmas.iter().filter(|node| node.commit < needed);
     let nodes = behind.map(|node| Missing::Node { kma: node.kma.clone(), at: node.commit, needed });
+    let unwiped = known.journals.iter().filter(|journal| journal.at < needed);
+    let journals = unwiped.map(|journal| Missing::Journal { kma: journal.kma.clone(), at: journal.at, needed });
+    let mut copies: BTreeMap<&Name, Vec<Name>> = BTreeMap::new();
+    for copy in known.journal_copies.iter().filter(|copy| copy.at < needed.max(copy.from)) {
+        copies.entry(&copy.kept_by).or_default().push(copy.of.clone());
+    }
+    let copies = copies.into_iter().map(|(kma, of)| Missing::JournalCopies { kma: kma.clone(), of });
     let left = known.removed.iter().filter(|disk| disk.may_hold(key));
     let removed = left.map(|disk| Missing::RemovedNode { kma: disk.kma.clone() });
     let may_hold = known.backups.iter().filter(|backup| backup.may_hold(key));
@@ -170,7 +230,8 @@ pub fn certify(key: &Destroyed, known: &Whereabouts, now_ns: i64) -> Result<Cert
     let records = known.copies.iter().map(|path| Missing::Record { path: path.clone() });
     let forgotten = known.forgotten;
     let history = (forgotten < needed).then_some(Missing::History { forgotten, needed });
-    let missing: Vec<_> = nodes.chain(removed).chain(backups).chain(exports).chain(records).chain(history).collect();
+    let nodes = nodes.chain(journals).chain(copies).chain(removed);
+    let missing: Vec<_> = nodes.chain(backups).chain(exports).chain(records).chain(history).collect();
     if !missing.is_empty() {
         return Err(missing);
     }
@@ -234,6 +295,14 @@ mod tests {
         KeptExport { id: id.to_owned(), made_ns: made * HOUR_NS }
     }
 
+    fn journal(kma: &str, at: i64) -> JournalWiped {
+        JournalWiped { kma: kma.parse().unwrap(), at }
+    }
+
+    fn copy(kept_by: &str, of: &str, at: i64, from: i64) -> CopiesWiped {
+        CopiesWiped { kept_by: kept_by.parse().unwrap(), of: of.parse().unwrap(), at, from }
+    }
+
     fn nodes(commits: &[(&str, i64)]) -> Vec<Reached> {
         commits.iter().map(|&(kma, commit)| Reached { kma: kma.parse().unwrap(), commit }).collect()
     }
@@ -242,6 +311,8 @@ mod tests {
     fn a_key_is_certified_when_every_copy_is_accounted_for() {
         let known = Whereabouts {
             kmas: nodes(&[("a", 500), ("b", 700)]),
+            journals: vec![journal("a", 500), journal("b", 700)],
+            journal_copies: vec![copy("a", "b", 702, 701), copy("b", "a", 501, 501), copy("b", "gone", 500, 0)],
             // Before it was drawn, and after it was destroyed: by commit in its epoch, by time in another.
             removed: vec![disk("early", 2, 20, 50), disk("late", 2, 500, 150)],
             backups: vec![backup("early", 2, 20, 50), backup("late", 2, 500, 150), backup("old", 1, 9000, 300)],
@@ -257,6 +328,9 @@ mod tests {
     fn everything_that_is_missing_is_named_at_once() {
         let known = Whereabouts {
             kmas: nodes(&[("a", 500), ("b", 499)]),
+            journals: vec![journal("a", 500), journal("b", 499)],
+            // One that was empty before its journal was may have been filled again since.
+            journal_copies: vec![copy("a", "b", 499, 0), copy("a", "c", 600, 500), copy("b", "a", 501, 502)],
             removed: vec![disk("c", 2, 499, 201), disk("d", 1, 9000, 150)],
             backups: vec![
                 backup("holds", 2, 499, 150),
@@ -268,11 +342,14 @@ mod tests {
             forgotten: 499,
         };
         let missing = certify(&key(), &known, 7).unwrap_err();
-        let kma = "b".parse().unwrap();
+        let kma: Name = "b".parse().unwrap();
         assert_eq!(
             missing,
             [
-                Missing::Node { kma, at: 499, needed: 500 },
+                Missing::Node { kma: kma.clone(), at: 499, needed: 500 },
+                Missing::Journal { kma: kma.clone(), at: 499, needed: 500 },
+                Missing::JournalCopies { kma: "a".parse().unwrap(), of: vec![kma.clone()] },
+                Missing::JournalCopies { kma, of: vec!["a".parse().unwrap()] },
                 Missing::RemovedNode { kma: "c".parse().unwrap() },
                 Missing::RemovedNode { kma: "d".parse().unwrap() },
                 Missing::Backup { id: "holds".to_owned() },

@@ -7,6 +7,8 @@
 //! - **An agent** may know the keys that were handed to it, no others; from a time on, if somebody says since when it is suspected.
 //! - **A KMA** may know every key that was drawn before it was removed, for it has a replica of all. Those that it handed out itself lay open in its
 //!   memory; the others lie sealed, and it takes the cluster key to open them. Both are exposed, the first come first.
+//! - **An export** lays open every key in it to whoever has the file and its passphrase, also where somebody has said that it is destroyed: what they
+//!   knew they may have copied before. A key that is suspected names the exports that have it.
 //! - **A key that is destroyed here** may be known there: destroying it does not take it back. Such data cannot be copied any more, so the
 //!   cartridge is to be destroyed.
 //! - **A key whose data unit was begun anew since** exposes nothing that is still on it. Copies made of the cartridge before are not known here.
@@ -33,6 +35,21 @@ pub struct Handed {
     pub at_ns: i64,
 }
 
+/// An export, and which keys left in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exported {
+    /// Its request.
+    pub id: String,
+    /// Who has it.
+    pub by: Name,
+    /// When it was made, in nanoseconds since 1970.
+    pub made_ns: i64,
+    /// When somebody said that it is destroyed.
+    pub destroyed_ns: Option<i64>,
+    /// Its keys, as far as they matter to the suspect.
+    pub keys: BTreeSet<KeyTag>,
+}
+
 /// What is known at a moment.
 #[derive(Debug, Clone, Default)]
 pub struct View {
@@ -44,6 +61,8 @@ pub struct View {
     pub handed: Vec<Handed>,
     /// Nodes that were removed, and when.
     pub removed_kmas: BTreeMap<Name, i64>,
+    /// What has left the cluster.
+    pub exports: Vec<Exported>,
 }
 
 /// Who or what is suspected.
@@ -60,6 +79,8 @@ pub enum Suspect {
     Key(KeyTag),
     /// A node.
     Kma(Name),
+    /// An export whose file and passphrase others may have; by its request.
+    Export(String),
 }
 
 /// Why a key is exposed; the worst comes first.
@@ -74,6 +95,13 @@ pub enum Why {
         /// To which agent.
         agent: Name,
         /// When first.
+        at_ns: i64,
+    },
+    /// It left in the export that is suspected.
+    Exported {
+        /// Who carried the export out.
+        by: Name,
+        /// When.
         at_ns: i64,
     },
     /// The suspect had it sealed.
@@ -114,6 +142,16 @@ impl ExposedUnit {
         let writes = |key: &ExposedKey| matches!(key.state, Some(KeyState::Ready | KeyState::ProtectAndProcess));
         self.keys.iter().any(writes)
     }
+}
+
+/// The exports that matter to a suspect: those that have the key, or the one that is suspected.
+pub fn exports_of(view: &View, suspect: &Suspect) -> Vec<Exported> {
+    let matters = |export: &&Exported| match suspect {
+        Suspect::Key(tag) => export.keys.contains(tag),
+        Suspect::Export(id) => export.id == *id,
+        Suspect::Agent { .. } | Suspect::Kma(_) => false,
+    };
+    view.exports.iter().filter(matters).cloned().collect()
 }
 
 /// The data units that a compromise exposes, by barcode.
@@ -164,6 +202,12 @@ fn known_keys(view: &View, suspect: &Suspect) -> BTreeMap<KeyTag, Why> {
             let to_it =
                 |handed: &Handed| handed.agent == *name && since_ns.is_none_or(|since_ns| handed.at_ns >= since_ns);
             first(&to_it).into_iter().for_each(|(tag, handed)| knows(tag, why(handed)));
+        }
+        Suspect::Export(id) => {
+            for export in view.exports.iter().filter(|export| export.id == *id) {
+                let why = Why::Exported { by: export.by.clone(), at_ns: export.made_ns };
+                export.keys.iter().for_each(|tag| knows(*tag, why.clone()));
+            }
         }
         Suspect::Kma(name) => {
             first(&|handed| handed.kma == *name).into_iter().for_each(|(tag, handed)| knows(tag, why(handed)));

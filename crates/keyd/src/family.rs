@@ -34,7 +34,7 @@ const fn family(kind: &'static str, ending: Ending, why: &'static str) -> Family
 }
 
 /// Every family that this program writes.
-pub const FAMILIES: [Family; 34] = [
+pub const FAMILIES: [Family; 36] = [
     family("key", Ending::Never, "a destroyed key's record says that it is destroyed, and since when"),
     family("unit", Ending::Never, "what was ever written on a volume stays known"),
     family("policy", Ending::Never, "keys were issued under it"),
@@ -73,14 +73,22 @@ pub const FAMILIES: [Family; 34] = [
     family("autonomous", Ending::Never, "it says itself that a node may not unlock itself any more"),
     family("site", Ending::Tombstone, "put back, a misspelt site would count as one"),
     family("destruction", Ending::Never, "it is the proof of a destruction"),
+    family(
+        "wiped",
+        Ending::Never,
+        "how far a node's journal was clean, which counts for its disks after it is removed",
+    ),
+    family("wiped-copies", Ending::Never, "how far copies of journals that it kept were clean, likewise"),
 ];
 
 /// Families whose records are rewritten all day, and why: that one of them is another than it was says nothing of the ledger it lies in.
-pub const REWRITTEN: [(&str, &str); 4] = [
+pub const REWRITTEN: [(&str, &str); 6] = [
     ("held", "a node says with each key that is drawn how far its disk is"),
     ("anchor", "each node's audit log is anchored each minute"),
     ("proof", "each node proves its keys now and then"),
     ("removed-journal", "a holder says again what its copy has, whenever that has grown"),
+    ("wiped", "a node says after each key that is destroyed that its journal is empty"),
+    ("wiped-copies", "and that its copies of journals are"),
 ];
 
 /// Whether the record at a path is one of those that are rewritten all day.

@@ -23,8 +23,11 @@
 //! An append that fails may stand in the journal after all, at the next start: then its key counts as assigned, and nobody has it. That
 //! wastes a key. The other way round would give one out twice.
 //!
-//! Limits: 64 MiB of what is not reconciled; once all is, and the file has grown, it begins anew with the chain's last MAC in its
-//! header. One owner, no locking: the desk's loop appends.
+//! **Wiped.** Entries hold wrapped keys, and a key may be destroyed. So once all is reconciled the file begins anew, with the chain's last
+//! MAC in its header, and the old one is overwritten; a crash in between is made up for at the next start. A copy is not told of that, and
+//! is wiped by who keeps it ([`JournalCopy::wipe`]). What is torn off is overwritten before it is cut off.
+//!
+//! Limits: 64 MiB of what is not reconciled. One owner, no locking: the desk's loop appends.
 //!
 //! The bytes, little-endian:
 //! ```text
@@ -47,4 +50,5 @@ mod record;
 
 pub use error::JournalError;
 pub use file::{Journal, JournalCopy, Start};
+pub(crate) use medium::wipe;
 pub use record::{JournalEntry, Recorded};

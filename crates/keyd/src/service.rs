@@ -35,6 +35,7 @@ mod registrar;
 mod removed;
 mod run;
 mod unlock;
+mod wiped;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -88,6 +89,8 @@ pub struct Service {
     clock: WallClock,
     making_backups: Arc<jobs::Jobs<BackupMade>>,
     proving: Arc<jobs::Jobs<RetrievalProof>>,
+    /// Keys of other stores, part by part.
+    arriving: people::Arriving,
     metrics: Arc<metrics::Metrics>,
 }
 

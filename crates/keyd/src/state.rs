@@ -140,6 +140,8 @@ pub struct State {
     keys_in: [usize; KeyState::ALL.len()],
     /// The newest commit that changed one of them, or an object of KMIP clients.
     keys_changed: i64,
+    /// The newest commit that left a key's record without the key.
+    keys_destroyed: i64,
     groups: BTreeMap<Name, GroupRecord>,
     pools: BTreeMap<Name, DrawnKeys>,
     kmas: BTreeMap<Name, KmaRecord>,
@@ -226,6 +228,9 @@ impl State {
                 self.realm.put(RealmRecord::Issue { volser, key });
                 self.pools.values_mut().for_each(|pool| pool.issue(&tag));
                 self.keys_changed = self.keys_changed.max(mark.revision);
+                if record.stored.wrapped.is_none() {
+                    self.keys_destroyed = self.keys_destroyed.max(mark.revision);
+                }
                 let now = state_index(&record);
                 if let Some(before) = self.keys.insert(tag, Box::new(Marked { record: *record, mark })) {
                     self.keys_in[state_index(&before.record)] -= 1;
@@ -313,6 +318,11 @@ impl State {
     /// The newest commit that changed a key, or an object of KMIP clients.
     pub fn keys_changed(&self) -> i64 {
         self.keys_changed
+    }
+
+    /// The newest commit that changed a key which is destroyed: no copy of such a key may be left by then.
+    pub fn keys_destroyed(&self) -> i64 {
+        self.keys_destroyed
     }
 
     /// How many keys are on record in a state: counted as they change, not now.

@@ -36,8 +36,8 @@ pub use people::{
 };
 pub use problem::{PROBLEM_MEDIA_TYPE, Problem};
 pub use transfer::{
-    AskExport, AskImport, CarryOutExport, CarryOutImport, ExportGiven, ExportListed, ExportWhat, ImportReady, KeyTaken,
-    SentExportKey,
+    AskExport, AskImport, CarryOutExport, CarryOutImport, ExportAt, ExportGiven, ExportListed, ExportWhat, ImportReady,
+    ImportStep, KeyTaken, SentExportKey,
 };
 
 /// The header that carries the id of a request: a request that is sent again carries the same.

@@ -13,6 +13,8 @@
 //! HKDF-SHA-256 without a salt: the export key is random and used once. As with the store, the checksum has no key, so
 //! that a damaged export is told from a wrong passphrase; the MAC tells an altered one.
 
+mod file;
+
 use std::collections::HashSet;
 
 use aws_lc_rs::hmac;
@@ -25,6 +27,8 @@ use crate::record::StoredKey;
 use crate::secret::{Secret, VolumeKey, random};
 use crate::unlock::{Argon2Cost, SALT_LEN, passphrase_key};
 use crate::{KeyError, KeyRecord, KeyState};
+
+pub use file::{ExportPart, ExportReader, ExportWriter, open_records, records_of};
 
 const NAME: &[u8] = b"capstan key export v";
 const VERSION: u32 = 1;
@@ -69,9 +73,7 @@ impl From<VolumeKey> for ExportKey {
 /// It holds nothing secret.
 #[derive(Debug)]
 pub struct KeyExport<'a> {
-    cost: Argon2Cost,
-    salt: [u8; SALT_LEN],
-    wrapped: WrappedKey,
+    head: Head,
     keys: Vec<StoredKey>,
     signed: &'a [u8],
     mac: &'a [u8],
@@ -80,21 +82,13 @@ pub struct KeyExport<'a> {
 impl<'a> KeyExport<'a> {
     /// Decodes an export: pure, bounded by the bytes given, and for any bytes at all.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, FormatError> {
-        let version = bytes.strip_prefix(NAME).ok_or(FormatError::Magic { what: WHAT })?;
-        let body = checked(WHAT, bytes)?;
-        let digits = version.split(|&byte| byte == b'\n').next().unwrap_or_default();
-        let version = str::from_utf8(digits).ok().filter(|digits| digits.len() <= 9).and_then(|text| text.parse().ok());
-        match version {
-            Some(VERSION) if digits == b"1" => {}
-            Some(found) => return Err(FormatError::Version { what: WHAT, found, supported: VERSION }),
-            None => return Err(FormatError::Magic { what: WHAT }),
+        if !bytes.starts_with(NAME) {
+            return Err(FormatError::Magic { what: WHAT });
         }
-
+        let body = checked(WHAT, bytes)?;
         let mut fields = Cursor::new(WHAT, body);
-        fields.take(NAME.len() + digits.len() + 1)?;
-        let cost = Argon2Cost { memory_kib: fields.u32()?, iterations: fields.u32()?, lanes: fields.u32()? };
-        cost.check().map_err(|error| fields.field("Argon2 parameters", &error))?;
-        let (salt, wrapped, count) = (fields.array()?, fields.array()?, fields.u32()?);
+        let head = Head::decode(&mut fields)?;
+        let count = fields.u32()?;
         // Grows with what is there: the count is believed only as far as records follow.
         let mut keys = Vec::new();
         let mut tags = HashSet::new();
@@ -110,7 +104,7 @@ impl<'a> KeyExport<'a> {
         }
         let mac = fields.take(MAC_LEN)?;
         fields.end()?;
-        Ok(Self { cost, salt, wrapped, keys, signed: &body[..body.len() - MAC_LEN], mac })
+        Ok(Self { head, keys, signed: &body[..body.len() - MAC_LEN], mac })
     }
 
     /// [`KeyExport::decode`], with the error that tells an operator what to do.
@@ -132,30 +126,68 @@ impl<'a> KeyExport<'a> {
     ///
     /// Errors: [`KeyError::WrongExportPassphrase`].
     pub fn export_key(&self, passphrase: &Zeroizing<String>) -> Result<ExportKey, KeyError> {
-        let opening = passphrase_key(passphrase, self.cost, &self.salt)?;
-        let secret = unwrap(&opening, &self.wrapped).ok_or(KeyError::WrongExportPassphrase)?;
-        Ok(ExportKey::from(VolumeKey::new(secret, ExportKey::ALGORITHM)))
+        self.head.export_key(passphrase)
     }
 
     /// Opens the export: checks the MAC, unwraps every key and checks it against its tag.
     ///
     /// Errors: [`KeyError::ExportDamaged`]; a key of another export shows as that, too.
     pub fn open(self, export_key: &ExportKey) -> Result<Vec<ExportedKey>, KeyError> {
-        let damaged = |what: String| KeyError::ExportDamaged { what };
         let keys = ExportKeys::new(export_key)?;
-        hmac::verify(&keys.mac, self.signed, self.mac)
-            .map_err(|_| damaged("its seal does not match, so somebody altered it".to_owned()))?;
-        let open_one = |StoredKey { record, wrapped }| {
-            let key = wrapped
-                .and_then(|wrapped| unwrap(&keys.wrapping, &wrapped))
-                .map(|secret| VolumeKey::new(secret, record.algorithm))
-                .filter(|key| key.tag() == record.tag);
-            match key {
-                Some(key) => Ok(ExportedKey { record, key }),
-                None => Err(damaged(format!("key {} of volume {} is not what it says", record.tag, record.volser))),
-            }
-        };
-        self.keys.into_iter().map(open_one).collect()
+        hmac::verify(&keys.mac, self.signed, self.mac).map_err(|_| KeyError::ExportDamaged {
+            what: "its seal does not match, so somebody altered it".to_owned(),
+        })?;
+        self.keys.into_iter().map(|key| open_one(key, &keys)).collect()
+    }
+}
+
+/// Unwraps a key and checks it against its tag.
+fn open_one(StoredKey { record, wrapped }: StoredKey, keys: &ExportKeys) -> Result<ExportedKey, KeyError> {
+    let key = wrapped
+        .and_then(|wrapped| unwrap(&keys.wrapping, &wrapped))
+        .map(|secret| VolumeKey::new(secret, record.algorithm))
+        .filter(|key| key.tag() == record.tag);
+    let what = || format!("key {} of volume {} is not what it says", record.tag, record.volser);
+    let key = key.ok_or_else(|| KeyError::ExportDamaged { what: what() })?;
+    Ok(ExportedKey { record, key })
+}
+
+/// What an export begins with, before the number of its keys.
+#[derive(Debug)]
+struct Head {
+    cost: Argon2Cost,
+    salt: [u8; SALT_LEN],
+    wrapped: WrappedKey,
+}
+
+impl Head {
+    fn decode(fields: &mut Cursor<'_>) -> Result<Self, FormatError> {
+        let none = FormatError::Magic { what: WHAT };
+        if fields.take(NAME.len()).ok() != Some(NAME) {
+            return Err(none);
+        }
+        // A version has no more digits than a number has room for.
+        let mut digits = Vec::new();
+        while let Ok(digit) = fields.u8()
+            && digit != b'\n'
+            && digits.len() <= 9
+        {
+            digits.push(digit);
+        }
+        match str::from_utf8(&digits).ok().filter(|digits| digits.len() <= 9).and_then(|text| text.parse().ok()) {
+            Some(VERSION) if digits == b"1" => {}
+            Some(found) => return Err(FormatError::Version { what: WHAT, found, supported: VERSION }),
+            None => return Err(none),
+        }
+        let cost = Argon2Cost { memory_kib: fields.u32()?, iterations: fields.u32()?, lanes: fields.u32()? };
+        cost.check().map_err(|error| fields.field("Argon2 parameters", &error))?;
+        Ok(Self { cost, salt: fields.array()?, wrapped: fields.array()? })
+    }
+
+    fn export_key(&self, passphrase: &Zeroizing<String>) -> Result<ExportKey, KeyError> {
+        let opening = passphrase_key(passphrase, self.cost, &self.salt)?;
+        let secret = unwrap(&opening, &self.wrapped).ok_or(KeyError::WrongExportPassphrase)?;
+        Ok(ExportKey::from(VolumeKey::new(secret, ExportKey::ALGORITHM)))
     }
 }
 
@@ -179,9 +211,19 @@ pub fn seal_export(
     passphrase: &Zeroizing<String>,
     cost: Argon2Cost,
 ) -> Result<Vec<u8>, KeyError> {
+    let derived = ExportKeys::new(export_key)?;
+    let mut bytes = head(export_key, passphrase, cost)?;
+    bytes.extend_from_slice(wrapped);
+    let mac = hmac::sign(&derived.mac, &bytes);
+    bytes.extend_from_slice(mac.as_ref());
+    put_checksum(&mut bytes);
+    Ok(bytes)
+}
+
+/// What [`Head::decode`] reads.
+fn head(export_key: &ExportKey, passphrase: &Zeroizing<String>, cost: Argon2Cost) -> Result<Vec<u8>, KeyError> {
     let mut salt = [0; SALT_LEN];
     random(&mut salt)?;
-    let derived = ExportKeys::new(export_key)?;
     let mut bytes = NAME.to_vec();
     bytes.extend_from_slice(format!("{VERSION}\n").as_bytes());
     for parameter in [cost.memory_kib, cost.iterations, cost.lanes] {
@@ -189,10 +231,6 @@ pub fn seal_export(
     }
     bytes.extend_from_slice(&salt);
     bytes.extend_from_slice(&wrap(&passphrase_key(passphrase, cost, &salt)?, export_key.key().expose())?);
-    bytes.extend_from_slice(wrapped);
-    let mac = hmac::sign(&derived.mac, &bytes);
-    bytes.extend_from_slice(mac.as_ref());
-    put_checksum(&mut bytes);
     Ok(bytes)
 }
 

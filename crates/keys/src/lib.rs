@@ -61,7 +61,10 @@ mod unlock;
 
 pub use envelope::{WRAPPED_LEN, WrappedKey, derive, tag_of, unwrap, wrap};
 pub use error::{ClusterRefusal, KeyError, KeyPlace};
-pub use export::{ExportKey, ExportedKey, KeyExport, seal_export, wrap_for_export};
+pub use export::{
+    ExportKey, ExportPart, ExportReader, ExportWriter, ExportedKey, KeyExport, open_records, records_of, seal_export,
+    wrap_for_export,
+};
 pub use header::{SlotRecord, StoreHeader};
 pub use holdings::{Changes, DrawnKey, Holdings, KeyToAppend};
 pub use key_file::{create_key_file, read_key_file};

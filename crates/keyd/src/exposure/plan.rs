@@ -7,7 +7,7 @@ use capstan_format::KeyTag;
 use capstan_keys::KeyState;
 use serde_json::{Value, json};
 
-use super::{ExposedUnit, Suspect, Why};
+use super::{Exported, ExposedUnit, Suspect, Why};
 use crate::time::rfc3339;
 
 /// What is to be done with a data unit.
@@ -45,15 +45,16 @@ pub struct RekeyStep {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RekeyPlan {
     suspect: Suspect,
+    exports: Vec<Exported>,
     steps: Vec<RekeyStep>,
 }
 
 impl RekeyPlan {
-    /// A plan for what [`super::exposure`] found.
+    /// A plan for what [`super::exposure`] and [`super::exports_of`] found.
     ///
     /// Data units that are still written under an exposed key come first, for each hour adds to what can be read; then those whose keys lay open
     /// at the suspect, then those that it had sealed; among these the ones written last, which are kept longest.
-    pub fn new(suspect: Suspect, exposed: Vec<ExposedUnit>) -> Self {
+    pub fn new(suspect: Suspect, exports: Vec<Exported>, exposed: Vec<ExposedUnit>) -> Self {
         let step = |unit: ExposedUnit| {
             let gone = |state: &Option<KeyState>| *state == Some(KeyState::Destroyed);
             let remedy = if unit.keys.iter().all(|key| gone(&key.state)) {
@@ -66,13 +67,13 @@ impl RekeyPlan {
         let mut steps: Vec<_> = exposed.into_iter().map(step).collect();
         let rank = |step: &RekeyStep| {
             let reason = match step.unit.worst() {
-                Some(Why::Suspected | Why::HandedOut { .. }) => 0,
+                Some(Why::Suspected | Why::HandedOut { .. } | Why::Exported { .. }) => 0,
                 Some(Why::InReplica) | None => 1,
             };
             (!step.unit.is_written_still(), reason, Reverse(step.unit.last_seen_ns), step.unit.volser.clone())
         };
         steps.sort_by_cached_key(rank);
-        Self { suspect, steps }
+        Self { suspect, exports, steps }
     }
 
     /// The data units in their order.
@@ -110,7 +111,10 @@ impl RekeyPlan {
         };
         let compromise: Vec<_> = self.keys_to_compromise().iter().map(KeyTag::to_string).collect();
         let steps: Vec<_> = self.steps.iter().map(step).collect();
-        json!({ "suspect": { "kind": kind, "name": name }, "keys_to_compromise": compromise, "steps": steps })
+        let exports: Vec<_> = self.exports.iter().map(export).collect();
+        json!({
+            "suspect": { "kind": kind, "name": name }, "exports": exports, "keys_to_compromise": compromise, "steps": steps,
+        })
     }
 }
 
@@ -119,13 +123,20 @@ fn named(suspect: &Suspect) -> (&'static str, String) {
         Suspect::Agent { name, .. } => ("agent", name.to_string()),
         Suspect::Key(tag) => ("key", tag.to_string()),
         Suspect::Kma(name) => ("kma", name.to_string()),
+        Suspect::Export(id) => ("export", id.clone()),
     }
+}
+
+fn export(export: &Exported) -> Value {
+    let destroyed = export.destroyed_ns.map(rfc3339);
+    json!({ "id": export.id, "by": export.by, "made": rfc3339(export.made_ns), "destroyed": destroyed })
 }
 
 fn words(why: &Why) -> String {
     match why {
         Why::Suspected => "it is the suspected key".to_owned(),
         Why::HandedOut { kma, agent, at_ns } => format!("{kma} handed it to {agent} on {}", rfc3339(*at_ns)),
+        Why::Exported { by, at_ns } => format!("it left in the export, which {by} carried out on {}", rfc3339(*at_ns)),
         Why::InReplica => "sealed in the node's replica".to_owned(),
     }
 }
@@ -134,6 +145,16 @@ impl fmt::Display for RekeyPlan {
     /// The plan in words.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, name) = named(&self.suspect);
+        for Exported { id, by, made_ns, destroyed_ns, .. } in &self.exports {
+            let which = if matches!(self.suspect, Suspect::Export(_)) { "the suspect" } else { "has the key" };
+            let said = destroyed_ns.map(|at_ns| format!("; said to be destroyed on {}", rfc3339(at_ns)));
+            writeln!(
+                f,
+                "export {id} {which}: carried out by {by} on {}{}",
+                rfc3339(*made_ns),
+                said.unwrap_or_default()
+            )?;
+        }
         if self.steps.is_empty() {
             return write!(f, "{kind} {name} exposes no data unit");
         }
@@ -143,6 +164,9 @@ impl fmt::Display for RekeyPlan {
             Suspect::Agent { name, .. } => writeln!(f, "1. revoke agent {name}")?,
             Suspect::Kma(name) => writeln!(f, "1. remove node {name}, and change the credentials of the root key")?,
             Suspect::Key(_) => writeln!(f, "1. find out who has the key")?,
+            Suspect::Export(_) => {
+                writeln!(f, "1. destroy all copies of the export that you have; then `keyd exports destroyed {name}`")?;
+            }
         }
         writeln!(
             f,

@@ -46,6 +46,11 @@ fn handed(byte: u8, agent: &str, kma: &str, at_ns: i64) -> Handed {
     Handed { tag: tag(byte), agent: name(agent), kma: name(kma), at_ns }
 }
 
+fn export(id: &str, keys: &[u8], destroyed_ns: Option<i64>) -> Exported {
+    let keys = keys.iter().copied().map(tag).collect();
+    Exported { id: id.to_owned(), by: name("kim"), made_ns: 85, destroyed_ns, keys }
+}
+
 /// Four cartridges: A1 with two keys, A2 begun anew, A3 with a destroyed key, A4 which nothing suspect has touched.
 fn view() -> View {
     View {
@@ -74,6 +79,7 @@ fn view() -> View {
             handed(6, "d2", "k2", 80),
         ],
         removed_kmas: [(name("k3"), 4)].into(),
+        exports: vec![export("e1", &[2, 3], None), export("e2", &[2, 6], Some(95))],
     }
 }
 
@@ -106,6 +112,33 @@ fn a_key_exposes_its_data_unit() {
     assert_eq!(units(&view(), &Suspect::Key(tag(3))), []);
 }
 
+/// Exports counted for nothing: a file with every key of the cluster in it exposed no data unit.
+#[test]
+fn an_export_exposes_what_left_in_it() {
+    let suspect = Suspect::Export("e2".to_owned());
+    // Also where somebody has said that it is destroyed.
+    assert_eq!(units(&view(), &suspect), expected(&[("A00001", &[2]), ("A00004", &[6])]));
+    let why = &exposure(&view(), &suspect)[0].keys[0].why;
+    assert_eq!(*why, Why::Exported { by: name("kim"), at_ns: 85 });
+    let plan = RekeyPlan::new(suspect.clone(), exports_of(&view(), &suspect), exposure(&view(), &suspect));
+    assert_eq!(plan.keys_to_compromise(), [2, 6].map(tag));
+    let said = plan.to_string();
+    assert!(said.contains("export e2 the suspect") && said.contains("said to be destroyed on"), "{said}");
+    assert_eq!(plan.to_json()["suspect"], serde_json::json!({ "kind": "export", "name": "e2" }));
+    assert_eq!(units(&view(), &Suspect::Export("e9".to_owned())), []);
+}
+
+#[test]
+fn a_key_names_the_exports_that_have_it() {
+    let of =
+        |byte| exports_of(&view(), &Suspect::Key(tag(byte))).into_iter().map(|export| export.id).collect::<Vec<_>>();
+    assert_eq!((of(2), of(3), of(4)), (vec!["e1".to_owned(), "e2".to_owned()], vec!["e1".to_owned()], Vec::new()));
+    let suspect = Suspect::Key(tag(6));
+    let plan = RekeyPlan::new(suspect.clone(), exports_of(&view(), &suspect), exposure(&view(), &suspect));
+    assert!(plan.to_string().starts_with("export e2 has the key: carried out by kim on 1970"), "{plan}");
+    assert_eq!(plan.to_json()["exports"][0]["id"], "e2");
+}
+
 #[test]
 fn a_node_exposes_everything_up_to_its_removal() {
     let all = expected(&[("A00001", &[1, 2]), ("A00002", &[4]), ("A00003", &[5]), ("A00004", &[6])]);
@@ -119,7 +152,7 @@ fn a_node_exposes_everything_up_to_its_removal() {
 #[test]
 fn what_is_still_written_comes_first_and_what_nobody_can_copy_is_destroyed() {
     let k1 = Suspect::Kma(name("k1"));
-    let plan = RekeyPlan::new(k1.clone(), exposure(&view(), &k1));
+    let plan = RekeyPlan::new(k1.clone(), Vec::new(), exposure(&view(), &k1));
     let order: Vec<_> = plan.steps().iter().map(|step| (step.unit.volser.to_string(), step.remedy)).collect();
     // A1 and A4 are written; A1's key lay open. A2 was written later than A3.
     let copied = ["A00001", "A00004", "A00002"].map(|barcode| (barcode.to_owned(), Remedy::CopyAndLabel));
@@ -131,7 +164,7 @@ fn what_is_still_written_comes_first_and_what_nobody_can_copy_is_destroyed() {
 #[test]
 fn a_plan_is_told_in_words_and_in_json() {
     let suspect = Suspect::Agent { name: name("d1"), since_ns: Some(40) };
-    let plan = RekeyPlan::new(suspect.clone(), exposure(&view(), &suspect));
+    let plan = RekeyPlan::new(suspect.clone(), exports_of(&view(), &suspect), exposure(&view(), &suspect));
     let (one, two) = (tag(1), tag(2));
     assert_eq!(
         plan.to_string(),
@@ -149,6 +182,6 @@ fn a_plan_is_told_in_words_and_in_json() {
     assert_eq!(json["steps"][0]["remedy"], "copy-and-label");
     assert_eq!(json["steps"][0]["keys"][1]["tag"], two.to_string());
     assert_eq!(json["keys_to_compromise"].as_array().unwrap().len(), 2);
-    let nothing = RekeyPlan::new(suspect, Vec::new());
+    let nothing = RekeyPlan::new(suspect, Vec::new(), Vec::new());
     assert_eq!(nothing.to_string(), "agent d1 exposes no data unit");
 }

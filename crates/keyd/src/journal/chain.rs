@@ -13,7 +13,7 @@ const MAGIC: &[u8; 8] = b"CAPSJRNL";
 const VERSION: u32 = 1;
 const MAC_LEN: usize = 32;
 /// Length, sequence, checksum of both.
-const HEAD_LEN: usize = 16;
+pub(super) const HEAD_LEN: usize = 16;
 /// What a disk writes as a whole: zeros that a crash leaves begin at a multiple of it.
 const SECTOR_LEN: usize = 512;
 const OF_HEADER: &[u8] = &[1];

@@ -17,8 +17,8 @@ use crate::lock::lock;
 const FILE_LEN_MAX: u64 = 64 << 20;
 /// Entries leave room for what reconciles them.
 const ENTRIES_LEN_MAX: u64 = FILE_LEN_MAX - (1 << 20);
-/// A file in which everything is reconciled begins anew when it is longer.
-const TRIM_LEN: u64 = 1 << 20;
+/// A file in which everything is reconciled begins anew, however short it is: a key of its entries may be destroyed one day.
+const TRIM_LEN: u64 = 0;
 /// Most bytes of records that one node sends to another at once: in base64 they are still below what a door takes.
 const SEGMENT_LEN_MAX: u64 = 512 << 10;
 
@@ -55,6 +55,7 @@ impl ChainFile<Disk> {
         let unusable = |source| JournalError::Unusable { path: path.clone(), source };
         let key = ChainKey::new(kma, key);
         fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(unusable)?;
+        Disk::sweep(&path).map_err(unusable)?;
         match fs::metadata(&path) {
             Ok(found) if found.len() > FILE_LEN_MAX => {
                 let what = format!("it has {} bytes, more than any", found.len());
@@ -107,6 +108,11 @@ impl<M: Medium> ChainFile<M> {
         Ok(())
     }
 
+    /// The MAC of the last record, in hexadecimal.
+    fn end(&self) -> String {
+        self.chain.mac.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// The file has nothing but its header.
     fn begun_anew(&mut self, header: &[u8]) {
         self.len = header.len() as u64;
@@ -151,15 +157,21 @@ impl<M: Medium> ChainFile<M> {
 
     /// Begins the file anew when nothing in it is needed any more.
     fn trim(&mut self, trim_len: u64) -> Result<(), JournalError> {
-        if !self.chain.pending.is_empty() || self.len <= trim_len {
+        if !self.chain.pending.is_empty() || self.places.is_empty() || self.len <= trim_len {
             return Ok(());
         }
+        self.begin_anew()
+    }
+
+    /// Nothing in the file is needed any more: it begins here.
+    fn begin_anew(&mut self) -> Result<(), JournalError> {
         self.check_good()?;
         let header = self.chain.header();
         match self.medium.replace(&header) {
             Ok(()) => {
                 self.begun_anew(&header);
                 self.chain.reconciled = self.chain.sequence;
+                self.chain.pending.clear();
             }
             // No room for a second file: the long one goes on.
             Err(error) if error.kind() == ErrorKind::StorageFull => {}
@@ -267,9 +279,24 @@ impl Journal {
         self.file.reconciled(up_to, TRIM_LEN)
     }
 
+    /// Begins the file anew if all of it is reconciled and it has not begun anew yet: a full disk kept it from that, or an older program.
+    pub fn wipe(&mut self) -> Result<(), JournalError> {
+        self.file.trim(TRIM_LEN)
+    }
+
+    /// Whether nothing of any entry is in the file, nor of what the file was before.
+    pub fn is_wiped(&self) -> bool {
+        self.file.places.is_empty()
+    }
+
     /// The number of the last record.
     pub fn sequence(&self) -> u64 {
         self.file.chain.sequence
+    }
+
+    /// The MAC of the last record, in hexadecimal.
+    pub fn end(&self) -> String {
+        self.file.end()
     }
 
     /// What a peer misses that has a copy up to `after`: about 1 MiB at most, so that it is asked for until the copy stands at
@@ -320,7 +347,27 @@ impl JournalCopy {
 
     /// The MAC of the last record that is here, in hexadecimal: it stands for all of the copy.
     pub fn end(&self) -> String {
-        self.0.chain.mac.iter().map(|byte| format!("{byte:02x}")).collect()
+        self.0.end()
+    }
+
+    /// Begins the copy anew where it ends: the ledger has all that it holds.
+    pub fn wipe(&mut self) -> Result<(), JournalError> {
+        if self.is_wiped() { Ok(()) } else { self.0.begin_anew() }
+    }
+
+    /// Whether nothing of any entry is in the copy.
+    pub fn is_wiped(&self) -> bool {
+        self.0.places.is_empty()
+    }
+
+    /// The nodes whose journals a folder has copies of.
+    pub fn all(directory: &Path) -> std::io::Result<Vec<Name>> {
+        let files = match fs::read_dir(directory.join("copies")) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            files => files?,
+        };
+        let names = files.map(|file| Ok(file?.file_name().to_str().and_then(|name| name.parse().ok())));
+        names.filter_map(std::io::Result::transpose).collect()
     }
 
     /// What the peer misses itself, if it lost its disk.

@@ -36,6 +36,11 @@ impl Places {
         }
     }
 
+    /// Whether the file has nothing but its header.
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
     pub(super) fn header(&self) -> Range<u64> {
         0..self.header_len
     }

@@ -64,6 +64,10 @@ pub trait Notebook: Send {
     /// The ledger has an entry, and those before it: they are pending no more.
     fn strike_out(&mut self, number: u64) -> Result<(), JournalError>;
 
+    /// Whether nothing of any entry is left on the disk, once this has taken away what it may. Says where the journal stands then: number and MAC of its last
+    /// record.
+    fn wiped(&mut self) -> Result<Option<(u64, String)>, JournalError>;
+
     /// What a peer misses whose copy stands there; nothing if it misses nothing.
     fn since(&mut self, after: u64) -> Result<Option<Vec<u8>>, JournalError>;
 
@@ -122,6 +126,11 @@ impl Notebook for SealedJournal {
 
     fn strike_out(&mut self, number: u64) -> Result<(), JournalError> {
         Ok(self.journal.reconciled(number)?)
+    }
+
+    fn wiped(&mut self) -> Result<Option<(u64, String)>, JournalError> {
+        self.journal.wipe()?;
+        Ok(self.journal.is_wiped().then(|| (self.journal.sequence(), self.journal.end())))
     }
 
     fn since(&mut self, after: u64) -> Result<Option<Vec<u8>>, JournalError> {

@@ -137,6 +137,11 @@ impl Node {
         Ok(())
     }
 
+    /// Where this node's own journal ends, if nothing is left in it of what it noted.
+    pub async fn wiped_journal(&self) -> Result<Option<(u64, String)>, NodeError> {
+        Ok(self.journal.lock().await.wiped()?)
+    }
+
     /// What this node has said of a removed node's journal.
     pub fn journal_said(&self, kma: &Name) -> Option<JournalSaid> {
         let memory = self.memory();

@@ -44,6 +44,10 @@ impl Notebook for Counting {
         Ok(())
     }
 
+    fn wiped(&mut self) -> Result<Option<(u64, String)>, JournalError> {
+        Ok(None)
+    }
+
     fn since(&mut self, _: u64) -> Result<Option<Vec<u8>>, JournalError> {
         Ok(None)
     }

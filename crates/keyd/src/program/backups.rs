@@ -201,7 +201,7 @@ fn core_made(client: &NodeClient, asked: &CoreBackup) -> anyhow::Result<CoreBack
 
 /// A new file, for its owner alone.
 pub(super) fn create(path: &Path) -> anyhow::Result<File> {
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
     file.map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
             anyhow::anyhow!("{} exists already and is left as it is: name another file", path.display())

@@ -5,6 +5,7 @@
 //! certificate is asked.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -66,6 +67,17 @@ impl Copies {
             open.insert(kma.clone(), copy);
         }
         open.get_mut(kma).map_or_else(|| unreachable!("it was put there"), act)
+    }
+
+    /// The nodes of whose entries something is left in a copy here. A copy that cannot be read is taken to hold something.
+    pub(super) fn left(&self) -> io::Result<Vec<Name>> {
+        let is_left = |kma: &Name| !self.with(kma, |copy| Ok(copy.is_wiped())).unwrap_or(false);
+        Ok(JournalCopy::all(&self.directory)?.into_iter().filter(is_left).collect())
+    }
+
+    /// Begins a copy anew that ends there: all that it holds is with the ledger. One that has gone on stays.
+    pub(super) fn wipe(&self, kma: &Name, sequence: u64) -> Result<(), JournalError> {
+        self.with(kma, |copy| if copy.sequence() == sequence { copy.wipe() } else { Ok(()) })
     }
 
     /// What the copy of a node's journal says that this node has, if it has one.

@@ -8,12 +8,14 @@
 //! peers: agents, KMIP clients; kmas; keys: policies, groups, data units, keys; users; queue; audit, exposed: what auditors look at.
 
 mod anchors;
+mod arriving;
 mod audit;
 mod certificates;
 mod exports;
 mod exposed;
 mod keys;
 mod kmas;
+mod leaving;
 mod lock;
 mod material;
 mod peers;
@@ -46,6 +48,7 @@ use crate::node::Node;
 use crate::state::View;
 
 pub(super) use anchors::keep_anchors;
+pub(super) use arriving::Arriving;
 pub(super) use exports::exports_of;
 pub(super) use proposal::root_path;
 pub(super) use queue::id_of;

@@ -15,6 +15,7 @@ use super::phase::{Opening, Phase};
 use super::registrar::Registry;
 use super::removed::Removed;
 use super::unlock::{listen_here, serve_here};
+use super::wiped::Wiped;
 use super::{Service, autonomous, backups, doubts, kmip, metrics, openapi, people, proof};
 use crate::audit::AuditLog;
 use crate::door::{
@@ -97,9 +98,13 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         backups: backups::Spool::new(directory.backups()),
         making_backups: super::jobs::Jobs::new("a backup"),
         proving: super::jobs::Jobs::new("a proof"),
+        arriving: people::Arriving::default(),
         metrics: metrics.clone(),
         clock,
     });
+    if let Err(error) = service.backups.sweep() {
+        tracing::warn!(%error, "a backup that nobody can fetch any more is still in the state directory");
+    }
     service.unlock_with_pin_file().await;
 
     let settings = &service.settings;
@@ -228,7 +233,7 @@ async fn tend(service: &Service) {
         if let Err(error) = node.take_journal_back().await {
             tracing::error!(%error, "the journal is not the one that the other nodes know: nothing is given out cut off");
         }
-        let (mut removed, mut own) = (Removed::default(), autonomous::Keeping::default());
+        let (mut removed, mut wiped, mut own) = (Removed::default(), Wiped::default(), autonomous::Keeping::default());
         loop {
             let mut pause = TEND_EVERY;
             removed.ask_whether_this_is_one(service, &node).await;
@@ -255,6 +260,9 @@ async fn tend(service: &Service) {
                     Ok(true) => pause = TEND_MORE,
                     Ok(false) => {}
                     Err(error) => tracing::warn!(%error, "what removed nodes have left is not taken in yet"),
+                }
+                if let Err(error) = wiped.settle(service, &node).await {
+                    tracing::warn!(%error, "what is left of journals here is not wiped, or the others do not hear of it yet");
                 }
             }
             tokio::time::sleep(pause).await;

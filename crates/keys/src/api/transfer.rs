@@ -3,14 +3,16 @@
 //! ```text
 //!  asker                                            node
 //!    | POST /v1/exports      which keys               |  pending/ID, approved by others, as ever
-//!    | POST /v1/exports/ID   a public key             |  executed, once; keys wrapped under a key that is drawn now,
-//!    |     <- that key, handed over; the keys         |  which is handed over to this asker for this request alone
-//!    | puts the passphrase on it: `seal_export`       |
+//!    | POST /v1/exports/ID   a public key             |  executed, once; keys wrapped under a key that is derived for this request,
+//!    |     <- that key, handed over; some keys        |  and handed over to this asker for this request alone
+//!    | POST /v1/exports/ID   from where on            |  the same key, more keys, until there are no more
+//!    | puts the passphrase on it: `ExportWriter`      |
 //!    |                                                |
 //!    | POST /v1/imports      group, digest of a file  |  pending/ID
 //!    | GET  /v1/imports/ID   <- a public key          |  derived from the cluster key for this request
-//!    | POST /v1/imports/ID   the file, and its key    |  each key under its group's, volume by volume; executed
-//!    |      handed over to the cluster                |
+//!    | POST /v1/imports/ID   a part, and the file's   |  checked, part by part: the digest of all is the one that was approved
+//!    |      key handed over to the cluster            |
+//!    | POST /v1/imports/ID   each part once more      |  each key under its group's, volume by volume; executed with the last
 //! ```
 //! The passphrase of an export never leaves the machine of whoever types it, and no key is in the clear on the way.
 
@@ -50,6 +52,25 @@ pub struct AskExport {
 pub struct CarryOutExport {
     /// Whoever asked, for this request. The same one again is the same question, and gets the same keys.
     pub public: Base64,
+    /// Where the keys begin: where the answer before said that they go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<ExportAt>,
+    /// How many keys at most are wanted at once; a node gives less where that is too much for an answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys_max: Option<usize>,
+}
+
+/// A place in an export: behind a key of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ExportAt {
+    /// The volume.
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
+    pub volume: Volser,
+    /// The key.
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
+    pub key: KeyTag,
 }
 
 /// The key of an export, handed over for the request that is its id.
@@ -63,15 +84,18 @@ pub struct SentExportKey {
     pub handed_over: HandOver,
 }
 
-/// What an export is made of, but for the passphrase.
+/// What an export is made of, but for the passphrase: all of it, or a part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExportGiven {
     /// What the keys are wrapped under.
     pub key: SentExportKey,
     /// What [`crate::wrap_for_export`] made.
     pub wrapped: Base64,
-    /// Keys that were asked for and by policy never leave.
+    /// Keys that were asked for and by policy never leave; with the first part alone.
     pub stay: usize,
+    /// Where the next part begins; none after the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<ExportAt>,
 }
 
 /// An export that was carried out: `GET /v1/exports`, `POST /v1/exports/ID/destroyed`.
@@ -110,12 +134,28 @@ pub struct ImportReady {
     pub public: Base64,
 }
 
-/// `POST /v1/imports/ID`: carries an import out that was approved. Answered with a list of [`KeyTaken`]. It may be repeated until it is
-/// done.
+/// What is to become of a part of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ImportStep {
+    /// It is checked; every part of the file is, before any is taken.
+    Check,
+    /// Its keys are taken in.
+    Take,
+}
+
+/// `POST /v1/imports/ID`: carries an import out that was approved, part by part. Answered with a list of [`KeyTaken`]. It may be repeated
+/// until it is done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CarryOutImport {
-    /// The file, as it is.
+    /// A part of the file, as it is: its beginning, keys, its end. It ends with a key, or with the file.
     pub export: Base64,
+    /// Where it begins in the file.
+    pub at: u64,
+    /// Whether the file ends with it.
+    pub is_last: bool,
+    /// What is to become of it.
+    pub step: ImportStep,
     /// Its key.
     pub key: SentExportKey,
 }

@@ -100,7 +100,8 @@ fn each_altered_byte_with_a_good_checksum_is_seen() {
         altered[at] ^= 1 << (at % 8);
         put_checksum(&mut altered);
         // Bytes 22 to 33 are Argon2's parameters: some changes only cost time here.
-        if (22..34).contains(&at) && KeyExport::decode(&altered).is_ok_and(|export| export.cost.memory_kib > 4096) {
+        if (22..34).contains(&at) && KeyExport::decode(&altered).is_ok_and(|export| export.head.cost.memory_kib > 4096)
+        {
             continue;
         }
         match open(&altered) {
@@ -174,4 +175,74 @@ proptest! {
         let _ = KeyExport::decode(&bytes);
         let _ = KeyExport::decode(&body);
     }
+}
+
+fn written(parts: &[&[ExportedKey]]) -> Vec<u8> {
+    let export_key = ExportKey::random().unwrap();
+    let mut export = ExportWriter::begin(std::io::Cursor::new(Vec::new()), &export_key, &passphrase(), CHEAP).unwrap();
+    for part in parts {
+        assert_eq!(export.add(&wrap_for_export(part, &export_key).unwrap()).unwrap(), part.len());
+    }
+    let (file, keys) = export.finish().unwrap();
+    assert_eq!(keys, parts.iter().map(|part| part.len()).sum::<usize>());
+    file.into_inner()
+}
+
+fn read(bytes: &[u8], keys_max: usize) -> Result<Vec<ExportedKey>, KeyError> {
+    let mut export = ExportReader::open(std::io::Cursor::new(bytes))?;
+    let export_key = export.export_key(&passphrase())?;
+    export.check(&export_key)?;
+    let mut keys = Vec::new();
+    loop {
+        let records = export.records(keys_max)?;
+        if records.is_empty() {
+            assert_eq!(keys.len(), export.keys());
+            return Ok(keys);
+        }
+        let opened = open_records(&records, &export_key)?;
+        assert!(opened.len() <= keys_max);
+        keys.extend(opened);
+    }
+}
+
+/// An export had to fit into memory as a whole, on both sides: a cluster of a million keys could not be left.
+#[test]
+fn what_is_written_in_parts_is_an_export_like_any_other() {
+    let keys: Vec<_> = (0..400).flat_map(|_| sample_keys()).collect();
+    let bytes = written(&[&keys[..1], &[], &keys[1..500], &keys[500..]]);
+    for opened in [open(&bytes).unwrap(), read(&bytes, 1).unwrap(), read(&bytes, 333).unwrap()] {
+        assert!(
+            opened
+                .iter()
+                .zip(&keys)
+                .all(|(one, other)| one.record == other.record && one.key.expose() == other.key.expose())
+        );
+        assert_eq!(opened.len(), keys.len());
+    }
+    assert!(read(&written(&[]), 10).unwrap().is_empty());
+}
+
+/// Each bit, and each length: what reads a part at a time believes no more than what reads the whole.
+#[test]
+fn a_damaged_file_is_refused_in_parts_as_well() {
+    let bytes = written(&[&sample_keys()]);
+    for (at, bit) in (0..bytes.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+        let mut altered = bytes.clone();
+        altered[at] ^= 1 << bit;
+        assert!(read(&altered, 10).is_err(), "byte {at}, bit {bit}");
+        // With the checksum of what it is now: the seal is what tells. Not what a passphrase costs, which would be paid.
+        if (22..34).contains(&at) {
+            continue;
+        }
+        let body = altered.len() - 4;
+        let checksum = capstan_format::crc32c(&altered[..body]).to_le_bytes();
+        altered[body..].copy_from_slice(&checksum);
+        assert!(at >= body || read(&altered, 10).is_err(), "byte {at}, bit {bit}, with its checksum");
+    }
+    for len in 0..bytes.len() {
+        assert!(read(&bytes[..len], 10).is_err(), "{len}");
+    }
+    let mut unfinished = bytes.clone();
+    unfinished[90..94].copy_from_slice(&[0; 4]);
+    assert!(read(&unfinished, 10).is_err());
 }

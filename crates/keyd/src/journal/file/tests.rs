@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use std::io;
+use std::io::{self, Read, Seek};
 
 use super::*;
 
@@ -213,6 +213,49 @@ fn a_journal_is_there_again_after_a_start() {
     bytes[last] ^= 1;
     fs::write(&file, bytes).unwrap();
     assert!(matches!(open(), Err(JournalError::Altered { .. })));
+}
+
+/// A journal was begun anew by a new file in its place, and only past a megabyte: the wrapped keys of the old one stayed on the disk.
+#[test]
+fn what_is_reconciled_is_overwritten() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let open = || Journal::open(here.path(), &name("kma1"), &secret(1)).unwrap().0;
+    let (file, old) = (here.path().join("own"), here.path().join(".old-own"));
+    let is_blank = |file: &File| {
+        let mut bytes = Vec::new();
+        let mut file = file.try_clone().unwrap();
+        file.rewind().unwrap();
+        file.read_to_end(&mut bytes).unwrap();
+        !bytes.is_empty() && bytes.iter().all(|&byte| byte == 0)
+    };
+    let mut journal = open();
+    journal.append(entry(1, 40)).unwrap();
+    let (mut copy, _) = JournalCopy::open(there.path(), &name("kma1"), &secret(1)).unwrap();
+    catch_up(&mut copy, &mut journal);
+    let [replaced, other] = [&file, &there.path().join("copies/kma1")].map(|file| File::open(file).unwrap());
+    assert!(!is_blank(&replaced) && !journal.is_wiped() && !copy.is_wiped());
+    journal.reconciled(1).unwrap();
+    assert!(is_blank(&replaced) && journal.is_wiped());
+    assert_eq!(JournalCopy::all(there.path()).unwrap(), [name("kma1")]);
+    copy.wipe().unwrap();
+    assert!(is_blank(&other) && copy.is_wiped() && copy.pending().count() == 0);
+    // It goes on where it ended.
+    journal.append(entry(2, 40)).unwrap();
+    catch_up(&mut copy, &mut journal);
+    assert_eq!(paths(copy.pending()), paths(journal.pending()));
+
+    // A crash after the new file had its name: the old one is found, and overwritten.
+    drop(journal);
+    fs::copy(&file, &old).unwrap();
+    let left = File::open(&old).unwrap();
+    let journal = open();
+    assert!(is_blank(&left) && !old.exists());
+    // And one before: there are two names of the one that counts.
+    drop(journal);
+    fs::hard_link(&file, &old).unwrap();
+    let journal = open();
+    assert_eq!(journal.pending().count(), 1);
+    assert!(!old.exists());
 }
 
 /// Brings a copy up to where the journal stands, a segment at a time.

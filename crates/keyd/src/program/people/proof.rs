@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::transfer::id_of;
 use super::{Ask, log_of};
 
 /// The audit log.
@@ -90,33 +91,44 @@ fn check(state: &std::path::Path, anchors: Option<&std::path::Path>, json: bool)
 #[group(skip)]
 pub(crate) struct Suspected {
     /// A drive, or whoever had its certificate
-    #[arg(long, value_name = "NAME", required_unless_present_any = ["key", "kma"], conflicts_with_all = ["key", "kma"])]
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["key", "kma", "export"],
+        conflicts_with_all = ["key", "kma", "export"])]
     agent: Option<Name>,
     /// Since when, as 2031-01-01T00:00:00Z [default: for ever]
     #[arg(long, value_name = "TIME", requires = "agent")]
     since: Option<Timestamp>,
     /// A key that others may know
-    #[arg(long, value_name = "TAG", conflicts_with = "kma")]
+    #[arg(long, value_name = "TAG", conflicts_with_all = ["kma", "export"])]
     key: Option<KeyTag>,
     /// A node
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "export")]
     kma: Option<Name>,
+    /// An export whose file and passphrase others may have, as `keyd exports list` names it
+    #[arg(long, value_name = "ID")]
+    export: Option<String>,
     #[command(flatten)]
     ask: Ask,
 }
 
 pub(super) fn exposed(asked: &Suspected, path: &str) -> anyhow::Result<()> {
-    let Suspected { agent, since, key, kma, ask } = asked;
+    let Suspected { agent, since, key, kma, export, ask } = asked;
     let question = [
         agent.as_ref().map(|name| format!("agent={name}")),
         since.map(|since| format!("since={since}")),
         key.map(|tag| format!("key={tag}")),
         kma.as_ref().map(|name| format!("kma={name}")),
+        export.as_ref().map(|id| id_of(id).map(|id| format!("export={id}"))).transpose()?,
     ];
     let question: Vec<String> = question.into_iter().flatten().collect();
     let answer: Value = ask.get(&format!("{path}?{}", question.join("&")))?;
     if path == "/v1/rekey-plan" {
         return ask.done(&answer["plan"], answer["words"].as_str().unwrap_or_default());
+    }
+    if key.is_some() {
+        for export in answer["plan"]["exports"].as_array().into_iter().flatten() {
+            let said = |field: &str| export[field].as_str().unwrap_or_default().to_owned();
+            eprintln!("export {} has it, which {} carried out on {}", said("id"), said("by"), said("made"));
+        }
     }
     let units = answer["plan"]["steps"].as_array().cloned().unwrap_or_default();
     ask.list(&units, &["barcode", "remedy", "keys_in_all", "last_seen"]);

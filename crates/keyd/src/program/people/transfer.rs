@@ -1,17 +1,17 @@
 //! `keyd keys export`, `keyd keys import`: asked of the quorum first, and carried out with `--request` once it has approved.
 
 use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use capstan_format::Volser;
+use capstan_keyd::service::digest_of;
 use capstan_keys::api::{
-    AskExport, AskImport, Base64, CarryOutExport, CarryOutImport, ExportGiven, ExportWhat, ImportReady, KeyTaken,
-    PeerId, RequestId, Requested, SentExportKey,
+    AskExport, AskImport, Base64, CarryOutExport, CarryOutImport, ExportAt, ExportGiven, ExportWhat, ImportReady,
+    ImportStep, KeyTaken, PeerId, RequestId, Requested, SentExportKey,
 };
 use capstan_keys::cluster::{ClusterError, Identity, KeyRequest, NodeClient, hand_over};
-use capstan_keys::{ExportKey, KeyExport, Name, seal_export};
+use capstan_keys::{ExportKey, ExportPart, ExportReader, ExportWriter, Name, open_records};
 use clap::{ArgGroup, Args, Subcommand};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
@@ -24,6 +24,10 @@ use crate::program::secrets::{new_passphrase, passphrase};
 
 /// How often an export whose answer was lost is asked for: the node knows it again.
 const TRIES: u32 = 3;
+/// Keys that are sent at a time: what carries them stays below what the node's door takes.
+const SENT_AT_ONCE: usize = 4000;
+/// Keys of a file that are opened at a time.
+const OPENED_AT_ONCE: usize = 1000;
 
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("what").required(true).args(["all", "group", "unit", "request"])))]
@@ -46,6 +50,9 @@ pub(crate) struct Export {
     /// The passphrase of the export is in a file [default: asked for]
     #[arg(long, value_name = "FILE", requires = "request")]
     passphrase_file: Option<PathBuf>,
+    /// Keys that are fetched at a time [default: as many as the node gives]
+    #[arg(long, value_name = "NUMBER", requires = "request", hide = true)]
+    keys_at_once: Option<usize>,
     #[command(flatten)]
     ask: Ask,
 }
@@ -64,6 +71,9 @@ pub(crate) struct Import {
     /// The passphrase of the export is in a file [default: asked for]
     #[arg(long, value_name = "FILE", requires = "request")]
     passphrase_file: Option<PathBuf>,
+    /// Keys that are sent at a time [default: as many as the node takes]
+    #[arg(long, value_name = "NUMBER", requires = "request", hide = true)]
+    keys_at_once: Option<usize>,
     #[command(flatten)]
     ask: Ask,
 }
@@ -114,8 +124,8 @@ pub(super) fn export(asked: &Export) -> anyhow::Result<()> {
 fn fetch(asked: &Export, request: &str, out: &Path) -> anyhow::Result<()> {
     let (us, client, id) = (me(&asked.ask)?, client(&asked.ask.asking)?, id_of(request)?);
     let file = create(out)?;
-    let made = sealed(asked, &us, &client, id).and_then(|(bytes, keys, stay)| {
-        written(file, &bytes, out)?;
+    let made = sealed(asked, &us, &client, id, file).and_then(|(keys, stay)| {
+        sync_folder(out).with_context(|| format!("{} cannot be written: ask for another export", out.display()))?;
         Ok((keys, stay))
     });
     let (keys, stay) = made.inspect_err(|_| {
@@ -129,42 +139,67 @@ fn fetch(asked: &Export, request: &str, out: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn sealed(asked: &Export, us: &PeerId, client: &NodeClient, id: RequestId) -> anyhow::Result<(Vec<u8>, usize, usize)> {
+/// Fetches the keys part by part, each of which goes to the file at once: a million of them need no more memory than a part.
+fn sealed(
+    asked: &Export,
+    us: &PeerId,
+    client: &NodeClient,
+    id: RequestId,
+    file: File,
+) -> anyhow::Result<(usize, usize)> {
     let passphrase = new_passphrase("passphrase of the export", asked.passphrase_file.as_deref())?;
     let ours = KeyRequest::new()?;
-    let question = CarryOutExport { public: ours.public() };
-    let mut tries = 1;
-    let given: ExportGiven = loop {
-        match client.post(&format!("/v1/exports/{id}"), &question) {
-            Err(ClusterError::AllGone(_)) if tries < TRIES => tries += 1,
-            answer => break answer?,
-        }
+    let part = |after: Option<ExportAt>| -> anyhow::Result<(ExportGiven, ExportKey)> {
+        let question = CarryOutExport { public: ours.public(), after, keys_max: asked.keys_at_once };
+        let mut tries = 1;
+        let given: ExportGiven = loop {
+            match client.post(&format!("/v1/exports/{id}"), &question) {
+                Err(ClusterError::AllGone(_)) if tries < TRIES => tries += 1,
+                answer => break answer?,
+            }
+        };
+        let key = ours.accept(&given.key.handed_over, us, &id, &given.key.tag, ExportKey::ALGORITHM)?;
+        Ok((given, ExportKey::from(key)))
     };
-    let key = ours.accept(&given.key.handed_over, us, &id, &given.key.tag, ExportKey::ALGORITHM)?;
-    let bytes = seal_export(&given.wrapped.0, &ExportKey::from(key), &passphrase, cost())?;
-    let keys = opened(&bytes, &passphrase).context("what the node gave is no export of keys")?;
-    Ok((bytes, keys, given.stay))
+    let (given, export_key) = part(None)?;
+    let (tag, stay, mut next) = (given.key.tag, given.stay, given.next);
+    let mut export = ExportWriter::begin(file, &export_key, &passphrase, cost())?;
+    export.add(&given.wrapped.0)?;
+    while next.is_some() {
+        let (given, _) = part(next)?;
+        anyhow::ensure!(given.key.tag == tag, "the node gave a part of another export: ask for another export");
+        export.add(&given.wrapped.0)?;
+        next = given.next;
+    }
+    let (file, keys) = export.finish()?;
+    file.sync_all()?;
+    let opened = opened(file, &passphrase).context("what the node gave is no export of keys")?;
+    anyhow::ensure!(opened == keys, "what was written differs from what was sent: the medium is at fault");
+    Ok((keys, stay))
 }
 
 /// Opens an export as whoever needs it will, and counts its keys.
-fn opened(bytes: &[u8], passphrase: &Zeroizing<String>) -> anyhow::Result<usize> {
-    let export = KeyExport::read(bytes)?;
+fn opened(file: File, passphrase: &Zeroizing<String>) -> anyhow::Result<usize> {
+    let mut export = ExportReader::open(file)?;
     let export_key = export.export_key(passphrase)?;
-    Ok(export.open(&export_key)?.len())
-}
-
-fn written(mut file: File, bytes: &[u8], out: &Path) -> anyhow::Result<()> {
-    let failed = || format!("{} cannot be written: ask for another export", out.display());
-    file.write_all(bytes).and_then(|()| file.sync_all()).with_context(failed)?;
-    sync_folder(out).with_context(failed)
+    export.check(&export_key)?;
+    let mut keys = 0;
+    loop {
+        let records = export.records(OPENED_AT_ONCE)?;
+        if records.is_empty() {
+            return Ok(keys);
+        }
+        keys += open_records(&records, &export_key)?.len();
+    }
 }
 
 pub(super) fn import(asked: &Import) -> anyhow::Result<()> {
-    let bytes = fs::read(&asked.file).with_context(|| format!("{} cannot be read", asked.file.display()))?;
-    let export = KeyExport::read(&bytes)?;
+    let unreadable = || format!("{} cannot be read", asked.file.display());
+    let mut export = ExportReader::open(File::open(&asked.file).with_context(unreadable)?)?;
     let Some(request) = &asked.request else {
         let group = asked.group.clone().context("name the group that the keys join: --group")?;
-        let question = AskImport { group, keys: export.keys(), sha256: sha256(&bytes) };
+        let (_, sha256) = digest_of(&asked.file).with_context(unreadable)?;
+        let question = AskImport { group, keys: export.keys(), sha256 };
         let requested: Requested = asked.ask.post("/v1/imports", &question)?;
         asked.ask.waits(&requested)?;
         asked.ask.then(&format!("`keyd keys import {} --request {}`", asked.file.display(), requested.id));
@@ -173,14 +208,30 @@ pub(super) fn import(asked: &Import) -> anyhow::Result<()> {
     let (us, client, id) = (me(&asked.ask)?, client(&asked.ask.asking)?, id_of(request)?);
     let passphrase = passphrase("passphrase of the export", asked.passphrase_file.as_deref())?;
     let export_key = export.export_key(&passphrase)?;
+    export.check(&export_key)?;
     let path = format!("/v1/imports/{id}");
     let ImportReady { public } = client.get(&path)?;
     let handed_over = hand_over(export_key.key(), &public, &us, &id)?;
     let key = SentExportKey { tag: export_key.key().tag(), handed_over };
-    let taken: Vec<KeyTaken> = client
-        .post(&path, &CarryOutImport { export: Base64(bytes.clone()), key })
-        .context("not all keys may be there: say the same again, which is safe")?;
-    let taken = taken.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+    let keys_max = asked.keys_at_once.unwrap_or(SENT_AT_ONCE).min(SENT_AT_ONCE);
+    let mut taken = Vec::new();
+    // The node sees all of the file before it takes any of it.
+    for step in [ImportStep::Check, ImportStep::Take] {
+        export.rewind()?;
+        while let Some(ExportPart { at, bytes, is_last }) = export.part(keys_max)? {
+            let question = CarryOutImport { export: Base64(bytes), at, is_last, step, key: key.clone() };
+            let mut tries = 1;
+            let answer: Vec<KeyTaken> = loop {
+                match client.post(&path, &question) {
+                    Err(ClusterError::AllGone(_)) if tries < TRIES => tries += 1,
+                    answer => break answer.context("not all keys may be there: say the same again, which is safe")?,
+                }
+            };
+            for key in answer {
+                taken.push(serde_json::to_value(key)?);
+            }
+        }
+    }
     asked.ask.list(&taken, &["key", "volume", "outcome", "state", "destroyed"]);
     Ok(())
 }
@@ -191,11 +242,6 @@ fn me(ask: &Ask) -> anyhow::Result<PeerId> {
 }
 
 /// The id of a request, which keys are bound to on their way.
-fn id_of(text: &str) -> anyhow::Result<RequestId> {
+pub(super) fn id_of(text: &str) -> anyhow::Result<RequestId> {
     text.parse().ok().with_context(|| format!("{text:?} is no request: `keyd pending list` names them"))
-}
-
-fn sha256(bytes: &[u8]) -> String {
-    let sum = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
-    sum.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }

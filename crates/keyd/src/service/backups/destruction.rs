@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::Path as InPath;
 use capstan_format::KeyTag;
+use capstan_keys::Name;
 use capstan_keys::api::Problem;
 
 use super::record::{BackupState, backups};
@@ -16,6 +17,7 @@ use crate::service::entry;
 use crate::service::people::Person;
 use crate::service::people::exports_of;
 use crate::service::proof::proved_up_to;
+use crate::service::wiped::{copies_wiped, journals_wiped, own_journal_empty_at};
 use crate::state::View;
 
 pub(super) async fn certificate(person: Person, InPath(tag): InPath<String>) -> Result<Json<Certificate>, Refusal> {
@@ -74,7 +76,9 @@ fn looked_up(view: View<'_>, tag: &KeyTag, epoch: u32) -> Result<(Destroyed, Whe
     });
     let removed = view.ledger().removed_kmas().filter_map(|kma| {
         let removed = view.ledger().removed(&kma).filter(|removed| removed.destroyed_ns.is_none())?;
-        Some(LeftDisk { kma, epoch: removed.epoch, commit: removed.held, removed_ns: removed.removed_ns })
+        // What an older program wrote of a removal says nothing of journals.
+        let commit = removed.held.min(own_journal_empty_at(view, &kma));
+        Some(LeftDisk { kma, epoch: removed.epoch, commit, removed_ns: removed.removed_ns })
     });
     let removed = removed.collect();
     let exports = exports_of(view, known, &record.issued.group);
@@ -84,7 +88,9 @@ fn looked_up(view: View<'_>, tag: &KeyTag, epoch: u32) -> Result<(Destroyed, Whe
     let recovered = view.ledger().other(&recovered).is_some().then_some(recovered);
     let copies = pools.chain(recovered).collect();
     let key = Destroyed { tag: *tag, created_ns: known.created_ns, destroyed_ns, commit, epoch };
-    Ok((key, Whereabouts { kmas: kmas.collect(), removed, backups: kept.collect(), exports, copies, forgotten: 0 }))
+    let (journals, journal_copies) = (journals_wiped(view), copies_wiped(view));
+    let (kmas, backups) = (kmas.collect(), kept.collect());
+    Ok((key, Whereabouts { kmas, journals, journal_copies, removed, backups, exports, copies, forgotten: 0 }))
 }
 
 fn said(missing: &Missing) -> String {
@@ -92,6 +98,20 @@ fn said(missing: &Missing) -> String {
         Missing::Node { kma, at, needed } => {
             format!(
                 "Node {kma} says its disk is at commit {at} and must be at {needed}: see that it runs and is unlocked, and wait a minute."
+            )
+        }
+        Missing::Journal { kma, .. } => {
+            format!(
+                "Node {kma} has not said that nothing of it is left in its journal, nor in a backup that waits to be fetched: see that it runs, is \
+                 unlocked and in touch, and wait a minute (an hour for a backup that nobody fetches)."
+            )
+        }
+        Missing::JournalCopies { kma, of } => {
+            let of: Vec<_> = of.iter().map(Name::as_str).collect();
+            format!(
+                "Node {kma} may have it in its copies of the journals of {}: see that all of these run, are unlocked and in touch, and wait a \
+                 minute. A copy that stays is named in `keyd status`.",
+                of.join(", ")
             )
         }
         Missing::RemovedNode { kma } => {

@@ -280,7 +280,9 @@ fn replant(
             }
             Path::Key(_) => replanted.keys += 1,
             Path::Other(other) => match other.split('/').next().unwrap_or_default() {
-                "enrolment" | "enrolling" | "joining" | "pending" | "proof" | "anchor" => continue,
+                "enrolment" | "enrolling" | "joining" | "pending" | "proof" | "anchor" | "wiped" | "wiped-copies" => {
+                    continue;
+                }
                 "certificate" => replanted.records.extend(revocation(other, &plaintext, now_ns)),
                 "removed" => {
                     if let Some(path) = left.moved(other, &plaintext) {

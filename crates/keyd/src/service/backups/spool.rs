@@ -9,9 +9,12 @@ use aws_lc_rs::digest::{Context, SHA256};
 use capstan_keys::Name;
 
 use crate::backup::Manifest;
+use crate::journal::wipe;
 
 /// What one answer takes of a backup.
 pub(super) const PART_BYTES: u64 = 1 << 20;
+/// For how long one waits that a key was destroyed after: whoever fetches it is at it for minutes.
+const WAITS_NS: i64 = 3600 * 1_000_000_000;
 
 /// A backup that was verified and that nobody has yet.
 #[derive(Debug, Clone)]
@@ -34,15 +37,41 @@ impl Spool {
         Self { folder, draft: Mutex::default() }
     }
 
+    /// What is left of an earlier run is taken away: nobody can fetch it any more.
+    pub(in crate::service) fn sweep(&self) -> io::Result<()> {
+        match wipe(&self.file()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether no backup lies here that may hold what was destroyed at that commit. One that has waited for long is taken away.
+    pub(in crate::service) fn holds_nothing_from_before(&self, commit: i64, now_ns: i64) -> bool {
+        let overtaken = self.lock().clone().filter(|draft| draft.manifest.revision < commit);
+        if let Some(draft) = overtaken.filter(|draft| now_ns.saturating_sub(draft.manifest.made_ns) > WAITS_NS) {
+            self.discard(&hex(&draft.manifest.id));
+        }
+        match &*self.lock() {
+            Some(draft) => draft.manifest.revision >= commit,
+            // One that is being made is of a commit that is not known here.
+            None => !self.file().exists(),
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.join("database.backup")
+    }
+
     /// A place for a new backup. What is left of one before it is taken away: nobody has said that they have it.
     pub(super) fn clear(&self) -> io::Result<PathBuf> {
         *self.lock() = None;
+        self.sweep()?;
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         fs::create_dir(&self.folder)?;
-        Ok(self.folder.join("database.backup"))
+        Ok(self.file())
     }
 
     /// Keeps a verified backup until it is fetched.
@@ -62,7 +91,7 @@ impl Spool {
     pub(super) fn discard(&self, id: &str) {
         let mut waiting = self.lock();
         if let Some(draft) = waiting.take_if(|draft| hex(&draft.manifest.id) == id)
-            && let Err(error) = fs::remove_file(&draft.file)
+            && let Err(error) = wipe(&draft.file)
         {
             tracing::warn!(%error, file = %draft.file.display(), "a backup that was fetched could not be taken away here");
         }

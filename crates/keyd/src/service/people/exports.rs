@@ -6,13 +6,15 @@ use capstan_keys::{KeyRecord, Name};
 use serde::{Deserialize, Serialize};
 
 use super::super::openapi::Paths;
+use super::leaving;
 use super::queue::id_of;
 use super::{Of, Person, broken, time};
 use crate::authority::{Act, PendingId};
 use crate::desk::Decided;
-use crate::destruction::KeptExport;
+use crate::destruction::{CLOCK_SKEW_NS, KeptExport};
 use crate::door::Refusal;
 use crate::path::Path;
+use crate::record::IssuedRecord;
 use crate::state::View;
 
 pub(super) fn routes() -> Paths {
@@ -64,6 +66,31 @@ pub(in super::super) fn exports_of(view: View<'_>, key: &KeyRecord, group: &Name
         }
     });
     kept.collect()
+}
+
+/// An export that is on record, and whether a key left in it.
+pub(super) struct Known {
+    pub(super) id: String,
+    pub(super) record: ExportRecord,
+}
+
+impl Known {
+    /// All of them. One that cannot be read is of a newer program.
+    pub(super) fn all(view: View<'_>) -> Vec<Self> {
+        let records = view.ledger().others("export/").filter_map(|(path, bytes)| {
+            let id = path.trim_start_matches("export/").to_owned();
+            Some(Self { id, record: serde_json::from_slice(bytes).ok()? })
+        });
+        records.collect()
+    }
+
+    /// Whether a key is in it, as far as that can be known: what leaves is decided when it leaves, by clocks of several nodes.
+    pub(super) fn has(&self, view: View<'_>, key: &IssuedRecord) -> bool {
+        let (made_ns, record) = (self.record.made_ns, &key.stored.record);
+        let was_there = key.issued.issued_ns <= made_ns.saturating_add(CLOCK_SKEW_NS)
+            && record.destroyed_ns.is_none_or(|at_ns| at_ns >= made_ns.saturating_sub(CLOCK_SKEW_NS));
+        was_there && leaving::may_leave(view, &self.record.what, key)
+    }
 }
 
 async fn list(person: Person) -> Result<Json<Vec<ExportListed>>, Refusal> {

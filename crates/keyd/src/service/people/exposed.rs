@@ -2,36 +2,42 @@
 
 use axum::Json;
 use axum::extract::Query;
+use capstan_format::KeyTag;
 use capstan_keys::Name;
 use capstan_keys::api::PeerKind;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 use super::super::openapi::Paths;
 use super::super::registrar::CertificateRecord;
+use super::exports::Known as Exports;
+use super::queue::id_of;
 use super::{Person, broken};
 use crate::audit::log_files;
 use crate::authority::Act;
 use crate::door::Refusal;
-use crate::exposure::{Handed, RekeyPlan, Suspect, View as Known, exposure};
+use crate::exposure::{Exported, Handed, RekeyPlan, Suspect, View as Known, exports_of, exposure};
+use crate::node::Node;
+use crate::record::IssuedRecord;
 use crate::state::View;
 
 pub(super) fn routes() -> Paths {
     Paths::new().get("/v1/exposure", Act::ReadExposure, exposed).get("/v1/rekey-plan", Act::PlanRekey, plan)
 }
 
-/// Who or what is suspected: one of the three.
+/// Who or what is suspected: one of the four.
 #[derive(Deserialize, JsonSchema)]
 struct Suspected {
     agent: Option<Name>,
     key: Option<String>,
     kma: Option<Name>,
+    export: Option<String>,
     since: Option<Timestamp>,
 }
 
@@ -49,18 +55,10 @@ async fn answer(person: Person, act: Act, asked: Suspected) -> Result<Json<Value
     person.service.note(person.entry(act)).await?;
     let directory = person.service.audit_directory.clone();
     let handed = tokio::task::spawn_blocking(move || handed_by_log(&directory)).await;
-    let mut handed = handed.map_err(|error| broken(&error))?.map_err(|error| broken(&error))?;
-    let known = person.node.view(|view| {
-        let ledger = view.ledger();
-        handed.extend(ledger.keys().map(|key| Handed {
-            tag: key.stored.record.tag,
-            agent: key.origin.agent.clone(),
-            kma: key.origin.kma.clone(),
-            at_ns: key.issued.issued_ns,
-        }));
-        let keys = ledger.keys().map(|key| (key.stored.record.tag, key.stored.record.clone())).collect();
-        Known { units: ledger.realm().units().cloned().collect(), keys, handed, removed_kmas: BTreeMap::new() }
-    });
+    let handed = handed.map_err(|error| broken(&error))?.map_err(|error| broken(&error))?;
+    let (node, suspected) = (person.node.clone(), suspect.clone());
+    let known = tokio::task::spawn_blocking(move || known(&node, handed, &suspected)).await;
+    let known = known.map_err(|error| broken(&error))?;
     let is_known = match &suspect {
         Suspect::Agent { name, .. } => {
             known.handed.iter().any(|handed| handed.agent == *name)
@@ -70,6 +68,7 @@ async fn answer(person: Person, act: Act, asked: Suspected) -> Result<Json<Value
         Suspect::Kma(name) => {
             person.node.view(|view| view.ledger().kmas().contains_key(name) || view.ledger().removed(name).is_some())
         }
+        Suspect::Export(id) => known.exports.iter().any(|export| export.id == *id),
     };
     if !is_known {
         // Nothing exposed, and a name that was misspelt, must not look the same.
@@ -77,12 +76,51 @@ async fn answer(person: Person, act: Act, asked: Suspected) -> Result<Json<Value
             Suspect::Agent { name, .. } => format!("There never was an agent {name}: `keyd agents list`."),
             Suspect::Key(tag) => format!("There is no key {tag}: `keyd keys list`."),
             Suspect::Kma(name) => format!("There never was a node {name}: `keyd kmas list`."),
+            Suspect::Export(id) => format!("There never was an export {id}: `keyd exports list`."),
         }));
     }
-    let plan = RekeyPlan::new(suspect.clone(), exposure(&known, &suspect));
+    let plan = RekeyPlan::new(suspect.clone(), exports_of(&known, &suspect), exposure(&known, &suspect));
     // What other nodes gave out for reading stands in their logs, not in this one.
     let logs = [person.service.name().to_string()];
     Ok(Json(json!({ "plan": plan.to_json(), "words": plan.to_string(), "logs_read": logs })))
+}
+
+/// All that is known of keys, volumes and exports, looked at a slice at a time: a million keys keep nobody waiting.
+fn known(node: &Node, mut handed: Vec<Handed>, suspect: &Suspect) -> Known {
+    let all = node.view(Exports::all);
+    let matters = |id: &str, tag: &KeyTag| match suspect {
+        Suspect::Key(suspected) => suspected == tag,
+        Suspect::Export(suspected) => suspected == id,
+        Suspect::Agent { .. } | Suspect::Kma(_) => false,
+    };
+    let exported = |export: &Exports| Exported {
+        id: export.id.clone(),
+        by: export.record.by.clone(),
+        made_ns: export.record.made_ns,
+        destroyed_ns: export.record.destroyed_ns,
+        keys: BTreeSet::new(),
+    };
+    let mut exports: Vec<_> = all.iter().map(exported).collect();
+    let mut keys = BTreeMap::new();
+    let pick = |view: View<'_>, key: &IssuedRecord| {
+        let record = key.stored.record.clone();
+        let has = |export: &Exports| matters(&export.id, &record.tag) && export.has(view, key);
+        let left_in: Vec<usize> = (0..all.len()).filter(|&at| has(&all[at])).collect();
+        let (agent, kma, at_ns) = (key.origin.agent.clone(), key.origin.kma.clone(), key.issued.issued_ns);
+        (Handed { tag: record.tag, agent, kma, at_ns }, left_in, record)
+    };
+    node.walk_keys(pick, |slice| {
+        for (issued, left_in, record) in slice {
+            left_in.into_iter().for_each(|at| {
+                exports[at].keys.insert(record.tag);
+            });
+            keys.insert(record.tag, record);
+            handed.push(issued);
+        }
+    });
+    let mut units = Vec::new();
+    node.walk_units(|_, unit| unit.clone(), |slice| units.extend(slice));
+    Known { units, keys, handed, removed_kmas: BTreeMap::new(), exports }
 }
 
 /// Whether there ever was an agent of that name.
@@ -96,14 +134,15 @@ fn had_certificate(view: View<'_>, name: &Name) -> bool {
 
 fn suspect(asked: Suspected) -> Result<Suspect, Refusal> {
     let since_ns = asked.since.and_then(|since| i64::try_from(since.as_nanosecond()).ok());
-    match (asked.agent, asked.key, asked.kma) {
-        (Some(name), None, None) => Ok(Suspect::Agent { name, since_ns }),
-        (None, Some(key), None) => {
+    match (asked.agent, asked.key, asked.kma, asked.export) {
+        (Some(name), None, None, None) => Ok(Suspect::Agent { name, since_ns }),
+        (None, Some(key), None, None) => {
             let tag = key.parse().map_err(|_| Refusal::malformed(format!("{key:?} is no tag of a key.")))?;
             Ok(Suspect::Key(tag))
         }
-        (None, None, Some(name)) => Ok(Suspect::Kma(name)),
-        _ => Err(Refusal::malformed("Name one suspect: an agent, a key, or a kma.")),
+        (None, None, Some(name), None) => Ok(Suspect::Kma(name)),
+        (None, None, None, Some(id)) => Ok(Suspect::Export(id_of(&id)?.to_string())),
+        _ => Err(Refusal::malformed("Name one suspect: an agent, a key, a kma, or an export.")),
     }
 }
 

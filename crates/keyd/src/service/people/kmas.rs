@@ -17,6 +17,7 @@ use super::super::autonomous::AutonomousRecord;
 use super::super::openapi::Paths;
 use super::super::proof::{proof_path, proved_up_to};
 use super::super::registrar::{enrolment_path, host_of, joining_path};
+use super::super::wiped::wiped_up_to;
 use super::peers::{REVOKED_AT_ONCE, new_enrolment, revoking, valid_certificates};
 use super::proposal::{Carrying, Proposal};
 use super::{Of, Person, broken, queue, sites, time};
@@ -161,7 +162,8 @@ pub(super) fn removed(on: Carrying<'_>, name: &Name, remaining: &str) -> Result<
     if of_peer.len() > REVOKED_AT_ONCE {
         return Err(Refusal::conflict(format!("{peer} has {} certificates, more than any node.", of_peer.len())));
     }
-    let held = ledger.held(name).max(proved_up_to(view, name));
+    // As far as its disks hold no key that is destroyed: neither in its replica nor in a journal.
+    let held = ledger.held(name).max(proved_up_to(view, name)).min(wiped_up_to(view, name));
     let record =
         RemovedKma { was, held, epoch: node.epoch(), by: on.by.clone(), removed_ns: now_ns, destroyed_ns: None };
     let record = serde_json::to_vec(&record).map_err(|error| broken(&error))?;

@@ -11,8 +11,8 @@ use capstan_keys::Name;
 use capstan_keys::api::{ExportWhat, PeerId, PeerKind};
 
 use super::super::registrar::{enrolment_path, joining_path};
+use super::leaving;
 use super::peers::{enrolment_expires_ns, revoking, valid_certificates};
-use super::transfer::leaving;
 use super::{broken, kmas, rule_of, sites, user_path, users_of};
 use crate::authority::{
     Act, Arguments, InvalidArgument, Mandate, PendingId, QuorumRule, Role, Roles, Standing, User, Users,
@@ -310,7 +310,7 @@ impl Proposal {
                 Ok(decide(view, on.node.keys(), &asked).map_err(NodeError::from)?)
             }
             Self::ExportKeys { what } => {
-                leaving(view, what)?;
+                leaving::check(view, what)?;
                 Ok(Decided::records(Vec::new(), Vec::new()))
             }
             Self::ImportKeys { group, .. } => {

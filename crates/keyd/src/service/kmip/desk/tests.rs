@@ -17,6 +17,10 @@ use crate::root::ClusterKeys;
 struct Blank;
 
 impl Notebook for Blank {
+    fn wiped(&mut self) -> Result<Option<(u64, String)>, JournalError> {
+        Ok(None)
+    }
+
     fn since(&mut self, _: u64) -> Result<Option<Vec<u8>>, JournalError> {
         Ok(None)
     }
