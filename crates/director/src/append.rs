@@ -254,7 +254,8 @@ impl AppendHost {
         let differs = |reason: String| DirectorError::VolumeDiffers { volser: volser.clone(), reason };
         let Some(life) = known.id else { return Err(differs("the catalog knows no life of it".to_owned())) };
         // What its policy says, or that nobody can be asked, needs no mount; whatever else is wrong with its key is told by the volume itself.
-        if let Some(Err(DirectorError::Keys(error))) = known.key.map(|key| self.desk.drive_key(volser, &key.tag, None))
+        if let Some(Err(DirectorError::Keys(error))) =
+            known.key.map(|key| self.desk.drive_key(volser.into(), &key.tag, None))
             && (error.is_refusal() || matches!(error, KeyError::Cluster(_)))
         {
             return Err(error.into());

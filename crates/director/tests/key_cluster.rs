@@ -15,7 +15,9 @@ use capstan_director::{
 };
 use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_keys::cluster::{ClusterError, Gone, Silence};
-use capstan_keys::{ClusterRefusal, KeyError, KeyProvider, KeyRecord, KeyState, Name, SealedStore, VolumeKey};
+use capstan_keys::{
+    Cartridge, ClusterRefusal, KeyError, KeyProvider, KeyRecord, KeyState, Name, SealedStore, VolumeKey,
+};
 
 use place::{Bench, small};
 
@@ -70,31 +72,31 @@ impl KeyProvider for Cluster {
         self.store.key_for_new_volume(volser, drive, pool, algorithm, now_ns)
     }
 
-    fn activate(&self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
+    fn activate(&self, cartridge: Cartridge<'_>, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
         self.fails_at(&[Down::Reports])?;
-        self.store.activate(volser, tag, now_ns)
+        self.store.activate(cartridge, tag, now_ns)
     }
 
     fn key_for_append(
         &self,
-        volser: &Volser,
+        cartridge: Cartridge<'_>,
         first: &KeyTag,
         drive: Option<&Name>,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
         self.fails_at(&[Down::Reports, Down::Appends])?;
-        self.store.key_for_append(volser, first, drive, now_ns)
+        self.store.key_for_append(cartridge, first, drive, now_ns)
     }
 
     fn key_for_reading(
         &self,
-        volser: &Volser,
+        cartridge: Cartridge<'_>,
         tag: &KeyTag,
         drive: Option<&Name>,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
         self.fails_at(&[])?;
-        self.store.key_for_reading(volser, tag, drive, now_ns)
+        self.store.key_for_reading(cartridge, tag, drive, now_ns)
     }
 
     fn ended(&self, volser: &Volser, now_ns: i64) -> Result<(), KeyError> {

@@ -24,7 +24,8 @@ pub use certificates::{
 pub use hand_over::HandOver;
 pub use jobs::{JobSeen, JobStarted};
 pub use keys::{
-    ActivateKey, Activated, AppendVolume, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, ReadVolume, Standing, Tag,
+    ActivateKey, Activated, AppendVolume, BeginVolume, CartridgeListed, CartridgeSeenAs, EndVolume, KeyGiven,
+    KeyOfVolume, ReadVolume, Standing, Tag,
 };
 pub use members::{KmaMember, KmaState};
 pub use peer::{ClusterId, ConversationId, InvalidId, PeerId, PeerKind, RequestId, Serial};

@@ -68,8 +68,8 @@ pub use key_file::{create_key_file, read_key_file};
 pub use lifecycle::{ForbiddenTransition, KeyEvent, KeyState};
 pub use provider::KeyProvider;
 pub use realm::{
-    Agent, AppendKey, DataUnit, InvalidName, IssuedKey, KeyGroup, KeyUse, Name, NewKey, Period, Permission, Policy,
-    Realm, RealmRecord, RecordKind, Refusal,
+    Agent, AppendKey, Cartridge, DataUnit, InvalidName, IssuedKey, KeyGroup, KeyUse, Name, NewKey, Period, Permission,
+    Policy, Realm, RealmRecord, RecordKind, Refusal, SeenAs, SeenCartridge, SeenCartridges,
 };
 pub use record::{KeyRecord, StoredKey};
 pub use root::RootKey;

@@ -2,8 +2,8 @@
 
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::{
-    Changes, DataUnit, DrawnKey, Holdings, ImportedKey, IssuedKey, KeyError, KeyRecord, KeyState, KeyToAppend, Name,
-    NewKey, RealmRecord, Refusal, StoredKey,
+    Cartridge, Changes, DataUnit, DrawnKey, Holdings, ImportedKey, IssuedKey, KeyError, KeyRecord, KeyState,
+    KeyToAppend, Name, NewKey, RealmRecord, Refusal, StoredKey,
 };
 use thiserror::Error;
 
@@ -189,9 +189,10 @@ impl Deciding<'_> {
                 *group_used = Some(group);
                 self.given(holdings, &tag)
             }
-            Operation::Append { volser, drive, first, draw } => {
+            Operation::Append { volser, serial, drive, first, draw } => {
                 let agent = self.view.ledger().realm().agent(drive);
-                let key = holdings.append(volser, first, &agent, now_ns, |new| {
+                let cartridge = Cartridge { volser, serial: serial.as_ref() };
+                let key = holdings.append(cartridge, first, &agent, now_ns, |new| {
                     *group_used = Some(new.group.clone());
                     self.draw(*draw, new)
                 })?;
@@ -206,10 +207,18 @@ impl Deciding<'_> {
                 self.given(holdings, &tag)
             }
             // The volume was begun anew since: a report that was held up says nothing of what it holds now.
-            Operation::Activate { volser, tag } if holdings.is_of_earlier_life(volser, tag) => Ok(Answer::Late),
-            Operation::Activate { volser, tag } => Ok(Answer::Retired(holdings.activate(volser, tag, now_ns)?)),
-            Operation::Carried { volser, first } => {
-                holdings.carried(volser, first, now_ns)?;
+            Operation::Activate { volser, tag, .. } if holdings.is_of_earlier_life(volser, tag) => Ok(Answer::Late),
+            Operation::Activate { volser, serial, tag } => {
+                let cartridge = Cartridge { volser, serial: serial.as_ref() };
+                Ok(Answer::Retired(holdings.activate(cartridge, tag, now_ns)?))
+            }
+            Operation::Carried { volser, serial, first } => {
+                let cartridge = Cartridge { volser, serial: serial.as_ref() };
+                holdings.carried(cartridge, first, now_ns)?;
+                Ok(Answer::Done)
+            }
+            Operation::Seen { volser, serial } => {
+                holdings.seen(Cartridge { volser, serial: Some(serial) }, now_ns);
                 Ok(Answer::Done)
             }
             Operation::End { last: None, .. } => Ok(Answer::Late),

@@ -1,6 +1,6 @@
 //! What can be asked of keys.
 
-use capstan_format::{Algorithm, KeyTag, Volser};
+use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
 use capstan_keys::{Agent, KeyGroup, KeyUse, Name, Policy, StoredKey, WrappedKey};
 
 /// A question, with all that its answer depends on beside the state.
@@ -38,6 +38,8 @@ pub enum Operation {
     Append {
         /// The volume.
         volser: Volser,
+        /// The serial number of its cartridge, where that was told.
+        serial: Option<MediumSerial>,
         /// The drive.
         drive: Name,
         /// The key that the volume's first block names.
@@ -49,6 +51,8 @@ pub enum Operation {
     Activate {
         /// The volume.
         volser: Volser,
+        /// The serial number of its cartridge, where that was told.
+        serial: Option<MediumSerial>,
         /// The key.
         tag: KeyTag,
     },
@@ -56,8 +60,17 @@ pub enum Operation {
     Carried {
         /// The volume.
         volser: Volser,
+        /// The serial number of its cartridge, where that was told.
+        serial: Option<MediumSerial>,
         /// The key.
         first: KeyTag,
+    },
+    /// A volume was read on a cartridge that is not the one known as its own.
+    Seen {
+        /// The volume.
+        volser: Volser,
+        /// The serial number of that cartridge.
+        serial: MediumSerial,
     },
     /// A volume was erased, or begun anew without encryption.
     End {
@@ -135,6 +148,7 @@ impl Operation {
             | Self::Activate { volser, .. }
             | Self::Import { volser, .. }
             | Self::Carried { volser, .. }
+            | Self::Seen { volser, .. }
             | Self::End { volser, .. }
             | Self::ExtendReading { volser, .. } => Some(volser),
             Self::Adopt(adopted) => Some(&adopted.volser),
@@ -157,6 +171,7 @@ impl Operation {
             Self::End { last, .. } => last.as_ref(),
             Self::Adopt(adopted) => Some(&adopted.tag),
             Self::Begin { .. }
+            | Self::Seen { .. }
             | Self::Import { .. }
             | Self::PutPolicy(_)
             | Self::PutGroup { .. }
@@ -171,7 +186,7 @@ impl Operation {
             Self::Begin { volser, drive, group, algorithm, .. } => {
                 Self::Begin { volser, drive, group, algorithm, draw }
             }
-            Self::Append { volser, drive, first, .. } => Self::Append { volser, drive, first, draw },
+            Self::Append { volser, serial, drive, first, .. } => Self::Append { volser, serial, drive, first, draw },
             other => other,
         }
     }
@@ -191,6 +206,7 @@ impl Operation {
             | Self::Carried { .. }
             | Self::End { .. } => true,
             Self::Adopt(_)
+            | Self::Seen { .. }
             | Self::Compromise { .. }
             | Self::Destroy { .. }
             | Self::Import { .. }

@@ -90,7 +90,8 @@ impl Agent {
 
     pub(crate) fn read(&self, volume: &Volser, key: &KeyTag) -> Result<[u8; 32], ClusterError> {
         let (volume, drive, key) = (volume.clone(), self.drive.clone(), *key);
-        self.key("/v1/keys/read", |public| Box::new(ReadVolume { volume, drive, key, public })).map(|(_, key)| key)
+        self.key("/v1/keys/read", |public| Box::new(ReadVolume { volume, serial: None, drive, key, public }))
+            .map(|(_, key)| key)
     }
 
     /// What the node says of itself that is asked.
@@ -147,7 +148,7 @@ impl Agent {
             (4..7, Some(first)) => {
                 let volume = volume.clone();
                 let question = |public| -> Box<dyn erased::Ask> {
-                    Box::new(AppendVolume { volume: volume.clone(), drive, first, public })
+                    Box::new(AppendVolume { volume: volume.clone(), serial: None, drive, first, public })
                 };
                 let (given, key) = self.key("/v1/keys/append", question)?;
                 yard.given(&volume, &given, key, Purpose::Append);
@@ -174,7 +175,7 @@ impl Agent {
     }
 
     fn activate(&self, volume: &Volser, key: KeyTag) -> Result<(), ClusterError> {
-        let question = ActivateKey { volume: volume.clone(), key };
+        let question = ActivateKey { volume: volume.clone(), serial: None, key };
         let id = RequestId::random()?;
         let answered = self.client.post::<Activated>("/v1/keys/activate", &question, &id, Repeat::SameRequest);
         answered.map(drop)

@@ -19,11 +19,11 @@ use serde::de::DeserializeOwned;
 
 use super::{ClusterClient, ClusterError, ClusterStatus, Identity, IdentityError, KeyRequest, PeerCertificate, Repeat};
 use crate::api::{
-    ActivateKey, Activated, AppendVolume, Base64, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, PeerId, ReadVolume,
-    RequestId, Standing, Tag,
+    ActivateKey, Activated, AppendVolume, Base64, BeginVolume, CartridgeListed, EndVolume, KeyGiven, KeyOfVolume,
+    PeerId, ReadVolume, RequestId, Standing, Tag,
 };
 use crate::error::{ClusterRefusal, date};
-use crate::{KeyError, KeyProvider, KeyRecord, Name, VolumeKey};
+use crate::{Cartridge, KeyError, KeyProvider, KeyRecord, Name, VolumeKey};
 
 /// How long a renewal that failed is left alone: a third of the certificate's time is left, and the cluster has other things to do.
 const RENEWAL_PAUSE_NS: i64 = 3_600 * 1_000_000_000;
@@ -79,6 +79,12 @@ impl KeyCluster {
     /// What the cluster lets this machine know of the keys of a volume.
     pub fn keys_of_volume(&self, volser: &Volser) -> Result<Vec<KeyOfVolume>, KeyError> {
         let path = format!("/v1/units/{volser}/keys");
+        self.ask(|connected| connected.client.get(&path))
+    }
+
+    /// What the cluster lets this machine know of the cartridges that a volume's barcode was seen on.
+    pub fn cartridges_of_volume(&self, volser: &Volser) -> Result<Vec<CartridgeListed>, KeyError> {
+        let path = format!("/v1/units/{volser}/cartridges");
         self.ask(|connected| connected.client.get(&path))
     }
 
@@ -262,32 +268,35 @@ impl KeyProvider for KeyCluster {
         Err(KeyError::host("taking a key from the key cluster", what))
     }
 
-    fn activate(&self, volser: &Volser, tag: &KeyTag, _now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
-        let question = ActivateKey { volume: volser.clone(), key: *tag };
+    fn activate(&self, cartridge: Cartridge<'_>, tag: &KeyTag, _now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
+        let Cartridge { volser, serial } = cartridge;
+        let question = ActivateKey { volume: volser.clone(), serial: serial.copied(), key: *tag };
         let Activated { retired } = self.post("/v1/keys/activate", &question)?;
         Ok(retired.into_iter().map(|tag| tag.0).collect())
     }
 
     fn key_for_append(
         &self,
-        volser: &Volser,
+        cartridge: Cartridge<'_>,
         first: &KeyTag,
         drive: Option<&Name>,
         _now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
-        let (volume, first, drive) = (volser.clone(), *first, self.name_of(drive)?);
-        self.key("/v1/keys/append", None, |public| AppendVolume { volume, drive, first, public })
+        let (volume, serial) = (cartridge.volser.clone(), cartridge.serial.copied());
+        let (first, drive) = (*first, self.name_of(drive)?);
+        self.key("/v1/keys/append", None, |public| AppendVolume { volume, serial, drive, first, public })
     }
 
     fn key_for_reading(
         &self,
-        volser: &Volser,
+        cartridge: Cartridge<'_>,
         tag: &KeyTag,
         drive: Option<&Name>,
         _now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
-        let (volume, key, drive) = (volser.clone(), *tag, self.name_of(drive)?);
-        self.key("/v1/keys/read", Some(tag), |public| ReadVolume { volume, drive, key, public })
+        let (volume, serial) = (cartridge.volser.clone(), cartridge.serial.copied());
+        let (key, drive) = (*tag, self.name_of(drive)?);
+        self.key("/v1/keys/read", Some(tag), |public| ReadVolume { volume, serial, drive, key, public })
     }
 
     fn ended(&self, volser: &Volser, _now_ns: i64) -> Result<(), KeyError> {
