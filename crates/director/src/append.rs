@@ -153,6 +153,11 @@ impl AppendHost {
                     (self.desk.events)(Event::Notice { message: with_causes(&error) });
                     past.push(volser);
                 }
+                // Destroyed since this run began: to try once more is to meet it once more.
+                Err(DirectorError::Keys(KeyError::KeyDestroyed { tag, destroyed_ns, .. })) => {
+                    self.desk.pass_over(&volser, &tag, destroyed_ns)?;
+                    past.push(volser);
+                }
                 Err(DirectorError::Keys(error)) if error.keys_used_up() => {
                     (self.desk.events)(Event::Notice { message: with_causes(&error) });
                     locked(&self.desk.catalog).update_volume(&volser, |known| known.state = VolumeState::Full)?;

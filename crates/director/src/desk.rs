@@ -121,6 +121,8 @@ pub(crate) struct Desk {
     meters: Arc<Mutex<Vec<(u32, PaceMeter)>>>,
     /// Keys that blocks named and that could not be had, until somebody asks.
     missed: Arc<Mutex<Vec<(Volser, KeyTag)>>>,
+    /// Volumes that were to be gone on with and are not any more, and why.
+    passed_over: Arc<Mutex<Vec<(Volser, String)>>>,
 }
 
 impl Desk {
@@ -141,6 +143,7 @@ impl Desk {
             pace: site.config.pace().unwrap_or_default(),
             meters: Arc::default(),
             missed: Arc::default(),
+            passed_over: Arc::default(),
         }
     }
 
@@ -224,12 +227,12 @@ impl Desk {
                     return Err(error);
                 }
             };
-            if let Some(found) = medium.volser.as_ref().filter(|found| !same_barcode(found, volser)) {
-                let (found, drive_name) = (found.clone(), drive.identity().name);
-                // What is wrong with the library matters more than that the cartridge could not be put back.
             if let Some(serial) = medium.serial {
                 let _ = on.set(serial);
             }
+            if let Some(found) = medium.volser.as_ref().filter(|found| !same_barcode(found, volser)) {
+                let (found, drive_name) = (found.clone(), drive.identity().name);
+                // What is wrong with the library matters more than that the cartridge could not be put back.
                 let _ = drive.unload();
                 release(drive.as_mut());
                 let _ = locked(&self.library).unload(number);

@@ -75,6 +75,46 @@ impl Desk {
         }
     }
 
+    /// Passes over the volumes that these pools would go on with and whose key was destroyed elsewhere since, before one is mounted.
+    pub(crate) fn learn_destroyed(&self, pools: &[Pool]) -> Result<(), DirectorError> {
+        let Some(keys) = self.keys.as_deref() else { return Ok(()) };
+        let gone_on_with = |volume: &Volume| {
+            let of_these = pools.iter().any(|pool| volume.pool.as_ref() == Some(&pool.name));
+            of_these && volume.state == VolumeState::Filling && volume.key_destroyed_ns.is_none()
+        };
+        let mut volumes = locked(&self.catalog).volumes()?;
+        volumes.retain(gone_on_with);
+        for (volser, first) in volumes.into_iter().filter_map(|volume| Some((volume.volser, volume.key?.tag))) {
+            // What cannot be asked now is told at the mount.
+            let Ok(known) = keys.keys_of(&volser) else { continue };
+            let mut of_life = known.into_iter().skip_while(|key| key.tag != first);
+            // One that was drawn later and never used takes nothing along.
+            let was_used = |key: &KeyRecord| key.tag == first || key.activated_ns.is_some();
+            let gone = of_life.find_map(|key| Some((key.tag, key.destroyed_ns.filter(|_| was_used(&key))?)));
+            if let Some((tag, destroyed_ns)) = gone {
+                self.pass_over(&volser, &tag, destroyed_ns)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on without a volume whose key was destroyed: nothing is added to it until it is labelled anew.
+    pub(crate) fn pass_over(&self, volser: &Volser, tag: &KeyTag, destroyed_ns: i64) -> Result<(), DirectorError> {
+        note_destroyed(&mut locked(&self.catalog), volser, tag, destroyed_ns)?;
+        let error = KeyError::KeyDestroyed { tag: *tag, volser: volser.clone(), destroyed_ns };
+        let reason = with_causes(&error);
+        let message =
+            format!("volume {volser} is passed over: {reason}. To use it again: `capstan label {volser} --force`");
+        (self.events)(Event::Notice { message });
+        locked(&self.passed_over).push((volser.clone(), reason));
+        Ok(())
+    }
+
+    /// The volumes that were passed over since this was asked last, and why.
+    pub(crate) fn take_passed_over(&self) -> Vec<(Volser, String)> {
+        std::mem::take(&mut locked(&self.passed_over))
+    }
+
     /// Nothing on a volume is encrypted any more. Where the store is locked, or no node of a cluster answers, its history says so later,
     /// when the volume has a key again.
     pub(crate) fn keys_ended(&self, volser: &Volser) -> Result<(), DirectorError> {
