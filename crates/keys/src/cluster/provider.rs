@@ -17,6 +17,7 @@ use capstan_format::{Algorithm, KeyTag, Volser};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::known_nodes::KnownNodes;
 use super::{ClusterClient, ClusterError, ClusterStatus, Identity, IdentityError, KeyRequest, PeerCertificate, Repeat};
 use crate::api::{
     ActivateKey, Activated, AppendVolume, Base64, BeginVolume, CartridgeListed, EndVolume, KeyGiven, KeyOfVolume,
@@ -33,7 +34,7 @@ const RENEWAL_PAUSE_NS: i64 = 3_600 * 1_000_000_000;
 pub struct ClusterPlace {
     /// The identity file, made by enrolment.
     pub identity: PathBuf,
-    /// Addresses of nodes, host and port; one that answers tells of the others.
+    /// Addresses of nodes, host and port; one that answers tells of the others, and those are kept beside the identity for the next start.
     pub nodes: Vec<String>,
     /// The site whose nodes are asked first; empty for none.
     pub site: String,
@@ -92,7 +93,8 @@ impl KeyCluster {
     fn connected(&self) -> Result<Connected, ClusterError> {
         if self.state().connected.is_none() {
             let identity = load(&self.place.identity, (self.clock)())?;
-            let client = ClusterClient::open(&identity, &self.place.nodes, &self.place.site)?;
+            let known = KnownNodes::beside(&self.place.identity, identity.certificate().cluster);
+            let client = ClusterClient::open_knowing(&identity, &self.place.nodes, &self.place.site, Some(known))?;
             let connected = Connected { client, certificate: identity.certificate().clone() };
             // Another drive may have been faster.
             self.state().connected.get_or_insert(connected);

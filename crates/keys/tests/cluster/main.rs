@@ -3,12 +3,15 @@
 
 mod node;
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
 use capstan_keys::api::{Activated, Base64, KeyGiven, KeyOfVolume, Problem, RenewCertificate, Standing, Tag};
-use capstan_keys::cluster::{ClusterError, Identity, KeyCluster, Silence, hand_over};
+use capstan_keys::cluster::{ClusterError, ClusterPlace, Identity, KeyCluster, Silence, hand_over};
 use capstan_keys::{
     Cartridge, ClusterRefusal, KeyError, KeyPlace, KeyProvider, KeyState, Name, Period, Refusal, Secret, VolumeKey,
     random,
@@ -354,4 +357,36 @@ fn the_status_asks_each_node_by_itself() {
     let rows: Vec<_> = status.nodes.iter().map(|node| (node.name.as_deref(), node.answer.is_ok())).collect();
     assert_eq!(rows, [(Some("kma1"), true), (None, false), (Some("kma2"), true)]);
     assert_eq!(status.certificate.peer.to_string(), AGENT);
+}
+
+/// The settings named one node, and that was gone for good when the mover started anew: it found nobody, while the others served.
+#[test]
+fn a_start_finds_the_nodes_that_were_known_last() {
+    let nodes = Nodes::start(2);
+    let key = Arc::new(drawn(GCM));
+    let gives = Arc::clone(&key);
+    nodes.answer(move |asked| given(&gives, asked, Standing::Current));
+    let gone = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().to_string();
+    let place = |node: &str| ClusterPlace { nodes: vec![node.to_owned()], ..nodes.place() };
+    let start = |node: &str| new_key(&KeyCluster::new(place(node), EARLY, Box::new(|_| {})), None);
+    let list = nodes.identity().with_extension("nodes");
+    let Err(KeyError::Cluster(_)) = start(&gone) else { panic!("nobody could have told it") };
+    assert!(!list.exists());
+
+    start(&nodes.addresses[0]).unwrap();
+    let kept = fs::read_to_string(&list).unwrap();
+    assert!(nodes.addresses.iter().all(|address| kept.contains(address)), "{kept}");
+    start(&gone).unwrap();
+    let status = KeyCluster::new(place(&gone), EARLY, Box::new(|_| {})).status().unwrap();
+    let answer: Vec<_> = status.nodes.iter().filter(|node| node.answer.is_ok()).map(|node| &node.address).collect();
+    assert_eq!(BTreeSet::from_iter(answer), BTreeSet::from_iter(&nodes.addresses));
+
+    // Who has the file has addresses to say, and no more: a node of another authority is believed nothing.
+    let stranger = Nodes::start(1);
+    stranger.answer(move |asked| given(&key, asked, Standing::Current));
+    fs::write(&list, kept.replace(&nodes.addresses[0], &stranger.addresses[0])).unwrap();
+    start(&gone).unwrap();
+    assert!(stranger.paths().is_empty(), "a stranger was asked for a key");
+    // And the list is right again, for the node that answered has said who there is.
+    assert_eq!(fs::read_to_string(&list).unwrap(), kept);
 }
