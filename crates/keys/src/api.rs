@@ -25,7 +25,7 @@ pub use hand_over::HandOver;
 pub use jobs::{JobSeen, JobStarted};
 pub use keys::{
     ActivateKey, Activated, AppendVolume, BeginVolume, CartridgeListed, CartridgeSeenAs, EndVolume, KeyGiven,
-    KeyOfVolume, ReadVolume, Standing, Tag,
+    KeyOfVolume, KeyRevoked, ReadVolume, RevokeKey, Standing, Tag,
 };
 pub use members::{KmaMember, KmaState};
 pub use peer::{ClusterId, ConversationId, InvalidId, PeerId, PeerKind, RequestId, Serial};

@@ -18,7 +18,7 @@ use crate::realm::RealmRecord;
 use crate::record::StoredKey;
 use crate::{
     Agent, AppendKey, Cartridge, DataUnit, ImportOutcome, IssuedKey, KeyError, KeyGroup, KeyPlace, KeyRecord, KeyState,
-    KeyUse, Name, NewKey, Policy, Realm, Refusal, SeenCartridges,
+    KeyUse, Name, NewKey, Policy, Realm, Refusal, Revocation, SeenCartridges,
 };
 
 /// Realm and keys at one moment, as far as an operation looks at them.
@@ -298,6 +298,17 @@ impl Holdings {
         };
         let is_later = |key: &&IssuedKey| begun_ns(first_of(key)).is_some_and(|other_ns| other_ns > own_ns);
         keys().filter(is_later).map(|key| key.tag).collect()
+    }
+
+    /// An agent takes a key out of use, where its policy lets agents do that. Gives its record.
+    pub fn revoke(&mut self, tag: &KeyTag, why: Revocation, agent: &Agent, now_ns: i64) -> Result<KeyRecord, KeyError> {
+        self.realm.check_revoking(agent, self.named(tag)?)?;
+        self.advance(tag, why.event(), now_ns)
+    }
+
+    /// A key is to encrypt no more; it reads as before. Gives its record.
+    pub fn retire(&mut self, tag: &KeyTag, now_ns: i64) -> Result<KeyRecord, KeyError> {
+        self.advance(tag, KeyEvent::Retired, now_ns)
     }
 
     /// Somebody else may know a key: it encrypts no more, and reads what is to be moved under another. Gives its record.

@@ -65,7 +65,7 @@ pub use export::{ExportKey, ExportedKey, KeyExport, seal_export, wrap_for_export
 pub use header::{SlotRecord, StoreHeader};
 pub use holdings::{Changes, DrawnKey, Holdings, KeyToAppend};
 pub use key_file::{create_key_file, read_key_file};
-pub use lifecycle::{ForbiddenTransition, KeyEvent, KeyState};
+pub use lifecycle::{ForbiddenTransition, KeyEvent, KeyState, Revocation};
 pub use provider::KeyProvider;
 pub use realm::{
     Agent, AppendKey, Cartridge, DataUnit, InvalidName, IssuedKey, KeyGroup, KeyUse, Name, NewKey, Period, Permission,

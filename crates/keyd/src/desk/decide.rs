@@ -252,6 +252,10 @@ impl Deciding<'_> {
                 }
                 self.issued(holdings, tag)
             }
+            Operation::Revoke { tag, why } => {
+                let agent = self.view.ledger().realm().agent(&self.asked.by);
+                Ok(Answer::Record(Box::new(holdings.revoke(tag, *why, &agent, now_ns)?)))
+            }
             Operation::Compromise { tag } => Ok(Answer::Record(Box::new(holdings.compromise(tag, now_ns)?))),
             Operation::Destroy { tag } => Ok(Answer::Record(Box::new(holdings.destroy(tag, now_ns)?))),
             Operation::Import { group, keys, .. } => {
@@ -399,6 +403,9 @@ impl Deciding<'_> {
     fn rest(&self, decided: &mut Decided, group: Option<&Name>) {
         if !decided.changes_anything() {
             return;
+        }
+        if let Operation::Revoke { .. } = &self.asked.operation {
+            decided.rests_on.push(Path::Agent(self.asked.by.clone()));
         }
         if let Operation::Begin { drive, .. } | Operation::Append { drive, .. } = &self.asked.operation {
             decided.rests_on.extend([Path::Agent(drive.clone()), Path::Agent(self.asked.by.clone())]);

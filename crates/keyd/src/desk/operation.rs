@@ -1,7 +1,7 @@
 //! What can be asked of keys.
 
 use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
-use capstan_keys::{Agent, KeyGroup, KeyUse, Name, Policy, StoredKey, WrappedKey};
+use capstan_keys::{Agent, KeyGroup, KeyUse, Name, Policy, Revocation, StoredKey, WrappedKey};
 
 /// A question, with all that its answer depends on beside the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +81,13 @@ pub enum Operation {
     },
     /// A key that was issued by a node that was cut off: it is taken in whatever the rules say by now, since data lie under it.
     Adopt(Box<Adopted>),
+    /// An agent takes a key out of use.
+    Revoke {
+        /// The key.
+        tag: KeyTag,
+        /// Why.
+        why: Revocation,
+    },
     /// Somebody else may know a key.
     Compromise {
         /// The key.
@@ -152,7 +159,8 @@ impl Operation {
             | Self::End { volser, .. }
             | Self::ExtendReading { volser, .. } => Some(volser),
             Self::Adopt(adopted) => Some(&adopted.volser),
-            Self::Compromise { .. }
+            Self::Revoke { .. }
+            | Self::Compromise { .. }
             | Self::Destroy { .. }
             | Self::PutPolicy(_)
             | Self::PutGroup { .. }
@@ -166,6 +174,7 @@ impl Operation {
             Self::Append { first: tag, .. }
             | Self::Carried { first: tag, .. }
             | Self::Activate { tag, .. }
+            | Self::Revoke { tag, .. }
             | Self::Compromise { tag }
             | Self::Destroy { tag } => Some(tag),
             Self::End { last, .. } => last.as_ref(),
@@ -207,6 +216,7 @@ impl Operation {
             | Self::End { .. } => true,
             Self::Adopt(_)
             | Self::Seen { .. }
+            | Self::Revoke { .. }
             | Self::Compromise { .. }
             | Self::Destroy { .. }
             | Self::Import { .. }

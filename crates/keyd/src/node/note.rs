@@ -222,6 +222,7 @@ impl Told {
             Operation::Begin { .. }
             | Operation::Append { .. }
             | Operation::Seen { .. }
+            | Operation::Revoke { .. }
             | Operation::Compromise { .. }
             | Operation::Destroy { .. }
             | Operation::Import { .. }

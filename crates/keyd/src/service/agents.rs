@@ -7,15 +7,16 @@ use axum::{Extension, Json};
 use capstan_format::{KeyTag, MediumSerial, Volser};
 use capstan_keys::api::{
     ActivateKey, Activated, AppendVolume, Base64, BeginVolume, CartridgeListed, CartridgeSeenAs, EndVolume, KeyGiven,
-    KeyOfVolume, PeerKind, Problem, ReadVolume, RequestId, Tag,
+    KeyOfVolume, KeyRevoked, PeerKind, Problem, ReadVolume, RequestId, RevokeKey, Tag,
 };
 use capstan_keys::{DataUnit, Name, SeenAs, SeenCartridge, VolumeKey, api, cluster::hand_over};
 use jiff::Timestamp;
 
 use super::openapi::{Paths, Who};
+use super::people::came_to_nothing;
 use super::registrar::certificate_path;
 use super::{Service, entry};
-use crate::audit::{Deed, Entry};
+use crate::audit::{Deed, Entry, Outcome};
 use crate::desk::{Answer, Operation};
 use crate::door::{CameFrom, Input, Refusal};
 use crate::identity::Peer;
@@ -30,6 +31,7 @@ pub(super) fn routes() -> Paths {
         .post("/v1/keys/append", agent("get the key to append to a volume with"), append)
         .post("/v1/keys/read", agent("get a key to read a volume with"), read)
         .post("/v1/keys/activate", agent("say that the first block is about to be encrypted with a key"), activate)
+        .post("/v1/keys/revoke", agent("take a key out of use, where its policy lets agents do that"), revoke)
         .post("/v1/keys/end", agent("say that a volume was erased or begun anew without encryption"), end)
         .get("/v1/units/{volume}/keys", agent("list the keys that a volume ever had"), keys_of)
         .get("/v1/units/{volume}/cartridges", agent("list the cartridges that a volume was seen on"), cartridges_of)
@@ -55,6 +57,14 @@ impl Another {
     fn noted(self, entry: Entry, warning: &'static str) -> Entry {
         entry.with("warning", warning).with("cartridge", &self.found).with("known-cartridge", &self.own)
     }
+}
+
+/// The drive that a key is for.
+struct Drive {
+    name: Name,
+    /// Its public key for this request.
+    public: Base64,
+    another: Option<Another>,
 }
 
 type Whence = (Extension<Peer>, Extension<CameFrom>, Extension<RequestId>);
@@ -106,18 +116,16 @@ impl Asking {
     async fn give(
         &self,
         deed: Deed,
-        drive: &Name,
-        public: &Base64,
+        drive: &Drive,
         record: &IssuedRecord,
         key: &VolumeKey,
         standing: Standing,
-        another: Option<Another>,
     ) -> Result<Json<KeyGiven>, Refusal> {
         let mut noted = entry(&self.peer, self.from, deed)
             .of("key", record.stored.record.tag)
             .with("volume", record.volser())
-            .with("drive", drive);
-        match another {
+            .with("drive", &drive.name);
+        match drive.another {
             Some(another) => noted = another.noted(noted, "another cartridge has the barcode of this volume"),
             None if deed == READ => noted = noted.reading(),
             None => {}
@@ -126,7 +134,7 @@ impl Asking {
             noted = noted.with("cut-off", "yes");
         }
         self.service.note(noted).await?;
-        let handed_over = hand_over(key, public, &self.peer.id, &self.request)
+        let handed_over = hand_over(key, &drive.public, &self.peer.id, &self.request)
             .map_err(|error| Refusal::malformed(format!("The public key of the request is none: {error}")))?;
         Ok(Json(KeyGiven {
             key: record.stored.record.tag,
@@ -137,18 +145,11 @@ impl Asking {
         }))
     }
 
-    async fn issued(
-        &self,
-        deed: Deed,
-        drive: &Name,
-        public: &Base64,
-        operation: Operation,
-        another: Option<Another>,
-    ) -> Result<Json<KeyGiven>, Refusal> {
+    async fn issued(&self, deed: Deed, drive: &Drive, operation: Operation) -> Result<Json<KeyGiven>, Refusal> {
         let answered = self.node.ask(operation, self.name(), self.request.0).await?;
         let Answer::Key(record) = answered.answer else { return Err(Refusal::failed()) };
         let key = self.node.open(&record)?;
-        self.give(deed, drive, public, &record, &key, answered.standing, another).await
+        self.give(deed, drive, &record, &key, answered.standing).await
     }
 }
 
@@ -156,6 +157,7 @@ const BEGIN: Deed = Deed::named("key-to-begin");
 const APPEND: Deed = Deed::named("key-to-append");
 const READ: Deed = Deed::named("key-to-read");
 const ACTIVATE: Deed = Deed::named("key-activated");
+const REVOKE: Deed = Deed::named("key-revoked-by-agent");
 const END: Deed = Deed::named("volume-ended");
 
 async fn begin(
@@ -170,7 +172,7 @@ async fn begin(
     let of_pool = of_pool.filter(|name| asking.node.view(|view| view.ledger().realm().group(name).is_some()));
     let group = group.or(of_pool);
     let operation = Operation::Begin { volser, drive: drive.clone(), group, algorithm, draw: None };
-    asking.issued(BEGIN, &drive, &public, operation, None).await
+    asking.issued(BEGIN, &Drive { name: drive, public, another: None }, operation).await
 }
 
 async fn append(
@@ -182,7 +184,7 @@ async fn append(
     let AppendVolume { volume: volser, serial, drive, first, public } = asked;
     let another = asking.another(&volser, serial);
     let operation = Operation::Append { volser, serial, drive: drive.clone(), first, draw: None };
-    asking.issued(APPEND, &drive, &public, operation, another).await
+    asking.issued(APPEND, &Drive { name: drive, public, another }, operation).await
 }
 
 async fn read(
@@ -201,7 +203,7 @@ async fn read(
             tracing::warn!(%error, %serial, "the cartridge that a volume was read from was not noted");
         }
     }
-    asking.give(READ, &drive, &public, &record, &key, standing, another).await
+    asking.give(READ, &Drive { name: drive, public, another }, &record, &key, standing).await
 }
 
 async fn activate(
@@ -223,6 +225,26 @@ async fn activate(
         Answer::Key(_) | Answer::Record(_) | Answer::Imported(_) | Answer::Done | Answer::Late => Vec::new(),
     };
     Ok(Json(Activated { retired }))
+}
+
+async fn revoke(
+    State(service): State<Arc<Service>>,
+    whence: Whence,
+    Input(RevokeKey { key: tag, why }): Input<RevokeKey>,
+) -> Result<Json<KeyRevoked>, Refusal> {
+    let asking = Asking::new(service, whence)?;
+    let noted = entry(&asking.peer, asking.from, REVOKE).of("key", tag).with("why", why.name());
+    // Noted before it begins, as what people do: whoever takes keys out of use without need stops backups.
+    asking.service.note(noted.clone().came_to(Outcome::Begun)).await?;
+    let operation = Operation::Revoke { tag, why };
+    let answered = asking.node.ask(operation, asking.name(), asking.request.0).await.map_err(Refusal::from);
+    let outcome = match &answered {
+        Ok(_) => Outcome::Done,
+        Err(Refusal(problem)) => came_to_nothing(problem),
+    };
+    asking.service.note(noted.came_to(outcome)).await?;
+    let Answer::Record(record) = answered?.answer else { return Err(Refusal::failed()) };
+    Ok(Json(KeyRevoked { volume: record.volser, state: record.state }))
 }
 
 async fn end(

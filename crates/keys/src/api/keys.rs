@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Base64, HandOver, text};
-use crate::{KeyState, Name};
+use crate::{KeyState, Name, Revocation};
 
 /// `POST /v1/keys/begin`: a key for a volume that is about to be written from the beginning of tape. Answered with [`KeyGiven`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -126,6 +126,30 @@ pub struct ActivateKey {
 pub struct Activated {
     /// Their public names.
     pub retired: Vec<Tag>,
+}
+
+/// `POST /v1/keys/revoke`: an agent takes a key out of use, where the key's policy lets agents do that. Answered with [`KeyRevoked`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RevokeKey {
+    /// The key.
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
+    pub key: KeyTag,
+    /// Why.
+    pub why: Revocation,
+}
+
+/// What has become of a key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KeyRevoked {
+    /// The volume that it is of.
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
+    pub volume: Volser,
+    /// Its state.
+    #[serde(with = "state")]
+    #[schemars(with = "String")]
+    pub state: KeyState,
 }
 
 /// `POST /v1/keys/end`: a volume was erased, or begun anew without encryption.

@@ -21,10 +21,10 @@ use super::known_nodes::KnownNodes;
 use super::{ClusterClient, ClusterError, ClusterStatus, Identity, IdentityError, KeyRequest, PeerCertificate, Repeat};
 use crate::api::{
     ActivateKey, Activated, AppendVolume, Base64, BeginVolume, CartridgeListed, EndVolume, KeyGiven, KeyOfVolume,
-    PeerId, ReadVolume, RequestId, Standing, Tag,
+    KeyRevoked, PeerId, ReadVolume, RequestId, RevokeKey, Standing, Tag,
 };
 use crate::error::{ClusterRefusal, date};
-use crate::{Cartridge, KeyError, KeyProvider, KeyRecord, Name, VolumeKey};
+use crate::{Cartridge, KeyError, KeyProvider, KeyRecord, Name, Revocation, VolumeKey};
 
 /// How long a renewal that failed is left alone: a third of the certificate's time is left, and the cluster has other things to do.
 const RENEWAL_PAUSE_NS: i64 = 3_600 * 1_000_000_000;
@@ -81,6 +81,13 @@ impl KeyCluster {
     pub fn keys_of_volume(&self, volser: &Volser) -> Result<Vec<KeyOfVolume>, KeyError> {
         let path = format!("/v1/units/{volser}/keys");
         self.ask(|connected| connected.client.get(&path))
+    }
+
+    /// Takes a key out of use, where its policy lets agents do that.
+    ///
+    /// Errors: [`KeyError::RefusedByCluster`], in whose words the policy stands.
+    pub fn revoke(&self, tag: &KeyTag, why: Revocation) -> Result<KeyRevoked, KeyError> {
+        self.post("/v1/keys/revoke", &RevokeKey { key: *tag, why })
     }
 
     /// What the cluster lets this machine know of the cartridges that a volume's barcode was seen on.

@@ -129,6 +129,11 @@ impl SealedStore {
         self.operate(None, Some(tag), |holdings, _| holdings.compromise(tag, now_ns))
     }
 
+    /// Says that a key is to encrypt no more: what is appended to its volume gets another. Gives its record.
+    pub fn retire(&mut self, tag: &KeyTag, now_ns: i64) -> Result<KeyRecord, KeyError> {
+        self.operate(None, Some(tag), |holdings, _| holdings.retire(tag, now_ns))
+    }
+
     /// Destroys a key: its wrapped bytes are overwritten and cleared out of the file, its record stays. The data that was
     /// encrypted with it is gone for good, unless an export or a copy of the store elsewhere still holds the key.
     ///
