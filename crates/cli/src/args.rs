@@ -616,6 +616,14 @@ pub(crate) enum KeyAction {
         #[arg(long)]
         yes: bool,
     },
+    /// Take the keys of a volume out of use for encryption: what is appended gets another
+    Retire {
+        /// The volume, or a key's tag
+        what: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
     /// Note that others may know the keys of a volume: they encrypt no more, and what they encrypted should be moved
     Compromise {
         /// The volume, or a key's tag

@@ -4,6 +4,7 @@ mod backup;
 mod key_cluster;
 mod key_cluster_lists;
 mod key_policies;
+mod key_revocation;
 mod keys;
 mod media;
 mod repair;

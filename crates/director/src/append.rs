@@ -153,6 +153,11 @@ impl AppendHost {
                     (self.desk.events)(Event::Notice { message: with_causes(&error) });
                     past.push(volser);
                 }
+                // Destroyed since this run began: to try once more is to meet it once more.
+                Err(DirectorError::Keys(KeyError::KeyDestroyed { tag, destroyed_ns, .. })) => {
+                    self.desk.pass_over(&volser, &tag, destroyed_ns)?;
+                    past.push(volser);
+                }
                 Err(DirectorError::Keys(error)) if error.keys_used_up() => {
                     (self.desk.events)(Event::Notice { message: with_causes(&error) });
                     locked(&self.desk.catalog).update_volume(&volser, |known| known.state = VolumeState::Full)?;
@@ -254,7 +259,8 @@ impl AppendHost {
         let differs = |reason: String| DirectorError::VolumeDiffers { volser: volser.clone(), reason };
         let Some(life) = known.id else { return Err(differs("the catalog knows no life of it".to_owned())) };
         // What its policy says, or that nobody can be asked, needs no mount; whatever else is wrong with its key is told by the volume itself.
-        if let Some(Err(DirectorError::Keys(error))) = known.key.map(|key| self.desk.drive_key(volser, &key.tag, None))
+        if let Some(Err(DirectorError::Keys(error))) =
+            known.key.map(|key| self.desk.drive_key(volser.into(), &key.tag, None))
             && (error.is_refusal() || matches!(error, KeyError::Cluster(_)))
         {
             return Err(error.into());

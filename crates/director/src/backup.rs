@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use capstan_catalog::Pool;
-use capstan_format::{ObjectId, ObjectKind, SessionRecord};
+use capstan_format::{ObjectId, ObjectKind, SessionRecord, Volser};
 use capstan_mover::{
     Baseline, Bottleneck, CheckpointBounds, Connection, CopyHost, DeviceSource, ExtentBounds, Meters, PackOptions,
     Progress, RestoreWatch, Session, SessionOptions, SourceReport, StreamSource, Totals, TreeOptions, TreeSource,
@@ -146,6 +146,8 @@ pub struct BackupReport {
     pub bottleneck: Bottleneck,
     /// Copies that failed while another was finished: number and reason.
     pub failed_copies: Vec<(u8, String)>,
+    /// Volumes that would have been gone on with, and were not: barcode and reason.
+    pub passed_over: Vec<(Volser, String)>,
 }
 
 /// The pool of a copy: the first is the one that was named, the others are made like it.
@@ -176,6 +178,7 @@ impl Site {
         let desk = Desk::new(self).stopped_by(&watch.stop);
         if request.target == Target::Pool {
             desk.check_keys(&pools)?;
+            desk.learn_destroyed(&pools)?;
         }
         let mut known = Known::All;
         if request.target == Target::Pool && self.any_interrupted(request)? {
@@ -258,6 +261,7 @@ impl Site {
             elapsed_ns,
             bottleneck: meters.bottleneck(elapsed_ns, cores),
             failed_copies,
+            passed_over: desk.take_passed_over(),
         })
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use capstan_catalog::{Catalog, MediumKind, Moment, Volume, VolumeState};
 use capstan_format::{KeyTag, Volser, VolumeHeader, VolumeId};
-use capstan_keys::{KeyError, Name};
+use capstan_keys::{Cartridge, KeyError, Name};
 use capstan_mover::read_label;
 use capstan_tape::model::DriveModel;
 use capstan_tape::{
@@ -48,6 +48,11 @@ impl InDrive {
         }
         let source = DriveError::WriteProtected { drive: self.drive.identity().name };
         Err(DirectorError::Volume { volser: self.volser.clone(), source })
+    }
+
+    /// The cartridge, for those who give out keys.
+    pub(crate) fn cartridge(&self) -> Cartridge<'_> {
+        Cartridge { volser: &self.volser, serial: self.medium.serial.as_ref() }
     }
 
     /// Whether it can be written anew; what the catalog knows, where the drive cannot say.
@@ -116,6 +121,8 @@ pub(crate) struct Desk {
     meters: Arc<Mutex<Vec<(u32, PaceMeter)>>>,
     /// Keys that blocks named and that could not be had, until somebody asks.
     missed: Arc<Mutex<Vec<(Volser, KeyTag)>>>,
+    /// Volumes that were to be gone on with and are not any more, and why.
+    passed_over: Arc<Mutex<Vec<(Volser, String)>>>,
 }
 
 impl Desk {
@@ -136,6 +143,7 @@ impl Desk {
             pace: site.config.pace().unwrap_or_default(),
             meters: Arc::default(),
             missed: Arc::default(),
+            passed_over: Arc::default(),
         }
     }
 
@@ -202,7 +210,8 @@ impl Desk {
             }
             let serial = serial(&mut *library, number);
             drop(library);
-            let mut drive = self.keyed(self.paced(drive, number), volser, serial.clone());
+            let on = keys::OnCartridge::default();
+            let mut drive = self.keyed(self.paced(drive, number), volser, serial.clone(), &on);
             let ready = match self.carrier {
                 Carrier::Robot => {
                     drive.load().map_err(|source| DirectorError::Volume { volser: volser.clone(), source })
@@ -218,6 +227,9 @@ impl Desk {
                     return Err(error);
                 }
             };
+            if let Some(serial) = medium.serial {
+                let _ = on.set(serial);
+            }
             if let Some(found) = medium.volser.as_ref().filter(|found| !same_barcode(found, volser)) {
                 let (found, drive_name) = (found.clone(), drive.identity().name);
                 // What is wrong with the library matters more than that the cartridge could not be put back.
@@ -301,7 +313,7 @@ impl Desk {
     /// Loads the key that the medium names, if it names one, and reads the label.
     pub(crate) fn open_label(&self, volume: &mut InDrive) -> Result<VolumeHeader, DirectorError> {
         if let EncryptionState::Encrypted { tag, .. } = volume.medium.encryption {
-            let key = self.drive_key(&volume.volser, &tag, volume.serial.as_ref())?;
+            let key = self.drive_key(volume.cartridge(), &tag, volume.serial.as_ref())?;
             volume.drive.set_key(Some(key))?;
         }
         Ok(read_label(volume.drive.as_mut(), &volume.volser)?)

@@ -95,7 +95,7 @@ pub(crate) fn label_volume(
     let lost = locked(&desk.catalog).relabelled(&row)?;
     write_label(volume.drive.as_mut(), &header)?;
     match (key, desk.keys.as_deref()) {
-        (Some(key), Some(keys)) => drop(keys.activate(&volser, &key.tag, now_ns)?),
+        (Some(key), Some(keys)) => drop(keys.activate(volume.cartridge(), &key.tag, now_ns)?),
         _ => desk.keys_ended(&volser)?,
     }
     volume.medium = volume.drive.medium()?;

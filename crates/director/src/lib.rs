@@ -58,14 +58,16 @@ pub use site::{Clock, DEFAULT_POOL, InitOptions, Site, WriterLock, key_cluster, 
 pub use capstan_catalog::{
     CopyState, Counts, MediumKind, Object, ObjectFilter, ObjectStatus, Pool, StateEntry, Volume, VolumeState,
 };
-pub use capstan_format::{Algorithm, EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, Volser};
-pub use capstan_keys::api::{KeyOfVolume, KmaState, PeerId, PeerKind};
+pub use capstan_format::{
+    Algorithm, EntryFlags, EntryKind, FileEntry, KeyTag, MediumSerial, ObjectId, ObjectKind, Volser,
+};
+pub use capstan_keys::api::{CartridgeListed, CartridgeSeenAs, KeyOfVolume, KmaState, PeerId, PeerKind};
 pub use capstan_keys::cluster::{
     ClusterError, ClusterPlace, ClusterStatus, EnrolmentPassphrase, Identity, KeyCluster, NodeStatus, enrol,
 };
 pub use capstan_keys::{
-    Agent, ImportOutcome, IssuedKey, KeyGroup, KeyRecord, KeyUse, Name, Period, Permission, Policy, SealedStore,
-    SlotKind, SlotRecord, Unlock, create_key_file,
+    Agent, ImportOutcome, IssuedKey, KeyGroup, KeyRecord, KeyUse, Name, Period, Permission, Policy, Revocation,
+    SealedStore, SeenAs, SeenCartridge, SlotKind, SlotRecord, Unlock, create_key_file,
 };
 pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};
 pub use capstan_mover::{Damage, Mounts, RestoreWatch, Severity, TreeOptions};

@@ -15,7 +15,9 @@ use capstan_director::{
 };
 use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_keys::cluster::{ClusterError, Gone, Silence};
-use capstan_keys::{ClusterRefusal, KeyError, KeyProvider, KeyRecord, KeyState, Name, SealedStore, VolumeKey};
+use capstan_keys::{
+    Cartridge, ClusterRefusal, KeyError, KeyProvider, KeyRecord, KeyState, Name, SealedStore, VolumeKey,
+};
 
 use place::{Bench, small};
 
@@ -29,6 +31,8 @@ enum Down {
     Everything,
     /// The volume goes on under no further key.
     Appends,
+    /// What keys a volume has is not told.
+    Lists,
 }
 
 struct Cluster {
@@ -70,31 +74,31 @@ impl KeyProvider for Cluster {
         self.store.key_for_new_volume(volser, drive, pool, algorithm, now_ns)
     }
 
-    fn activate(&self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
+    fn activate(&self, cartridge: Cartridge<'_>, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
         self.fails_at(&[Down::Reports])?;
-        self.store.activate(volser, tag, now_ns)
+        self.store.activate(cartridge, tag, now_ns)
     }
 
     fn key_for_append(
         &self,
-        volser: &Volser,
+        cartridge: Cartridge<'_>,
         first: &KeyTag,
         drive: Option<&Name>,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
         self.fails_at(&[Down::Reports, Down::Appends])?;
-        self.store.key_for_append(volser, first, drive, now_ns)
+        self.store.key_for_append(cartridge, first, drive, now_ns)
     }
 
     fn key_for_reading(
         &self,
-        volser: &Volser,
+        cartridge: Cartridge<'_>,
         tag: &KeyTag,
         drive: Option<&Name>,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
         self.fails_at(&[])?;
-        self.store.key_for_reading(volser, tag, drive, now_ns)
+        self.store.key_for_reading(cartridge, tag, drive, now_ns)
     }
 
     fn ended(&self, volser: &Volser, now_ns: i64) -> Result<(), KeyError> {
@@ -103,7 +107,7 @@ impl KeyProvider for Cluster {
     }
 
     fn keys_of(&self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError> {
-        self.fails_at(&[])?;
+        self.fails_at(&[Down::Lists])?;
         self.store.keys_of(volser)
     }
 }
@@ -269,6 +273,47 @@ fn a_volume_that_takes_no_further_key_by_the_clusters_word_is_full() {
     ground.backup().unwrap();
     let states: Vec<_> = ground.volumes().into_iter().map(|(_, state, _)| state).collect();
     assert_eq!(states, [VolumeState::Full, VolumeState::Filling]);
+}
+
+/// A key that was destroyed in the cluster failed the mover's next backup.
+#[test]
+fn a_volume_whose_key_was_destroyed_elsewhere_is_passed_over_in_the_same_run() {
+    for down in [Down::Nothing, Down::Lists] {
+        let ground = Ground::new(small());
+        ground.bench.fill("a", 5, 100_000);
+        ground.backup().unwrap();
+        // At a node: the catalog of this site is told nothing.
+        let tag = ground.bench.keys().list().unwrap()[0].tag;
+        ground.bench.keys().destroy(&tag, 5).unwrap();
+        ground.bench.fill("b", 5, 100_000);
+        ground.is(down);
+        let mounted = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&mounted);
+        ground.bench.set_hook(Some(Box::new(move |event| {
+            if let Event::Mounted { volser, .. } = event {
+                seen.lock().unwrap().push(volser.to_string());
+            }
+        })));
+        let backup = || ground.backup().unwrap();
+        let report = backup();
+        let [(volser, reason)] = &report.passed_over[..] else { panic!("{report:?}") };
+        assert_eq!((volser.as_str(), reason.contains("was destroyed")), ("A00001", true), "{reason}");
+        let said = ground.bench.notices.lock().unwrap().join("\n");
+        assert!(
+            said.contains("volume A00001 is passed over") && said.contains("capstan label A00001 --force"),
+            "{said}"
+        );
+        // Where the nodes tell it, the volume is not even mounted; and by the next run it is known.
+        let mounts_of_lost =
+            |mounted: &Mutex<Vec<String>>| mounted.lock().unwrap().iter().filter(|name| *name == "A00001").count();
+        assert_eq!(mounts_of_lost(&mounted), usize::from(down == Down::Lists));
+        mounted.lock().unwrap().clear();
+        assert_eq!(backup().passed_over, []);
+        assert_eq!(mounts_of_lost(&mounted), 0, "it was mounted again");
+        ground.bench.set_hook(None);
+        ground.is(Down::Nothing);
+        ground.newest_restores("back");
+    }
 }
 
 #[test]

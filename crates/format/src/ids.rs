@@ -58,6 +58,58 @@ impl FromStr for Volser {
     }
 }
 
+/// Serial number that the maker gave a cartridge, as its memory tells it (attribute 0401h, SPC-4 7.4.2.4): 1 to 32 printable ASCII
+/// characters, no space at either end.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MediumSerial {
+    /// Filled up with zeros.
+    bytes: [u8; MEDIUM_SERIAL_LEN_MAX],
+}
+
+const MEDIUM_SERIAL_LEN_MAX: usize = 32;
+
+impl MediumSerial {
+    /// Checks the characters and the length.
+    pub fn new(text: &str) -> Result<Self, FormatError> {
+        let fits = (1..=MEDIUM_SERIAL_LEN_MAX).contains(&text.len())
+            && text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+            && text.trim() == text;
+        if !fits {
+            let value = text.chars().take(MEDIUM_SERIAL_LEN_MAX + 1).collect();
+            return Err(FormatError::Field { what: "serial number of a cartridge", field: "characters", value });
+        }
+        let mut bytes = [0; MEDIUM_SERIAL_LEN_MAX];
+        bytes[..text.len()].copy_from_slice(text.as_bytes());
+        Ok(Self { bytes })
+    }
+
+    /// The number as text.
+    pub fn as_str(&self) -> &str {
+        let len = self.bytes.iter().position(|&byte| byte == 0).unwrap_or(MEDIUM_SERIAL_LEN_MAX);
+        // Nothing but ASCII was let in.
+        str::from_utf8(&self.bytes[..len]).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for MediumSerial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl fmt::Debug for MediumSerial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for MediumSerial {
+    type Err = FormatError;
+    fn from_str(text: &str) -> Result<Self, FormatError> {
+        Self::new(text)
+    }
+}
+
 macro_rules! random_u64_id {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
         $(#[$doc])*

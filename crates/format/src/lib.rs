@@ -33,5 +33,5 @@ pub use cursor::Cursor;
 pub use entry::{EntryDecoder, EntryEncoder, EntryFlags, EntryKind, FileEntry};
 pub use envelope::{Algorithm, ENVELOPE_LEN, ENVELOPE_PREFIX_LEN, Envelope, MOUNT_SALT_LEN, TAG_LEN};
 pub use error::FormatError;
-pub use ids::{KeyTag, ObjectId, SessionId, Volser, VolumeId};
+pub use ids::{KeyTag, MediumSerial, ObjectId, SessionId, Volser, VolumeId};
 pub use label::{FORMAT_VERSION, VOL1_LEN, VolumeHeader, vol1_decode, vol1_encode};

@@ -24,7 +24,8 @@ pub use certificates::{
 pub use hand_over::HandOver;
 pub use jobs::{JobSeen, JobStarted};
 pub use keys::{
-    ActivateKey, Activated, AppendVolume, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, ReadVolume, Standing, Tag,
+    ActivateKey, Activated, AppendVolume, BeginVolume, CartridgeListed, CartridgeSeenAs, EndVolume, KeyGiven,
+    KeyOfVolume, KeyRevoked, ReadVolume, RevokeKey, Standing, Tag,
 };
 pub use members::{AutonomousUnlock, KmaListed, KmaMember, KmaState, NodeLocked};
 pub use peer::{ClusterId, ConversationId, InvalidId, PeerId, PeerKind, RequestId, Serial};

@@ -21,6 +21,7 @@ mod enrolment;
 mod error;
 mod handover;
 mod identity;
+mod known_nodes;
 mod one_node;
 mod pake;
 mod passphrase;

@@ -17,8 +17,8 @@ use crate::lifecycle::KeyEvent;
 use crate::realm::RealmRecord;
 use crate::record::StoredKey;
 use crate::{
-    Agent, AppendKey, DataUnit, ImportOutcome, IssuedKey, KeyError, KeyGroup, KeyPlace, KeyRecord, KeyState, KeyUse,
-    Name, NewKey, Policy, Realm, Refusal,
+    Agent, AppendKey, Cartridge, DataUnit, ImportOutcome, IssuedKey, KeyError, KeyGroup, KeyPlace, KeyRecord, KeyState,
+    KeyUse, Name, NewKey, Policy, Realm, Refusal, Revocation, SeenCartridges,
 };
 
 /// Realm and keys at one moment, as far as an operation looks at them.
@@ -136,14 +136,15 @@ impl Holdings {
     ///
     /// A first key that is still `ready` is activated by this: the volume proves that it was begun with it, and that only the report
     /// was lost.
-    pub fn append<E: From<KeyError>>(
+    pub fn append<'a, E: From<KeyError>>(
         &mut self,
-        volser: &Volser,
+        cartridge: impl Into<Cartridge<'a>>,
         first: &KeyTag,
         agent: &Agent,
         now_ns: i64,
         draw: impl FnOnce(&NewKey) -> Result<DrawnKey, E>,
     ) -> Result<KeyToAppend, E> {
+        let cartridge @ Cartridge { volser, .. } = cartridge.into();
         let state = self.owned(volser, first)?.record.state;
         // It was not begun anew, whatever was reported.
         self.change_issues(volser, |key| {
@@ -152,25 +153,33 @@ impl Holdings {
             }
         });
         if state == KeyState::Ready {
-            self.activate(volser, first, now_ns)?;
+            self.activate(cartridge, first, now_ns)?;
         }
         let stored = self.key(&self.in_force(volser, first), Some(volser))?.clone();
         if let Some(destroyed_ns) = stored.record.destroyed_ns {
             let (tag, volser) = (stored.record.tag, volser.clone());
             return Err(KeyError::KeyDestroyed { tag, volser, destroyed_ns }.into());
         }
-        match self.realm.key_to_append(agent, &stored.record, now_ns).map_err(KeyError::from)? {
-            AppendKey::Same => Ok(KeyToAppend::Stored(stored)),
+        let key = match self.realm.key_to_append(agent, &stored.record, now_ns).map_err(KeyError::from)? {
+            AppendKey::Same => KeyToAppend::Stored(stored),
             AppendKey::New(new) => {
                 let drawn = draw(&new)?;
                 let tag = self.issue(volser, KeyUse::Append { first: *first }, &new, now_ns, drawn);
-                Ok(KeyToAppend::Drawn { tag })
+                KeyToAppend::Drawn { tag }
             }
-        }
+        };
+        self.seen(cartridge, now_ns);
+        Ok(key)
     }
 
     /// The first block of a volume was seen to name the key `first`: nothing that was said before has ended that life of it.
-    pub fn carried(&mut self, volser: &Volser, first: &KeyTag, seen_ns: i64) -> Result<(), KeyError> {
+    pub fn carried<'a>(
+        &mut self,
+        cartridge: impl Into<Cartridge<'a>>,
+        first: &KeyTag,
+        seen_ns: i64,
+    ) -> Result<(), KeyError> {
+        let cartridge @ Cartridge { volser, .. } = cartridge.into();
         let state = self.owned(volser, first)?.record.state;
         self.change_issues(volser, |key| {
             if key.is_of_life(first) && key.dropped_ns.is_some_and(|dropped_ns| dropped_ns <= seen_ns) {
@@ -178,9 +187,17 @@ impl Holdings {
             }
         });
         if state == KeyState::Ready {
-            self.activate(volser, first, seen_ns)?;
+            self.activate(cartridge, first, seen_ns)?;
         }
+        self.seen(cartridge, seen_ns);
         Ok(())
+    }
+
+    /// A volume was seen on a cartridge, and a block of it has one of its keys. Where another one is known as the volume's, that is noted
+    /// for people, and nothing is refused: a serial number is what a host says.
+    pub fn seen<'a>(&mut self, cartridge: impl Into<Cartridge<'a>>, now_ns: i64) {
+        let Cartridge { volser, serial: Some(serial) } = cartridge.into() else { return };
+        self.change_cartridges(volser, |cartridges| cartridges.seen_on(serial, now_ns));
     }
 
     /// A key to read with. Whether the policy lets it be given out is asked after its envelope was opened: a record that was altered must
@@ -216,7 +233,13 @@ impl Holdings {
 
     /// The first block encrypted with a key stands on its volume: from here on that key fills the volume; its older keys only read. Gives
     /// the tags of those that this has retired.
-    pub fn activate(&mut self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
+    pub fn activate<'a>(
+        &mut self,
+        cartridge: impl Into<Cartridge<'a>>,
+        tag: &KeyTag,
+        now_ns: i64,
+    ) -> Result<Vec<KeyTag>, KeyError> {
+        let Cartridge { volser, serial } = cartridge.into();
         let record = self.owned(volser, tag)?.record.clone();
         self.advance(tag, KeyEvent::Activated, now_ns)?;
         if self.realm.issued(&record).issued_for == KeyUse::Begin {
@@ -226,6 +249,10 @@ impl Holdings {
                     key.dropped_ns = key.dropped_ns.or(Some(now_ns));
                 }
             });
+            // Said once more it says nothing of the cartridge: that may have been appended to since.
+            if record.activated_ns.is_none() {
+                self.change_cartridges(volser, |cartridges| cartridges.begun_on(serial, now_ns));
+            }
         }
         self.supersede(volser, |other| other != tag, now_ns)
     }
@@ -271,6 +298,17 @@ impl Holdings {
         };
         let is_later = |key: &&IssuedKey| begun_ns(first_of(key)).is_some_and(|other_ns| other_ns > own_ns);
         keys().filter(is_later).map(|key| key.tag).collect()
+    }
+
+    /// An agent takes a key out of use, where its policy lets agents do that. Gives its record.
+    pub fn revoke(&mut self, tag: &KeyTag, why: Revocation, agent: &Agent, now_ns: i64) -> Result<KeyRecord, KeyError> {
+        self.realm.check_revoking(agent, self.named(tag)?)?;
+        self.advance(tag, why.event(), now_ns)
+    }
+
+    /// A key is to encrypt no more; it reads as before. Gives its record.
+    pub fn retire(&mut self, tag: &KeyTag, now_ns: i64) -> Result<KeyRecord, KeyError> {
+        self.advance(tag, KeyEvent::Retired, now_ns)
     }
 
     /// Somebody else may know a key: it encrypts no more, and reads what is to be moved under another. Gives its record.
@@ -359,6 +397,15 @@ impl Holdings {
             }
         }
         Ok(retired)
+    }
+
+    fn change_cartridges(&mut self, volser: &Volser, change: impl FnOnce(&mut SeenCartridges)) {
+        let Some(before) = self.realm.unit(volser) else { return };
+        let mut unit = before.clone();
+        change(&mut unit.cartridges);
+        if unit.cartridges != before.cartridges {
+            self.put(RealmRecord::unit(unit));
+        }
     }
 
     fn change_issues(&mut self, volser: &Volser, change: impl Fn(&mut IssuedKey)) {

@@ -68,11 +68,11 @@ pub use export::{
 pub use header::{SlotRecord, StoreHeader};
 pub use holdings::{Changes, DrawnKey, Holdings, KeyToAppend};
 pub use key_file::{create_key_file, read_key_file};
-pub use lifecycle::{ForbiddenTransition, KeyEvent, KeyState};
+pub use lifecycle::{ForbiddenTransition, KeyEvent, KeyState, Revocation};
 pub use provider::KeyProvider;
 pub use realm::{
-    Agent, AppendKey, DataUnit, InvalidName, IssuedKey, KeyGroup, KeyUse, Name, NewKey, Period, Permission, Policy,
-    Realm, RealmRecord, RecordKind, Refusal,
+    Agent, AppendKey, Cartridge, DataUnit, InvalidName, IssuedKey, KeyGroup, KeyUse, Name, NewKey, Period, Permission,
+    Policy, Realm, RealmRecord, RecordKind, Refusal, SeenAs, SeenCartridge, SeenCartridges,
 };
 pub use record::{KeyRecord, StoredKey};
 pub use root::RootKey;

@@ -18,6 +18,8 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Where a key stands in its life.
@@ -97,10 +99,11 @@ impl KeyState {
             (KeyEvent::Superseded, ProtectAndProcess) => Ok(ProcessOnly),
             (KeyEvent::Superseded, Generated | Ready | ProcessOnly | Deactivated | Compromised | Destroyed) => Ok(self),
 
-            (KeyEvent::EncryptionPeriodOver, Ready | ProtectAndProcess) => Ok(ProcessOnly),
-            (KeyEvent::EncryptionPeriodOver, Generated | ProcessOnly | Deactivated | Compromised | Destroyed) => {
-                Ok(self)
-            }
+            (KeyEvent::EncryptionPeriodOver | KeyEvent::Retired, Ready | ProtectAndProcess) => Ok(ProcessOnly),
+            (
+                KeyEvent::EncryptionPeriodOver | KeyEvent::Retired,
+                Generated | ProcessOnly | Deactivated | Compromised | Destroyed,
+            ) => Ok(self),
 
             (KeyEvent::Expired, Generated | Ready | ProtectAndProcess | ProcessOnly) => Ok(Deactivated),
             (KeyEvent::Expired, Deactivated | Compromised | Destroyed) => Ok(self),
@@ -133,12 +136,41 @@ pub enum KeyEvent {
     Superseded,
     /// The time in which it encrypts is over.
     EncryptionPeriodOver,
+    /// Somebody said that it is to encrypt no more.
+    Retired,
     /// Its cryptoperiod is over.
     Expired,
     /// Somebody else may know it.
     Compromised,
     /// It was destroyed.
     Destroyed,
+}
+
+/// Why a key is taken out of use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Revocation {
+    /// Somebody else may know it: what it encrypted is to be moved.
+    Compromised,
+    /// It is to encrypt no more, and reads as before.
+    Retired,
+}
+
+impl Revocation {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Compromised => "compromised",
+            Self::Retired => "retired",
+        }
+    }
+
+    pub(crate) fn event(self) -> KeyEvent {
+        match self {
+            Self::Compromised => KeyEvent::Compromised,
+            Self::Retired => KeyEvent::Retired,
+        }
+    }
 }
 
 /// The table has no such transition.
@@ -159,11 +191,12 @@ mod tests {
 
     use super::*;
 
-    const EVENTS: [KeyEvent; 7] = [
+    const EVENTS: [KeyEvent; 8] = [
         KeyEvent::Stored,
         KeyEvent::Activated,
         KeyEvent::Superseded,
         KeyEvent::EncryptionPeriodOver,
+        KeyEvent::Retired,
         KeyEvent::Expired,
         KeyEvent::Compromised,
         KeyEvent::Destroyed,

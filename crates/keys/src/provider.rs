@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use capstan_format::{Algorithm, KeyTag, Volser};
 
-use crate::{Agent, KeyError, KeyRecord, Name, Realm, SealedStore, VolumeKey};
+use crate::{Agent, Cartridge, KeyError, KeyRecord, Name, Realm, SealedStore, VolumeKey};
 
 /// Gives drives the keys of their volumes. `drive` is the drive, which may be held to some of the keys: its serial number; none where
 /// it has no number that is a name, and then it is whoever asks that may be held.
@@ -12,6 +12,9 @@ use crate::{Agent, KeyError, KeyRecord, Name, Realm, SealedStore, VolumeKey};
 /// Every implementation keeps the same promises: a key is given out to write with only after it is stored where it can be had back, a
 /// new one was never used before, and whatever fails leaves the volume's older keys as they were. Several drives may ask at the same time,
 /// and none waits for what another one waits for, but for a store that does one thing after the other.
+///
+/// The cartridge's serial number, where its memory tells it, is kept with what is known of the volume; that it is another than before is
+/// noted for people, and refuses nothing.
 pub trait KeyProvider: Send + Sync {
     /// Whether a volume of a pool could get a key at all: asked before a cartridge is made or mounted for it.
     fn check_new_volume(&self, drive: Option<&Name>, pool: &str, algorithm: Algorithm) -> Result<(), KeyError>;
@@ -28,12 +31,12 @@ pub trait KeyProvider: Send + Sync {
     ) -> Result<VolumeKey, KeyError>;
 
     /// The first block encrypted with a key stands on its volume, or is about to. Gives the tags of the keys that this has retired.
-    fn activate(&self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError>;
+    fn activate(&self, cartridge: Cartridge<'_>, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError>;
 
     /// The key to append to a volume with, whose first block names the key `first`; if it is a new one, that is on record already.
     fn key_for_append(
         &self,
-        volser: &Volser,
+        cartridge: Cartridge<'_>,
         first: &KeyTag,
         drive: Option<&Name>,
         now_ns: i64,
@@ -42,7 +45,7 @@ pub trait KeyProvider: Send + Sync {
     /// The key to read a volume with, whose tag a block of it carries.
     fn key_for_reading(
         &self,
-        volser: &Volser,
+        cartridge: Cartridge<'_>,
         tag: &KeyTag,
         drive: Option<&Name>,
         now_ns: i64,
@@ -78,32 +81,38 @@ impl KeyProvider for Mutex<SealedStore> {
         store.key_for_new_volume(volser, &agent, &group, algorithm, now_ns)
     }
 
-    fn activate(&self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
-        locked(self).activate(volser, tag, now_ns)
+    fn activate(&self, cartridge: Cartridge<'_>, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
+        locked(self).activate(cartridge, tag, now_ns)
     }
 
     fn key_for_append(
         &self,
-        volser: &Volser,
+        cartridge: Cartridge<'_>,
         first: &KeyTag,
         drive: Option<&Name>,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
         let mut store = locked(self);
         let agent = agent(&store.realm()?, drive);
-        store.key_for_append(volser, first, &agent, now_ns)
+        store.key_for_append(cartridge, first, &agent, now_ns)
     }
 
     fn key_for_reading(
         &self,
-        volser: &Volser,
+        cartridge: Cartridge<'_>,
         tag: &KeyTag,
         drive: Option<&Name>,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
-        let store = locked(self);
-        let agent = agent(&store.realm()?, drive);
-        store.key_for_reading(volser, tag, &agent, now_ns)
+        let mut store = locked(self);
+        let realm = store.realm()?;
+        let key = store.key_for_reading(cartridge.volser, tag, &agent(&realm, drive), now_ns)?;
+        let known = realm.unit(cartridge.volser).map(|unit| &unit.cartridges);
+        if known.is_some_and(|known| known.differs(cartridge.serial).is_some()) {
+            // A volume is read also where nothing can be written: on a full disk, from a store on a medium that is write-protected.
+            let _ = store.seen(cartridge, now_ns);
+        }
+        Ok(key)
     }
 
     fn ended(&self, volser: &Volser, now_ns: i64) -> Result<(), KeyError> {

@@ -22,6 +22,7 @@ use std::ops::Bound;
 use capstan_format::Volser;
 
 mod agent;
+mod cartridge;
 mod name;
 mod policy;
 mod record;
@@ -29,6 +30,7 @@ mod rules;
 mod unit;
 
 pub use agent::Agent;
+pub use cartridge::{Cartridge, SeenAs, SeenCartridge, SeenCartridges};
 pub use name::{InvalidName, Name};
 pub use policy::{KeyGroup, Period, Permission, Policy};
 pub use record::{RealmRecord, RecordKind};

@@ -4,7 +4,7 @@
 //! fail later, so only a synchronous flush says that blocks are on the medium; a write at a position drops what lay behind
 //! it; a filemark counts as one logical block. Conveniences live with their callers.
 
-use capstan_format::{Algorithm, KeyTag, Volser};
+use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
 use zeroize::ZeroizeOnDrop;
 
 use crate::DriveError;
@@ -76,6 +76,8 @@ pub enum Rewritability {
 pub struct Medium {
     /// Its barcode, from the medium's own memory or the changer.
     pub volser: Option<Volser>,
+    /// The maker's serial number, where the medium's own memory tells it.
+    pub serial: Option<MediumSerial>,
     /// Its generation, where it is known: `LTO-9`; `virtual` for one of no generation.
     pub generation: Option<String>,
     /// Native capacity.

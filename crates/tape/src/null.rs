@@ -83,6 +83,7 @@ impl Drive for NullDrive {
         let loaded = self.loaded()?;
         Ok(Medium {
             volser: None,
+            serial: None,
             generation: None,
             capacity_bytes: CAPACITY_BYTES,
             remaining_bytes: CAPACITY_BYTES.saturating_sub(loaded.used_bytes),

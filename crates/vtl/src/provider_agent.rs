@@ -2,8 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use capstan_format::{Algorithm, KeyTag, Volser};
-use capstan_keys::{KeyError, KeyProvider, Name, VolumeKey};
+use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
+use capstan_keys::{Cartridge, KeyError, KeyProvider, Name, VolumeKey};
 use capstan_tape::DriveKey;
 
 use crate::agent::{KeyAgent, KeyAgentError};
@@ -53,6 +53,15 @@ fn name(drive: &str) -> Option<Name> {
     drive.parse().ok()
 }
 
+/// What the memory of a virtual cartridge tells hosts (0401h): its barcode. A host that brings its own keys says the same.
+fn serial(volser: &Volser) -> Option<MediumSerial> {
+    MediumSerial::new(volser.as_str()).ok()
+}
+
+fn cartridge<'a>(volser: &'a Volser, serial: Option<&'a MediumSerial>) -> Cartridge<'a> {
+    Cartridge { volser, serial }
+}
+
 impl<P: KeyProvider> KeyAgent for ProviderAgent<P> {
     fn new_key(&self, drive: &str, volser: &Volser, algorithm: Algorithm) -> Result<DriveKey, KeyAgentError> {
         let issued = self.keys.key_for_new_volume(volser, name(drive).as_ref(), None, algorithm, now_ns());
@@ -65,16 +74,21 @@ impl<P: KeyProvider> KeyAgent for ProviderAgent<P> {
     }
 
     fn began(&self, drive: &str, volser: &Volser, tag: &KeyTag) -> Result<(), KeyAgentError> {
-        self.keys.activate(volser, tag, now_ns()).map(drop).map_err(of_key(drive, volser, tag))
+        self.keys
+            .activate(cartridge(volser, serial(volser).as_ref()), tag, now_ns())
+            .map(drop)
+            .map_err(of_key(drive, volser, tag))
     }
 
     fn key(&self, drive: &str, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError> {
-        let found = self.keys.key_for_reading(volser, tag, name(drive).as_ref(), now_ns());
+        let found =
+            self.keys.key_for_reading(cartridge(volser, serial(volser).as_ref()), tag, name(drive).as_ref(), now_ns());
         found.map(|key| drive_key(&key)).map_err(of_key(drive, volser, tag))
     }
 
     fn key_to_append(&self, drive: &str, volser: &Volser, first: &KeyTag) -> Result<DriveKey, KeyAgentError> {
-        let to_append = self.keys.key_for_append(volser, first, name(drive).as_ref(), now_ns());
+        let to_append =
+            self.keys.key_for_append(cartridge(volser, serial(volser).as_ref()), first, name(drive).as_ref(), now_ns());
         to_append.map(|key| drive_key(&key)).map_err(of_key(drive, volser, first))
     }
 }

@@ -263,6 +263,11 @@ fn report_json(report: &BackupReport) -> serde_json::Value {
         .collect();
     let failed: Vec<_> =
         report.failed_copies.iter().map(|(copy, reason)| json!({"copy": copy, "reason": reason})).collect();
+    let passed_over: Vec<_> = report
+        .passed_over
+        .iter()
+        .map(|(volser, reason)| json!({"volume": volser.as_str(), "reason": reason}))
+        .collect();
     json!({
         "event": "finished",
         "sources": sources,
@@ -271,5 +276,6 @@ fn report_json(report: &BackupReport) -> serde_json::Value {
         "elapsed_ns": report.elapsed_ns,
         "bottleneck": report.bottleneck.name(),
         "failed_copies": failed,
+        "passed_over": passed_over,
     })
 }

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use capstan_director::{
-    ClusterStatus, EnrolmentPassphrase, KmaState, NodeStatus, PeerId, PeerKind, key_cluster, key_store_path,
+    ClusterStatus, EnrolmentPassphrase, KmaState, NodeStatus, PeerId, PeerKind, Revocation, key_cluster, key_store_path,
 };
 use serde_json::json;
 
-use super::key_cluster_lists;
+use super::{key_cluster_lists, key_revocation};
 use crate::args::{Cli, DriveAction, Enrol, GroupAction, KeyAction, PolicyAction};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, WITHOUT_KEY};
 use crate::progress::Display;
@@ -20,7 +20,9 @@ use crate::units;
 pub(super) fn asked_of_cluster(cli: &Cli, action: &KeyAction) -> Result<Option<ExitCode>, Failure> {
     let instead = match action {
         KeyAction::Status | KeyAction::Enrol(_) => return Ok(None),
-        KeyAction::List | KeyAction::Volumes { .. } => String::new(),
+        KeyAction::List | KeyAction::Volumes { .. } | KeyAction::Retire { .. } | KeyAction::Compromise { .. } => {
+            String::new()
+        }
         KeyAction::Export { volume, .. } => {
             let which = match volume.as_slice() {
                 [volume] => format!("--unit {volume}"),
@@ -45,7 +47,6 @@ pub(super) fn asked_of_cluster(cli: &Cli, action: &KeyAction) -> Result<Option<E
             format!("`keyd agents groups {serial} {}` does it", groups.join(" "))
         }
         KeyAction::Extend { volume, .. } => format!("`keyd units extend {volume} --until TIME` does it"),
-        KeyAction::Compromise { what, .. } => by_tag("compromise", what),
         KeyAction::Destroy { what, .. } => by_tag("destroy", what),
         KeyAction::Slots | KeyAction::Passphrase | KeyAction::Add { .. } | KeyAction::Remove { .. } => {
             "nothing here is opened by a passphrase; `capstan keys status` shows the certificate that this machine proves itself by"
@@ -56,6 +57,12 @@ pub(super) fn asked_of_cluster(cli: &Cli, action: &KeyAction) -> Result<Option<E
     match action {
         KeyAction::List => key_cluster_lists::list(cli, place).map(Some),
         KeyAction::Volumes { volumes } => key_cluster_lists::volumes(cli, place, volumes).map(Some),
+        KeyAction::Retire { what, yes } => {
+            key_revocation::revoke(cli, place, what, Revocation::Retired, *yes).map(Some)
+        }
+        KeyAction::Compromise { what, yes } => {
+            key_revocation::revoke(cli, place, what, Revocation::Compromised, *yes).map(Some)
+        }
         _ => {
             let nodes = place.nodes.join(", ");
             let said = format!("the keys of this site are kept by a key cluster ({nodes}), not here: {instead}");

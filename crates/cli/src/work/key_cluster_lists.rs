@@ -6,9 +6,12 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use capstan_director::{ClusterPlace, KeyOfVolume, Volser, key_cluster};
+use capstan_director::{
+    CartridgeListed, CartridgeSeenAs, ClusterPlace, KeyOfVolume, MediumSerial, Volser, key_cluster,
+};
 use serde_json::{Value, json};
 
+use super::key_policies::warn_of_another;
 use crate::args::Cli;
 use crate::failure::Failure;
 use crate::progress::Display;
@@ -18,6 +21,20 @@ use crate::units;
 
 /// The keys of a volume.
 type OfVolume = (Volser, Vec<KeyOfVolume>);
+
+/// The cartridges that a volume was seen on, in order.
+struct Cartridges(Vec<CartridgeListed>);
+
+impl Cartridges {
+    fn own(&self) -> Option<&MediumSerial> {
+        self.0.iter().rev().find(|seen| seen.seen_as == CartridgeSeenAs::Own)?.serial.as_ref()
+    }
+
+    /// Those that came under the same barcode since it was begun.
+    fn others(&self) -> impl Iterator<Item = &CartridgeListed> {
+        self.0.iter().rev().take_while(|seen| seen.seen_as == CartridgeSeenAs::Another)
+    }
+}
 
 pub(super) fn list(cli: &Cli, place: ClusterPlace) -> Result<ExitCode, Failure> {
     let known = ask(cli, place, &[])?;
@@ -51,9 +68,16 @@ pub(super) fn list(cli: &Cli, place: ClusterPlace) -> Result<ExitCode, Failure> 
 }
 
 pub(super) fn volumes(cli: &Cli, place: ClusterPlace, only: &[String]) -> Result<ExitCode, Failure> {
-    let known = ask(cli, place, only)?;
+    let known = ask(cli, place.clone(), only)?;
+    let cartridges = ask_cartridges(cli, place, &known);
     if cli.json {
-        let rows = known.iter().map(|(volser, keys)| {
+        let rows = known.iter().zip(&cartridges).map(|((volser, keys), cartridges)| {
+            let cartridge = |seen: &CartridgeListed| {
+                json!({
+                    "serial": seen.serial.as_ref().map(MediumSerial::as_str), "since_ns": ns(seen.since),
+                    "seen_as": if seen.seen_as == CartridgeSeenAs::Own { "own" } else { "another" },
+                })
+            };
             let key = |key: &KeyOfVolume| {
                 json!({
                     "tag": key.key.to_string(), "group": key.group.as_str(), "issued_for": null,
@@ -62,14 +86,17 @@ pub(super) fn volumes(cli: &Cli, place: ClusterPlace, only: &[String]) -> Result
             };
             json!({
                 "volume": volser.as_str(), "first_seen_ns": null, "last_seen_ns": null, "read_until_ns": null,
+                "serial": cartridges.own().map(MediumSerial::as_str),
+                "cartridges": cartridges.0.iter().map(cartridge).collect::<Vec<_>>(),
                 "keys": keys.iter().map(key).collect::<Vec<_>>(),
             })
         });
         println!("{:#}", Value::Array(rows.collect()));
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Table::new(&["volume", "key", "group", "issued for", "issued", "dropped", "read until"]);
-    for (volser, keys) in &known {
+    let mut table =
+        Table::new(&["volume", "key", "group", "issued for", "issued", "dropped", "read until", "cartridge"]);
+    for ((volser, keys), cartridges) in known.iter().zip(&cartridges) {
         for key in keys {
             table.row(vec![
                 volser.to_string(),
@@ -79,10 +106,14 @@ pub(super) fn volumes(cli: &Cli, place: ClusterPlace, only: &[String]) -> Result
                 units::time(ns(key.issued)),
                 units::time(key.dropped.map(ns).unwrap_or_default()),
                 String::new(),
+                cartridges.own().map(ToString::to_string).unwrap_or_default(),
             ]);
         }
     }
     table.print(&mut std::io::stdout().lock()).map_err(Failure::output)?;
+    for ((volser, _), cartridges) in known.iter().zip(&cartridges) {
+        cartridges.others().for_each(|other| warn_of_another(volser, other.serial, ns(other.since)));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -107,6 +138,12 @@ fn ask(cli: &Cli, place: ClusterPlace, only: &[String]) -> Result<Vec<OfVolume>,
         }
     }
     Ok(known)
+}
+
+/// The cartridges of those volumes. A node that is older than this program does not tell them, and the list is worth as much without.
+fn ask_cartridges(cli: &Cli, place: ClusterPlace, known: &[OfVolume]) -> Vec<Cartridges> {
+    let cluster = key_cluster(place, now_ns, &Display::new(cli).events());
+    known.iter().map(|(volser, _)| Cartridges(cluster.cartridges_of_volume(volser).unwrap_or_default())).collect()
 }
 
 fn ns(time: jiff::Timestamp) -> i64 {

@@ -3,7 +3,10 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use capstan_director::{Agent, Algorithm, IssuedKey, KeyGroup, KeyUse, Name, Period, Permission, Policy, Volser};
+use capstan_director::{
+    Agent, Algorithm, IssuedKey, KeyGroup, KeyUse, MediumSerial, Name, Period, Permission, Policy, SeenAs,
+    SeenCartridge, Volser,
+};
 use serde_json::{Value, json};
 
 use super::keys::director;
@@ -138,6 +141,12 @@ pub(super) fn volumes(cli: &Cli, only: &[String]) -> Result<ExitCode, Failure> {
     let began = |issued_for| if issued_for == KeyUse::Begin { "begin" } else { "append" };
     if cli.json {
         let rows = units.iter().map(|unit| {
+            let cartridge = |seen: &SeenCartridge| {
+                json!({
+                    "serial": seen.serial.as_ref().map(MediumSerial::as_str), "since_ns": seen.since_ns,
+                    "seen_as": if seen.seen_as == SeenAs::Own { "own" } else { "another" },
+                })
+            };
             let key = |key: &IssuedKey| {
                 json!({
                     "tag": key.tag.to_string(), "group": key.group.as_str(), "issued_for": began(key.issued_for),
@@ -146,13 +155,15 @@ pub(super) fn volumes(cli: &Cli, only: &[String]) -> Result<ExitCode, Failure> {
             };
             json!({
                 "volume": unit.volser.as_str(), "first_seen_ns": unit.first_seen_ns, "last_seen_ns": unit.last_seen_ns,
-                "read_until_ns": unit.read_until_ns, "keys": unit.keys.iter().map(key).collect::<Vec<_>>(),
+                "read_until_ns": unit.read_until_ns, "serial": unit.cartridges.own().map(MediumSerial::as_str),
+                "cartridges": unit.cartridges.iter().map(cartridge).collect::<Vec<_>>(), "keys": unit.keys.iter().map(key).collect::<Vec<_>>(),
             })
         });
         return print_json(rows.collect());
     }
-    let mut table = Table::new(&["volume", "key", "group", "issued for", "issued", "dropped", "read until"]);
-    for unit in units {
+    let mut table =
+        Table::new(&["volume", "key", "group", "issued for", "issued", "dropped", "read until", "cartridge"]);
+    for unit in &units {
         for key in &unit.keys {
             table.row(vec![
                 unit.volser.to_string(),
@@ -162,10 +173,24 @@ pub(super) fn volumes(cli: &Cli, only: &[String]) -> Result<ExitCode, Failure> {
                 units::time(key.issued_ns),
                 units::time(key.dropped_ns.unwrap_or_default()),
                 units::time(unit.read_until_ns.unwrap_or_default()),
+                unit.cartridges.own().map(ToString::to_string).unwrap_or_default(),
             ]);
         }
     }
-    print(&table)
+    print(&table)?;
+    for unit in units {
+        unit.cartridges.others().for_each(|other| warn_of_another(&unit.volser, other.serial, other.since_ns));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says that another cartridge has the barcode of a volume.
+pub(super) fn warn_of_another(volser: &Volser, serial: Option<MediumSerial>, since_ns: i64) {
+    let Some(serial) = serial else { return };
+    eprintln!(
+        "{volser}: cartridge {serial} has this barcode as well, first seen {}: see which of the two belongs in the library",
+        units::time(since_ns)
+    );
 }
 
 pub(super) fn extend(cli: &Cli, volume: &str, time: &str) -> Result<ExitCode, Failure> {

@@ -47,6 +47,7 @@ pub(crate) fn keys(cli: &Cli, args: &args::Keys) -> Result<ExitCode, Failure> {
         KeyAction::Passphrase => passphrase(cli),
         KeyAction::Add { new_key_file } => add(cli, new_key_file.as_deref()),
         KeyAction::Remove { slot, yes } => remove(cli, *slot, *yes),
+        KeyAction::Retire { what, yes } => retire(cli, what, *yes),
         KeyAction::Compromise { what, yes } => compromise(cli, what, *yes),
         KeyAction::Destroy { what, yes } => destroy(cli, what, *yes),
     }
@@ -211,6 +212,17 @@ fn named(keys: &[KeyRecord], what: &str) -> Result<Vec<KeyRecord>, Failure> {
         return Err(Failure::Usage(format!("there is no key of {what} that is not destroyed: `capstan keys list`")));
     }
     Ok(meant)
+}
+
+fn retire(cli: &Cli, what: &str, yes: bool) -> Result<ExitCode, Failure> {
+    let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
+    let keys = site.keys()?.list().map_err(director)?;
+    for KeyRecord { tag, volser, .. } in named(&keys, what)? {
+        confirm(&format!("Key {tag} of volume {volser} will encrypt nothing any more."), yes)?;
+        let state = site.keys()?.retire(&tag, now_ns()).map_err(director)?.state;
+        println!("key {tag} of volume {volser} is {state}: what is appended to the volume gets another key");
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn compromise(cli: &Cli, what: &str, yes: bool) -> Result<ExitCode, Failure> {

@@ -103,6 +103,20 @@ fn a_compromised_key_reads_and_is_followed_by_another() {
     bench.said(&["keys", "compromise", "A00009", "--yes"], 2);
 }
 
+#[test]
+fn a_key_that_is_retired_reads_and_is_followed_by_another() {
+    let bench = Bench::new(&[]);
+    bench.done(&["backup", "home"], 0);
+    assert!(bench.said(&["keys", "retire", "A00001"], 2).contains("encrypt nothing any more"));
+    assert!(bench.done(&["keys", "retire", "A00001", "--yes"], 0).contains("process-only"));
+    bench.done(&["backup", "home"], 0);
+    bench.done(&["verify", "home"], 0);
+    let states: Vec<_> =
+        bench.json(&["keys", "list"]).as_array().unwrap().iter().map(|key| key["state"].clone()).collect();
+    assert_eq!(states, ["process-only", "protect-and-process"]);
+    bench.said(&["keys", "retire", "A00009", "--yes"], 2);
+}
+
 /// Each run once made a cartridge before it found out.
 #[test]
 fn a_pool_whose_cipher_is_not_that_of_its_policy_makes_no_cartridges() {

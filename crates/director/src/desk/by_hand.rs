@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use capstan_format::Volser;
-use capstan_keys::Name;
+use capstan_keys::{Cartridge, Name};
 use capstan_mover::{MoverError, read_label};
 use capstan_tape::{Drive, DriveError, EncryptionState, Medium};
 
@@ -125,14 +125,16 @@ impl Desk {
         match medium.encryption {
             EncryptionState::Blank => return Ok(without_label()),
             EncryptionState::Plain => {}
-            EncryptionState::Encrypted { tag, .. } => match self.drive_key(volser, &tag, serial) {
-                Ok(key) => drive.set_key(Some(key))?,
-                // That the key is not to be had is for who opens the volume to say.
-                Err(_) if known.and_then(|known| known.key).is_none_or(|key| key.tag == tag) => {
-                    return Ok(Brought::Wanted);
+            EncryptionState::Encrypted { tag, .. } => {
+                match self.drive_key(Cartridge { volser, serial: medium.serial.as_ref() }, &tag, serial) {
+                    Ok(key) => drive.set_key(Some(key))?,
+                    // That the key is not to be had is for who opens the volume to say.
+                    Err(_) if known.and_then(|known| known.key).is_none_or(|key| key.tag == tag) => {
+                        return Ok(Brought::Wanted);
+                    }
+                    Err(_) => return Ok(Brought::Other("a cartridge with the key of another volume".to_owned())),
                 }
-                Err(_) => return Ok(Brought::Other("a cartridge with the key of another volume".to_owned())),
-            },
+            }
         }
         let brought = match read_label(drive, volser) {
             Err(MoverError::Misplaced { reason, .. }) => Brought::Other(format!("another volume ({reason})")),

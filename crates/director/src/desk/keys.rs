@@ -3,21 +3,33 @@
 //! A volume has one key from its label on, and a further one each time that it goes on after the encryption period of the last.
 //! Reading takes whichever key a block names ([`Keyed`]); writing takes the newest alone.
 
-use capstan_catalog::{Catalog, Pool, Volume};
-use capstan_format::{KeyTag, Volser};
-use capstan_keys::{KeyError, Name, VolumeKey};
+use std::sync::{Arc, OnceLock};
+
+use capstan_catalog::{Catalog, Pool, Volume, VolumeState};
+use capstan_format::{KeyTag, MediumSerial, Volser};
+use capstan_keys::{Cartridge, KeyError, KeyRecord, Name, VolumeKey};
 use capstan_tape::{Drive, DriveKey, EncryptionState, Keyed, with_causes};
 
 use super::{Desk, InDrive};
 use crate::site::locked;
 use crate::{DirectorError, Event};
 
+/// The serial number of the cartridge that a drive was loaded with, once it has told it.
+pub(super) type OnCartridge = Arc<OnceLock<MediumSerial>>;
+
 impl Desk {
-    /// The same drive, which fetches the keys that blocks of this volume name.
-    pub(super) fn keyed(&self, drive: Box<dyn Drive>, volser: &Volser, serial: Option<Name>) -> Box<dyn Drive> {
-        let (desk, volser) = (self.clone(), volser.clone());
+    /// The same drive, which fetches the keys that blocks of this volume name. Which cartridge it is on is known once that is loaded.
+    pub(super) fn keyed(
+        &self,
+        drive: Box<dyn Drive>,
+        volser: &Volser,
+        serial: Option<Name>,
+        on: &OnCartridge,
+    ) -> Box<dyn Drive> {
+        let (desk, volser, on) = (self.clone(), volser.clone(), on.clone());
         let fetch = move |tag: &KeyTag| {
-            desk.drive_key(&volser, tag, serial.as_ref()).inspect_err(|_| {
+            let cartridge = Cartridge { volser: &volser, serial: on.get() };
+            desk.drive_key(cartridge, tag, serial.as_ref()).inspect_err(|_| {
                 let (mut missed, key) = (locked(&desk.missed), (volser.clone(), *tag));
                 if !missed.contains(&key) {
                     missed.push(key);
@@ -30,15 +42,15 @@ impl Desk {
     /// The key of a tag, ready for the drive's key slot. `serial` is the drive's, where it is in one.
     pub(crate) fn drive_key(
         &self,
-        volser: &Volser,
+        cartridge: Cartridge<'_>,
         tag: &KeyTag,
         serial: Option<&Name>,
     ) -> Result<DriveKey, DirectorError> {
         let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let found = keys.key_for_reading(volser, tag, serial, self.now_ns());
+        let found = keys.key_for_reading(cartridge, tag, serial, self.now_ns());
         if let Err(KeyError::KeyDestroyed { destroyed_ns, .. }) = &found {
             // The catalog may be older than the destruction, or made anew since.
-            note_destroyed(&mut locked(&self.catalog), volser, tag, *destroyed_ns)?;
+            note_destroyed(&mut locked(&self.catalog), cartridge.volser, tag, *destroyed_ns)?;
         }
         Ok(for_drive(&found?))
     }
@@ -63,6 +75,46 @@ impl Desk {
         }
     }
 
+    /// Passes over the volumes that these pools would go on with and whose key was destroyed elsewhere since, before one is mounted.
+    pub(crate) fn learn_destroyed(&self, pools: &[Pool]) -> Result<(), DirectorError> {
+        let Some(keys) = self.keys.as_deref() else { return Ok(()) };
+        let gone_on_with = |volume: &Volume| {
+            let of_these = pools.iter().any(|pool| volume.pool.as_ref() == Some(&pool.name));
+            of_these && volume.state == VolumeState::Filling && volume.key_destroyed_ns.is_none()
+        };
+        let mut volumes = locked(&self.catalog).volumes()?;
+        volumes.retain(gone_on_with);
+        for (volser, first) in volumes.into_iter().filter_map(|volume| Some((volume.volser, volume.key?.tag))) {
+            // What cannot be asked now is told at the mount.
+            let Ok(known) = keys.keys_of(&volser) else { continue };
+            let mut of_life = known.into_iter().skip_while(|key| key.tag != first);
+            // One that was drawn later and never used takes nothing along.
+            let was_used = |key: &KeyRecord| key.tag == first || key.activated_ns.is_some();
+            let gone = of_life.find_map(|key| Some((key.tag, key.destroyed_ns.filter(|_| was_used(&key))?)));
+            if let Some((tag, destroyed_ns)) = gone {
+                self.pass_over(&volser, &tag, destroyed_ns)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on without a volume whose key was destroyed: nothing is added to it until it is labelled anew.
+    pub(crate) fn pass_over(&self, volser: &Volser, tag: &KeyTag, destroyed_ns: i64) -> Result<(), DirectorError> {
+        note_destroyed(&mut locked(&self.catalog), volser, tag, destroyed_ns)?;
+        let error = KeyError::KeyDestroyed { tag: *tag, volser: volser.clone(), destroyed_ns };
+        let reason = with_causes(&error);
+        let message =
+            format!("volume {volser} is passed over: {reason}. To use it again: `capstan label {volser} --force`");
+        (self.events)(Event::Notice { message });
+        locked(&self.passed_over).push((volser.clone(), reason));
+        Ok(())
+    }
+
+    /// The volumes that were passed over since this was asked last, and why.
+    pub(crate) fn take_passed_over(&self) -> Vec<(Volser, String)> {
+        std::mem::take(&mut locked(&self.passed_over))
+    }
+
     /// Nothing on a volume is encrypted any more. Where the store is locked, or no node of a cluster answers, its history says so later,
     /// when the volume has a key again.
     pub(crate) fn keys_ended(&self, volser: &Volser) -> Result<(), DirectorError> {
@@ -83,8 +135,9 @@ impl Desk {
     pub(super) fn take_missed(&self, volser: &Volser) -> Vec<(Volser, DirectorError)> {
         let missed: Vec<_> = locked(&self.missed).extract_if(.., |(other, _)| other == volser).collect();
         // Asked for once more, for the reason.
-        let reason =
-            |(volser, tag): (Volser, KeyTag)| self.drive_key(&volser, &tag, None).err().map(|error| (volser, error));
+        let reason = |(volser, tag): (Volser, KeyTag)| {
+            self.drive_key((&volser).into(), &tag, None).err().map(|error| (volser, error))
+        };
         missed.into_iter().filter_map(reason).collect()
     }
 
@@ -101,7 +154,7 @@ impl Desk {
     pub(crate) fn load_key_to_append(&self, volume: &mut InDrive) -> Result<(), DirectorError> {
         let EncryptionState::Encrypted { tag: first, .. } = volume.medium.encryption else { return Ok(()) };
         let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let key = keys.key_for_append(&volume.volser, &first, volume.serial.as_ref(), self.now_ns())?;
+        let key = keys.key_for_append(volume.cartridge(), &first, volume.serial.as_ref(), self.now_ns())?;
         volume.drive.set_key(Some(for_drive(&key)))?;
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use capstan_format::{KeyTag, Volser};
+use capstan_format::{KeyTag, MediumSerial, Volser};
 use capstan_keys::Name;
 
 use super::Anchor;
@@ -45,7 +45,7 @@ macro_rules! facts {
 
 // Refusals name users, roles, acts, times and serial numbers.
 facts!(&'static str, u64, i64, SocketAddr, Act, KeyTag, PendingId, RequestDigest);
-facts!(&Name, &Volser, &CertificateSerial, &Denied, &Refused);
+facts!(&Name, &Volser, &MediumSerial, &CertificateSerial, &Denied, &Refused);
 
 /// Who did it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::{
-    Changes, DataUnit, DrawnKey, Holdings, ImportedKey, IssuedKey, KeyError, KeyRecord, KeyState, KeyToAppend, Name,
-    NewKey, RealmRecord, Refusal, StoredKey,
+    Cartridge, Changes, DataUnit, DrawnKey, Holdings, ImportedKey, IssuedKey, KeyError, KeyRecord, KeyState,
+    KeyToAppend, Name, NewKey, RealmRecord, Refusal, StoredKey,
 };
 use thiserror::Error;
 
@@ -189,9 +189,10 @@ impl Deciding<'_> {
                 *group_used = Some(group);
                 self.given(holdings, &tag)
             }
-            Operation::Append { volser, drive, first, draw } => {
+            Operation::Append { volser, serial, drive, first, draw } => {
                 let agent = self.view.ledger().realm().agent(drive);
-                let key = holdings.append(volser, first, &agent, now_ns, |new| {
+                let cartridge = Cartridge { volser, serial: serial.as_ref() };
+                let key = holdings.append(cartridge, first, &agent, now_ns, |new| {
                     *group_used = Some(new.group.clone());
                     self.draw(*draw, new)
                 })?;
@@ -206,10 +207,18 @@ impl Deciding<'_> {
                 self.given(holdings, &tag)
             }
             // The volume was begun anew since: a report that was held up says nothing of what it holds now.
-            Operation::Activate { volser, tag } if holdings.is_of_earlier_life(volser, tag) => Ok(Answer::Late),
-            Operation::Activate { volser, tag } => Ok(Answer::Retired(holdings.activate(volser, tag, now_ns)?)),
-            Operation::Carried { volser, first } => {
-                holdings.carried(volser, first, now_ns)?;
+            Operation::Activate { volser, tag, .. } if holdings.is_of_earlier_life(volser, tag) => Ok(Answer::Late),
+            Operation::Activate { volser, serial, tag } => {
+                let cartridge = Cartridge { volser, serial: serial.as_ref() };
+                Ok(Answer::Retired(holdings.activate(cartridge, tag, now_ns)?))
+            }
+            Operation::Carried { volser, serial, first } => {
+                let cartridge = Cartridge { volser, serial: serial.as_ref() };
+                holdings.carried(cartridge, first, now_ns)?;
+                Ok(Answer::Done)
+            }
+            Operation::Seen { volser, serial } => {
+                holdings.seen(Cartridge { volser, serial: Some(serial) }, now_ns);
                 Ok(Answer::Done)
             }
             Operation::End { last: None, .. } => Ok(Answer::Late),
@@ -242,6 +251,10 @@ impl Deciding<'_> {
                     );
                 }
                 self.issued(holdings, tag)
+            }
+            Operation::Revoke { tag, why } => {
+                let agent = self.view.ledger().realm().agent(&self.asked.by);
+                Ok(Answer::Record(Box::new(holdings.revoke(tag, *why, &agent, now_ns)?)))
             }
             Operation::Compromise { tag } => Ok(Answer::Record(Box::new(holdings.compromise(tag, now_ns)?))),
             Operation::Destroy { tag } => Ok(Answer::Record(Box::new(holdings.destroy(tag, now_ns)?))),
@@ -390,6 +403,9 @@ impl Deciding<'_> {
     fn rest(&self, decided: &mut Decided, group: Option<&Name>) {
         if !decided.changes_anything() {
             return;
+        }
+        if let Operation::Revoke { .. } = &self.asked.operation {
+            decided.rests_on.push(Path::Agent(self.asked.by.clone()));
         }
         if let Operation::Begin { drive, .. } | Operation::Append { drive, .. } = &self.asked.operation {
             decided.rests_on.extend([Path::Agent(drive.clone()), Path::Agent(self.asked.by.clone())]);

@@ -1,7 +1,7 @@
 //! What can be asked of keys.
 
-use capstan_format::{Algorithm, KeyTag, Volser};
-use capstan_keys::{Agent, KeyGroup, KeyUse, Name, Policy, StoredKey, WrappedKey};
+use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
+use capstan_keys::{Agent, KeyGroup, KeyUse, Name, Policy, Revocation, StoredKey, WrappedKey};
 
 /// A question, with all that its answer depends on beside the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub enum Operation {
     Append {
         /// The volume.
         volser: Volser,
+        /// The serial number of its cartridge, where that was told.
+        serial: Option<MediumSerial>,
         /// The drive.
         drive: Name,
         /// The key that the volume's first block names.
@@ -49,6 +51,8 @@ pub enum Operation {
     Activate {
         /// The volume.
         volser: Volser,
+        /// The serial number of its cartridge, where that was told.
+        serial: Option<MediumSerial>,
         /// The key.
         tag: KeyTag,
     },
@@ -56,8 +60,17 @@ pub enum Operation {
     Carried {
         /// The volume.
         volser: Volser,
+        /// The serial number of its cartridge, where that was told.
+        serial: Option<MediumSerial>,
         /// The key.
         first: KeyTag,
+    },
+    /// A volume was read on a cartridge that is not the one known as its own.
+    Seen {
+        /// The volume.
+        volser: Volser,
+        /// The serial number of that cartridge.
+        serial: MediumSerial,
     },
     /// A volume was erased, or begun anew without encryption.
     End {
@@ -68,6 +81,13 @@ pub enum Operation {
     },
     /// A key that was issued by a node that was cut off: it is taken in whatever the rules say by now, since data lie under it.
     Adopt(Box<Adopted>),
+    /// An agent takes a key out of use.
+    Revoke {
+        /// The key.
+        tag: KeyTag,
+        /// Why.
+        why: Revocation,
+    },
     /// Somebody else may know a key.
     Compromise {
         /// The key.
@@ -135,10 +155,12 @@ impl Operation {
             | Self::Activate { volser, .. }
             | Self::Import { volser, .. }
             | Self::Carried { volser, .. }
+            | Self::Seen { volser, .. }
             | Self::End { volser, .. }
             | Self::ExtendReading { volser, .. } => Some(volser),
             Self::Adopt(adopted) => Some(&adopted.volser),
-            Self::Compromise { .. }
+            Self::Revoke { .. }
+            | Self::Compromise { .. }
             | Self::Destroy { .. }
             | Self::PutPolicy(_)
             | Self::PutGroup { .. }
@@ -152,11 +174,13 @@ impl Operation {
             Self::Append { first: tag, .. }
             | Self::Carried { first: tag, .. }
             | Self::Activate { tag, .. }
+            | Self::Revoke { tag, .. }
             | Self::Compromise { tag }
             | Self::Destroy { tag } => Some(tag),
             Self::End { last, .. } => last.as_ref(),
             Self::Adopt(adopted) => Some(&adopted.tag),
             Self::Begin { .. }
+            | Self::Seen { .. }
             | Self::Import { .. }
             | Self::PutPolicy(_)
             | Self::PutGroup { .. }
@@ -171,7 +195,7 @@ impl Operation {
             Self::Begin { volser, drive, group, algorithm, .. } => {
                 Self::Begin { volser, drive, group, algorithm, draw }
             }
-            Self::Append { volser, drive, first, .. } => Self::Append { volser, drive, first, draw },
+            Self::Append { volser, serial, drive, first, .. } => Self::Append { volser, serial, drive, first, draw },
             other => other,
         }
     }
@@ -191,6 +215,8 @@ impl Operation {
             | Self::Carried { .. }
             | Self::End { .. } => true,
             Self::Adopt(_)
+            | Self::Seen { .. }
+            | Self::Revoke { .. }
             | Self::Compromise { .. }
             | Self::Destroy { .. }
             | Self::Import { .. }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use capstan_format::Algorithm;
-use capstan_keys::{IssuedKey, KeyUse};
+use capstan_keys::{IssuedKey, KeyUse, SeenCartridges};
 
 use super::*;
 
@@ -24,7 +24,14 @@ fn unit(barcode: &str, keys: &[(u8, Option<i64>)], last_seen_ns: i64) -> DataUni
         dropped_ns,
     };
     let (volser, keys) = (Volser::new(barcode).unwrap(), keys.iter().map(key).collect());
-    DataUnit { volser, first_seen_ns: 0, last_seen_ns, read_until_ns: None, keys }
+    DataUnit {
+        volser,
+        first_seen_ns: 0,
+        last_seen_ns,
+        read_until_ns: None,
+        cartridges: SeenCartridges::default(),
+        keys,
+    }
 }
 
 fn key(byte: u8, volser: &str, state: KeyState) -> (KeyTag, KeyRecord) {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use capstan_format::{KeyTag, Volser};
+use capstan_format::{KeyTag, MediumSerial, Volser};
 use capstan_keys::{KeyState, KeyUse, Name};
 use std::sync::PoisonError;
 
@@ -122,17 +122,17 @@ fn notes(view: View<'_>, asked: &Asked, decided: &Decided) -> Vec<Asked> {
     let IssuedRecord { stored, issued, .. } = &**record;
     let (volser, tag) = (stored.record.volser.clone(), stored.record.tag);
     let mut notes = Vec::new();
-    if let Operation::Append { first, .. } = asked.operation
+    if let Operation::Append { first, serial, .. } = asked.operation
         && view.key(&first).is_some_and(|first| first.stored.record.state == KeyState::Ready)
     {
         // The volume proves that it was begun with it.
-        notes.push(with(Operation::Activate { volser: volser.clone(), tag: first }));
+        notes.push(with(Operation::Activate { volser: volser.clone(), serial, tag: first }));
     }
-    if let Operation::Append { first, .. } = asked.operation
-        && is_dropped(view, &volser, &first)
+    if let Operation::Append { first, serial, .. } = asked.operation
+        && (is_dropped(view, &volser, &first) || is_news(view, &volser, serial.as_ref()))
     {
-        // It was on record as gone, and the volume proves that it is not.
-        notes.push(with(Operation::Carried { volser: volser.clone(), first }));
+        // It was on record as gone, and the volume proves that it is not; or what it is on was not known.
+        notes.push(with(Operation::Carried { volser: volser.clone(), serial, first }));
     }
     if let (None, Some(wrapped)) = (view.key(&tag), stored.wrapped) {
         let adopted = Adopted {
@@ -146,7 +146,7 @@ fn notes(view: View<'_>, asked: &Asked, decided: &Decided) -> Vec<Asked> {
         };
         notes.push(with(Operation::Adopt(Box::new(adopted))));
         if matches!(issued.issued_for, KeyUse::Append { .. }) {
-            notes.push(with(Operation::Activate { volser, tag }));
+            notes.push(with(Operation::Activate { volser, serial: None, tag }));
         }
     }
     notes
@@ -156,6 +156,12 @@ fn notes(view: View<'_>, asked: &Asked, decided: &Decided) -> Vec<Asked> {
 fn is_dropped(view: View<'_>, volser: &Volser, first: &KeyTag) -> bool {
     let mut keys = view.unit(volser).into_iter().flat_map(|unit| &unit.keys);
     keys.any(|key| key.is_of_life(first) && key.dropped_ns.is_some())
+}
+
+/// Whether nobody knows yet that a volume is on this cartridge.
+fn is_news(view: View<'_>, volser: &Volser, serial: Option<&MediumSerial>) -> bool {
+    let known = |serial| view.unit(volser).is_some_and(|unit| unit.cartridges.knows(serial));
+    serial.is_some_and(|serial| !known(serial))
 }
 
 impl Answered {

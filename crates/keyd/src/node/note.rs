@@ -192,9 +192,13 @@ enum What {
     },
     Activate {
         key: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        serial: Option<String>,
     },
     Carried {
         first: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        serial: Option<String>,
     },
     End {
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -217,11 +221,17 @@ impl Told {
                 },
                 created_ns: adopted.created_ns,
             },
-            Operation::Activate { tag, .. } => What::Activate { key: tag.to_string() },
-            Operation::Carried { first, .. } => What::Carried { first: first.to_string() },
+            Operation::Activate { tag, serial, .. } => {
+                What::Activate { key: tag.to_string(), serial: serial.map(|serial| serial.to_string()) }
+            }
+            Operation::Carried { first, serial, .. } => {
+                What::Carried { first: first.to_string(), serial: serial.map(|serial| serial.to_string()) }
+            }
             Operation::End { last, .. } => What::End { last: last.map(|last| last.to_string()) },
             Operation::Begin { .. }
             | Operation::Append { .. }
+            | Operation::Seen { .. }
+            | Operation::Revoke { .. }
             | Operation::Compromise { .. }
             | Operation::Destroy { .. }
             | Operation::Import { .. }
@@ -255,8 +265,14 @@ impl Told {
                     created_ns,
                 }))
             }
-            What::Activate { key } => Operation::Activate { volser, tag: parsed(&key)? },
-            What::Carried { first } => Operation::Carried { volser, first: parsed(&first)? },
+            What::Activate { key, serial } => {
+                let serial = serial.map(|serial| parsed(&serial)).transpose()?;
+                Operation::Activate { volser, serial, tag: parsed(&key)? }
+            }
+            What::Carried { first, serial } => {
+                let serial = serial.map(|serial| parsed(&serial)).transpose()?;
+                Operation::Carried { volser, serial, first: parsed(&first)? }
+            }
             What::End { last } => Operation::End { volser, last: last.map(|last| parsed(&last)).transpose()? },
         };
         let Self { request, by, kma, now_ns, .. } = self;
@@ -287,7 +303,7 @@ fn bytes<const N: usize>(text: &str) -> Result<[u8; N], String> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-    use capstan_format::{KeyTag, Volser};
+    use capstan_format::{KeyTag, MediumSerial, Volser};
 
     use super::*;
 
@@ -306,8 +322,9 @@ mod tests {
         };
         let operations = [
             Operation::Adopt(Box::new(adopted)),
-            Operation::Activate { volser: volser.clone(), tag },
-            Operation::Carried { volser: volser.clone(), first: tag },
+            Operation::Activate { volser: volser.clone(), serial: None, tag },
+            Operation::Activate { volser: volser.clone(), serial: MediumSerial::new("HP 1").ok(), tag },
+            Operation::Carried { volser: volser.clone(), serial: MediumSerial::new("HP 1").ok(), first: tag },
             Operation::End { volser, last: Some(tag) },
         ];
         for operation in operations {

@@ -4,18 +4,19 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
-use capstan_format::{KeyTag, Volser};
+use capstan_format::{KeyTag, MediumSerial, Volser};
 use capstan_keys::api::{
-    ActivateKey, Activated, AppendVolume, Base64, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, PeerKind, Problem,
-    ReadVolume, RequestId, Tag,
+    ActivateKey, Activated, AppendVolume, Base64, BeginVolume, CartridgeListed, CartridgeSeenAs, EndVolume, KeyGiven,
+    KeyOfVolume, KeyRevoked, PeerKind, Problem, ReadVolume, RequestId, RevokeKey, Tag,
 };
-use capstan_keys::{Name, VolumeKey, api, cluster::hand_over};
+use capstan_keys::{DataUnit, Name, SeenAs, SeenCartridge, VolumeKey, api, cluster::hand_over};
 use jiff::Timestamp;
 
 use super::openapi::{Paths, Who};
+use super::people::came_to_nothing;
 use super::registrar::certificate_path;
 use super::{Service, entry};
-use crate::audit::{Deed, Entry};
+use crate::audit::{Deed, Entry, Outcome};
 use crate::desk::{Answer, Operation};
 use crate::door::{CameFrom, Input, Refusal};
 use crate::identity::Peer;
@@ -30,8 +31,10 @@ pub(super) fn routes() -> Paths {
         .post("/v1/keys/append", agent("get the key to append to a volume with"), append)
         .post("/v1/keys/read", agent("get a key to read a volume with"), read)
         .post("/v1/keys/activate", agent("say that the first block is about to be encrypted with a key"), activate)
+        .post("/v1/keys/revoke", agent("take a key out of use, where its policy lets agents do that"), revoke)
         .post("/v1/keys/end", agent("say that a volume was erased or begun anew without encryption"), end)
         .get("/v1/units/{volume}/keys", agent("list the keys that a volume ever had"), keys_of)
+        .get("/v1/units/{volume}/cartridges", agent("list the cartridges that a volume was seen on"), cartridges_of)
 }
 
 /// An agent that asks something.
@@ -41,6 +44,27 @@ struct Asking {
     peer: Peer,
     from: CameFrom,
     request: RequestId,
+}
+
+/// A cartridge that has the barcode of a volume, and is not the one that the volume is known to be on.
+#[derive(Clone, Copy)]
+struct Another {
+    found: MediumSerial,
+    own: MediumSerial,
+}
+
+impl Another {
+    fn noted(self, entry: Entry, warning: &'static str) -> Entry {
+        entry.with("warning", warning).with("cartridge", &self.found).with("known-cartridge", &self.own)
+    }
+}
+
+/// The drive that a key is for.
+struct Drive {
+    name: Name,
+    /// Its public key for this request.
+    public: Base64,
+    another: Option<Another>,
 }
 
 type Whence = (Extension<Peer>, Extension<CameFrom>, Extension<RequestId>);
@@ -82,12 +106,17 @@ impl Asking {
         })
     }
 
+    /// The cartridge that the drive tells of, where it is another one than the volume's own.
+    fn another(&self, volser: &Volser, serial: Option<MediumSerial>) -> Option<Another> {
+        let own = self.node.view(|view| view.unit(volser)?.cartridges.differs(serial.as_ref()).copied())?;
+        Some(Another { found: serial?, own })
+    }
+
     /// Gives a key that was committed, or noted in the journal: once the audit log has it as well.
     async fn give(
         &self,
         deed: Deed,
-        drive: &Name,
-        public: &Base64,
+        drive: &Drive,
         record: &IssuedRecord,
         key: &VolumeKey,
         standing: Standing,
@@ -95,15 +124,17 @@ impl Asking {
         let mut noted = entry(&self.peer, self.from, deed)
             .of("key", record.stored.record.tag)
             .with("volume", record.volser())
-            .with("drive", drive);
-        if deed == READ {
-            noted = noted.reading();
+            .with("drive", &drive.name);
+        match drive.another {
+            Some(another) => noted = another.noted(noted, "another cartridge has the barcode of this volume"),
+            None if deed == READ => noted = noted.reading(),
+            None => {}
         }
         if standing != Standing::Current {
             noted = noted.with("cut-off", "yes");
         }
         self.service.note(noted).await?;
-        let handed_over = hand_over(key, public, &self.peer.id, &self.request)
+        let handed_over = hand_over(key, &drive.public, &self.peer.id, &self.request)
             .map_err(|error| Refusal::malformed(format!("The public key of the request is none: {error}")))?;
         Ok(Json(KeyGiven {
             key: record.stored.record.tag,
@@ -114,17 +145,11 @@ impl Asking {
         }))
     }
 
-    async fn issued(
-        &self,
-        deed: Deed,
-        drive: &Name,
-        public: &Base64,
-        operation: Operation,
-    ) -> Result<Json<KeyGiven>, Refusal> {
+    async fn issued(&self, deed: Deed, drive: &Drive, operation: Operation) -> Result<Json<KeyGiven>, Refusal> {
         let answered = self.node.ask(operation, self.name(), self.request.0).await?;
         let Answer::Key(record) = answered.answer else { return Err(Refusal::failed()) };
         let key = self.node.open(&record)?;
-        self.give(deed, drive, public, &record, &key, answered.standing).await
+        self.give(deed, drive, &record, &key, answered.standing).await
     }
 }
 
@@ -132,6 +157,7 @@ const BEGIN: Deed = Deed::named("key-to-begin");
 const APPEND: Deed = Deed::named("key-to-append");
 const READ: Deed = Deed::named("key-to-read");
 const ACTIVATE: Deed = Deed::named("key-activated");
+const REVOKE: Deed = Deed::named("key-revoked-by-agent");
 const END: Deed = Deed::named("volume-ended");
 
 async fn begin(
@@ -146,7 +172,7 @@ async fn begin(
     let of_pool = of_pool.filter(|name| asking.node.view(|view| view.ledger().realm().group(name).is_some()));
     let group = group.or(of_pool);
     let operation = Operation::Begin { volser, drive: drive.clone(), group, algorithm, draw: None };
-    asking.issued(BEGIN, &drive, &public, operation).await
+    asking.issued(BEGIN, &Drive { name: drive, public, another: None }, operation).await
 }
 
 async fn append(
@@ -155,9 +181,10 @@ async fn append(
     Input(asked): Input<AppendVolume>,
 ) -> Result<Json<KeyGiven>, Refusal> {
     let asking = Asking::new(service, whence)?;
-    let AppendVolume { volume: volser, drive, first, public } = asked;
-    let operation = Operation::Append { volser, drive: drive.clone(), first, draw: None };
-    asking.issued(APPEND, &drive, &public, operation).await
+    let AppendVolume { volume: volser, serial, drive, first, public } = asked;
+    let another = asking.another(&volser, serial);
+    let operation = Operation::Append { volser, serial, drive: drive.clone(), first, draw: None };
+    asking.issued(APPEND, &Drive { name: drive, public, another }, operation).await
 }
 
 async fn read(
@@ -166,8 +193,17 @@ async fn read(
     Input(asked): Input<ReadVolume>,
 ) -> Result<Json<KeyGiven>, Refusal> {
     let asking = Asking::new(service, whence)?;
-    let (record, key, standing) = asking.node.look_up(asking.name(), &asked.drive, &asked.volume, &asked.key).await?;
-    asking.give(READ, &asked.drive, &asked.public, &record, &key, standing).await
+    let ReadVolume { volume: volser, serial, drive, key: tag, public } = asked;
+    let (record, key, standing) = asking.node.look_up(asking.name(), &drive, &volser, &tag).await?;
+    let another = asking.another(&volser, serial);
+    if let Some(Another { found: serial, .. }) = another {
+        // For the list of data units. A volume is read whether that can be noted or not; the audit log has it in any case.
+        let seen = Operation::Seen { volser, serial };
+        if let Err(error) = asking.node.ask(seen, asking.name(), asking.request.0).await {
+            tracing::warn!(%error, %serial, "the cartridge that a volume was read from was not noted");
+        }
+    }
+    asking.give(READ, &Drive { name: drive, public, another }, &record, &key, standing).await
 }
 
 async fn activate(
@@ -177,8 +213,11 @@ async fn activate(
 ) -> Result<Json<Activated>, Refusal> {
     let asking = Asking::new(service, whence)?;
     asking.check_groups(&asked.volume, Some(&asked.key))?;
-    let noted = entry(&asking.peer, asking.from, ACTIVATE).of("key", asked.key).with("volume", &asked.volume);
-    let operation = Operation::Activate { volser: asked.volume, tag: asked.key };
+    let mut noted = entry(&asking.peer, asking.from, ACTIVATE).of("key", asked.key).with("volume", &asked.volume);
+    if let Some(another) = asking.another(&asked.volume, asked.serial) {
+        noted = another.noted(noted, "the volume was begun on another cartridge than before");
+    }
+    let operation = Operation::Activate { volser: asked.volume, serial: asked.serial, tag: asked.key };
     let answered = asking.node.ask(operation, asking.name(), asking.request.0).await?;
     asking.service.note(said_late(noted, &answered.answer)).await?;
     let retired = match answered.answer {
@@ -186,6 +225,26 @@ async fn activate(
         Answer::Key(_) | Answer::Record(_) | Answer::Imported(_) | Answer::Done | Answer::Late => Vec::new(),
     };
     Ok(Json(Activated { retired }))
+}
+
+async fn revoke(
+    State(service): State<Arc<Service>>,
+    whence: Whence,
+    Input(RevokeKey { key: tag, why }): Input<RevokeKey>,
+) -> Result<Json<KeyRevoked>, Refusal> {
+    let asking = Asking::new(service, whence)?;
+    let noted = entry(&asking.peer, asking.from, REVOKE).of("key", tag).with("why", why.name());
+    // Noted before it begins, as what people do: whoever takes keys out of use without need stops backups.
+    asking.service.note(noted.clone().came_to(Outcome::Begun)).await?;
+    let operation = Operation::Revoke { tag, why };
+    let answered = asking.node.ask(operation, asking.name(), asking.request.0).await.map_err(Refusal::from);
+    let outcome = match &answered {
+        Ok(_) => Outcome::Done,
+        Err(Refusal(problem)) => came_to_nothing(problem),
+    };
+    asking.service.note(noted.came_to(outcome)).await?;
+    let Answer::Record(record) = answered?.answer else { return Err(Refusal::failed()) };
+    Ok(Json(KeyRevoked { volume: record.volser, state: record.state }))
 }
 
 async fn end(
@@ -234,6 +293,29 @@ async fn keys_of(
             .collect()
     });
     Ok(Json(keys))
+}
+
+async fn cartridges_of(
+    State(service): State<Arc<Service>>,
+    whence: Whence,
+    Path(volume): Path<String>,
+) -> Result<Json<Vec<CartridgeListed>>, Refusal> {
+    let asking = Asking::new(service, whence)?;
+    let volser: Volser = volume.parse().map_err(|_| Refusal::malformed(format!("{volume:?} is no barcode.")))?;
+    Ok(Json(asking.node.view(|view| view.unit(&volser).map(cartridges_listed).unwrap_or_default())))
+}
+
+/// The cartridges that a data unit's barcode was seen on.
+pub(super) fn cartridges_listed(unit: &DataUnit) -> Vec<CartridgeListed> {
+    let listed = |seen: &SeenCartridge| CartridgeListed {
+        serial: seen.serial,
+        since: time(seen.since_ns),
+        seen_as: match seen.seen_as {
+            SeenAs::Own => CartridgeSeenAs::Own,
+            SeenAs::Another => CartridgeSeenAs::Another,
+        },
+    };
+    unit.cartridges.iter().map(listed).collect()
 }
 
 /// A report that changed nothing, because the volume was begun anew since, is noted as such.

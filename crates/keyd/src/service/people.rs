@@ -222,7 +222,7 @@ impl Person {
     }
 }
 
-fn came_to_nothing(problem: &Problem) -> Outcome {
+pub(super) fn came_to_nothing(problem: &Problem) -> Outcome {
     match problem.status {
         400 => Outcome::Refused { why: Fact::from("what was asked makes no sense") },
         403 => Outcome::Refused { why: Fact::from("the rules forbid it") },

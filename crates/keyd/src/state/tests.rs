@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use capstan_format::{Algorithm, KeyTag, Volser};
-use capstan_keys::{DataUnit, IssuedKey, KeyRecord, KeyState, KeyUse, Name, RealmRecord, StoredKey};
+use capstan_keys::{DataUnit, IssuedKey, KeyRecord, KeyState, KeyUse, Name, RealmRecord, SeenCartridges, StoredKey};
 
 use super::*;
 use crate::desk::{Pool, next_of_pool, pool_of};
@@ -15,7 +15,14 @@ fn volser() -> Volser {
 }
 
 fn unit() -> (Path, Vec<u8>) {
-    let unit = DataUnit { volser: volser(), first_seen_ns: 1, last_seen_ns: 2, read_until_ns: None, keys: Vec::new() };
+    let unit = DataUnit {
+        volser: volser(),
+        first_seen_ns: 1,
+        last_seen_ns: 2,
+        read_until_ns: None,
+        cartridges: SeenCartridges::default(),
+        keys: Vec::new(),
+    };
     (Path::Unit(volser()), RealmRecord::Unit(unit).encode())
 }
 

@@ -102,7 +102,7 @@ impl Agent {
 
     pub(crate) fn read(&self, volume: &Volser, key: &KeyTag) -> Result<([u8; 32], Standing), ClusterError> {
         let (volume, drive, key) = (volume.clone(), self.drive.clone(), *key);
-        self.key("/v1/keys/read", |public| Box::new(ReadVolume { volume, drive, key, public }))
+        self.key("/v1/keys/read", |public| Box::new(ReadVolume { volume, serial: None, drive, key, public }))
             .map(|(given, key)| (key, given.standing))
     }
 
@@ -162,7 +162,7 @@ impl Agent {
             (4..7, Some(first)) => {
                 let volume = volume.clone();
                 let question = |public| -> Box<dyn erased::Ask> {
-                    Box::new(AppendVolume { volume: volume.clone(), drive, first, public })
+                    Box::new(AppendVolume { volume: volume.clone(), serial: None, drive, first, public })
                 };
                 let asked = Instant::now();
                 let (given, key) = self.key("/v1/keys/append", question)?;
@@ -193,7 +193,7 @@ impl Agent {
     }
 
     fn activate(&self, volume: &Volser, key: KeyTag) -> Result<(), ClusterError> {
-        let question = ActivateKey { volume: volume.clone(), key };
+        let question = ActivateKey { volume: volume.clone(), serial: None, key };
         let id = RequestId::random()?;
         let answered = self.client.post::<Activated>("/v1/keys/activate", &question, &id, Repeat::SameRequest);
         answered.map(drop)

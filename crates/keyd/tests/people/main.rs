@@ -1,6 +1,7 @@
 //! People at work: the real program, one etcd, several users; who may what, by whose word, and what acts at once.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod agents;
 #[path = "../etcd/mod.rs"]
 mod etcd;
 mod moves;

@@ -142,14 +142,14 @@ impl Ground {
         let clock = || i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap();
         let keys = KeyCluster::new(place, clock, Box::new(|_| {}));
         let (volser, tag) = &tags[0];
-        let said = keys.key_for_reading(volser, tag, None, NOW_NS).err().unwrap().to_string();
+        let said = keys.key_for_reading(volser.into(), tag, None, NOW_NS).err().unwrap().to_string();
         assert!(said.contains("moved"), "the group is not this drive's yet: {said}");
         self.cluster.asks("carl", "agents groups DRIVE1 --group moved").unwrap();
         for (volser, tag) in tags {
-            assert_eq!(keys.key_for_reading(volser, tag, None, NOW_NS).unwrap().tag(), *tag);
+            assert_eq!(keys.key_for_reading(volser.into(), tag, None, NOW_NS).unwrap().tag(), *tag);
         }
         let (volser, tag) = &tags[2];
-        assert_eq!(keys.key_for_append(volser, tag, None, NOW_NS).unwrap().tag(), *tag);
+        assert_eq!(keys.key_for_append(volser.into(), tag, None, NOW_NS).unwrap().tag(), *tag);
     }
 
     fn comes_in_again_as_known(&self, file: &std::path::Path) {

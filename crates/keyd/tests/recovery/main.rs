@@ -22,7 +22,7 @@ fn read(client: &ClusterClient, identity: &Identity, volume: &str, of: &VolumeKe
     let (key, id) = (KeyRequest::new().unwrap(), RequestId::random().unwrap());
     let peer = identity.certificate().peer.clone();
     let (volume, drive) = (volume.parse().unwrap(), peer.name.clone());
-    let asked = ReadVolume { volume, drive, key: of.tag(), public: key.public() };
+    let asked = ReadVolume { volume, serial: None, drive, key: of.tag(), public: key.public() };
     let given: KeyGiven = client.post("/v1/keys/read", &asked, &id, Repeat::SameRequest)?;
     Ok(key.accept(&given.handed_over, &peer, &id, &given.key, given.algorithm).unwrap())
 }

@@ -184,7 +184,7 @@ pub(crate) fn begin(place: &Place, drive: &Identity, volume: &str) -> Result<Key
 pub(crate) fn read(place: &Place, drive: &Identity, volume: &str, key: KeyTag) -> Result<KeyTag, ClusterError> {
     let name = drive.certificate().peer.name.clone();
     let (volume, public) = (volume.parse().unwrap(), KeyRequest::new().unwrap().public());
-    let asked = ReadVolume { volume, drive: name, key, public };
+    let asked = ReadVolume { volume, serial: None, drive: name, key, public };
     Ok(client(place, drive).post::<KeyGiven>("/v1/keys/read", &asked)?.key)
 }
 

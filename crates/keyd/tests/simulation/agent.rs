@@ -89,7 +89,7 @@ async fn agent(cluster: &Cluster, seen: Arc<Mutex<Seen>>, number: u64, mut rando
                 // The volume is written from the beginning: what it held is gone, whether the report arrives or not.
                 let dropped = volumes.insert(volser.clone(), vec![tag]).unwrap_or_default();
                 seen.lock().unwrap().begun += 1;
-                let activate = Operation::Activate { volser: volser.clone(), tag };
+                let activate = Operation::Activate { volser: volser.clone(), serial: None, tag };
                 let activated = ask(cluster, &seen, &drive, activate, request, &mut random).await;
                 if let (Some(old), true) = (dropped.first(), activated.is_some() && random.below(4) == 0) {
                     let destroy = Operation::Destroy { tag: *old };
@@ -101,7 +101,8 @@ async fn agent(cluster: &Cluster, seen: Arc<Mutex<Seen>>, number: u64, mut rando
                 }
             }
             (4..8, Some(first)) => {
-                let append = Operation::Append { volser: volser.clone(), drive: drive.clone(), first, draw: None };
+                let append =
+                    Operation::Append { volser: volser.clone(), serial: None, drive: drive.clone(), first, draw: None };
                 let Some(tag) = given(cluster, &seen, &drive, append, request, &mut random).await else { continue };
                 let keys = volumes.entry(volser).or_default();
                 if !keys.contains(&tag) {

@@ -140,20 +140,22 @@ async fn the_journal_of_a_removed_node_is_taken_in_from_a_copy() {
     let cluster = Cluster::start(3).await;
     let a = cluster.seats[0].node().unwrap();
     let first = begun(&a, "A00003", 1).await;
-    reports(&a, Operation::Activate { volser: volume("A00003"), tag: first }).await;
+    reports(&a, Operation::Activate { volser: volume("A00003"), serial: None, tag: first }).await;
     let c = cluster.seats[2].node().unwrap();
     until("every node knows the key", || c.view(|view| view.key(&first).is_some())).await;
 
     let c = cut_off(&cluster, 2).await;
     let alone = begin(&c, "A00001", 2).await.unwrap();
-    c.ask(Operation::Activate { volser: volume("A00001"), tag: alone }, &name("drive"), [3; 16]).await.unwrap();
+    c.ask(Operation::Activate { volser: volume("A00001"), serial: None, tag: alone }, &name("drive"), [3; 16])
+        .await
+        .unwrap();
     c.ask(Operation::End { volser: volume("A00003"), last: Some(first) }, &name("drive"), [4; 16]).await.unwrap();
     let journal = cluster.seats[2].journal();
     assert!(journal.len() >= 3);
     cluster.kill(2);
     // Meanwhile the volume that was ended is begun anew.
     let newer = begun(&a, "A00003", 5).await;
-    reports(&a, Operation::Activate { volser: volume("A00003"), tag: newer }).await;
+    reports(&a, Operation::Activate { volser: volume("A00003"), serial: None, tag: newer }).await;
     assert!(a.view(|view| view.key(&alone).is_none()));
 
     removed(&a, "c").await;

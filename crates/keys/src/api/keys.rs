@@ -3,12 +3,12 @@
 //! Each request has an id ([`super::REQUEST_ID_HEADER`]), and the same id is the same question: a node that was asked already, or another one
 //! that is asked because the first did not answer, gives the same key and not a second one.
 
-use capstan_format::{Algorithm, KeyTag, Volser};
+use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Base64, HandOver, text};
-use crate::{KeyState, Name};
+use crate::{KeyState, Name, Revocation};
 
 /// `POST /v1/keys/begin`: a key for a volume that is about to be written from the beginning of tape. Answered with [`KeyGiven`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -40,6 +40,10 @@ pub struct AppendVolume {
     #[serde(with = "text")]
     #[schemars(with = "String")]
     pub volume: Volser,
+    /// The cartridge's serial number, as its memory tells it; none where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::optional")]
+    #[schemars(with = "Option<String>")]
+    pub serial: Option<MediumSerial>,
     /// The drive it is in.
     pub drive: Name,
     /// The key that the volume's first block names.
@@ -57,6 +61,10 @@ pub struct ReadVolume {
     #[serde(with = "text")]
     #[schemars(with = "String")]
     pub volume: Volser,
+    /// The cartridge's serial number, as its memory tells it; none where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::optional")]
+    #[schemars(with = "Option<String>")]
+    pub serial: Option<MediumSerial>,
     /// The drive it is in.
     pub drive: Name,
     /// The key that a block names.
@@ -103,6 +111,10 @@ pub struct ActivateKey {
     #[serde(with = "text")]
     #[schemars(with = "String")]
     pub volume: Volser,
+    /// The cartridge's serial number, as its memory tells it; none where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::optional")]
+    #[schemars(with = "Option<String>")]
+    pub serial: Option<MediumSerial>,
     /// The key.
     #[serde(with = "text")]
     #[schemars(with = "String")]
@@ -114,6 +126,30 @@ pub struct ActivateKey {
 pub struct Activated {
     /// Their public names.
     pub retired: Vec<Tag>,
+}
+
+/// `POST /v1/keys/revoke`: an agent takes a key out of use, where the key's policy lets agents do that. Answered with [`KeyRevoked`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RevokeKey {
+    /// The key.
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
+    pub key: KeyTag,
+    /// Why.
+    pub why: Revocation,
+}
+
+/// What has become of a key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KeyRevoked {
+    /// The volume that it is of.
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
+    pub volume: Volser,
+    /// Its state.
+    #[serde(with = "state")]
+    #[schemars(with = "String")]
+    pub state: KeyState,
 }
 
 /// `POST /v1/keys/end`: a volume was erased, or begun anew without encryption.
@@ -156,6 +192,30 @@ pub struct KeyOfVolume {
     /// Since when the volume holds nothing of it any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<jiff::Timestamp>,
+}
+
+/// `GET /v1/units/BARCODE/cartridges`, and a part of `GET /v1/units`: a cartridge that a volume's barcode was seen on, those seen first in
+/// front.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CartridgeListed {
+    /// Its serial number; none where the volume was begun on one that did not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::optional")]
+    #[schemars(with = "Option<String>")]
+    pub serial: Option<MediumSerial>,
+    /// When it was first seen as that.
+    pub since: jiff::Timestamp,
+    /// As what.
+    pub seen_as: CartridgeSeenAs,
+}
+
+/// As what a cartridge was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CartridgeSeenAs {
+    /// The one that the volume is on.
+    Own,
+    /// Another one, under the same barcode: two have one label, or a label stands on a cartridge that it was not made for.
+    Another,
 }
 
 /// A tag on its own.

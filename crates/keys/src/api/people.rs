@@ -4,12 +4,12 @@
 
 use std::collections::BTreeSet;
 
-use capstan_format::{KeyTag, Volser};
+use capstan_format::{KeyTag, MediumSerial, Volser};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{Base64, KeyOfVolume, PeerId, text};
+use super::{Base64, CartridgeListed, KeyOfVolume, PeerId, text};
 use crate::Name;
 use crate::cluster::EnrolmentPassphrase;
 
@@ -300,6 +300,16 @@ pub struct UnitListed {
     /// Until when its keys are given out though their cryptoperiod be over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_until: Option<Timestamp>,
+    /// The serial number of its cartridge, where one was told.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::optional")]
+    #[schemars(with = "Option<String>")]
+    pub serial: Option<MediumSerial>,
+    /// What people should look into: that another cartridge has its barcode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+    /// Every cartridge that its barcode was seen on; the last ones are others than its own where two have one label.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cartridges: Vec<CartridgeListed>,
 }
 
 /// `POST /v1/units/BARCODE/extend`.

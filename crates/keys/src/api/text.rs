@@ -17,3 +17,27 @@ where
     let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
     text.parse().map_err(de::Error::custom)
 }
+
+/// Where there may be none.
+pub(super) mod optional {
+    use super::{Deserialize, Deserializer, Display, FromStr, Serializer, de};
+
+    pub(in super::super) fn serialize<T: Display, S: Serializer>(
+        value: &Option<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => serializer.collect_str(value),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(in super::super) fn deserialize<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        let text = <Option<std::borrow::Cow<'de, str>>>::deserialize(deserializer)?;
+        text.map(|text| text.parse().map_err(de::Error::custom)).transpose()
+    }
+}

@@ -10,6 +10,7 @@ use ureq::http::Response;
 use ureq::{Agent, Body};
 
 use super::identity::{CertificateKey, Identity, IdentityError};
+use super::known_nodes::KnownNodes;
 use super::roster::{Candidate, Roster};
 use super::transport::ANSWER_LEN_MAX;
 use super::{ClusterError, Gone, Silence, tls, transport};
@@ -56,6 +57,8 @@ struct Shared {
     roster: Mutex<Roster>,
     learnt: Mutex<Instant>,
     looking: AtomicBool,
+    /// Where the list of members is kept for the next start, where somebody wants that.
+    known: Option<KnownNodes>,
 }
 
 impl ClusterClient {
@@ -64,19 +67,32 @@ impl ClusterClient {
     ///
     /// Errors: [`ClusterError::NoAddress`], [`ClusterError::AllGone`], or what the cluster says against this identity.
     pub fn open(identity: &Identity, addresses: &[String], site: &str) -> Result<Self, ClusterError> {
+        Self::open_knowing(identity, addresses, site, None)
+    }
+
+    /// The same, and nodes that were known when this machine asked last are asked as well; that list is kept from here on.
+    pub(super) fn open_knowing(
+        identity: &Identity,
+        addresses: &[String],
+        site: &str,
+        known: Option<KnownNodes>,
+    ) -> Result<Self, ClusterError> {
         if addresses.is_empty() {
             return Err(ClusterError::NoAddress);
         }
+        let mut roster = Roster::new(addresses, site, usize::from(RequestId::random()?.0[0]));
+        // As a list of members: the one that a node gives takes its place.
+        roster.learn(&known.as_ref().map(KnownNodes::nodes).unwrap_or_default());
         let agent = transport::agent(tls::member_config(identity).map_err(ClusterError::Tls)?);
-        let turn = RequestId::random()?.0[0];
         let client = Self {
             shared: Arc::new(Shared {
                 agent: RwLock::new(agent),
                 cluster: identity.certificate().cluster,
                 renewal_due_ns: Mutex::new(identity.certificate().renewal_due_ns()),
-                roster: Mutex::new(Roster::new(addresses, site, usize::from(turn))),
+                roster: Mutex::new(roster),
                 learnt: Mutex::new(Instant::now()),
                 looking: AtomicBool::new(false),
+                known,
             }),
         };
         client.learn()?;
@@ -112,6 +128,10 @@ impl ClusterClient {
         let members: Vec<KmaMember> = self.get("/v1/kmas")?;
         lock(&self.shared.roster).learn(&members);
         *lock(&self.shared.learnt) = Instant::now();
+        if let Some(known) = &self.shared.known {
+            // It is for a start on a bad day: where it cannot be kept, as on a full disk, this one is served all the same.
+            let _ = known.keep(&members);
+        }
         Ok(members)
     }
 

@@ -17,13 +17,14 @@ use capstan_format::{Algorithm, KeyTag, Volser};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::known_nodes::KnownNodes;
 use super::{ClusterClient, ClusterError, ClusterStatus, Identity, IdentityError, KeyRequest, PeerCertificate, Repeat};
 use crate::api::{
-    ActivateKey, Activated, AppendVolume, Base64, BeginVolume, EndVolume, KeyGiven, KeyOfVolume, PeerId, ReadVolume,
-    RequestId, Standing, Tag,
+    ActivateKey, Activated, AppendVolume, Base64, BeginVolume, CartridgeListed, EndVolume, KeyGiven, KeyOfVolume,
+    KeyRevoked, PeerId, ReadVolume, RequestId, RevokeKey, Standing, Tag,
 };
 use crate::error::{ClusterRefusal, date};
-use crate::{KeyError, KeyProvider, KeyRecord, Name, VolumeKey};
+use crate::{Cartridge, KeyError, KeyProvider, KeyRecord, Name, Revocation, VolumeKey};
 
 /// How long a renewal that failed is left alone: a third of the certificate's time is left, and the cluster has other things to do.
 const RENEWAL_PAUSE_NS: i64 = 3_600 * 1_000_000_000;
@@ -33,7 +34,7 @@ const RENEWAL_PAUSE_NS: i64 = 3_600 * 1_000_000_000;
 pub struct ClusterPlace {
     /// The identity file, made by enrolment.
     pub identity: PathBuf,
-    /// Addresses of nodes, host and port; one that answers tells of the others.
+    /// Addresses of nodes, host and port; one that answers tells of the others, and those are kept beside the identity for the next start.
     pub nodes: Vec<String>,
     /// The site whose nodes are asked first; empty for none.
     pub site: String,
@@ -82,11 +83,25 @@ impl KeyCluster {
         self.ask(|connected| connected.client.get(&path))
     }
 
+    /// Takes a key out of use, where its policy lets agents do that.
+    ///
+    /// Errors: [`KeyError::RefusedByCluster`], in whose words the policy stands.
+    pub fn revoke(&self, tag: &KeyTag, why: Revocation) -> Result<KeyRevoked, KeyError> {
+        self.post("/v1/keys/revoke", &RevokeKey { key: *tag, why })
+    }
+
+    /// What the cluster lets this machine know of the cartridges that a volume's barcode was seen on.
+    pub fn cartridges_of_volume(&self, volser: &Volser) -> Result<Vec<CartridgeListed>, KeyError> {
+        let path = format!("/v1/units/{volser}/cartridges");
+        self.ask(|connected| connected.client.get(&path))
+    }
+
     /// The connection, made if there was none, and the certificate renewed if it is time to.
     fn connected(&self) -> Result<Connected, ClusterError> {
         if self.state().connected.is_none() {
             let identity = load(&self.place.identity, (self.clock)())?;
-            let client = ClusterClient::open(&identity, &self.place.nodes, &self.place.site)?;
+            let known = KnownNodes::beside(&self.place.identity, identity.certificate().cluster);
+            let client = ClusterClient::open_knowing(&identity, &self.place.nodes, &self.place.site, Some(known))?;
             let connected = Connected { client, certificate: identity.certificate().clone() };
             // Another drive may have been faster.
             self.state().connected.get_or_insert(connected);
@@ -262,32 +277,35 @@ impl KeyProvider for KeyCluster {
         Err(KeyError::host("taking a key from the key cluster", what))
     }
 
-    fn activate(&self, volser: &Volser, tag: &KeyTag, _now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
-        let question = ActivateKey { volume: volser.clone(), key: *tag };
+    fn activate(&self, cartridge: Cartridge<'_>, tag: &KeyTag, _now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
+        let Cartridge { volser, serial } = cartridge;
+        let question = ActivateKey { volume: volser.clone(), serial: serial.copied(), key: *tag };
         let Activated { retired } = self.post("/v1/keys/activate", &question)?;
         Ok(retired.into_iter().map(|tag| tag.0).collect())
     }
 
     fn key_for_append(
         &self,
-        volser: &Volser,
+        cartridge: Cartridge<'_>,
         first: &KeyTag,
         drive: Option<&Name>,
         _now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
-        let (volume, first, drive) = (volser.clone(), *first, self.name_of(drive)?);
-        self.key("/v1/keys/append", None, |public| AppendVolume { volume, drive, first, public })
+        let (volume, serial) = (cartridge.volser.clone(), cartridge.serial.copied());
+        let (first, drive) = (*first, self.name_of(drive)?);
+        self.key("/v1/keys/append", None, |public| AppendVolume { volume, serial, drive, first, public })
     }
 
     fn key_for_reading(
         &self,
-        volser: &Volser,
+        cartridge: Cartridge<'_>,
         tag: &KeyTag,
         drive: Option<&Name>,
         _now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
-        let (volume, key, drive) = (volser.clone(), *tag, self.name_of(drive)?);
-        self.key("/v1/keys/read", Some(tag), |public| ReadVolume { volume, drive, key, public })
+        let (volume, serial) = (cartridge.volser.clone(), cartridge.serial.copied());
+        let (key, drive) = (*tag, self.name_of(drive)?);
+        self.key("/v1/keys/read", Some(tag), |public| ReadVolume { volume, serial, drive, key, public })
     }
 
     fn ended(&self, volser: &Volser, _now_ns: i64) -> Result<(), KeyError> {

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use super::known_nodes::KnownNodes;
 use super::provider::ClusterPlace;
 use super::{ClusterError, Identity, IdentityError, NodeClient, PeerCertificate};
 use crate::api::{KmaMember, KmaState};
@@ -38,7 +39,10 @@ impl ClusterStatus {
     /// Asks every node there is. Takes as long as the slowest is waited for, some seconds.
     pub(super) fn ask(place: &ClusterPlace) -> Result<Self, IdentityError> {
         let identity = Identity::load(&place.identity)?;
-        let mut asked = ask_each(&identity, place.nodes.clone());
+        let mut addresses = place.nodes.clone();
+        let known = KnownNodes::beside(&place.identity, identity.certificate().cluster).nodes();
+        addresses.extend(known.into_iter().map(|node| node.address).filter(|known| !place.nodes.contains(known)));
+        let mut asked = ask_each(&identity, addresses);
         let named = members(&asked);
         let is_asked = |member: &&KmaMember| asked.iter().any(|(address, _)| *address == member.address);
         let others = named.iter().filter(|member| !is_asked(member)).map(|member| member.address.clone()).collect();

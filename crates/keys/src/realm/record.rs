@@ -9,20 +9,27 @@
 //! group    version 1 (1) | name | name of its policy
 //! agent    version 1 (1) | name | name of its default group | number of groups (2) | their names
 //! unit     version 1 (1) | barcode (a name) | first seen, last seen (8 each) | read until (optional 8)
+//! unit     version 2 (1) | as version 1 | number of cartridges (1), more than 0 | each: serial number (a name; empty where it was not told) |
+//!          since (8) | seen as (1): 1 the volume's own, 2 another
 //! issue    version 1 (1) | barcode (a name) | tag (16) | name of the group | issued for (1): 1 begin, 2 append and the tag of the
 //!          volume's first key (16), 3 elsewhere | issued (8) | dropped (optional 8)
 //! ```
 //! A policy that says nothing of agents and isolation is written as version 1, which older programs read. In it no agent revokes, and
-//! isolation has no limit. A record is called by its name or barcode, an issue by the key's tag.
+//! isolation has no limit. So is a data unit of whose cartridges no serial number was told. A record is called by its name or barcode, an issue by the key's tag.
 
-use capstan_format::{Algorithm, Cursor, FormatError, KeyTag, Volser};
+use capstan_format::{Algorithm, Cursor, FormatError, KeyTag, MediumSerial, Volser};
 
-use super::{Agent, DataUnit, IssuedKey, KeyGroup, KeyUse, Name, Period, Permission, Policy};
+use super::{
+    Agent, DataUnit, IssuedKey, KeyGroup, KeyUse, Name, Period, Permission, Policy, SeenAs, SeenCartridge,
+    SeenCartridges,
+};
 use crate::fields::{optional_i64, put_optional_i64};
 
 const VERSION: u8 = 1;
 /// Of a policy that says something of agents or isolation.
 const VERSION_OF_POLICY: u8 = 2;
+/// Of a data unit whose cartridge has a serial number.
+const VERSION_OF_UNIT: u8 = 2;
 
 /// What a record is about; the numbers stand in stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -156,6 +163,10 @@ impl RealmRecord {
                 bytes.extend_from_slice(&unit.first_seen_ns.to_le_bytes());
                 bytes.extend_from_slice(&unit.last_seen_ns.to_le_bytes());
                 put_optional_i64(&mut bytes, unit.read_until_ns);
+                if unit.cartridges.len() > 0 {
+                    bytes[0] = VERSION_OF_UNIT;
+                    put_cartridges(&mut bytes, &unit.cartridges);
+                }
             }
             Self::Issue { volser, key } => {
                 put_name(&mut bytes, volser.as_str());
@@ -180,7 +191,11 @@ impl RealmRecord {
     pub fn decode(kind: RecordKind, bytes: &[u8]) -> Result<Self, FormatError> {
         let what = kind.name();
         let mut fields = Cursor::new(what, bytes);
-        let supported = if kind == RecordKind::Policy { VERSION_OF_POLICY } else { VERSION };
+        let supported = match kind {
+            RecordKind::Policy => VERSION_OF_POLICY,
+            RecordKind::Unit => VERSION_OF_UNIT,
+            RecordKind::Group | RecordKind::Agent | RecordKind::Issue => VERSION,
+        };
         let version = fields.u8()?;
         if !(VERSION..=supported).contains(&version) {
             return Err(FormatError::Version { what, found: version.into(), supported: supported.into() });
@@ -199,6 +214,10 @@ impl RealmRecord {
                 first_seen_ns: fields.i64()?,
                 last_seen_ns: fields.i64()?,
                 read_until_ns: optional_i64(&mut fields, "end of an extension")?,
+                cartridges: match version {
+                    VERSION => SeenCartridges::default(),
+                    _ => decode_cartridges(&mut fields)?,
+                },
                 keys: Vec::new(),
             }),
             RecordKind::Issue => {
@@ -227,6 +246,40 @@ fn code(permission: Permission) -> u8 {
 fn put_name(bytes: &mut Vec<u8>, name: &str) {
     bytes.push(name.len() as u8);
     bytes.extend_from_slice(name.as_bytes());
+}
+
+fn put_cartridges(bytes: &mut Vec<u8>, cartridges: &SeenCartridges) {
+    bytes.push(cartridges.len() as u8);
+    for seen in cartridges.iter() {
+        put_name(bytes, seen.serial.as_ref().map(MediumSerial::as_str).unwrap_or_default());
+        bytes.extend_from_slice(&seen.since_ns.to_le_bytes());
+        bytes.push(match seen.seen_as {
+            SeenAs::Own => 1,
+            SeenAs::Another => 2,
+        });
+    }
+}
+
+fn decode_cartridges(fields: &mut Cursor<'_>) -> Result<SeenCartridges, FormatError> {
+    let count = fields.u8()?;
+    if count == 0 {
+        return Err(fields.field("number of cartridges", &count));
+    }
+    let mut history = Vec::with_capacity(count.into());
+    for _ in 0..count {
+        let serial = match text(fields)? {
+            "" => None,
+            text => Some(MediumSerial::new(text)?),
+        };
+        let since_ns = fields.i64()?;
+        let seen_as = match fields.u8()? {
+            1 => SeenAs::Own,
+            2 => SeenAs::Another,
+            other => return Err(fields.field("what a cartridge was seen as", &other)),
+        };
+        history.push(SeenCartridge { serial, since_ns, seen_as });
+    }
+    Ok(SeenCartridges::from_history(history))
 }
 
 fn text<'a>(fields: &mut Cursor<'a>) -> Result<&'a str, FormatError> {
@@ -322,6 +375,19 @@ mod tests {
                 first_seen_ns: 1,
                 last_seen_ns: 2,
                 read_until_ns: Some(3),
+                cartridges: SeenCartridges::default(),
+                keys: Vec::new(),
+            }),
+            RealmRecord::Unit(DataUnit {
+                volser: volser.clone(),
+                first_seen_ns: 1,
+                last_seen_ns: 2,
+                read_until_ns: None,
+                cartridges: SeenCartridges::from_history(vec![
+                    SeenCartridge { serial: Some("HP1".parse().unwrap()), since_ns: 4, seen_as: SeenAs::Own },
+                    SeenCartridge { serial: Some("S 2".parse().unwrap()), since_ns: 5, seen_as: SeenAs::Another },
+                    SeenCartridge { serial: None, since_ns: 6, seen_as: SeenAs::Own },
+                ]),
                 keys: Vec::new(),
             }),
             issue(1, KeyUse::Begin, Some(9)),
@@ -340,6 +406,10 @@ mod tests {
             b"\x01\x0aCPT0000001\x01h\x02\0\x01g\x01h".to_vec(),
         ];
         expected.push(b"\x01\x06A00001\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\x03\0\0\0\0\0\0\0".to_vec());
+        let unit = b"\x02\x06A00001\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\0\x03".to_vec();
+        let cartridges =
+            [&b"\x03HP1\x04\0\0\0\0\0\0\0\x01"[..], b"\x03S 2\x05\0\0\0\0\0\0\0\x02", b"\0\x06\0\0\0\0\0\0\0\x01"];
+        expected.push([unit, cartridges.concat()].concat());
         let issue = |tag: u8, rest: &[&[u8]]| [&b"\x01\x06A00001"[..], &[tag; 16], b"\x01g", &rest.concat()].concat();
         expected.push(issue(1, &[b"\x01\x05\0\0\0\0\0\0\0\x01\x09\0\0\0\0\0\0\0"]));
         expected.push(issue(2, &[b"\x02", &[1; 16], b"\x05\0\0\0\0\0\0\0\0"]));

@@ -106,6 +106,21 @@ pub enum Refusal {
         /// The volume.
         volser: Volser,
     },
+    /// Operator: the policy leaves it to people to take keys out of use.
+    #[error(
+        "{agent} may not take key {tag} of volume {volser} out of use (policy {policy}): ask a compliance officer, who does it (`keyd keys \
+         compromise {tag}`). A policy that is in use stays as it is; they make another for new groups with `keyd policies add NAME --agents-revoke`"
+    )]
+    RevokingForbidden {
+        /// Who asked.
+        agent: Name,
+        /// The volume.
+        volser: Volser,
+        /// The key.
+        tag: KeyTag,
+        /// Its policy.
+        policy: Name,
+    },
     /// Operator: the policy keeps its keys here.
     #[error("the keys of volume {volser} may not leave the store (policy {policy}): leave the volume out")]
     ExportForbidden {
@@ -221,6 +236,20 @@ impl Realm {
             period: policy.cryptoperiod,
             ended_ns: policy.cryptoperiod.end_ns(issued.issued_ns).or(record.retired_ns).unwrap_or(now_ns),
         })
+    }
+
+    /// Whether an agent may take a key out of use.
+    pub fn check_revoking(&self, agent: &Agent, record: &KeyRecord) -> Result<(), Refusal> {
+        let policy = self.usable(agent, &self.issued(record).group)?;
+        match policy.agents_revoke {
+            Permission::Allowed => Ok(()),
+            Permission::Forbidden => Err(Refusal::RevokingForbidden {
+                agent: agent.name.clone(),
+                volser: record.volser.clone(),
+                tag: record.tag,
+                policy: policy.name.clone(),
+            }),
+        }
     }
 
     /// Whether a key may leave the store.

@@ -2,7 +2,7 @@
 
 use capstan_format::{KeyTag, Volser};
 
-use super::Name;
+use super::{Name, SeenCartridges};
 
 /// What a key was issued for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,13 +51,22 @@ pub struct DataUnit {
     pub last_seen_ns: i64,
     /// Its keys are given out for reading until then, though their cryptoperiod be over.
     pub read_until_ns: Option<i64>,
+    /// The cartridges that its barcode was seen on, where their serial numbers were told.
+    pub cartridges: SeenCartridges,
     /// Every key ever issued for it, in order.
     pub keys: Vec<IssuedKey>,
 }
 
 impl DataUnit {
     pub(crate) fn first_seen(volser: Volser, now_ns: i64) -> Self {
-        Self { volser, first_seen_ns: now_ns, last_seen_ns: now_ns, read_until_ns: None, keys: Vec::new() }
+        Self {
+            volser,
+            first_seen_ns: now_ns,
+            last_seen_ns: now_ns,
+            read_until_ns: None,
+            cartridges: SeenCartridges::default(),
+            keys: Vec::new(),
+        }
     }
 
     /// What is known of one of its keys.

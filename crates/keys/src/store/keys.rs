@@ -7,7 +7,7 @@ use crate::envelope::wrap;
 use crate::holdings::{DrawnKey, Holdings, KeyToAppend};
 use crate::root::StoreKeys;
 use crate::secret::VolumeKey;
-use crate::{Agent, KeyError, KeyRecord, KeyState, Name, NewKey};
+use crate::{Agent, Cartridge, KeyError, KeyRecord, KeyState, Name, NewKey};
 
 /// What destroying a key came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,8 +49,14 @@ impl SealedStore {
 
     /// Reports that the first block encrypted with a key stands on its volume, flushed. From here on that key fills the
     /// volume; the volume's older keys only read. Gives the tags of those that this has retired.
-    pub fn activate(&mut self, volser: &Volser, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError> {
-        self.operate(Some(volser), Some(tag), |holdings, _| holdings.activate(volser, tag, now_ns))
+    pub fn activate<'a>(
+        &mut self,
+        cartridge: impl Into<Cartridge<'a>>,
+        tag: &KeyTag,
+        now_ns: i64,
+    ) -> Result<Vec<KeyTag>, KeyError> {
+        let cartridge = cartridge.into();
+        self.operate(Some(cartridge.volser), Some(tag), |holdings, _| holdings.activate(cartridge, tag, now_ns))
     }
 
     /// Reports that a volume was erased, or begun anew without encryption: its keys encrypt no more, and it holds nothing of them.
@@ -65,16 +71,17 @@ impl SealedStore {
     /// A first key that is still `ready` is activated by this: the volume proves that it was begun with it, and that only the
     /// report was lost. Errors: [`KeyError::Refused`], [`KeyError::KeyOfOtherVolume`], and those of
     /// [`SealedStore::key_for_reading`].
-    pub fn key_for_append(
+    pub fn key_for_append<'a>(
         &mut self,
-        volser: &Volser,
+        cartridge: impl Into<Cartridge<'a>>,
         first: &KeyTag,
         agent: &Agent,
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
+        let cartridge @ Cartridge { volser, .. } = cartridge.into();
         let mut drawn = None;
         let to_append = self.operate(Some(volser), Some(first), |holdings, keys| {
-            holdings.append(volser, first, agent, now_ns, |new| draw(keys, new, now_ns, &mut drawn))
+            holdings.append(cartridge, first, agent, now_ns, |new| draw(keys, new, now_ns, &mut drawn))
         })?;
         match to_append {
             KeyToAppend::Stored(stored) => {
@@ -107,11 +114,24 @@ impl SealedStore {
         Ok(key)
     }
 
+    /// Notes that a volume was read on a cartridge: where another one is known as the volume's, people are to know.
+    pub(crate) fn seen(&mut self, cartridge: Cartridge<'_>, now_ns: i64) -> Result<(), KeyError> {
+        self.operate(Some(cartridge.volser), None, |holdings, _| {
+            holdings.seen(cartridge, now_ns);
+            Ok(())
+        })
+    }
+
     /// Notes that somebody else may know a key: it encrypts no more, and reads what is to be moved under another. Gives its record.
     ///
     /// Errors: [`KeyError::KeyDestroyed`], which nobody can know any more.
     pub fn compromise(&mut self, tag: &KeyTag, now_ns: i64) -> Result<KeyRecord, KeyError> {
         self.operate(None, Some(tag), |holdings, _| holdings.compromise(tag, now_ns))
+    }
+
+    /// Says that a key is to encrypt no more: what is appended to its volume gets another. Gives its record.
+    pub fn retire(&mut self, tag: &KeyTag, now_ns: i64) -> Result<KeyRecord, KeyError> {
+        self.operate(None, Some(tag), |holdings, _| holdings.retire(tag, now_ns))
     }
 
     /// Destroys a key: its wrapped bytes are overwritten and cleared out of the file, its record stays. The data that was

@@ -3,14 +3,18 @@
 
 mod node;
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use capstan_format::{Algorithm, KeyTag, Volser};
+use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
 use capstan_keys::api::{Activated, Base64, KeyGiven, KeyOfVolume, Problem, RenewCertificate, Standing, Tag};
-use capstan_keys::cluster::{ClusterError, Identity, KeyCluster, Silence, hand_over};
+use capstan_keys::cluster::{ClusterError, ClusterPlace, Identity, KeyCluster, Silence, hand_over};
 use capstan_keys::{
-    ClusterRefusal, KeyError, KeyPlace, KeyProvider, KeyState, Name, Period, Refusal, Secret, VolumeKey, random,
+    Cartridge, ClusterRefusal, KeyError, KeyPlace, KeyProvider, KeyState, Name, Period, Refusal, Secret, VolumeKey,
+    random,
 };
 
 use node::{AGENT, Asked, Nodes, Reply};
@@ -65,16 +69,23 @@ fn keys_come_across_for_drives_with_and_without_a_name() {
     nodes.answer(move |asked| given(&gives, asked, Standing::Current));
     let drive: Name = "HU12345".parse().unwrap();
     let (volser, tag) = (volser(), key.tag());
+    let serial = MediumSerial::new("HPE 4711").unwrap();
+    let cartridge = Cartridge { volser: &volser, serial: Some(&serial) };
     let got = [
         new_key(&keys, Some(&drive)),
         new_key(&keys, None),
-        keys.key_for_append(&volser, &tag, Some(&drive), 0),
-        keys.key_for_reading(&volser, &tag, None, 0),
+        keys.key_for_append(cartridge, &tag, Some(&drive), 0),
+        keys.key_for_reading((&volser).into(), &tag, None, 0),
     ];
     assert!(got.into_iter().all(|got| got.unwrap().expose() == key.expose()));
     let asked = nodes.asked.lock().unwrap();
     let drives: Vec<_> = asked.iter().map(|asked| asked.body["drive"].as_str().unwrap()).collect();
     assert_eq!(drives, ["HU12345", "mover1", "HU12345", "mover1"]);
+    // Older nodes know no such member: it is there only where there is a number.
+    let serials: Vec<_> =
+        asked.iter().map(|asked| asked.body.get("serial").and_then(|serial| serial.as_str())).collect();
+    assert_eq!(serials, [None, None, Some("HPE 4711"), None]);
+    assert!(asked[3].body.get("serial").is_none());
     assert_eq!(
         asked.iter().map(|asked| asked.path.as_str()).collect::<Vec<_>>(),
         ["/v1/keys/begin", "/v1/keys/begin", "/v1/keys/append", "/v1/keys/read"]
@@ -106,7 +117,7 @@ fn reports_and_questions_come_across() {
         }]),
         other => panic!("{other}"),
     });
-    assert_eq!(keys.activate(&volser(), &new, 0).unwrap(), [old]);
+    assert_eq!(keys.activate((&volser()).into(), &new, 0).unwrap(), [old]);
     keys.ended(&volser(), 0).unwrap();
     let known = keys.keys_of(&volser()).unwrap().remove(0);
     assert_eq!((known.tag, known.state, known.created_ns), (old, KeyState::Destroyed, 1_000_000_000));
@@ -139,7 +150,7 @@ fn what_a_node_says_of_a_key_becomes_the_error_that_callers_know() {
     for error in errors {
         let problem = Problem::of_key(&error).unwrap();
         nodes.answer(move |_| Reply::Problem(Box::new(problem.clone())));
-        let got = refused(keys.key_for_reading(&volser(), &tag, None, 0));
+        let got = refused(keys.key_for_reading((&volser()).into(), &tag, None, 0));
         assert!(got.to_string().contains(&error.to_string()), "{got} for {error}");
         let reason = match &error {
             KeyError::Refused(Refusal::CryptoperiodOver { .. }) => ClusterRefusal::CryptoperiodOver { tag },
@@ -257,7 +268,8 @@ fn a_key_that_was_not_asked_for_is_not_taken() {
     let key = drawn(Algorithm::Aes256Ccm);
     nodes.answer(move |asked| given(&key, asked, Standing::Current));
     // Another key than the one that the block names; a key for another cipher than the pool's.
-    let errors = [refused(keys.key_for_reading(&volser(), &KeyTag([9; 16]), None, 0)), refused(new_key(&keys, None))];
+    let errors =
+        [refused(keys.key_for_reading((&volser()).into(), &KeyTag([9; 16]), None, 0)), refused(new_key(&keys, None))];
     assert!(errors.iter().all(|error| matches!(error, KeyError::Host { .. })), "{errors:?}");
 
     // An answer to another question, sent again.
@@ -368,4 +380,36 @@ fn the_status_asks_each_node_by_itself() {
     let rows: Vec<_> = status.nodes.iter().map(|node| (node.name.as_deref(), node.answer.is_ok())).collect();
     assert_eq!(rows, [(Some("kma1"), true), (None, false), (Some("kma2"), true)]);
     assert_eq!(status.certificate.peer.to_string(), AGENT);
+}
+
+/// The settings named one node, and that was gone for good when the mover started anew: it found nobody, while the others served.
+#[test]
+fn a_start_finds_the_nodes_that_were_known_last() {
+    let nodes = Nodes::start(2);
+    let key = Arc::new(drawn(GCM));
+    let gives = Arc::clone(&key);
+    nodes.answer(move |asked| given(&gives, asked, Standing::Current));
+    let gone = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().to_string();
+    let place = |node: &str| ClusterPlace { nodes: vec![node.to_owned()], ..nodes.place() };
+    let start = |node: &str| new_key(&KeyCluster::new(place(node), EARLY, Box::new(|_| {})), None);
+    let list = nodes.identity().with_extension("nodes");
+    let Err(KeyError::Cluster(_)) = start(&gone) else { panic!("nobody could have told it") };
+    assert!(!list.exists());
+
+    start(&nodes.addresses[0]).unwrap();
+    let kept = fs::read_to_string(&list).unwrap();
+    assert!(nodes.addresses.iter().all(|address| kept.contains(address)), "{kept}");
+    start(&gone).unwrap();
+    let status = KeyCluster::new(place(&gone), EARLY, Box::new(|_| {})).status().unwrap();
+    let answer: Vec<_> = status.nodes.iter().filter(|node| node.answer.is_ok()).map(|node| &node.address).collect();
+    assert_eq!(BTreeSet::from_iter(answer), BTreeSet::from_iter(&nodes.addresses));
+
+    // Who has the file has addresses to say, and no more: a node of another authority is believed nothing.
+    let stranger = Nodes::start(1);
+    stranger.answer(move |asked| given(&key, asked, Standing::Current));
+    fs::write(&list, kept.replace(&nodes.addresses[0], &stranger.addresses[0])).unwrap();
+    start(&gone).unwrap();
+    assert!(stranger.paths().is_empty(), "a stranger was asked for a key");
+    // And the list is right again, for the node that answered has said who there is.
+    assert_eq!(fs::read_to_string(&list).unwrap(), kept);
 }

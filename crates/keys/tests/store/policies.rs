@@ -1,7 +1,11 @@
 //! Policies, groups, agents and data units, kept by a store.
 
+use std::sync::Mutex;
+
+use capstan_format::MediumSerial;
 use capstan_keys::{
-    Agent, ExportSelection, KeyError, KeyGroup, KeyState, KeyUse, Name, Period, Permission, Policy, Refusal,
+    Agent, Cartridge, ExportSelection, KeyError, KeyGroup, KeyProvider, KeyState, KeyUse, Name, Period, Permission,
+    Policy, Refusal, SeenAs,
 };
 
 use super::*;
@@ -74,6 +78,41 @@ fn a_volume_that_is_begun_anew_drops_its_keys_and_keeps_their_history() {
     let dropped: Vec<_> =
         realm.unit(&volser("A00001")).unwrap().keys.iter().map(|key| (key.tag, key.dropped_ns)).collect();
     assert_eq!(dropped, [(first, Some(NOW_NS + 5)), (second, None)]);
+}
+
+/// A label that was stuck on a second cartridge made two volumes one: nobody was told.
+#[test]
+fn another_cartridge_under_a_label_is_noted_and_refused_nothing() {
+    let (_directory, path, store) = store();
+    let store = Mutex::new(store);
+    let volser = volser("A00001");
+    let [one, two] = ["HPE 1", "HPE 2"].map(|text| MediumSerial::new(text).unwrap());
+    let on = |serial| Cartridge { volser: &volser, serial };
+    let first = store.key_for_new_volume(&volser, None, None, GCM, NOW_NS).unwrap().tag();
+    store.activate(on(None), &first, NOW_NS).unwrap();
+    let seen = || -> Vec<_> {
+        let realm = reopen(&path).realm().unwrap();
+        let seen =
+            realm.unit(&volser).unwrap().cartridges.iter().map(|seen| (seen.serial, seen.since_ns, seen.seen_as));
+        seen.collect()
+    };
+    assert_eq!(seen(), [], "older programs read the record still");
+    store.key_for_reading(on(Some(&two)), &first, None, NOW_NS + 1).unwrap();
+    assert_eq!(seen(), [], "what is read alone changes nothing");
+    store.key_for_append(on(Some(&one)), &first, None, NOW_NS + 2).unwrap();
+    let own = (Some(one), NOW_NS + 2, SeenAs::Own);
+    assert_eq!(seen(), [own]);
+    for later in 3..5 {
+        store.key_for_reading(on(Some(&two)), &first, None, NOW_NS + later).unwrap();
+        store.key_for_append(on(Some(&two)), &first, None, NOW_NS + later).unwrap();
+    }
+    let other = (Some(two), NOW_NS + 3, SeenAs::Another);
+    assert_eq!(seen(), [own, other]);
+    // The label that is not written leaves the volume where it was.
+    let second = store.key_for_new_volume(&volser, None, None, GCM, NOW_NS + 5).unwrap().tag();
+    assert_eq!(seen(), [own, other]);
+    store.activate(on(Some(&two)), &second, NOW_NS + 6).unwrap();
+    assert_eq!(seen(), [own, other, (Some(two), NOW_NS + 6, SeenAs::Own)]);
 }
 
 #[test]

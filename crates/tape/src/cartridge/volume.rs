@@ -160,6 +160,7 @@ impl Volume {
     pub(super) fn medium(&self) -> Medium {
         Medium {
             volser: Some(self.memory.volser.clone()),
+            serial: None,
             generation: Some(self.memory.generation.clone()),
             capacity_bytes: self.memory.capacity_bytes,
             remaining_bytes: self.remaining_behind(self.records.end()),

@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::{Duration, Instant};
 
-use capstan_format::{Algorithm, KeyTag, Volser};
+use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
 use capstan_keys::api::ClusterId;
 use capstan_keys::{
     Agent, DataUnit, IssuedKey, KeyGroup, KeyRecord, KeyState, KeyUse, Name, Period, Policy, RealmRecord, Secret,
-    StoredKey,
+    SeenAs, SeenCartridge, SeenCartridges, StoredKey,
 };
 use futures_util::StreamExt;
 use tempfile::TempDir;
@@ -181,7 +181,14 @@ fn kmip_record() -> Vec<u8> {
 /// A path of a family, and what such a record says.
 fn sample(family: &Family) -> (String, Vec<u8>) {
     let (tag, own) = (KeyTag([5; 16]), name("one"));
-    let unit = DataUnit { volser: volser(), first_seen_ns: 1, last_seen_ns: 2, read_until_ns: None, keys: Vec::new() };
+    let unit = DataUnit {
+        volser: volser(),
+        first_seen_ns: 1,
+        last_seen_ns: 2,
+        read_until_ns: None,
+        cartridges: SeenCartridges::default(),
+        keys: Vec::new(),
+    };
     let agent = Agent { name: own.clone(), groups: [Name::default()].into(), default_group: Name::default() };
     let group = KeyGroup { name: own.clone(), policy: Name::default() };
     let kma = KmaRecord { site: String::new(), address: "127.0.0.1:1".to_owned(), joined_ns: 0 };
@@ -291,7 +298,7 @@ async fn a_record_of_a_later_epoch_ends_a_nodes_service() {
 async fn a_late_report_says_nothing_of_a_later_life() {
     let house = house();
     house.found().await;
-    let activate = |tag| Operation::Activate { volser: volser(), tag };
+    let activate = |tag| Operation::Activate { volser: volser(), serial: None, tag };
     let end = |last| Operation::End { volser: volser(), last };
     let (first, second) = (house.begin().await, house.begin().await);
     assert_eq!(house.ask(activate(second)).await, Answer::Retired(Vec::new()));
@@ -320,10 +327,10 @@ async fn an_append_cut_off_says_that_the_volume_was_not_ended() {
     let house = house();
     house.found().await;
     let first = house.begin().await;
-    house.ask(Operation::Activate { volser: volser(), tag: first }).await;
+    house.ask(Operation::Activate { volser: volser(), serial: None, tag: first }).await;
     house.ask(Operation::End { volser: volser(), last: Some(first) }).await;
     assert_eq!(state_of(&house, &first), (KeyState::ProcessOnly, true));
-    let append = Operation::Append { volser: volser(), drive: name("drive"), first, draw: None };
+    let append = Operation::Append { volser: volser(), serial: None, drive: name("drive"), first, draw: None };
     house.deaf.store(true, SeqCst);
     house.node.lose_touch();
     assert!(house.node.ask(append, &name("host"), [3; 16]).await.unwrap().is_alone());
@@ -335,6 +342,42 @@ async fn an_append_cut_off_says_that_the_volume_was_not_ended() {
         let issued = &view.ledger().key(&first).unwrap().issued;
         assert_eq!(issued.dropped_ns, None, "the ledger was not told");
     });
+}
+
+/// What a drive told cut off of its cartridge is on record once the majority is back: that is all that anybody learns of two cartridges with
+/// one label.
+#[tokio::test]
+async fn the_cartridge_that_was_told_cut_off_is_said_to_the_ledger() {
+    let house = house();
+    house.found().await;
+    let [one, two] = ["one", "two"].map(|text| MediumSerial::new(text).unwrap());
+    let first = house.begin().await;
+    let activate = |serial, tag| Operation::Activate { volser: volser(), serial, tag };
+    let append =
+        |serial, first| Operation::Append { volser: volser(), serial, drive: name("drive"), first, draw: None };
+    house.ask(activate(None, first)).await;
+    let seen = |house: &House| -> Vec<_> {
+        let seen = |seen: &SeenCartridge| (seen.serial, seen.seen_as);
+        house.node.view(|view| view.ledger().realm().unit(&volser()).unwrap().cartridges.iter().map(seen).collect())
+    };
+    assert_eq!(seen(&house), []);
+
+    house.deaf.store(true, SeqCst);
+    house.node.lose_touch();
+    // Twice: what is known by now is not noted again.
+    for serial in [Some(one), Some(one), None, Some(two), Some(two)] {
+        assert!(house.node.ask(append(serial, first), &name("host"), [3; 16]).await.unwrap().is_alone());
+    }
+    assert_eq!(house.node.journal_pending().await.unwrap(), 2);
+    house.deaf.store(false, SeqCst);
+    house.until(|node| node.standing() == Standing::Current).await;
+    house.node.reconcile().await.unwrap();
+    assert_eq!(seen(&house), [(Some(one), SeenAs::Own), (Some(two), SeenAs::Another)]);
+
+    let second = house.begin().await;
+    house.ask(activate(Some(two), second)).await;
+    house.ask(activate(Some(one), second)).await;
+    assert_eq!(seen(&house).last(), Some(&(Some(two), SeenAs::Own)), "a report that is repeated says nothing new");
 }
 
 /// A policy was changed at the moment at which its first key was issued elsewhere: each saw the other's record as it was.

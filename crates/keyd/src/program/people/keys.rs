@@ -144,7 +144,7 @@ pub(super) fn units(asked: Units) -> anyhow::Result<()> {
     match asked {
         Units::List(ask) => {
             let items = ask.pages("/v1/units", &[])?;
-            ask.list(&items, &["volume", "keys", "first_seen", "last_seen", "read_until"]);
+            ask.list(&items, &["volume", "serial", "keys", "first_seen", "last_seen", "read_until", "warning"]);
             Ok(())
         }
         Units::Show { barcode, ask } => {

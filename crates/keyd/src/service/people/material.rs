@@ -8,6 +8,7 @@ use capstan_keys::{DataUnit, KeyGroup, Period, Permission, Policy};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::super::agents::cartridges_listed;
 use super::super::openapi::Paths;
 use super::keys::key_of_volume;
 use super::{Of, Person, broken, time};
@@ -119,7 +120,18 @@ fn unit_listed(unit: &DataUnit) -> UnitListed {
         first_seen: time(unit.first_seen_ns),
         last_seen: time(unit.last_seen_ns),
         read_until: unit.read_until_ns.map(time),
+        serial: unit.cartridges.own().copied(),
+        cartridges: cartridges_listed(unit),
+        warning: warning(unit),
     }
+}
+
+/// What people should look into: another cartridge has the barcode.
+fn warning(unit: &DataUnit) -> Option<String> {
+    let others: Vec<_> = unit.cartridges.others().filter_map(|other| other.serial).collect();
+    let last = others.last()?;
+    let others = if others.len() > 1 { format!(", and {} more", others.len() - 1) } else { String::new() };
+    Some(format!("another cartridge has this barcode: {last}{others}"))
 }
 
 fn policy_said(policy: &Policy) -> PolicySaid {

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use super::*;
+use crate::holdings::Holdings;
 use crate::realm::{Period, RealmRecord};
+use crate::{KeyError, KeyPlace, Revocation, StoredKey};
 
 const DAY: u32 = 86_400;
 const DAY_NS: i64 = 86_400_000_000_000;
@@ -159,4 +161,63 @@ fn keys_leave_and_join_as_their_policy_allows() {
     assert_eq!(realm.check_export(&record(9, KeyState::ProcessOnly)), Ok(()));
     assert!(matches!(realm.check_import(&name("offsite")), Err(Refusal::ImportForbidden { .. })));
     assert_eq!(realm.check_import(&Name::default()), Ok(()));
+}
+
+/// What becomes of a key in each state when an agent takes it out of use: allowed by the policy, forbidden by it, and for an agent that may not
+/// use the key at all.
+#[test]
+fn an_agent_takes_a_key_out_of_use_only_where_its_policy_says_so() {
+    use KeyState::{Compromised, Deactivated, Destroyed, Generated, ProcessOnly, ProtectAndProcess, Ready};
+    // Before, compromised, retired; none where there is nothing to take out of use.
+    let table = [
+        (Generated, Some(Compromised), Generated),
+        (Ready, Some(Compromised), ProcessOnly),
+        (ProtectAndProcess, Some(Compromised), ProcessOnly),
+        (ProcessOnly, Some(Compromised), ProcessOnly),
+        (Deactivated, Some(Compromised), Deactivated),
+        (Compromised, Some(Compromised), Compromised),
+        (Destroyed, None, Destroyed),
+    ];
+    assert_eq!(table.map(|(before, ..)| before), KeyState::ALL);
+    let other = Agent { groups: [name("plain")].into(), default_group: name("plain"), ..anybody() };
+    for agents_revoke in [Permission::Allowed, Permission::Forbidden] {
+        let mut realm = realm();
+        let monthly = realm.policy_of(&name("offsite")).unwrap().clone();
+        realm.put(RealmRecord::Policy(Policy { agents_revoke, ..monthly }));
+        for (before, compromised, retired) in table {
+            for (why, after) in [(Revocation::Compromised, compromised), (Revocation::Retired, Some(retired))] {
+                let gone = before == Destroyed;
+                let record = KeyRecord { destroyed_ns: gone.then_some(5), ..record(1, before) };
+                let key = StoredKey { record, wrapped: (!gone).then_some([0; 40]) };
+                let revoke = |agent: &Agent| {
+                    let mut holdings = Holdings::new(KeyPlace::Cluster, realm.clone(), vec![key.clone()]);
+                    let revoked = holdings.revoke(&KeyTag([1; 16]), why, agent, 9);
+                    let changed = holdings.finish().keys.into_iter().map(|key| key.record.state).collect::<Vec<_>>();
+                    (revoked, changed)
+                };
+                let case = format!("{before} {why:?} {agents_revoke:?}");
+                let (refused, changed) = revoke(&other);
+                assert!(matches!(refused, Err(KeyError::Refused(Refusal::GroupNotAllowed { .. }))), "{case}");
+                assert_eq!(changed, [], "{case}");
+                match (agents_revoke, revoke(&anybody())) {
+                    (Permission::Allowed, (Ok(record), changed)) => {
+                        assert_eq!(Some(record.state), after, "{case}");
+                        assert_eq!(changed, Vec::from_iter(after.filter(|after| *after != before)), "{case}");
+                    }
+                    (Permission::Allowed, (Err(KeyError::KeyDestroyed { .. }), changed)) => {
+                        assert_eq!((after, changed), (None, vec![]), "{case}");
+                    }
+                    (Permission::Forbidden, (Err(error), changed)) => {
+                        let said = error.to_string();
+                        assert!(
+                            said.contains("policy monthly") && said.contains("compliance officer"),
+                            "{case}: {said}"
+                        );
+                        assert_eq!(changed, [], "{case}");
+                    }
+                    (_, (other, _)) => panic!("{case}: {other:?}"),
+                }
+            }
+        }
+    }
 }

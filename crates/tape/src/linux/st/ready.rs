@@ -109,6 +109,7 @@ impl StDrive {
         let capacity_bytes = self.settings.capacity_bytes.unwrap_or_else(|| native_capacity(generation.as_deref()));
         self.loaded = Some(Medium {
             volser: None,
+            serial: None,
             generation,
             capacity_bytes,
             remaining_bytes: capacity_bytes,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use capstan_format::{Algorithm, KeyTag, Volser};
+use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
 
 use super::ScsiDrive;
 use super::modes::Modes;
@@ -68,6 +68,7 @@ impl<T: Transport> ScsiDrive<T> {
         };
         let medium = Medium {
             volser: barcode.and_then(|barcode| Volser::new(&barcode).ok()),
+            serial: name.serial.as_deref().and_then(|serial| MediumSerial::new(serial).ok()),
             generation: self.generation(modes.density),
             capacity_bytes: capacity_mib.saturating_mul(MIB),
             remaining_bytes: remaining_mib.saturating_mul(MIB),

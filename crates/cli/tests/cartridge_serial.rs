@@ -1,0 +1,28 @@
+//! What a drive reads out of a cartridge's memory, the key store knows of the volume: by the words of SCSI from one end to the other.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod local;
+
+use std::fs;
+use std::sync::Arc;
+
+use capstan_director::{BackupRequest, BackupWatch, Loss, Site, Volser};
+use local::{Ground, now_ns};
+
+#[test]
+fn the_key_store_learns_from_the_drive_which_cartridge_a_volume_is_on() {
+    let layout = "[[drive]]\nmodel = \"LTO-9\"\nencryption = \"host\"\n[[cartridge]]\nbarcode = \"CAP001L9\"\ncapacity_mib = 64\n";
+    let ground = Ground::new(layout, |_| {});
+    fs::write(ground.source().join("file"), vec![7; 100_000]).unwrap();
+    let site = Site::open(&ground.path("state"), Some(&ground.unlock), now_ns, Arc::new(|_| {})).unwrap();
+    let site = site.with_library(ground.robot());
+    let volser = Volser::new("CAP001L9").unwrap();
+    site.label(&volser, None, None, Loss::Refuse).unwrap();
+    for _ in 0..2 {
+        site.backup(&BackupRequest::of(vec![ground.source()]), &BackupWatch::default()).unwrap();
+        let realm = site.keys().unwrap().realm().unwrap();
+        let seen = &realm.unit(&volser).unwrap().cartridges;
+        // A virtual cartridge tells its barcode as its serial number.
+        assert_eq!((seen.iter().count(), seen.own().unwrap().as_str()), (1, "CAP001L9"));
+    }
+}
