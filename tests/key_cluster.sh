@@ -77,8 +77,20 @@ check 'and is ciphertext' ciphertext
 check 'the cluster knows the volume' prints A00001 as kim units list
 check 'what a lost mover would expose is told' prints A00001 as kim exposure --agent mover1
 
+# What a machine may not ask a person asks from it, in the words of a key store.
+check 'a machine does not list groups' exits 2 capstan keys groups
+check 'and says who does' prints 'as whom' capstan keys groups
+asks() { capstan keys --identity "$scratch/kim.pem" "$@"; }
+check 'a person makes a policy' asks policies add brief --encrypt-for 1d --no-export
+check 'and a group' asks groups add brief --policy brief
+check 'which is listed' prints brief asks groups
+check 'in JSON, too' prints '"policy"' asks --json groups
+check 'units are listed' prints A00001 asks units
+check 'what is not theirs is refused' exits 1 asks agents add drive9
+
 stop kma1
-check 'the first node is gone: a backup' capstan --quiet backup "$scratch/source"
+check 'the first node is gone: sites are listed' prints south asks sites
+check 'a backup' capstan --quiet backup "$scratch/source"
 check 'comes back' comes_back
 echo more >"$scratch/source/more"
 stop kma2

@@ -463,8 +463,19 @@ pub(crate) struct PoolAdd {
 
 #[derive(Debug, Args)]
 pub(crate) struct Keys {
+    /// Who asks a key cluster for what a machine may not: the file of a person, that `keyd enrol` made
+    #[arg(long, global = true, value_name = "FILE", env = "KEYD_IDENTITY")]
+    pub(crate) identity: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) action: KeyAction,
+}
+
+/// What a key cluster is asked, in the words of `keyd`.
+#[derive(Debug, Args)]
+pub(crate) struct Words {
+    /// As `keyd` takes it, as in `list`, `add NAME`; `keyd help` has all of it [default: list or show]
+    #[arg(value_name = "WORD", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) words: Vec<std::ffi::OsString>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -598,6 +609,22 @@ pub(crate) enum KeyAction {
         #[arg(long = "for", value_name = "TIME")]
         time: String,
     },
+    /// Drives that a key cluster knows: enrol, list, revoke (`keyd agents`); of a key store, as `drives`
+    Agents(Words),
+    /// Cartridges that a key cluster knows, with their keys (`keyd units`); of a key store, as `volumes`
+    Units(Words),
+    /// Users of a key cluster and their roles (`keyd users`)
+    Users(Words),
+    /// How many approvals an act takes in a key cluster (`keyd quorum`)
+    Quorum(Words),
+    /// What waits for a quorum in a key cluster (`keyd pending`)
+    Pending(Words),
+    /// Sites of a key cluster (`keyd sites`)
+    Sites(Words),
+    /// Backups of a key cluster's database (`keyd backups`)
+    Backups(Words),
+    /// The audit log of a key cluster (`keyd audit`)
+    Audit(Words),
     /// List what opens the key store: each passphrase and key file has a slot
     Slots,
     /// Change the passphrase; the new one is asked for, or taken from CAPSTAN_NEW_PASSPHRASE

@@ -3,6 +3,7 @@
 mod backup;
 mod key_cluster;
 mod key_cluster_lists;
+mod key_people;
 mod key_policies;
 mod key_revocation;
 mod keys;

@@ -7,22 +7,32 @@ use capstan_director::{
 };
 use serde_json::json;
 
-use super::{key_cluster_lists, key_revocation};
-use crate::args::{Cli, DriveAction, Enrol, GroupAction, KeyAction, PolicyAction};
+use super::{key_cluster_lists, key_people, key_revocation};
+use crate::args::{Cli, Enrol, KeyAction, Keys};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, WITHOUT_KEY};
 use crate::progress::Display;
 use crate::secrets::{cluster_at, enrolment_passphrase, now_ns, state_dir};
 use crate::table::Table;
 use crate::units;
 
-/// What a command for keys comes to where a cluster keeps them; nothing where this machine does. What a mover may know it asks itself; for
-/// the rest it takes a person with a role, and they are told what to say.
-pub(super) fn asked_of_cluster(cli: &Cli, action: &KeyAction) -> Result<Option<ExitCode>, Failure> {
+/// What a command for keys comes to where a cluster keeps them; nothing where this machine does. What a mover may know it asks itself; all else
+/// is asked by a person with a role.
+pub(super) fn asked_of_cluster(cli: &Cli, args: &Keys) -> Result<Option<ExitCode>, Failure> {
+    let action = &args.action;
+    if matches!(action, KeyAction::Status | KeyAction::Enrol(_)) {
+        return Ok(None);
+    }
+    let Some(place) = cluster_at(&state_dir(cli)?)? else { return Ok(None) };
     let instead = match action {
-        KeyAction::Status | KeyAction::Enrol(_) => return Ok(None),
-        KeyAction::List | KeyAction::Volumes { .. } | KeyAction::Retire { .. } | KeyAction::Compromise { .. } => {
-            String::new()
+        KeyAction::List => return key_cluster_lists::list(cli, place).map(Some),
+        KeyAction::Volumes { volumes } => return key_cluster_lists::volumes(cli, place, volumes).map(Some),
+        KeyAction::Retire { what, yes } => {
+            return key_revocation::revoke(cli, place, what, Revocation::Retired, *yes).map(Some);
         }
+        KeyAction::Compromise { what, yes } => {
+            return key_revocation::revoke(cli, place, what, Revocation::Compromised, *yes).map(Some);
+        }
+        // Asked for now, and carried out after the quorum, with a passphrase that is chosen then.
         KeyAction::Export { volume, .. } => {
             let which = match volume.as_slice() {
                 [volume] => format!("--unit {volume}"),
@@ -33,42 +43,18 @@ pub(super) fn asked_of_cluster(cli: &Cli, action: &KeyAction) -> Result<Option<E
         KeyAction::Import { file, group } => {
             format!("`keyd keys import {} --group {group}` asks a quorum to take them in", file.display())
         }
-        KeyAction::Policies { action: None } => "`keyd policies list` lists them".to_owned(),
-        KeyAction::Policies { action: Some(PolicyAction::Add(policy)) } => {
-            format!("`keyd policies add {}` makes it", policy.name)
-        }
-        KeyAction::Groups { action: None } => "`keyd groups list` lists them".to_owned(),
-        KeyAction::Groups { action: Some(GroupAction::Add { name, policy }) } => {
-            format!("`keyd groups add {name} --policy {policy}` makes it")
-        }
-        KeyAction::Drives { action: None } => "`keyd agents list` says what drives may use".to_owned(),
-        KeyAction::Drives { action: Some(DriveAction::Set { serial, groups }) } => {
-            let groups: Vec<_> = groups.iter().map(|group| format!("--group {group}")).collect();
-            format!("`keyd agents groups {serial} {}` does it", groups.join(" "))
-        }
-        KeyAction::Extend { volume, .. } => format!("`keyd units extend {volume} --until TIME` does it"),
         KeyAction::Destroy { what, .. } => by_tag("destroy", what),
         KeyAction::Slots | KeyAction::Passphrase | KeyAction::Add { .. } | KeyAction::Remove { .. } => {
             "nothing here is opened by a passphrase; `capstan keys status` shows the certificate that this machine proves itself by"
                 .to_owned()
         }
+        other => {
+            let words = key_people::words(other).unwrap_or_default();
+            return key_people::ask(cli, &place, args.identity.as_deref(), words).map(Some);
+        }
     };
-    let Some(place) = cluster_at(&state_dir(cli)?)? else { return Ok(None) };
-    match action {
-        KeyAction::List => key_cluster_lists::list(cli, place).map(Some),
-        KeyAction::Volumes { volumes } => key_cluster_lists::volumes(cli, place, volumes).map(Some),
-        KeyAction::Retire { what, yes } => {
-            key_revocation::revoke(cli, place, what, Revocation::Retired, *yes).map(Some)
-        }
-        KeyAction::Compromise { what, yes } => {
-            key_revocation::revoke(cli, place, what, Revocation::Compromised, *yes).map(Some)
-        }
-        _ => {
-            let nodes = place.nodes.join(", ");
-            let said = format!("the keys of this site are kept by a key cluster ({nodes}), not here: {instead}");
-            Err(Failure::Usage(said))
-        }
-    }
+    let nodes = place.nodes.join(", ");
+    Err(Failure::Usage(format!("the keys of this site are kept by a key cluster ({nodes}), not here: {instead}")))
 }
 
 /// What `keyd` does to a key that it wants named by its tag, where here a volume may be named.

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::media::confirm;
 use super::{key_cluster, key_policies};
-use crate::args::{self, Cli, DriveAction, GroupAction, KeyAction, PolicyAction};
+use crate::args::{self, Cli, DriveAction, GroupAction, KeyAction, PolicyAction, Words};
 use crate::failure::Failure;
 use crate::secrets::{Need, export_passphrase, further_unlock, now_ns, open};
 use crate::table::Table;
@@ -22,7 +22,7 @@ use crate::units;
 const EXPORT_LEN_MAX: u64 = 1 << 30;
 
 pub(crate) fn keys(cli: &Cli, args: &args::Keys) -> Result<ExitCode, Failure> {
-    if let Some(done) = key_cluster::asked_of_cluster(cli, &args.action)? {
+    if let Some(done) = key_cluster::asked_of_cluster(cli, args)? {
         return Ok(done);
     }
     match &args.action {
@@ -43,6 +43,20 @@ pub(crate) fn keys(cli: &Cli, args: &args::Keys) -> Result<ExitCode, Failure> {
         }
         KeyAction::Volumes { volumes } => key_policies::volumes(cli, volumes),
         KeyAction::Extend { volume, time } => key_policies::extend(cli, volume, time),
+        KeyAction::Agents(Words { words }) if lists(words) => key_policies::drives(cli),
+        KeyAction::Units(Words { words }) if lists(words) => key_policies::volumes(cli, &[]),
+        KeyAction::Agents(_)
+        | KeyAction::Units(_)
+        | KeyAction::Users(_)
+        | KeyAction::Quorum(_)
+        | KeyAction::Pending(_)
+        | KeyAction::Sites(_)
+        | KeyAction::Backups(_)
+        | KeyAction::Audit(_) => Err(Failure::Usage(
+            "the keys of this site are kept by the key store of this machine: whoever opens it may do everything, so it has no users, quorum or \
+             sites. `capstan keys export` makes its backup, `keys drives` and `keys volumes` say what it knows, `keys status` where it is"
+                .to_owned(),
+        )),
         KeyAction::Slots => slots(cli),
         KeyAction::Passphrase => passphrase(cli),
         KeyAction::Add { new_key_file } => add(cli, new_key_file.as_deref()),
@@ -51,6 +65,11 @@ pub(crate) fn keys(cli: &Cli, args: &args::Keys) -> Result<ExitCode, Failure> {
         KeyAction::Compromise { what, yes } => compromise(cli, what, *yes),
         KeyAction::Destroy { what, yes } => destroy(cli, what, *yes),
     }
+}
+
+/// Whether a family of commands is asked for its list.
+fn lists(words: &[std::ffi::OsString]) -> bool {
+    words.is_empty() || words.iter().all(|word| word == "list")
 }
 
 pub(super) fn director(error: impl Into<DirectorError>) -> Failure {

@@ -71,6 +71,7 @@ acts! {
     12 ChangeKma            "change-kma"              [q  -  -  -  -  -] "change a node's addresses or site";
     13 RemoveKma            "remove-kma"              [q  -  -  -  -  -] "remove a node";
     17 NoteKmaDestroyed     "note-kma-destroyed"      [x  -  -  -  -  -] "note that the disks of a removed node were destroyed";
+    18 CallOffKma           "call-off-kma"            [x  -  -  -  -  -] "call off a node that was approved and has not joined";
     15 ListSites            "list-sites"              [x  x  x  x  x  x] "list the sites";
     16 ChangeSites          "change-sites"            [x  -  -  -  -  -] "add, describe or remove a site";
 

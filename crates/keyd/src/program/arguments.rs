@@ -210,9 +210,9 @@ pub(crate) struct Asking {
     /// Who asks: the file that `keyd enrol` made
     #[arg(long, value_name = "FILE", env = "KEYD_IDENTITY")]
     pub(crate) identity: PathBuf,
-    /// The node that is asked
-    #[arg(long, value_name = "HOST:PORT", env = "KEYD_NODE")]
-    pub(crate) node: String,
+    /// The node that is asked; or several with commas between them, of which any that is there answers where it may
+    #[arg(long, value_name = "HOST:PORT", env = "KEYD_NODE", value_delimiter = ',', required = true)]
+    pub(crate) node: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -62,9 +62,10 @@ fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-/// The one node that is named: another's answer would be about another node.
+/// The one node that is named, first if there are several: another's answer would be about another node.
 pub(super) fn client(asking: &Asking) -> anyhow::Result<NodeClient> {
-    Ok(NodeClient::new(&identity(asking)?, &asking.node, Duration::from_secs(15))?)
+    let first = asking.node.first().context("name the node: --node")?;
+    Ok(NodeClient::new(&identity(asking)?, first, Duration::from_secs(15))?)
 }
 
 /// Who asks. A certificate of which two thirds are over is renewed first, and kept in its file: whoever asks something once a month never has
@@ -75,7 +76,7 @@ pub(super) fn identity(asking: &Asking) -> anyhow::Result<Identity> {
     if !(certificate.renewal_due_ns()..certificate.not_after_ns).contains(&now_ns) {
         return Ok(identity);
     }
-    let cluster = ClusterClient::open(&identity, std::slice::from_ref(&asking.node), "");
+    let cluster = ClusterClient::open(&identity, &asking.node, "");
     match cluster.and_then(|cluster| cluster.renew_if_due(now_ns)) {
         Ok(None) => Ok(identity),
         Ok(Some(renewed)) => {
@@ -131,7 +132,7 @@ pub(super) fn unlock(asked: &arguments::Unlock) -> anyhow::Result<()> {
     let said: Value = match (&asked.state, &asked.identity, &asked.node) {
         (Some(state), ..) => here(&StateDirectory::open(state)?.0.socket(), &share()?)?,
         (None, Some(identity), Some(node)) => {
-            let client = client(&Asking { identity: identity.clone(), node: node.clone() })?;
+            let client = client(&Asking { identity: identity.clone(), node: vec![node.clone()] })?;
             client.post("/v1/unlock", &share()?)?
         }
         _ => anyhow::bail!("give --state on the node's own machine, or --identity and --node from elsewhere"),

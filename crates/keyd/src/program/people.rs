@@ -113,7 +113,7 @@ pub(super) fn run(asked: People) -> anyhow::Result<()> {
 impl Ask {
     fn client(&self) -> anyhow::Result<ClusterClient> {
         let identity = super::clients::identity(&self.asking)?;
-        Ok(ClusterClient::open(&identity, std::slice::from_ref(&self.asking.node), "")?)
+        Ok(ClusterClient::open(&identity, &self.asking.node, "")?)
     }
 
     /// What is at a path.

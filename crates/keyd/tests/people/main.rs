@@ -77,7 +77,7 @@ fn roles_are_held_to(cluster: &Cluster) {
 
 fn policies_and_groups_are_made(cluster: &Cluster) {
     cluster
-        .asks("carl", "policies add strict --encrypts-for 30d --decrypts-for 10y --isolated-for 12h --no-export")
+        .asks("carl", "policies add strict --encrypt-for 30d --decrypt-for 10y --isolated-for 12h --no-export")
         .unwrap();
     let policies = cluster.json("olga", "policies list");
     let strict = policies.as_array().unwrap().iter().find(|policy| policy["name"] == "strict").unwrap();

@@ -53,6 +53,7 @@ fn a_lost_node_is_removed_and_what_it_gave_out_is_taken_in() {
     wait_for(|| begin(&b, &drive, "A00002"));
 
     it_moves(&workshop, &a);
+    one_that_was_approved_is_called_off(&workshop, &a, &etcd);
     let said = workshop.refused_as(&a, "ada", &["kmas", "remove", "nobody"]);
     assert!(said.contains("There is no node"), "{said}");
     // The program would ask the other one.
@@ -190,6 +191,25 @@ pub(crate) fn read(place: &Place, drive: &Identity, volume: &str, key: KeyTag) -
 
 fn client(place: &Place, drive: &Identity) -> NodeClient {
     NodeClient::new(drive, &place.address(), Duration::from_secs(10)).unwrap()
+}
+
+/// A passphrase that was approved, and is in the wrong hands: it could not be taken back before the node was there.
+fn one_that_was_approved_is_called_off(workshop: &Workshop, a: &Place, etcd: &Etcd) {
+    let c = Place::new("c", &etcd.endpoints()[0]);
+    let asked = workshop.json_as(a, "ada", &["kmas", "add", "c", "--address", &c.address(), "--site", "south"]);
+    workshop.approved(a, &asked);
+    for (arguments, why) in [
+        (&["kmas", "call-off", "b"][..], "has joined"),
+        (&["kmas", "call-off", "nobody"], "No node nobody was approved"),
+    ] {
+        let said = workshop.refused_as(a, "ada", arguments);
+        assert!(said.contains(why), "{said}");
+    }
+    workshop.keyd_as(a, "ada", &["kmas", "call-off", "c"]);
+    let said = workshop.join(&c, "state-c", a, asked["passphrase"].as_str().unwrap()).unwrap_err();
+    assert!(said.contains("no such enrolment"), "{said}");
+    let said = workshop.refused_as(a, "ada", &["kmas", "call-off", "c"]);
+    assert!(said.contains("No node c was approved"), "{said}");
 }
 
 fn it_moves(workshop: &Workshop, a: &Place) {

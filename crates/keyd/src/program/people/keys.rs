@@ -1,10 +1,11 @@
 //! `keyd policies`, `keyd groups`, `keyd units`, `keyd keys`.
 
+use anyhow::Context;
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::Name;
 use capstan_keys::api::{ExtendUnit, GroupSaid, Leave, NamedKey, Outcome, PolicySaid};
 use clap::{Args, Subcommand};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::Ask;
@@ -27,11 +28,11 @@ pub(crate) struct AddPolicy {
     #[arg(long)]
     algorithm: Option<String>,
     /// For how long a key encrypts, as 2y, 90d, 12h, 30min [default: no end]
-    #[arg(long, value_name = "TIME", value_parser = seconds)]
-    encrypts_for: Option<u32>,
+    #[arg(long, alias = "encrypts-for", value_name = "TIME", value_parser = seconds)]
+    encrypt_for: Option<u32>,
     /// For how long a key decrypts [default: no end]
-    #[arg(long, value_name = "TIME", value_parser = seconds)]
-    decrypts_for: Option<u32>,
+    #[arg(long, alias = "decrypts-for", value_name = "TIME", value_parser = seconds)]
+    decrypt_for: Option<u32>,
     /// For how long a node that is cut off gives out keys [default: no end]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     isolated_for: Option<u32>,
@@ -74,8 +75,8 @@ pub(super) fn policies(asked: Policies) -> anyhow::Result<()> {
             let said = PolicySaid {
                 name: policy.name,
                 algorithm: policy.algorithm,
-                encryption_seconds: policy.encrypts_for,
-                cryptoperiod_seconds: policy.decrypts_for,
+                encryption_seconds: policy.encrypt_for,
+                cryptoperiod_seconds: policy.decrypt_for,
                 export: leave(!policy.no_export),
                 import: leave(!policy.no_import),
                 agents_revoke: leave(policy.agents_revoke),
@@ -132,12 +133,35 @@ pub(crate) enum Units {
     Extend {
         /// Its barcode
         barcode: Volser,
-        /// Until when, as 2031-01-01T00:00:00Z
-        #[arg(long, value_name = "TIME")]
-        until: Timestamp,
+        #[command(flatten)]
+        end: End,
         #[command(flatten)]
         ask: Ask,
     },
+}
+
+/// When something is over that is allowed now.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct End {
+    /// For how long from now, as 90d, 12h, 30min
+    #[arg(long = "for", value_name = "TIME", value_parser = seconds)]
+    time: Option<u32>,
+    /// Or until when, as 2031-01-01T00:00:00Z
+    #[arg(long, value_name = "DATE")]
+    until: Option<Timestamp>,
+}
+
+impl End {
+    fn until(&self) -> anyhow::Result<Timestamp> {
+        match (self.until, self.time) {
+            (Some(until), _) => Ok(until),
+            (None, time) => {
+                let time = SignedDuration::from_secs(time.unwrap_or_default().into());
+                Timestamp::now().checked_add(time).context("that is after the end of all calendars")
+            }
+        }
+    }
 }
 
 pub(super) fn units(asked: Units) -> anyhow::Result<()> {
@@ -152,7 +176,8 @@ pub(super) fn units(asked: Units) -> anyhow::Result<()> {
             ask.list(&items, &["key", "group", "algorithm", "state", "issued", "activated", "dropped", "destroyed"]);
             Ok(())
         }
-        Units::Extend { barcode, until, ask } => {
+        Units::Extend { barcode, end, ask } => {
+            let until = end.until()?;
             ask.outcome(&ask.post::<Outcome>(&format!("/v1/units/{barcode}/extend"), &ExtendUnit { until })?)
         }
     }

@@ -148,6 +148,8 @@ pub(crate) enum Kmas {
     },
     /// List them
     List(Ask),
+    /// Take back at once that one may join, which was approved and has not joined: the quorum's approval is spent
+    CallOff(Named),
     /// Ask the quorum to remove one for good: its certificates end, nothing counts it any more, its name is never given again
     Remove(Named),
     /// Ask the quorum to say where one stands from now on
@@ -197,6 +199,10 @@ pub(super) fn kmas(asked: Kmas) -> anyhow::Result<()> {
             let items: Vec<Value> = ask.get("/v1/kmas")?;
             ask.list(&items, &["name", "site", "address", "state", "autonomous_unlock.on"]);
             Ok(())
+        }
+        Kmas::CallOff(Named { name, ask }) => {
+            let said: Value = ask.post(&format!("/v1/kmas/{name}/call-off"), &json!({}))?;
+            ask.done(&said, &format!("{name} may not join any more"))
         }
         Kmas::Remove(Named { name, ask }) => {
             let requested: Requested = ask.post(&format!("/v1/kmas/{name}/remove"), &json!({}))?;

@@ -36,6 +36,7 @@ pub(super) fn routes() -> Paths {
         .get("/v1/kmas/removed", Act::ListKmas, list_removed)
         .post("/v1/kmas/{name}/remove", Act::RemoveKma, remove)
         .post("/v1/kmas/{name}/move", Act::ChangeKma, move_to)
+        .post("/v1/kmas/{name}/call-off", Act::CallOffKma, call_off)
         .post("/v1/kmas/{name}/destroyed", Act::NoteKmaDestroyed, note_destroyed)
         .post("/v1/kmas/{name}/autonomous-unlock", Act::SetAutonomousUnlock, set_autonomous)
 }
@@ -136,6 +137,31 @@ pub(super) fn autonomous(on: Carrying<'_>, name: &Name, allowed: bool) -> Result
     // A node that is removed meanwhile is not let.
     decided.rests_on.push(Path::Kma(name.clone()));
     Ok(decided)
+}
+
+/// Takes back that a node may join, at once: its passphrase may be in the wrong hands.
+async fn call_off(person: Person, Of(name): Of<Name>) -> Result<Json<serde_json::Value>, Refusal> {
+    person.permitted(Act::CallOffKma).await?;
+    let peer = PeerId { kind: PeerKind::Kma, name: name.clone() };
+    let noted = person.entry(Act::CallOffKma).of("kma", &name);
+    let mut is_done = false;
+    let calling_off = person.change(|view| {
+        if view.ledger().kmas().contains_key(&name) {
+            let detail = format!("Node {name} has joined: `keyd kmas remove {name}` asks the quorum to take it out.");
+            return Err(Refusal::conflict(detail));
+        }
+        let there = [joining_path(&peer), enrolment_path(&peer)].into_iter();
+        let removes: Vec<_> = there.filter(|path| view.ledger().other(&path.to_string()).is_some()).collect();
+        if removes.is_empty() && !is_done {
+            return Err(Refusal::not_found(format!("No node {name} was approved that has not joined.")));
+        }
+        is_done = true;
+        // Who joins meanwhile either finds this done or stops it.
+        let rests_on = vec![Path::Kma(name.clone())];
+        Ok(Decided { removes, rests_on, ..Decided::records(Vec::new(), Vec::new()) })
+    });
+    person.does(noted, calling_off).await?;
+    Ok(Json(serde_json::json!({})))
 }
 
 /// What the removal of a node is, or why it cannot be.

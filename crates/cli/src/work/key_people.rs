@@ -1,0 +1,118 @@
+//! What people ask of a key cluster with `capstan keys`: handed on to `keyd`, the program for that, under the name that `--identity` says.
+//!
+//! This machine's own identity is that of an agent, which may fetch keys and look at those of its volumes; all else takes a person with a role. There is
+//! one program that asks as a person, and it is installed with each node; here it is found beside this one or in `PATH`. Rejected: to ask from
+//! here as well, which would be every command of people twice.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use capstan_director::ClusterPlace;
+
+use crate::args::{Cli, DriveAction, GroupAction, KeyAction, KeyCipher, PolicyAction, PolicyAdd, Words};
+use crate::failure::{Failure, WITHOUT_KEY};
+
+/// What `keyd` is told for an action that a person asks of a cluster; nothing where a machine asks, or where there is nothing to ask.
+pub(super) fn words(action: &KeyAction) -> Option<Vec<OsString>> {
+    let said = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+    Some(match action {
+        KeyAction::Policies { action: None } => said(&["policies", "list"]),
+        KeyAction::Policies { action: Some(PolicyAction::Add(policy)) } => policy_words(policy),
+        KeyAction::Groups { action: None } => said(&["groups", "list"]),
+        KeyAction::Groups { action: Some(GroupAction::Add { name, policy }) } => {
+            said(&["groups", "add", name.as_str(), "--policy", policy.as_str()])
+        }
+        KeyAction::Drives { action: None } => said(&["agents", "list"]),
+        KeyAction::Drives { action: Some(DriveAction::Set { serial, groups }) } => {
+            let groups = groups.iter().flat_map(|group| ["--group", group.as_str()]);
+            said(&["agents", "groups", serial.as_str()].into_iter().chain(groups).collect::<Vec<_>>())
+        }
+        KeyAction::Extend { volume, time } => said(&["units", "extend", volume, "--for", time]),
+        KeyAction::Agents(words) => family("agents", "list", words),
+        KeyAction::Units(words) => family("units", "list", words),
+        KeyAction::Users(words) => family("users", "list", words),
+        KeyAction::Quorum(words) => family("quorum", "show", words),
+        KeyAction::Pending(words) => family("pending", "list", words),
+        KeyAction::Sites(words) => family("sites", "list", words),
+        KeyAction::Backups(words) => family("backups", "list", words),
+        KeyAction::Audit(words) => family("audit", "show", words),
+        _ => return None,
+    })
+}
+
+/// Asks, as whoever the identity says.
+pub(super) fn ask(
+    cli: &Cli,
+    place: &ClusterPlace,
+    identity: Option<&Path>,
+    mut words: Vec<OsString>,
+) -> Result<ExitCode, Failure> {
+    let has = |words: &[OsString], option: &str| words.iter().any(|word| word == option);
+    if !has(&words, "--identity") {
+        let identity = identity.ok_or_else(|| Failure::Usage(as_whom(place, &words)))?;
+        words.extend([OsStr::new("--identity"), identity.as_os_str()].map(OsStr::to_owned));
+    }
+    if !has(&words, "--node") {
+        words.extend(["--node".to_owned(), place.nodes.join(",")].map(OsString::from));
+    }
+    if cli.json && !has(&words, "--json") {
+        words.push("--json".into());
+    }
+    let status = Command::new(keyd()).args(&words).status().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Failure::Other(
+            "keyd, which asks a key cluster as a person, is neither beside capstan nor in PATH: install it here, or ask on a machine that has it"
+                .to_owned(),
+        ),
+        _ => Failure::because(&error),
+    })?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(ExitCode::from(code.unwrap_or(WITHOUT_KEY)))
+}
+
+fn as_whom(place: &ClusterPlace, words: &[OsString]) -> String {
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    format!(
+        "the keys of this site are kept by a key cluster ({}), which is asked for this by a person with a role, not by a machine: say as \
+         whom with --identity FILE, or KEYD_IDENTITY (`keyd enrol` makes it). It is handed on as `keyd {}`",
+        place.nodes.join(", "),
+        words.join(" ")
+    )
+}
+
+/// The program, beside this one if it is there.
+fn keyd() -> PathBuf {
+    let beside = std::env::current_exe().ok().map(|own| own.with_file_name("keyd"));
+    beside.filter(|keyd| keyd.is_file()).unwrap_or_else(|| PathBuf::from("keyd"))
+}
+
+/// A family of commands that `keyd` has by the same name.
+fn family(name: &str, unasked: &str, Words { words }: &Words) -> Vec<OsString> {
+    let asked = if words.is_empty() { vec![OsString::from(unasked)] } else { words.clone() };
+    std::iter::once(OsString::from(name)).chain(asked).collect()
+}
+
+fn policy_words(policy: &PolicyAdd) -> Vec<OsString> {
+    let mut words = vec!["policies".to_owned(), "add".to_owned(), policy.name.to_string()];
+    let cipher = policy.cipher.map(|cipher| match cipher {
+        KeyCipher::Gcm => "AES-256-GCM".to_owned(),
+        KeyCipher::Ccm => "AES-256-CCM".to_owned(),
+    });
+    for (option, value) in [
+        ("--algorithm", cipher),
+        ("--encrypt-for", policy.encrypt_for.clone()),
+        ("--decrypt-for", policy.decrypt_for.clone()),
+        ("--isolated-for", policy.isolated_for.clone()),
+    ] {
+        words.extend(value.into_iter().flat_map(|value| [option.to_owned(), value]));
+    }
+    for (option, is_set) in [
+        ("--no-export", policy.no_export),
+        ("--no-import", policy.no_import),
+        ("--agents-revoke", policy.agents_revoke),
+    ] {
+        words.extend(is_set.then(|| option.to_owned()));
+    }
+    words.into_iter().map(OsString::from).collect()
+}
