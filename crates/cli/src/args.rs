@@ -475,7 +475,7 @@ pub(crate) struct Keys {
 pub(crate) struct Words {
     /// As `keyd` takes it, as in `list`, `add NAME`; `keyd help` has all of it [default: list or show]
     #[arg(value_name = "WORD", trailing_var_arg = true, allow_hyphen_values = true)]
-    pub(crate) words: Vec<std::ffi::OsString>,
+    pub(crate) words: Vec<OsString>,
 }
 
 #[derive(Debug, Subcommand)]
