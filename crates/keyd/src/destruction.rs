@@ -113,6 +113,8 @@ pub struct KeptExport {
     pub id: String,
     /// When it was made, in nanoseconds since 1970.
     pub made_ns: i64,
+    /// When the last of its keys was issued, by a clock that may have been ahead.
+    pub until_ns: i64,
 }
 
 /// All that is known of where copies may be.
@@ -225,7 +227,7 @@ pub fn certify(key: &Destroyed, known: &Whereabouts, now_ns: i64) -> Result<Cert
     let removed = left.map(|disk| Missing::RemovedNode { kma: disk.kma.clone() });
     let may_hold = known.backups.iter().filter(|backup| backup.may_hold(key));
     let backups = may_hold.map(|backup| Missing::Backup { id: backup.id.clone() });
-    let exported = known.exports.iter().filter(|export| key.was_there(export.made_ns));
+    let exported = known.exports.iter().filter(|export| key.was_there_between(export.made_ns, export.until_ns));
     let exports = exported.map(|export| Missing::Export { id: export.id.clone() });
     let records = known.copies.iter().map(|path| Missing::Record { path: path.clone() });
     let forgotten = known.forgotten;
@@ -241,11 +243,10 @@ pub fn certify(key: &Destroyed, known: &Whereabouts, now_ns: i64) -> Result<Cert
 }
 
 impl Destroyed {
-    /// Whether there may have been such a key at that time, whoever's clock that was by.
-    fn was_there(&self, at_ns: i64) -> bool {
-        let (from_ns, to_ns) =
-            (self.created_ns.saturating_sub(CLOCK_SKEW_NS), self.destroyed_ns.saturating_add(CLOCK_SKEW_NS));
-        (from_ns..=to_ns).contains(&at_ns)
+    /// Whether there may have been such a key at some time between these two, whoever's clocks they were by.
+    fn was_there_between(&self, from_ns: i64, until_ns: i64) -> bool {
+        self.created_ns.saturating_sub(CLOCK_SKEW_NS) <= until_ns
+            && from_ns <= self.destroyed_ns.saturating_add(CLOCK_SKEW_NS)
     }
 }
 
@@ -292,7 +293,7 @@ mod tests {
     }
 
     fn export(id: &str, made: i64) -> KeptExport {
-        KeptExport { id: id.to_owned(), made_ns: made * HOUR_NS }
+        KeptExport { id: id.to_owned(), made_ns: made * HOUR_NS, until_ns: made * HOUR_NS }
     }
 
     fn journal(kma: &str, at: i64) -> JournalWiped {

@@ -56,6 +56,11 @@ pub trait KeyProvider: Send + Sync {
 
     /// Every key that was ever issued for a volume, those issued first in front.
     fn keys_of(&self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError>;
+
+    /// Those of them under which something on the volume may still lie, as far as that is on record.
+    fn keys_held(&self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError> {
+        self.keys_of(volser)
+    }
 }
 
 /// A store is used by one thread at a time.

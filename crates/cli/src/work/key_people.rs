@@ -4,7 +4,7 @@
 //! one program that asks as a person, and it is installed with each node; here it is found beside this one or in `PATH`. Rejected: to ask from
 //! here as well, which would be every command of people twice.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -49,18 +49,24 @@ pub(super) fn ask(
     identity: Option<&Path>,
     mut words: Vec<OsString>,
 ) -> Result<ExitCode, Failure> {
-    let has = |words: &[OsString], option: &str| words.iter().any(|word| word == option);
-    if !has(&words, "--identity") {
-        let identity = identity.ok_or_else(|| Failure::Usage(as_whom(place, &words)))?;
-        words.extend([OsStr::new("--identity"), identity.as_os_str()].map(OsStr::to_owned));
+    let says = |option: &str| words.iter().any(|word| word.to_string_lossy().starts_with(option));
+    // A log is verified without a node, as nobody.
+    let asks_nobody = words.starts_with(&["audit", "verify"].map(OsString::from)) || says("--help");
+    if identity.is_none() && !says("--identity") && !asks_nobody {
+        return Err(Failure::Usage(as_whom(place, &words)));
     }
-    if !has(&words, "--node") {
-        words.extend(["--node".to_owned(), place.nodes.join(",")].map(OsString::from));
-    }
-    if cli.json && !has(&words, "--json") {
+    if cli.json && !says("--json") {
         words.push("--json".into());
     }
-    let status = Command::new(keyd()).args(&words).status().map_err(|error| match error.kind() {
+    let mut keyd = Command::new(keyd());
+    keyd.args(&words);
+    if let Some(identity) = identity {
+        keyd.env("KEYD_IDENTITY", identity);
+    }
+    if std::env::var_os("KEYD_NODE").is_none() {
+        keyd.env("KEYD_NODE", place.nodes.join(","));
+    }
+    let status = keyd.status().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Failure::Other(
             "keyd, which asks a key cluster as a person, is neither beside capstan nor in PATH: install it here, or ask on a machine that has it"
                 .to_owned(),

@@ -86,7 +86,7 @@ impl Desk {
         volumes.retain(gone_on_with);
         for (volser, first) in volumes.into_iter().filter_map(|volume| Some((volume.volser, volume.key?.tag))) {
             // What cannot be asked now is told at the mount.
-            let Ok(known) = keys.keys_of(&volser) else { continue };
+            let Ok(known) = keys.keys_held(&volser) else { continue };
             let mut of_life = known.into_iter().skip_while(|key| key.tag != first);
             // One that was drawn later and never used takes nothing along.
             let was_used = |key: &KeyRecord| key.tag == first || key.activated_ns.is_some();

@@ -63,7 +63,8 @@ acts! {
     // code act             name                       SO CO OP BO AU QM
      1 ReadStatus           "read-status"             [x  x  x  x  x  x] "read a node's status";
      3 LockKma              "lock-kma"                [x  -  -  -  -  -] "lock a node";
-     4 SetAutonomousUnlock  "set-autonomous-unlock"   [q  -  -  -  -  -] "let a node unlock itself after a start, or not";
+     4 SetAutonomousUnlock  "set-autonomous-unlock"   [q  -  -  -  -  -] "let a node unlock itself after a start";
+     6 EndAutonomousUnlock  "end-autonomous-unlock"   [x  -  -  -  -  -] "take back at once that a node unlocks itself";
      5 ChangeCredentials    "change-credentials"      [q  -  -  -  -  -] "change the split credentials of the root key";
 
     10 ListKmas             "list-kmas"               [x  x  x  x  x  x] "list the nodes";

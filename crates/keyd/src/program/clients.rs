@@ -82,7 +82,7 @@ pub(super) fn identity(asking: &Asking) -> anyhow::Result<Identity> {
         Ok(Some(renewed)) => {
             let lost = || {
                 format!(
-                    "the certificate was renewed, the old one is void, and {} was not written: ask to enrol again",
+                    "the certificate was renewed, and {} was not written: the old one holds for a while, and the next command tries again",
                     asking.identity.display()
                 )
             };

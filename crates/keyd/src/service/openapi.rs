@@ -173,7 +173,12 @@ async fn hold(State(held): State<Held>, request: Request, next: Next) -> Result<
     // What answers GET answers HEAD.
     let method = if parts.method == axum::http::Method::POST { Method::Post } else { Method::Get };
     let path = parts.extensions.get::<MatchedPath>().cloned().ok_or_else(Refusal::failed)?;
-    let who = held.table.get(&(method, path.as_str())).copied().ok_or_else(Refusal::failed)?;
+    // By another method there is no handler behind this, only the answer that says so.
+    let is_other =
+        ![axum::http::Method::GET, axum::http::Method::HEAD, axum::http::Method::POST].contains(&parts.method);
+    let Some(who) = held.table.get(&(method, path.as_str())).copied().filter(|_| !is_other) else {
+        return Ok(next.run(Request::from_parts(parts, body)).await);
+    };
     if let Err(refusal) = people::held_to_table(&mut parts, &held.service, who).await {
         // Whoever is still sending hears the answer only once that is taken in.
         let _ = to_bytes(body, REFUSED_LEN_MAX).await;

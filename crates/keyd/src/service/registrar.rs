@@ -308,7 +308,7 @@ fn refused(peer: &PeerId, from: Origin, why: Fact) -> Entry {
     entry.of(peer.kind.as_str(), &peer.name).came_to(Outcome::Refused { why })
 }
 
-/// The records of a certificate that is made out: itself, and for a person that it is theirs, in the place of the one it renews.
+/// The records of a certificate that is made out: itself, and for a person that it is theirs, beside the one it renews.
 pub(super) fn of_certificate(
     view: View<'_>,
     issued: &Issued,
@@ -327,10 +327,13 @@ pub(super) fn of_certificate(
         if user.standing != Standing::Enabled {
             return Err(Refusal::forbidden(format!("User {} is disabled.", peer.name)));
         }
-        if let Some(renewed) = renewed
-            && !user.certificates.remove(&CertificateSerial::from(*renewed))
-        {
-            return Err(Refusal::forbidden("The certificate that is to be renewed is no longer this user's."));
+        if let Some(renewed) = renewed.map(|renewed| CertificateSerial::from(*renewed)) {
+            if !user.certificates.contains(&renewed) {
+                return Err(Refusal::forbidden("The certificate that is to be renewed is no longer this user's."));
+            }
+            // It holds beside the new one until its end or until that one is renewed: the answer may be lost, or a clock make the new one
+            // useless, and whoever had none then would need the quorum, which may be themselves.
+            user.certificates.retain(|serial| *serial == renewed);
         }
         user.certificates.insert(CertificateSerial::from(*serial));
         user.check().map_err(|error| Refusal::conflict(error.to_string()))?;

@@ -92,14 +92,21 @@ impl Service {
     }
 
     /// Locks the node for as long as its holders do not open it: now, and over each start.
-    pub(super) async fn lock_at_once(&self, by: &Name) -> io::Result<()> {
-        // Held until this process is gone: a share that was given to it would be lost with it.
-        std::mem::forget(self.unlocking.lock().await);
-        let now = Timestamp::from_nanosecond(i128::from((self.clock)())).unwrap_or_default();
-        mark(&self.opening.locked, &format!("{by} on {now:.0}"))?;
+    ///
+    /// It gives nothing out from here on, whatever its disk is like: where that does not take note, the node stays locked as it is, and an
+    /// error says that it is for now alone.
+    pub(super) async fn lock_at_once(&self, by: &Name, noted: Entry) -> io::Result<()> {
+        let unlocking = self.unlocking.lock().await;
         self.gate.lock().await.lock();
         *self.phase.write().unwrap_or_else(PoisonError::into_inner) = Phase::Locked(PackedRecords::default());
         *self.copies.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if let Err(Refusal(problem)) = self.note(noted).await {
+            tracing::error!(%by, %problem, "this node is locked, and its audit log does not say so");
+        }
+        let now = Timestamp::from_nanosecond(i128::from((self.clock)())).unwrap_or_default();
+        mark(&self.opening.locked, &format!("{by} on {now:.0}"))?;
+        // Held until this process is gone: a share that was given to it would be lost with it.
+        std::mem::forget(unlocking);
         tracing::warn!(%by, "locked: this node begins anew, and waits for its holders");
         self.locking.notify_one();
         Ok(())
@@ -186,8 +193,9 @@ impl Service {
 
 fn mark(path: &Path, said: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(said.as_bytes())?;
-    file.sync_all()
+    let written = file.write_all(said.as_bytes()).and_then(|()| file.sync_all());
+    // One that says nothing would keep the node from unlocking itself, and nobody would know why.
+    written.inspect_err(|_| drop(std::fs::remove_file(path)))
 }
 
 /// Where a node stands, in JSON.

@@ -92,8 +92,7 @@ fn a_node_unlocks_itself_as_long_as_the_quorum_lets_it() {
 
     // Taken back: its files go at once, and copies of them open nothing from then on.
     copied(&workshop, "state", "allowed");
-    let asked = workshop.json_as(&place, "ada", &ask("off"));
-    workshop.approved(&place, &asked);
+    workshop.keyd_as(&place, "ada", &ask("off"));
     wait_for(|| so(has_none(&workshop, "state"), "the node destroys what it unlocked itself with"));
     assert_eq!(workshop.status(&place)["unlocks_itself"], Value::Null);
     drop(node);

@@ -31,7 +31,7 @@ pub struct KmaListed {
     pub autonomous_unlock: Option<AutonomousUnlock>,
 }
 
-/// Whether a node is to unlock itself after a start: `POST /v1/kmas/NAME/autonomous-unlock` asks the quorum.
+/// Whether a node is to unlock itself after a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AutonomousUnlock {
     /// Whether it is.

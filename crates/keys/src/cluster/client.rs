@@ -15,7 +15,7 @@ use super::roster::{Candidate, Roster};
 use super::transport::ANSWER_LEN_MAX;
 use super::{ClusterError, Gone, Silence, tls, transport};
 use crate::api::{
-    Base64, ClusterId, IssuedCertificate, KmaMember, Problem, REQUEST_ID_HEADER, RenewCertificate, RequestId,
+    Base64, ClusterId, IssuedCertificate, KmaMember, KmaState, Problem, REQUEST_ID_HEADER, RenewCertificate, RequestId,
 };
 
 /// How long nodes are waited for: first so briefly that fail-over takes less than a second, then as long as a slow one may need.
@@ -126,8 +126,13 @@ impl ClusterClient {
     /// Asks for the list of members, which is done now and then unasked.
     pub(super) fn learn(&self) -> Result<Vec<KmaMember>, ClusterError> {
         let members: Vec<KmaMember> = self.get("/v1/kmas")?;
-        lock(&self.shared.roster).learn(&members);
         *lock(&self.shared.learnt) = Instant::now();
+        if members.iter().all(|member| member.state == KmaState::Locked) {
+            // A node that is locked knows itself alone.
+            lock(&self.shared.roster).are_locked(&members);
+            return Ok(members);
+        }
+        lock(&self.shared.roster).learn(&members);
         if let Some(known) = &self.shared.known {
             // It is for a start on a bad day: where it cannot be kept, as on a full disk, this one is served all the same.
             let _ = known.keep(&members);

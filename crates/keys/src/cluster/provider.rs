@@ -319,11 +319,23 @@ impl KeyProvider for KeyCluster {
     }
 
     fn keys_of(&self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError> {
-        Ok(self.keys_of_volume(volser)?.iter().map(|key| record(volser, key)).collect())
+        Ok(self.in_order(volser)?.iter().map(|key| record(volser, key)).collect())
+    }
+
+    fn keys_held(&self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError> {
+        let held = self.in_order(volser)?.into_iter().filter(|key| key.dropped.is_none());
+        Ok(held.map(|key| record(volser, &key)).collect())
     }
 }
 
 impl KeyCluster {
+    /// The keys of a volume as they were issued: a node tells them in any order.
+    fn in_order(&self, volser: &Volser) -> Result<Vec<KeyOfVolume>, KeyError> {
+        let mut keys = self.keys_of_volume(volser)?;
+        keys.sort_by_key(|key| (key.issued, key.key));
+        Ok(keys)
+    }
+
     /// The drive, or this agent itself where the drive has no name.
     fn name_of(&self, drive: Option<&Name>) -> Result<Name, KeyError> {
         match drive {

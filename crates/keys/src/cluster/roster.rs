@@ -20,6 +20,8 @@ struct Node {
     candidate: Candidate,
     standing: Standing,
     health: Health,
+    /// Its address is one of the settings, which stays whatever nodes say.
+    given: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,6 +54,7 @@ impl Roster {
             candidate: Candidate { name: None, address: address.clone() },
             standing: Standing::Given,
             health: Health::Well,
+            given: true,
         };
         Self { site: site.to_owned(), nodes: addresses.iter().map(given).collect(), turn }
     }
@@ -73,10 +76,23 @@ impl Roster {
             self.nodes.push(Node {
                 candidate: Candidate { name: Some(member.name.clone()), address: member.address.clone() },
                 standing,
+                given: before.as_ref().is_some_and(|node| node.given),
                 health: before.map_or(Health::Well, |node| node.health),
             });
         }
-        self.nodes.extend(old.into_iter().filter(|node| node.standing == Standing::Given));
+        let given = old.into_iter().filter(|node| node.given);
+        self.nodes.extend(given.map(|node| Node {
+            candidate: Candidate { name: None, ..node.candidate },
+            standing: Standing::Given,
+            ..node
+        }));
+    }
+
+    /// Nodes that say of themselves that they are locked; of others they say nothing.
+    pub(super) fn are_locked(&mut self, members: &[KmaMember]) {
+        for member in members {
+            self.each(&member.address, |node| node.standing = Standing::Locked);
+        }
     }
 
     /// All nodes in the order to be asked in: those that are well before those that were silent, own site first; among equals each

@@ -2,8 +2,8 @@
 
 use capstan_keys::Name;
 use capstan_keys::api::{
-    AddKma, AddPeer, AddSite, AgentGroups, AssignKmipClient, AutonomousUnlock, DescribeSite, EnrolmentOpened,
-    KmipClientAssigned, MoveKma, Requested, Revoked, SiteListed,
+    AddKma, AddPeer, AddSite, AgentGroups, AssignKmipClient, DescribeSite, EnrolmentOpened, KmipClientAssigned,
+    MoveKma, Requested, Revoked, SiteListed,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
@@ -165,7 +165,7 @@ pub(crate) enum Kmas {
         #[command(flatten)]
         ask: Ask,
     },
-    /// Ask the quorum to let one unlock itself after each start, without holders; or to take that back
+    /// Ask the quorum to let one unlock itself after each start, without holders; or take that back at once
     AutonomousUnlock {
         /// Which
         name: Name,
@@ -213,9 +213,14 @@ pub(super) fn kmas(asked: Kmas) -> anyhow::Result<()> {
             ask.waits(&requested)
         }
         Kmas::AutonomousUnlock { name, choice, ask } => {
-            let question = AutonomousUnlock { on: choice == Choice::On };
-            let requested: Requested = ask.post(&format!("/v1/kmas/{name}/autonomous-unlock"), &question)?;
-            ask.waits(&requested)
+            let path = format!("/v1/kmas/{name}/autonomous-unlock");
+            match choice {
+                Choice::On => ask.waits(&ask.post::<Requested>(&path, &json!({}))?),
+                Choice::Off => {
+                    let said: Value = ask.post(&format!("{path}/end"), &json!({}))?;
+                    ask.done(&said, &format!("{name} is unlocked by its holders from now on"))
+                }
+            }
         }
         Kmas::Removed(ask) => {
             let items: Vec<Value> = ask.get("/v1/kmas/removed")?;

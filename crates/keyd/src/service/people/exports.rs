@@ -32,11 +32,22 @@ pub(super) struct ExportRecord {
     pub(super) what: ExportWhat,
     pub(super) keys: usize,
     pub(super) made_ns: i64,
+    /// When the last of its keys was issued, by whichever node's clock, if that is later: one that was ahead issued keys that are no younger
+    /// than the export.
+    #[serde(default)]
+    pub(super) until_ns: i64,
     /// For whom exactly: the same question again is known by it.
     pub(super) public: Base64,
     /// When somebody said that it is destroyed, with whatever was made of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) destroyed_ns: Option<i64>,
+}
+
+impl ExportRecord {
+    /// Until when keys were issued that may be in it.
+    pub(super) fn until_ns(&self) -> i64 {
+        self.until_ns.max(self.made_ns)
+    }
 }
 
 pub(super) fn export_path(id: PendingId) -> Path {
@@ -60,9 +71,10 @@ pub(in super::super) fn exports_of(view: View<'_>, key: &KeyRecord, group: &Name
         (id, serde_json::from_slice::<ExportRecord>(bytes).ok())
     });
     let kept = records.filter_map(|(id, record)| match record {
-        None => Some(KeptExport { id, made_ns: key.created_ns }),
+        None => Some(KeptExport { id, made_ns: key.created_ns, until_ns: key.created_ns }),
         Some(record) => {
-            (record.destroyed_ns.is_none() && has(&record.what)).then_some(KeptExport { id, made_ns: record.made_ns })
+            let is_kept = record.destroyed_ns.is_none() && has(&record.what);
+            is_kept.then(|| KeptExport { id, made_ns: record.made_ns, until_ns: record.until_ns() })
         }
     });
     kept.collect()
@@ -87,7 +99,7 @@ impl Known {
     /// Whether a key is in it, as far as that can be known: what leaves is decided when it leaves, by clocks of several nodes.
     pub(super) fn has(&self, view: View<'_>, key: &IssuedRecord) -> bool {
         let (made_ns, record) = (self.record.made_ns, &key.stored.record);
-        let was_there = key.issued.issued_ns <= made_ns.saturating_add(CLOCK_SKEW_NS)
+        let was_there = key.issued.issued_ns <= self.record.until_ns().saturating_add(CLOCK_SKEW_NS)
             && record.destroyed_ns.is_none_or(|at_ns| at_ns >= made_ns.saturating_sub(CLOCK_SKEW_NS));
         was_there && leaving::may_leave(view, &self.record.what, key)
     }

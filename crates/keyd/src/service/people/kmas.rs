@@ -9,9 +9,7 @@
 
 use axum::Json;
 use capstan_keys::Name;
-use capstan_keys::api::{
-    AddKma, AutonomousUnlock, JournalOfRemoved, MoveKma, PeerId, PeerKind, Problem, RemovedListed, Requested,
-};
+use capstan_keys::api::{AddKma, JournalOfRemoved, MoveKma, PeerId, PeerKind, Problem, RemovedListed, Requested};
 
 use super::super::autonomous::AutonomousRecord;
 use super::super::openapi::Paths;
@@ -39,6 +37,7 @@ pub(super) fn routes() -> Paths {
         .post("/v1/kmas/{name}/call-off", Act::CallOffKma, call_off)
         .post("/v1/kmas/{name}/destroyed", Act::NoteKmaDestroyed, note_destroyed)
         .post("/v1/kmas/{name}/autonomous-unlock", Act::SetAutonomousUnlock, set_autonomous)
+        .post("/v1/kmas/{name}/autonomous-unlock/end", Act::EndAutonomousUnlock, end_autonomous)
 }
 
 async fn add(person: Person, Input(asked): Input<AddKma>) -> Result<Json<Requested>, Refusal> {
@@ -106,32 +105,45 @@ async fn note_destroyed(person: Person, Of(name): Of<Name>) -> Result<Json<serde
     Ok(Json(serde_json::json!({})))
 }
 
-async fn set_autonomous(
-    person: Person,
-    Of(name): Of<Name>,
-    Input(asked): Input<AutonomousUnlock>,
-) -> Result<Json<Requested>, Refusal> {
+async fn set_autonomous(person: Person, Of(name): Of<Name>) -> Result<Json<Requested>, Refusal> {
     person.permitted(Act::SetAutonomousUnlock).await?;
-    if let (true, Opens::Token { .. }) = (asked.on, person.service.sealed_root().opens()) {
+    if let Opens::Token { .. } = person.service.sealed_root().opens() {
         return Err(Refusal::conflict(
             "The root key is in a token, and nothing that opens without it is put on a disk: leave the token's PIN with the node \
              ([token] pin_file in keyd.toml).",
         ));
     }
-    queue::request(&person, Proposal::AutonomousUnlock { name, on: asked.on }, None).await.map(Json)
+    queue::request(&person, Proposal::AutonomousUnlock { name }, None).await.map(Json)
 }
 
-/// What it is that a node may unlock itself, or not. The node does the rest when it reads the record.
-pub(super) fn autonomous(on: Carrying<'_>, name: &Name, allowed: bool) -> Result<Decided, Refusal> {
+/// To take it back is the safe direction, and may be asked for where the node itself is locked and about to open.
+async fn end_autonomous(person: Person, Of(name): Of<Name>) -> Result<Json<serde_json::Value>, Refusal> {
+    person.permitted(Act::EndAutonomousUnlock).await?;
+    let noted = person.entry(Act::EndAutonomousUnlock).of("kma", &name);
+    let request = person.request.to_string();
+    let ending = person.change(|view| {
+        known(view, &name)?;
+        let (by, epoch, since_ns) = (person.user.name.clone(), person.node.epoch(), person.node.now_ns());
+        if !AutonomousRecord::of(view, &name, epoch).is_some_and(|record| record.allowed) {
+            return Err(Refusal::conflict(format!("Node {name} is unlocked by its holders already.")));
+        }
+        let record = AutonomousRecord { allowed: false, by, request: request.clone(), epoch, since_ns };
+        let record = serde_json::to_vec(&record).map_err(|error| broken(&error))?;
+        Ok(Decided::records(vec![(AutonomousRecord::path(&name), record)], Vec::new()))
+    });
+    person.does(noted, ending).await?;
+    Ok(Json(serde_json::json!({})))
+}
+
+/// What it is that a node may unlock itself. The node does the rest when it reads the record.
+pub(super) fn autonomous(on: Carrying<'_>, name: &Name) -> Result<Decided, Refusal> {
     let Carrying { view, node, id, by, now_ns } = on;
     known(view, name)?;
-    let is = AutonomousRecord::of(view, name, node.epoch()).is_some_and(|record| record.allowed);
-    if is == allowed {
-        let how = if allowed { "unlocks itself" } else { "is unlocked by its holders" };
-        return Err(Refusal::conflict(format!("Node {name} {how} already.")));
+    if AutonomousRecord::of(view, name, node.epoch()).is_some_and(|record| record.allowed) {
+        return Err(Refusal::conflict(format!("Node {name} unlocks itself already.")));
     }
     let (by, request, epoch) = (by.clone(), id.to_string(), node.epoch());
-    let record = AutonomousRecord { allowed, by, request, epoch, since_ns: now_ns };
+    let record = AutonomousRecord { allowed: true, by, request, epoch, since_ns: now_ns };
     let record = serde_json::to_vec(&record).map_err(|error| broken(&error))?;
     let mut decided = Decided::records(vec![(AutonomousRecord::path(name), record)], Vec::new());
     // A node that is removed meanwhile is not let.

@@ -20,6 +20,8 @@ pub(super) struct Counted {
     pub(super) keys: usize,
     /// Keys that were asked for and by policy never leave.
     pub(super) stay: usize,
+    /// When the last one that leaves was issued, by whichever node's clock that was: it may be ahead of this one's.
+    pub(super) last_ns: i64,
 }
 
 /// Part of an export.
@@ -65,8 +67,11 @@ pub(super) fn check(view: View<'_>, what: &ExportWhat) -> Result<(), Refusal> {
 pub(super) fn count(node: &Node, what: &ExportWhat) -> Result<Counted, Refusal> {
     node.view(|view| check(view, what))?;
     let mut counted = Counted::default();
-    let mut tally = |fate: Fate| match fate {
-        Fate::Leaves => counted.keys += 1,
+    let mut tally = |(fate, issued_ns): (Fate, i64)| match fate {
+        Fate::Leaves => {
+            counted.keys += 1;
+            counted.last_ns = counted.last_ns.max(issued_ns);
+        }
         Fate::Stays => counted.stay += 1,
         Fate::Elsewhere => {}
     };
@@ -75,11 +80,12 @@ pub(super) fn count(node: &Node, what: &ExportWhat) -> Result<Counted, Refusal> 
             node.view(|view| {
                 let keys = view.unit(volser).map(|unit| unit.keys.as_slice()).unwrap_or_default();
                 let keys = keys.iter().filter_map(|issued| view.ledger().key(&issued.tag));
-                keys.for_each(|key| tally(fate(view, what, key)));
+                keys.for_each(|key| tally((fate(view, what, key), key.issued.issued_ns)));
             });
         }
         ExportWhat::All | ExportWhat::Group(_) => {
-            node.walk_keys(|view, key| fate(view, what, key), |slice| slice.into_iter().for_each(&mut tally));
+            let look = |view: View<'_>, key: &IssuedRecord| (fate(view, what, key), key.issued.issued_ns);
+            node.walk_keys(look, |slice| slice.into_iter().for_each(&mut tally));
         }
     }
     match counted.keys {

@@ -5,10 +5,10 @@
 //! end what a person has begun here.
 
 use axum::Json;
-use capstan_keys::api::NodeLocked;
+use capstan_keys::api::{NodeLocked, Problem};
 
 use super::super::openapi::Paths;
-use super::{Person, broken};
+use super::Person;
 use crate::authority::Act;
 use crate::door::Refusal;
 
@@ -20,7 +20,12 @@ async fn lock(person: Person) -> Result<Json<NodeLocked>, Refusal> {
     person.at_once(Act::LockKma).await?;
     let kma = person.service.name().clone();
     let noted = person.entry(Act::LockKma).of("kma", &kma);
-    let (service, by) = (&person.service, &person.user.name);
-    person.does(noted, async { service.lock_at_once(by).await.map_err(|error| broken(&error)) }).await?;
+    person.service.lock_at_once(&person.user.name, noted).await.map_err(|error| {
+        let detail = format!(
+            "{kma} is locked now, and its disk takes no note of it ({error}): where it may unlock itself it would do so at its next start. \
+             Stop it on its machine (`systemctl stop keyd`), or take back that it may (`keyd kmas autonomous-unlock {kma} off`)."
+        );
+        Refusal::from(Problem::new(500, "locked-for-now", "Locked, and not for good", detail))
+    })?;
     Ok(Json(NodeLocked { kma }))
 }

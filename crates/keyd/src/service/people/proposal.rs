@@ -30,7 +30,6 @@ const REVOKED_WITH_IT: &str = "those there are, are revoked; one who is disabled
 
 /// What an approver reads of a node that is to unlock itself, or not.
 const UNLOCKS_ITSELF: &str = "on: without holders after a start; whoever has all files of its machine has the keys";
-const UNLOCKED_BY_HOLDERS: &str = "off: what it did so with is destroyed on its disk, and not in copies of it";
 
 /// Something that a quorum decides on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,10 +55,9 @@ pub(super) enum Proposal {
         address: String,
         site: String,
     },
-    /// Whether a node is to unlock itself.
+    /// That a node may unlock itself.
     AutonomousUnlock {
         name: Name,
-        on: bool,
     },
     ChangeQuorum {
         needed: u8,
@@ -149,9 +147,8 @@ impl Proposal {
                 none.with("holders", holders)?.with("needed", &needed.to_string())?.with("root", root)?
             }
             Self::RemoveKma { name, remaining } => none.with("kma", name.as_str())?.with("remaining", remaining)?,
-            Self::AutonomousUnlock { name, on } => {
-                let choice = if *on { UNLOCKS_ITSELF } else { UNLOCKED_BY_HOLDERS };
-                none.with("kma", name.as_str())?.with("autonomous-unlock", choice)?
+            Self::AutonomousUnlock { name } => {
+                none.with("kma", name.as_str())?.with("autonomous-unlock", UNLOCKS_ITSELF)?
             }
             Self::ChangeQuorum { needed, waits_seconds } => {
                 none.with("approvals", &needed.to_string())?.with("seconds-to-wait", &waits_seconds.to_string())?
@@ -198,12 +195,8 @@ impl Proposal {
                 root: text("root")?,
             }),
             (Act::SetAutonomousUnlock, None) => {
-                let on = match arguments.get("autonomous-unlock")? {
-                    UNLOCKS_ITSELF => true,
-                    UNLOCKED_BY_HOLDERS => false,
-                    _ => return None,
-                };
-                Some(Self::AutonomousUnlock { name: name("kma")?, on })
+                let is_it = arguments.get("autonomous-unlock")? == UNLOCKS_ITSELF;
+                Some(Self::AutonomousUnlock { name: name("kma").filter(|_| is_it)? })
             }
             (Act::ChangeQuorum, None) => Some(Self::ChangeQuorum {
                 needed: arguments.get("approvals")?.parse().ok()?,
@@ -263,7 +256,7 @@ impl Proposal {
             Self::SplitRoot { .. } => Ok(Decided::records(Vec::new(), Vec::new())),
             Self::RemoveKma { name, remaining } => kmas::removed(on, name, remaining),
             Self::MoveKma { name, address, site } => kmas::moved(on, name, address, site),
-            Self::AutonomousUnlock { name, on: allowed } => kmas::autonomous(on, name, *allowed),
+            Self::AutonomousUnlock { name } => kmas::autonomous(on, name),
             Self::ChangeQuorum { needed, waits_seconds } => {
                 let impossible = || Refusal::malformed(format!("A quorum of {needed} cannot be: 1 to 16 approve."));
                 let rule = QuorumRule::new(*needed, *waits_seconds).ok_or_else(impossible)?;
@@ -402,8 +395,7 @@ mod tests {
             Proposal::AddKma { name: name(), address: "a:1".to_owned(), site: String::new() },
             Proposal::RemoveKma { name: name(), remaining: "kma1 (north), kma3".to_owned() },
             Proposal::MoveKma { name: name(), address: "a:1".to_owned(), site: "south".to_owned() },
-            Proposal::AutonomousUnlock { name: name(), on: true },
-            Proposal::AutonomousUnlock { name: name(), on: false },
+            Proposal::AutonomousUnlock { name: name() },
             Proposal::ChangeQuorum { needed: 3, waits_seconds: 3600 },
             Proposal::SplitRoot { holders: "ann, bob".to_owned(), needed: 2, root: "07".to_owned() },
             Proposal::AddUser { name: name(), roles: both },

@@ -124,7 +124,10 @@ async fn remove(person: Person, Of(name): Of<Name>) -> Result<Json<SiteListed>, 
         let site = known(view)?.remove(name.as_str()).ok_or_else(|| missing(&name))?;
         let joining = view.ledger().others("joining/").filter_map(|(path, bytes)| {
             let record: KmaRecord = serde_json::from_slice(bytes).ok()?;
-            (record.site == name.as_str()).then(|| path.trim_start_matches("joining/").to_owned())
+            let kma = path.trim_start_matches("joining/").to_owned();
+            // What was approved of a node that has joined says no more where it stands.
+            let has_joined = view.ledger().kmas().keys().any(|joined| joined.as_str() == kma);
+            (record.site == name.as_str() && !has_joined).then_some(kma)
         });
         let there: Vec<_> = site.kmas.iter().map(ToString::to_string).chain(joining).collect();
         if !there.is_empty() {

@@ -91,7 +91,7 @@ async fn export(
         let node = person.node.clone();
         let keys_max = keys_max.unwrap_or(EXPORT_KEYS_MAX).clamp(1, EXPORT_KEYS_MAX);
         let wrapping = move || {
-            let Part { keys, next } = part(&node, &made.what, after, made.made_ns, keys_max)?;
+            let Part { keys, next } = part(&node, &made.what, after, made.until_ns(), keys_max)?;
             let wrapped = wrap_for_export(&keys, &export_key).map_err(|error| broken(&error))?;
             Ok::<_, Refusal>((export_key.key().tag(), wrapped, next))
         };
@@ -126,7 +126,8 @@ async fn begin(person: &Person, id: PendingId, public: &Base64) -> Result<usize,
             let (what, mut decided) = what_of(view)?;
             if !decided.puts.is_empty() {
                 let (by, public, made_ns) = (person.user.name.clone(), public.clone(), person.node.now_ns());
-                let made = ExportRecord { by, what, keys: counted.keys, made_ns, public, destroyed_ns: None };
+                let (keys, until_ns) = (counted.keys, counted.last_ns.max(made_ns));
+                let made = ExportRecord { by, what, keys, made_ns, until_ns, public, destroyed_ns: None };
                 decided.puts.push((export_path(id), serde_json::to_vec(&made).map_err(|error| broken(&error))?));
             }
             Ok(decided)
@@ -138,7 +139,7 @@ async fn begin(person: &Person, id: PendingId, public: &Base64) -> Result<usize,
 /// Whether a question is of the one that an export was begun by, whose answer was lost or goes on.
 fn is_answered_again(person: &Person, made: &ExportRecord, public: &Base64) -> bool {
     let is_young = person.node.now_ns().saturating_sub(made.made_ns) <= ANSWERED_AGAIN_NS;
-    made.public == *public && made.by == person.user.name && is_young
+    made.public == *public && made.by == person.user.name && is_young && made.destroyed_ns.is_none()
 }
 
 /// The key of an export: whichever node is asked for a part wraps it under the same one.
