@@ -150,6 +150,11 @@ fn every_cell_of_the_table_is_held_to() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // By another method than the route has: that was answered as if the node had failed.
+    match client(&cluster, &cluster.identity("sofia")).get::<Value>(LOCK) {
+        Err(ClusterError::Refused(problem)) => assert_eq!(problem.status, 405, "{problem}"),
+        other => panic!("{other:?}"),
+    }
 
     cluster.asks("sofia", "lock").unwrap();
     // From the answer on, and over its beginning anew, it gives nothing out.

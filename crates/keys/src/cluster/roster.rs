@@ -210,6 +210,12 @@ mod tests {
         roster.was_silent("a:1", now);
         roster.learn(&[member("a", "here", KmaState::Serving), member("f", "here", KmaState::Serving)]);
         assert_eq!(names(&roster.order()), ["f", "door", "a"]);
+        // The address that was given is the way in, also where it was a member's meanwhile.
+        roster.learn(&[member("door", "here", KmaState::Serving), member("f", "here", KmaState::Serving)]);
+        roster.learn(&[member("f", "here", KmaState::Serving)]);
+        assert_eq!(names(&roster.order()), ["f", "door"]);
+        roster.learn(&[member("a", "here", KmaState::Serving), member("f", "here", KmaState::Serving)]);
+        roster.was_silent("a:1", now);
         // An empty list would leave nobody to ask.
         roster.learn(&[]);
         assert_eq!(roster.order().len(), 3);

@@ -13,8 +13,8 @@ use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
 use capstan_keys::api::{Activated, Base64, KeyGiven, KeyOfVolume, Problem, RenewCertificate, Standing, Tag};
 use capstan_keys::cluster::{ClusterError, ClusterPlace, Identity, KeyCluster, Silence, hand_over};
 use capstan_keys::{
-    Cartridge, ClusterRefusal, KeyError, KeyPlace, KeyProvider, KeyState, Name, Period, Refusal, Secret, VolumeKey,
-    random,
+    Cartridge, ClusterRefusal, KeyError, KeyPlace, KeyProvider, KeyRecord, KeyState, Name, Period, Refusal, Secret,
+    VolumeKey, random,
 };
 
 use node::{AGENT, Asked, Nodes, Reply};
@@ -123,6 +123,31 @@ fn reports_and_questions_come_across() {
     assert_eq!((known.tag, known.state, known.created_ns), (old, KeyState::Destroyed, 1_000_000_000));
     assert_eq!((known.activated_ns, known.destroyed_ns), (Some(2_000_000_000), Some(3_000_000_000)));
     keys.check_new_volume(None, "vault", GCM).unwrap();
+}
+
+/// A node lists the keys of a volume in any order. The director took a destroyed one of an earlier life for one that the volume holds, gave the volume up
+/// and advised to label it anew.
+#[test]
+fn the_keys_of_a_volume_are_told_as_they_were_issued_and_those_of_a_life_that_is_over_apart() {
+    let nodes = Nodes::start(1);
+    let (keys, _) = keys(&nodes, EARLY);
+    let time = |second| jiff::Timestamp::from_second(second).unwrap();
+    let key = move |byte: u8, issued, dropped: Option<i64>| KeyOfVolume {
+        key: KeyTag([byte; 16]),
+        group: Name::default(),
+        algorithm: GCM,
+        state: if dropped.is_some() { KeyState::Destroyed } else { KeyState::ProtectAndProcess },
+        issued: time(issued),
+        activated: Some(time(issued)),
+        destroyed: dropped.map(time),
+        dropped: dropped.map(time),
+    };
+    nodes.answer(move |_| {
+        Reply::of(&vec![key(2, 30, None), key(9, 40, None), key(7, 10, Some(30)), key(3, 20, Some(30))])
+    });
+    let tags = |known: Vec<KeyRecord>| known.into_iter().map(|key| key.tag.0[0]).collect::<Vec<_>>();
+    assert_eq!(tags(keys.keys_of(&volser()).unwrap()), [7, 3, 2, 9]);
+    assert_eq!(tags(keys.keys_held(&volser()).unwrap()), [2, 9]);
 }
 
 #[test]
