@@ -70,4 +70,23 @@ source = json.load(open(sys.argv[1]))["sources"][0]
 sys.exit(f"{source}: files were written again" if source["files"] else 0)' "$scratch/json"
 }
 check 'an incremental of an unchanged tree writes no file again' unchanged
+
+# The key of what an incremental would stand on is destroyed: it stands on nothing, is a full one, and says why.
+volume=$(ls "$scratch/state/library/slots" | head -n 1 | cut -d . -f 1)
+check 'a key is destroyed' capstan keys destroy "$volume" --yes
+says_why() {
+    capstan --json --quiet backup "$tree" --incremental >"$scratch/json" || return 1
+    "$PYTHON" -c '
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+source = lines[-1]["sources"][0]
+told = [line for line in lines if line["event"] == "base-gone"]
+reason = f"the key of volume {sys.argv[2]} was destroyed"
+good = source["base"] is None and reason in source["base_gone"]["reason"]
+good = good and [(line["base"], line["object"]) for line in told] == [(None, source["base_gone"]["object"])]
+sys.exit(0 if good else f"{source}, {told}")' "$scratch/json" "$volume"
+}
+check 'an incremental without a base is a full one, and says so' says_why
+snapshot fourth
+check 'it is restored whole' at now fourth
 finish

@@ -229,7 +229,7 @@ pub(crate) struct Backup {
     /// Copies written at once, each to volumes of its own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]
     pub(crate) copies: u8,
-    /// Only what changed since the last object of the same source
+    /// Only what changed since the last object of the same source that can be restored
     #[arg(long, conflicts_with = "full")]
     pub(crate) incremental: bool,
     /// Everything (the default)

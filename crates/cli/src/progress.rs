@@ -81,6 +81,9 @@ impl Display {
                 let how = if *resumed { "going on with" } else { "begun" };
                 self.say(&format!("{}: {how} object {object}", path_text(source)));
             }
+            Event::BaseGone { source, gone, base } => {
+                self.warn(&format!("{}: {}", path_text(source), gone.message(*base)));
+            }
             Event::CopyFailed { copy, reason } => self.warn(&format!("copy {copy} failed: {reason}")),
             Event::Waiting { message } => self.warn(message),
             Event::Notice { message } => self.warn(message),
@@ -185,6 +188,13 @@ fn event_json(event: &Event) -> serde_json::Value {
         Event::Begun { object, source, resumed } => {
             json!({"event": "begun", "object": object.to_string(), "source": path_text(source), "resumed": resumed})
         }
+        Event::BaseGone { source, gone, base } => json!({
+            "event": "base-gone",
+            "source": path_text(source),
+            "object": gone.object.to_string(),
+            "reason": gone.reason,
+            "base": base.map(|base| base.to_string()),
+        }),
         Event::Checkpoint { objects, copy, volser, bytes } => {
             let objects: Vec<_> = objects.iter().map(ToString::to_string).collect();
             json!({"event": "checkpoint", "objects": objects, "copy": copy, "volume": volser.as_str(), "bytes": bytes})

@@ -16,6 +16,7 @@ use capstan_mover::{
 use capstan_tape::with_causes;
 
 use crate::append::{AppendHost, Shortfall};
+use crate::base::BaseGone;
 use crate::catch_up::{Known, catch_up_pool};
 use crate::desk::Desk;
 use crate::jobs::Job;
@@ -32,7 +33,8 @@ pub(crate) const ENTRY_BYTES_MAX: usize = 8 << 20;
 pub enum Level {
     /// Everything.
     Full,
-    /// What changed since the last complete object of the source.
+    /// What changed since the last complete object of the source that can be restored; everything, where complete ones are and none of
+    /// them can be.
     Incremental,
 }
 
@@ -127,6 +129,8 @@ pub struct SourceOutcome {
     pub resumed: bool,
     /// The object it stands on.
     pub base: Option<ObjectId>,
+    /// What it would have stood on, and does not.
+    pub base_gone: Option<BaseGone>,
     /// What was read, if it was read to its end.
     pub report: Result<SourceReport, String>,
 }
@@ -186,7 +190,7 @@ impl Site {
             // on a volume already would put two streams into one.
             known = catch_up_pool(&desk, &request.pool)?;
         }
-        let jobs = self.jobs(request, &pools[0], known)?;
+        let jobs = self.jobs(&desk, request, &pools[0], known)?;
         if request.target == Target::Pool {
             // Before the first block, so that a copy that fails before its first checkpoint is made later.
             let each =
@@ -396,9 +400,10 @@ impl Site {
     ) -> SourceOutcome {
         let object = job.record.object;
         let (source, resumed, base) = (job.source.clone(), job.resumed, job.record.base);
+        let base_gone = job.base_gone.clone();
         (self.events)(Event::Begun { object, source: source.clone(), resumed });
         let report = self.feed(session, job, connections, request, watch);
-        SourceOutcome { object, source, resumed, base, report }
+        SourceOutcome { object, source, resumed, base, base_gone, report }
     }
 
     fn feed(

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use capstan_format::{ObjectId, Volser};
 
+use crate::base::BaseGone;
 use crate::order::ReadOrder;
 
 /// Something an operator may want to see.
@@ -48,6 +49,15 @@ pub enum Event {
         source: Vec<u8>,
         /// Whether an earlier run had begun it.
         resumed: bool,
+    },
+    /// A backup does not stand on the latest complete object of its source.
+    BaseGone {
+        /// The source.
+        source: Vec<u8>,
+        /// That object, and why it cannot be restored.
+        gone: BaseGone,
+        /// What it stands on instead; `None` for a full one.
+        base: Option<ObjectId>,
     },
     /// Everything of the session up to here is flushed and in the catalog, on this copy.
     Checkpoint {

@@ -8,9 +8,10 @@ use capstan_mover::Metadata;
 use uuid::{ContextV7, Timestamp, Uuid};
 
 use crate::backup::{BackupRequest, Level, StreamInput, Target};
+use crate::base::{BaseGone, Bases, Footing};
 use crate::baseline::{BaselineBuilder, StateBaseline};
 use crate::catch_up::{Known, is_copy_pool};
-use crate::repair::is_all_there;
+use crate::desk::Desk;
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
@@ -26,16 +27,33 @@ pub(crate) struct Job {
     pub(crate) resumed: bool,
     pub(crate) first_connection: u16,
     pub(crate) baseline: Option<StateBaseline>,
+    /// What it would have stood on, and does not.
+    pub(crate) base_gone: Option<BaseGone>,
 }
 
 impl Site {
     /// One object a source: a new one, or the one that an interrupted run left open.
-    pub(crate) fn jobs(&self, request: &BackupRequest, pool: &Pool, known: Known) -> Result<Vec<Job>, DirectorError> {
+    pub(crate) fn jobs(
+        &self,
+        desk: &Desk,
+        request: &BackupRequest,
+        pool: &Pool,
+        known: Known,
+    ) -> Result<Vec<Job>, DirectorError> {
         let mut jobs = Vec::new();
+        let mut bases = Bases::new(desk);
         if let Some(StreamInput { name, .. }) = &request.stream {
             let record = self.new_record(name.clone().into_bytes(), ObjectKind::Stream, None, request, pool);
             let source = record.source.clone();
-            jobs.push(Job { path: None, source, record, resumed: false, first_connection: 0, baseline: None });
+            jobs.push(Job {
+                path: None,
+                source,
+                record,
+                resumed: false,
+                first_connection: 0,
+                baseline: None,
+                base_gone: None,
+            });
         }
         let library = std::fs::canonicalize(self.library_dir()).unwrap_or_else(|_| self.library_dir());
         for (number, path) in request.sources.iter().enumerate() {
@@ -47,7 +65,7 @@ impl Site {
             if path == &library || path.starts_with(&library) {
                 return Err(DirectorError::SourceHoldsLibrary { path: path.clone() });
             }
-            jobs.push(self.tree_job(path, request, pool, known)?);
+            jobs.push(self.tree_job(path, &mut bases, request, pool, known)?);
         }
         Ok(jobs)
     }
@@ -96,6 +114,7 @@ impl Site {
     fn tree_job(
         &self,
         path: &std::path::Path,
+        bases: &mut Bases<'_>,
         request: &BackupRequest,
         pool: &Pool,
         known: Known,
@@ -115,21 +134,35 @@ impl Site {
                 resumed: false,
                 first_connection: 0,
                 baseline: None,
+                base_gone: None,
             });
         }
-        let catalog = locked(&self.catalog);
-        let latest = catalog.latest(&filter)?;
+        let latest = locked(&self.catalog).latest(&filter)?;
         let wants_base = request.level == Level::Incremental;
+        let footing = match wants_base {
+            true => bases.footing(&ObjectFilter { status: Some(ObjectStatus::Complete), ..filter })?,
+            false => Footing::default(),
+        };
+        let is_full = !wants_base || (footing.base.is_none() && footing.gone.is_some());
         // An object of the same kind that was interrupted goes on; its chunk length is on the volumes already.
         let open = latest.filter(|object| {
             object.status == ObjectStatus::Open
-                && object.base.is_some() == wants_base
+                && object.base.is_some() != is_full
                 && object.chunk_len as usize == self.config.chunk_len()
         });
-        let open = match open {
-            // Its volume was erased: what it had of the source is not there to be gone on with.
-            Some(object) if !is_all_there(&catalog, &object)? => None,
-            Some(object) if known == Known::NotAll || !in_pool(&catalog, object.id, &request.pool)? => {
+        // Its volume was erased, or a key is gone: what it had of the source is not there to be gone on with.
+        let lost = open.as_ref().map(|object| bases.why_not(object.id)).transpose()?.flatten();
+        let catalog = locked(&self.catalog);
+        let open = match (open, lost) {
+            (Some(object), Some(reason)) => {
+                let message = format!(
+                    "object {} was interrupted and is not taken up: {reason}. Its source is read from the beginning",
+                    object.id
+                );
+                (self.events)(Event::Notice { message });
+                None
+            }
+            (Some(object), None) if known == Known::NotAll || !in_pool(&catalog, object.id, &request.pool)? => {
                 let message = format!(
                     "object {} was interrupted and is not taken up: not all volumes it may be on can be read, or they are of another pool; its source is read from the beginning",
                     object.id
@@ -137,7 +170,7 @@ impl Site {
                 (self.events)(Event::Notice { message });
                 None
             }
-            other => other,
+            (other, _) => other,
         };
         let open = match open {
             Some(object) => {
@@ -154,22 +187,28 @@ impl Site {
             }
             None => None,
         };
+        drop(catalog);
+        let (base, base_gone) = (footing.base, footing.gone);
+        let say = |base: Option<ObjectId>| {
+            if let Some(gone) = base_gone.clone() {
+                (self.events)(Event::BaseGone { source: source.clone(), gone, base });
+            }
+        };
         if let Some((object, first_connection)) = open {
-            drop(catalog);
+            say(object.base);
             let baseline = Some(self.baseline(object.id)?);
             let record = record_of(&object);
-            return Ok(Job { path: Some(path.to_owned()), source, record, resumed: true, first_connection, baseline });
+            let path = Some(path.to_owned());
+            return Ok(Job { path, source, record, resumed: true, first_connection, baseline, base_gone });
         }
-        let mut base = None;
-        if wants_base {
-            let complete = ObjectFilter { status: Some(ObjectStatus::Complete), ..filter };
-            let found = catalog.latest(&complete)?.ok_or(DirectorError::NoBase { path: name })?;
-            base = Some(found.id);
+        if base.is_none() && !is_full {
+            return Err(DirectorError::NoBase { path: name });
         }
-        drop(catalog);
+        say(base);
         let baseline = base.map(|base| self.baseline(base)).transpose()?;
         let record = self.new_record(source.clone(), kind, base, request, pool);
-        Ok(Job { path: Some(path.to_owned()), source, record, resumed: false, first_connection: 0, baseline })
+        let path = Some(path.to_owned());
+        Ok(Job { path, source, record, resumed: false, first_connection: 0, baseline, base_gone })
     }
 
     /// The state of an object as a baseline.

@@ -6,6 +6,7 @@
 mod admin;
 mod append;
 mod backup;
+mod base;
 mod baseline;
 mod care;
 mod cat;
@@ -37,6 +38,7 @@ mod verify_object;
 pub use admin::{Loss, Overwritten};
 pub use append::Shortfall;
 pub use backup::{BackupReport, BackupRequest, BackupWatch, Level, SourceOutcome, StreamInput, Target};
+pub use base::BaseGone;
 pub use config::{BY_HAND, Config, DataConfig, KeysConfig, LibraryConfig};
 pub use copy::CopyReport;
 pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};

@@ -66,13 +66,6 @@ pub(crate) fn stream_lengths(catalog: &Catalog, object: ObjectId) -> Result<Vec<
     Ok(catalog.parts(object)?.iter().map(|part| (part.connection, part.valid_len)).collect())
 }
 
-/// Whether all of an object's streams are on some volume, whichever copies they are of.
-pub(crate) fn is_all_there(catalog: &Catalog, object: &Object) -> Result<bool, DirectorError> {
-    let extents = catalog.extents(object.id, None)?;
-    let one: Vec<_> = extents.into_iter().map(|extent| Extent { copy: 1, ..extent }).collect();
-    Ok(missing_ranges(1, &stream_lengths(catalog, object.id)?, &one, object.chunk_len).is_empty())
-}
-
 fn lacks(catalog: &Catalog, object: &Object, copy: u8) -> Result<Vec<MissingRange>, DirectorError> {
     let extents = catalog.extents(object.id, Some(copy))?;
     Ok(missing_ranges(copy, &stream_lengths(catalog, object.id)?, &extents, object.chunk_len))

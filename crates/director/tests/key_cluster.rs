@@ -316,6 +316,44 @@ fn a_volume_whose_key_was_destroyed_elsewhere_is_passed_over_in_the_same_run() {
     }
 }
 
+/// The next incremental stood on what nobody could read any more, and could not be restored either.
+#[test]
+fn an_incremental_does_not_stand_on_a_key_that_was_destroyed_elsewhere() {
+    let incremental = |ground: &Ground| {
+        let mut report =
+            ground.site().backup(&ground.bench.request(Level::Incremental), &BackupWatch::default()).unwrap();
+        report.sources.remove(0)
+    };
+    for down in [Down::Nothing, Down::Lists] {
+        let ground = Ground::new(small());
+        ground.bench.fill("a", 5, 100_000);
+        ground.backup().unwrap();
+        let mut last = ground.bench.objects()[0].id;
+        let tag = ground.bench.keys().list().unwrap()[0].tag;
+        ground.bench.keys().destroy(&tag, 5).unwrap();
+        ground.bench.fill("b", 5, 100_000);
+        ground.is(down);
+        if down == Down::Lists {
+            // Nobody tells it, and that is said; at the mount it is learnt, and by the next run it is known.
+            let made = incremental(&ground);
+            assert_eq!((made.base, made.base_gone), (Some(last), None));
+            let said = ground.bench.notices.lock().unwrap().join("\n");
+            assert!(said.contains("could not be asked"), "{said}");
+            last = made.object;
+        }
+        let made = incremental(&ground);
+        let gone = made.base_gone.unwrap();
+        assert_eq!((made.base, gone.object), (None, last));
+        assert!(gone.reason.contains("the key of volume A00001 was destroyed"), "{}", gone.reason);
+        ground.is(Down::Nothing);
+        ground.newest_restores("back");
+        ground.bench.fill("c", 5, 100_000);
+        let next = incremental(&ground);
+        assert_eq!((next.base, next.base_gone), (Some(made.object), None));
+        ground.newest_restores("again");
+    }
+}
+
 #[test]
 fn a_volume_is_erased_though_nobody_can_be_told() {
     let ground = Ground::new(small());

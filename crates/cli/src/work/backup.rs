@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_director::{
-    BY_HAND, BackupReport, BackupRequest, BackupWatch, Config, DirectorError, InitOptions, KeysConfig, Level, Mounts,
-    Severity, Shortfall, Site, StreamInput, Target, TreeOptions,
+    BY_HAND, BackupReport, BackupRequest, BackupWatch, BaseGone, Config, DirectorError, InitOptions, KeysConfig, Level,
+    Mounts, Severity, Shortfall, Site, StreamInput, Target, TreeOptions,
 };
 use serde_json::json;
 
@@ -236,6 +236,15 @@ fn print_table(report: &BackupReport, elapsed: Duration) {
         units::bytes(report.stored_bytes),
         report.bottleneck.name()
     );
+    for source in &report.sources {
+        if let Some(gone) = &source.base_gone {
+            println!("{}: {}", path_text(&source.source), gone.message(source.base));
+        }
+    }
+}
+
+fn base_gone_json(gone: &BaseGone) -> serde_json::Value {
+    json!({"object": gone.object.to_string(), "reason": gone.reason})
 }
 
 fn report_json(report: &BackupReport) -> serde_json::Value {
@@ -249,6 +258,7 @@ fn report_json(report: &BackupReport) -> serde_json::Value {
                 "source": path_text(&source.source),
                 "resumed": source.resumed,
                 "base": source.base.map(|base| base.to_string()),
+                "base_gone": source.base_gone.as_ref().map(base_gone_json),
                 "files": read.files,
                 "others": read.others,
                 "directories": read.directories,

@@ -77,7 +77,6 @@ impl Desk {
 
     /// Passes over the volumes that these pools would go on with and whose key was destroyed elsewhere since, before one is mounted.
     pub(crate) fn learn_destroyed(&self, pools: &[Pool]) -> Result<(), DirectorError> {
-        let Some(keys) = self.keys.as_deref() else { return Ok(()) };
         let gone_on_with = |volume: &Volume| {
             let of_these = pools.iter().any(|pool| volume.pool.as_ref() == Some(&pool.name));
             of_these && volume.state == VolumeState::Filling && volume.key_destroyed_ns.is_none()
@@ -86,16 +85,28 @@ impl Desk {
         volumes.retain(gone_on_with);
         for (volser, first) in volumes.into_iter().filter_map(|volume| Some((volume.volser, volume.key?.tag))) {
             // What cannot be asked now is told at the mount.
-            let Ok(known) = keys.keys_held(&volser) else { continue };
-            let mut of_life = known.into_iter().skip_while(|key| key.tag != first);
-            // One that was drawn later and never used takes nothing along.
-            let was_used = |key: &KeyRecord| key.tag == first || key.activated_ns.is_some();
-            let gone = of_life.find_map(|key| Some((key.tag, key.destroyed_ns.filter(|_| was_used(&key))?)));
-            if let Some((tag, destroyed_ns)) = gone {
+            if let Ok(Some((tag, destroyed_ns))) = self.destroyed_elsewhere(&volser, &first) {
                 self.pass_over(&volser, &tag, destroyed_ns)?;
             }
         }
         Ok(())
+    }
+
+    /// A key of a volume, from its first one on, that encrypted something on it and was destroyed, and when: as those who keep keys
+    /// say.
+    pub(crate) fn destroyed_elsewhere(
+        &self,
+        volser: &Volser,
+        first: &KeyTag,
+    ) -> Result<Option<(KeyTag, i64)>, KeyError> {
+        let Some(keys) = self.keys.as_deref() else { return Ok(None) };
+        let held = keys.keys_held(volser)?;
+        // Nothing may lie under the first any more, by what they know, and the catalog still counts on it.
+        let known = if held.iter().any(|key| key.tag == *first) { held } else { keys.keys_of(volser)? };
+        let mut of_life = known.into_iter().skip_while(|key| key.tag != *first);
+        // One that was drawn later and never used takes nothing along.
+        let was_used = |key: &KeyRecord| key.tag == *first || key.activated_ns.is_some();
+        Ok(of_life.find_map(|key| Some((key.tag, key.destroyed_ns.filter(|_| was_used(&key))?))))
     }
 
     /// Goes on without a volume whose key was destroyed: nothing is added to it until it is labelled anew.

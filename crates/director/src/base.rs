@@ -1,0 +1,194 @@
+//! What an incremental stands on: the latest complete object of its source that can be given back, with all that it stands on itself.
+//!
+//! An object can be given back while each part of its streams is on some volume whose key was not destroyed, whichever copies the
+//! parts are of. Volumes that were erased or forgotten are in the catalog no more. One that is away, set aside, or whose key's
+//! cryptoperiod is over can be had back, and counts; one of whose several keys one was destroyed does not, for which blocks that
+//! key encrypted is not known. Keys are destroyed elsewhere, too, so whoever keeps them is asked: of each volume once a run, and
+//! of no more volumes than it takes to find a base.
+//!
+//! The catalog is locked by turns, and never while somebody else is asked.
+
+use std::collections::{HashMap, HashSet};
+
+use capstan_catalog::{Catalog, CatalogError, CopyState, Extent, ObjectFilter};
+use capstan_format::{ObjectId, Volser};
+use capstan_tape::with_causes;
+
+use crate::desk::{Desk, note_destroyed};
+use crate::repair::{missing_ranges, stream_lengths};
+use crate::site::locked;
+use crate::{DirectorError, Event};
+
+/// Volumes that are named where many are gone.
+const NAMED_MAX: usize = 3;
+
+/// The latest complete object of a source, on which a backup does not stand because it cannot be restored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaseGone {
+    /// The object.
+    pub object: ObjectId,
+    /// Why it cannot be restored.
+    pub reason: String,
+}
+
+impl BaseGone {
+    /// What became of the backup: `base` is what it stands on instead.
+    pub fn message(&self, base: Option<ObjectId>) -> String {
+        let instead = match base {
+            None => "this backup is a full one".to_owned(),
+            Some(base) => format!("this incremental stands on object {base}"),
+        };
+        format!("object {} cannot be restored: {}. Nothing can stand on it, so {instead}", self.object, self.reason)
+    }
+}
+
+/// What there is to stand on.
+#[derive(Debug, Default)]
+pub(crate) struct Footing {
+    /// The latest complete object that can be restored.
+    pub(crate) base: Option<ObjectId>,
+    /// The latest complete object, if it is another.
+    pub(crate) gone: Option<BaseGone>,
+}
+
+/// Judges objects of one run, each once.
+pub(crate) struct Bases<'a> {
+    desk: &'a Desk,
+    /// Why an object cannot be given back; `None` for one that can, what it stands on aside.
+    judged: HashMap<ObjectId, Option<String>>,
+    /// Volumes whose keys were asked for.
+    asked: HashSet<Volser>,
+    /// Cleared by the first answer that fails to come: each further one would be waited for as long.
+    can_ask: bool,
+}
+
+impl<'a> Bases<'a> {
+    pub(crate) fn new(desk: &'a Desk) -> Self {
+        Self { desk, judged: HashMap::new(), asked: HashSet::new(), can_ask: true }
+    }
+
+    /// The latest of these objects that can be restored. All must be complete.
+    pub(crate) fn footing(&mut self, complete: &ObjectFilter) -> Result<Footing, DirectorError> {
+        let objects = locked(&self.desk.catalog).objects(complete)?;
+        let mut footing = Footing::default();
+        let mut fallen = HashSet::new();
+        for object in objects {
+            if fallen.contains(&object.id) {
+                continue;
+            }
+            let Some(reason) = self.fall(object.id, &mut fallen)? else {
+                footing.base = Some(object.id);
+                break;
+            };
+            footing.gone.get_or_insert(BaseGone { object: object.id, reason });
+        }
+        Ok(footing)
+    }
+
+    /// Why an object cannot be restored, on its own account or on that of what it stands on.
+    pub(crate) fn why_not(&mut self, object: ObjectId) -> Result<Option<String>, DirectorError> {
+        self.fall(object, &mut HashSet::new())
+    }
+
+    /// [`Bases::why_not`], and which objects of the chain cannot be restored either.
+    fn fall(&mut self, object: ObjectId, fallen: &mut HashSet<ObjectId>) -> Result<Option<String>, DirectorError> {
+        let chain = locked(&self.desk.catalog).chain(object);
+        let chain = match chain {
+            Ok(chain) => chain,
+            Err(error @ CatalogError::ChainBroken { .. }) => {
+                fallen.insert(object);
+                return Ok(Some(with_causes(&error)));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut first = None;
+        for (above, link) in chain.iter().enumerate() {
+            let Some(reason) = self.judge(*link)? else { continue };
+            fallen.extend(&chain[..=above]);
+            first.get_or_insert_with(|| match above {
+                0 => reason,
+                _ => format!("it stands on object {link}, and {reason}"),
+            });
+        }
+        Ok(first)
+    }
+
+    fn judge(&mut self, object: ObjectId) -> Result<Option<String>, DirectorError> {
+        if let Some(known) = self.judged.get(&object) {
+            return Ok(known.clone());
+        }
+        let copies = locked(&self.desk.catalog).copies(object)?;
+        for volser in copies.iter().flat_map(|copy| &copy.volumes) {
+            self.ask(volser)?;
+        }
+        let reason = why_gone(&locked(&self.desk.catalog), object)?;
+        self.judged.insert(object, reason.clone());
+        Ok(reason)
+    }
+
+    /// Learns whether a key of a volume was destroyed elsewhere. Where nobody can be asked, what the catalog knows has to do.
+    fn ask(&mut self, volser: &Volser) -> Result<(), DirectorError> {
+        if !self.can_ask || !self.asked.insert(volser.clone()) {
+            return Ok(());
+        }
+        let known = locked(&self.desk.catalog).volume(volser)?;
+        let Some(first) = known.filter(|known| known.key_destroyed_ns.is_none()).and_then(|known| known.key) else {
+            return Ok(());
+        };
+        match self.desk.destroyed_elsewhere(volser, &first.tag) {
+            Ok(None) => {}
+            Ok(Some((tag, destroyed_ns))) => {
+                note_destroyed(&mut locked(&self.desk.catalog), volser, &tag, destroyed_ns)?;
+            }
+            Err(error) => {
+                self.can_ask = false;
+                let message = format!(
+                    "whether keys of older volumes were destroyed could not be asked: {}. What is gone on with and stood on is \
+                     chosen by what the catalog knows",
+                    with_causes(&error)
+                );
+                (self.desk.events)(Event::Notice { message });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why an object cannot be given back as a whole, what it stands on aside. A pure function of the catalog.
+fn why_gone(catalog: &Catalog, object: ObjectId) -> Result<Option<String>, DirectorError> {
+    let Some(record) = catalog.object(object)? else { return Err(CatalogError::UnknownObject(object).into()) };
+    let copies = catalog.copies(object)?;
+    let mut without_key = Vec::new();
+    for volser in copies.iter().flat_map(|copy| &copy.volumes) {
+        let destroyed = catalog.volume(volser)?.is_some_and(|volume| volume.key_destroyed_ns.is_some());
+        if destroyed && !without_key.contains(volser) {
+            without_key.push(volser.clone());
+        }
+    }
+    let stands = |volser: &Volser| !without_key.contains(volser);
+    // As a rule a copy is known to be whole, and its extents, which may be very many, need not be looked at.
+    let wanted = catalog.wanted_copies(object)?;
+    let is_whole = |copy: u8| wanted.iter().any(|wanted| wanted.copy == copy && wanted.state == CopyState::Whole);
+    if copies.iter().any(|copy| is_whole(copy.copy) && copy.volumes.iter().all(stands)) {
+        return Ok(None);
+    }
+    // An object that has no bytes has to stand somewhere all the same.
+    if copies.iter().flat_map(|copy| &copy.volumes).any(stands) {
+        let left = catalog.extents(object, None)?.into_iter().filter(|extent| stands(&extent.volser));
+        let one: Vec<_> = left.map(|extent| Extent { copy: 1, ..extent }).collect();
+        if missing_ranges(1, &stream_lengths(catalog, object)?, &one, record.chunk_len).is_empty() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(match &without_key[..] {
+        [] => "volumes that held it were erased or forgotten".to_owned(),
+        [one] => format!("the key of volume {one} was destroyed, and no other copy has all that it held"),
+        several => {
+            let mut names: Vec<_> = several.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+            if several.len() > NAMED_MAX {
+                names.push(format!("{} more", several.len() - NAMED_MAX));
+            }
+            format!("keys of volumes {} were destroyed, and no other copy has all that they held", names.join(", "))
+        }
+    }))
+}
