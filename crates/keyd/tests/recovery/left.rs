@@ -22,6 +22,7 @@ fn what_lost_nodes_gave_out_is_taken_in_and_their_disks_are_on_record() {
         workshop.enrol(&a, "user", user, &passphrases[user]);
     }
     let address = b.address();
+    workshop.keyd_as(&a, "ada", &["sites", "add", "south"]);
     let asked = workshop.json_as(&a, "ada", &["kmas", "add", "b", "--address", &address, "--site", "south"]);
     workshop.approved(&a, &asked);
     workshop.join(&b, "state-b", &a, asked["passphrase"].as_str().unwrap()).unwrap();
