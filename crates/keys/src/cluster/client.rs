@@ -173,6 +173,11 @@ impl ClusterClient {
         let failed_at_it = |gone: &Gone| matches!(gone.silence, Silence::Failed(_));
         let mut gone: Vec<Gone> = Vec::new();
         for patience in ROUNDS {
+            // What is asked once and never again is waited for: a majority that has just lost a member takes a second or two.
+            let patience = match repeat {
+                Repeat::Never => Patience { answer: ROUNDS[1].answer, ..patience },
+                Repeat::SameRequest => patience,
+            };
             // Who failed at it once would again.
             gone.retain(failed_at_it);
             // Bound first: a guard in the head of the loop would be held through all of it.
