@@ -214,8 +214,8 @@ impl<L: Ledger + ?Sized, F: FnMut(Delivery<'_>)> Follower<'_, L, F> {
     async fn check_tips(&mut self, applied: i64) -> Result<(), Ended> {
         let tips = self.replica.as_ref().map(Replica::tips).transpose()?;
         let Some((keep, tips)) = tips.flatten() else { return Ok(()) };
-        let (mut known, mut doubtful) = (0, 0);
-        let mut missing = BTreeSet::new();
+        let (mut known, mut known_up_to) = (0, 0);
+        let (mut doubtful, mut missing) = (Vec::new(), Vec::new());
         for tip in &tips {
             let snapshot = self.ledger.read(&tip.path).await?;
             if snapshot.revision < applied {
@@ -223,16 +223,20 @@ impl<L: Ledger + ?Sized, F: FnMut(Delivery<'_>)> Follower<'_, L, F> {
             }
             let entry = snapshot.entries.iter().find(|entry| entry.path == tip.path);
             match Tip::held_against(&keep, tip, entry, applied) {
-                Tip::Known => known += 1,
+                Tip::Known => (known, known_up_to) = (known + 1, known_up_to.max(tip.revision)),
                 Tip::Changed => {}
-                Tip::Doubtful => doubtful += 1,
-                Tip::Missing => drop(missing.insert(tip.path.as_str())),
+                Tip::Doubtful => doubtful.push(tip.revision),
+                Tip::Missing => missing.push(tip),
                 Tip::Other { revision } => {
                     tracing::error!(path = tip.path, was = tip.revision, revision, "the ledger has another history");
                     return Err(LedgerError::WentBack { known: applied, found: revision }.into());
                 }
             }
         }
+        // What was lost with a newer state is newer than all that is left: any other is a matter of its record.
+        let doubtful = doubtful.iter().filter(|revision| **revision > known_up_to).count();
+        let newer = missing.iter().filter(|tip| tip.revision > known_up_to);
+        let mut missing: BTreeSet<_> = newer.map(|tip| tip.path.as_str()).collect();
         Self::explain(self.ledger, &mut missing, applied).await?;
         if !missing.is_empty() || doubtful > known {
             tracing::error!(?missing, doubtful, known, of = tips.len(), "the ledger has not what it had");

@@ -8,12 +8,17 @@
 //!  there, by a later commit, counting on               changed since: says nothing
 //!  there, by a commit that the replica had reached,
 //!     as another record than the replica's             another history: one is enough
-//!  missing, and the history from the replica's
-//!     commit on shows no deletion, or is forgotten     another history: one is enough
-//!  missing, and that history shows who took it away    a matter of this record ([`super::keep`])
+//!  missing or doubtful, and older than a tip that
+//!     is known again                                   a matter of this record ([`super::keep`])
+//!  missing, newer than each that is known again, and
+//!     the history from the replica's commit on shows
+//!     no deletion, or is forgotten                     another history: one is enough
+//!  missing, and that history shows who took it away    a matter of this record
 //!  there, by a later commit, and not counting on       doubtful: somebody put an old record back, or the cluster wrote anew what it had lost
 //! ```
-//! **The rule:** another history is not followed; nor is a ledger in which more tips are doubtful than are known again.
+//! **The rule:** another history is not followed; nor is a ledger in which more tips are doubtful than are known again, of those that are newer
+//! than each of these. A state that was put back has all that came before its newest record: what is missing below one that is known again was
+//! deleted, and no history need be left to show that.
 //!
 //! **What is seen so:** an etcd made anew; a snapshot from before the replica's last commit, however much was written to it since, as soon as one
 //! record of the tips was made or changed between the two; a second restore of the same backup, whose records have other bytes.

@@ -9,8 +9,12 @@
 //!  32  16  number of the request that the quorum approved
 //!  48  16  salt
 //!  64  40  cluster key, wrapped under HKDF(key file, salt, `capstan keyd own unlock v1 CLUSTER EPOCH REQUEST KMA MACHINE`)
-//! 104   4  CRC32C of all before
+//! 104   1  key file: 0 it was there, 1 this program made it
+//! 105   4  CRC32C of all before
 //! ```
+//! **A key file that was there is somebody's:** other things may open with it alone, so it is used and never erased. One that this program made goes
+//! with the file that it opens.
+//!
 //! The cluster key and not the root key: a node that is unlocked has it, so that no holder need be asked for what the quorum has approved, and the
 //! root key stays where it was. MACHINE is what `/etc/machine-id` says: files that were copied to another machine open nothing there. That is
 //! no secret: **whoever has all the files of a machine has the keys**, unless the key file is of something that the machine alone can read.
@@ -30,7 +34,7 @@ use crate::seal::ClusterId;
 const MAGIC: &[u8; 8] = b"CAPSAUTO";
 const VERSION: u32 = 1;
 const WHAT: &str = "file that a node unlocks itself with";
-const LEN: usize = 108;
+const LEN: usize = 109;
 
 /// A node, and the machine that it runs on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,10 +61,12 @@ pub struct OwnUnlock {
     approved: PendingId,
     salt: [u8; SALT_LEN],
     wrapped: WrappedKey,
+    made_key_file: bool,
 }
 
 impl OwnUnlock {
-    /// Makes it, and the key file if there is none yet. It opens again before it is given.
+    /// Makes it, and the key file if there is none yet. It opens again before it is given; where it does not, the key file that was made is gone
+    /// again.
     pub fn make(
         keys: &ClusterKeys,
         epoch: u32,
@@ -68,14 +74,24 @@ impl OwnUnlock {
         on: &OnMachine,
         key_file: &Path,
     ) -> Result<Self, RootError> {
-        if !key_file.exists() {
+        let made_key_file = !key_file.exists();
+        if made_key_file {
             create_key_file(key_file)?;
         }
-        let mut own = Self { cluster: keys.cluster(), epoch, approved, salt: [0; SALT_LEN], wrapped: [0; _] };
-        random(&mut own.salt)?;
-        own.wrapped = keys.key().wrap(&own.wrapping(on, key_file)?)?;
-        own.open(on, key_file)?;
-        Ok(own)
+        let own =
+            Self { cluster: keys.cluster(), epoch, approved, salt: [0; SALT_LEN], wrapped: [0; _], made_key_file };
+        own.wrapping_of(keys, on, key_file).inspect_err(|_| {
+            if made_key_file && let Err(error) = file::erase(key_file) {
+                tracing::error!(%error, "a key file that opens nothing is still there: remove it");
+            }
+        })
+    }
+
+    fn wrapping_of(mut self, keys: &ClusterKeys, on: &OnMachine, key_file: &Path) -> Result<Self, RootError> {
+        random(&mut self.salt)?;
+        self.wrapped = keys.key().wrap(&self.wrapping(on, key_file)?)?;
+        self.open(on, key_file)?;
+        Ok(self)
     }
 
     /// The keys of the cluster, on the machine and with the key file that it was made with.
@@ -95,6 +111,11 @@ impl OwnUnlock {
         self.approved
     }
 
+    /// Whether the key file was made with it: one that was there before stays when it goes.
+    pub fn made_key_file(&self) -> bool {
+        self.made_key_file
+    }
+
     fn wrapping(&self, on: &OnMachine, key_file: &Path) -> Result<Secret, RootError> {
         let (Self { cluster, epoch, approved, salt, .. }, OnMachine { kma, machine }) = (self, on);
         let purpose = format!("capstan keyd own unlock v1 {cluster} {epoch} {approved} {kma} {machine}");
@@ -103,10 +124,11 @@ impl OwnUnlock {
 
     /// The bytes of the file.
     pub fn encode(&self) -> Vec<u8> {
-        let Self { cluster, epoch, approved, salt, wrapped } = self;
+        let Self { cluster, epoch, approved, salt, wrapped, made_key_file } = self;
         let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes(), &cluster.0, &epoch.to_le_bytes(), &approved.0].concat();
         bytes.extend_from_slice(salt);
         bytes.extend_from_slice(wrapped);
+        bytes.push(u8::from(*made_key_file));
         bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
         bytes
     }
@@ -122,6 +144,11 @@ impl OwnUnlock {
             approved: PendingId(fields.array()?),
             salt: fields.array()?,
             wrapped: fields.array()?,
+            made_key_file: match fields.u8()? {
+                0 => false,
+                1 => true,
+                other => return Err(fields.field("key file", &other)),
+            },
         };
         fields.end()?;
         Ok(own)
@@ -143,9 +170,10 @@ impl OwnUnlock {
         file::write(path, &self.encode(), Existing::Replaced)
     }
 
-    /// Overwrites both files and takes them away. What is left of them where a disk does not overwrite in place, or in a copy, opens still.
-    pub fn destroy(path: &Path, key_file: &Path) -> Result<(), RootError> {
-        let of_key = file::erase(key_file);
+    /// Overwrites the file, and the key file that was made with it, and takes them away. What is left of them where a disk does not overwrite in
+    /// place, or in a copy, opens still.
+    pub fn destroy(path: &Path, made_key_file: Option<&Path>) -> Result<(), RootError> {
+        let of_key = made_key_file.map_or(Ok(()), file::erase);
         file::erase(path).and(of_key)
     }
 }
@@ -216,7 +244,8 @@ mod tests {
         let made = Made::new();
         let (sealed, key) = (made.path("sealed"), made.path("key"));
         let mut held = [&sealed, &key].map(|path| std::fs::File::open(path).unwrap());
-        OwnUnlock::destroy(&sealed, &key).unwrap();
+        assert!(made.own.made_key_file());
+        OwnUnlock::destroy(&sealed, Some(&key)).unwrap();
         assert!(!sealed.exists() && !key.exists());
         for file in &mut held {
             let mut left = Vec::new();
@@ -225,7 +254,23 @@ mod tests {
             assert!(!left.is_empty() && left.iter().all(|byte| *byte == 0), "{left:?}");
         }
         assert_eq!(OwnUnlock::read(&sealed).unwrap(), None);
-        OwnUnlock::destroy(&sealed, &key).unwrap();
+        OwnUnlock::destroy(&sealed, Some(&key)).unwrap();
+    }
+
+    /// An operator named a key file that other things opened with as well. It was taken, and erased when the quorum took its word back.
+    #[test]
+    fn a_key_file_that_was_there_is_known_for_somebody_elses() {
+        let (directory, keys) = (tempfile::tempdir().unwrap(), ClusterKeys::create(CLUSTER).unwrap());
+        let [sealed, key] = ["sealed", "key"].map(|name| directory.path().join(name));
+        create_key_file(&key).unwrap();
+        let before = std::fs::read(&key).unwrap();
+        let own = OwnUnlock::make(&keys, 3, PendingId([9; 16]), &on("k1", "one"), &key).unwrap();
+        own.write(&sealed).unwrap();
+        let read = OwnUnlock::read(&sealed).unwrap().unwrap();
+        assert!(!read.made_key_file());
+        OwnUnlock::destroy(&sealed, read.made_key_file().then_some(&*key)).unwrap();
+        assert!(!sealed.exists());
+        assert_eq!(std::fs::read(&key).unwrap(), before);
     }
 
     #[test]
@@ -236,12 +281,14 @@ mod tests {
             approved: PendingId([9; 16]),
             salt: [5; SALT_LEN],
             wrapped: [6; _],
+            made_key_file: true,
         };
         let mut golden = b"CAPSAUTO\x01\0\0\0".to_vec();
         golden.extend_from_slice(&[7; 16]);
         golden.extend_from_slice(&[3, 0, 0, 0]);
         golden.extend([[9; 16], [5; 16]].concat());
         golden.extend([6; 40]);
+        golden.push(1);
         golden.extend(crc32c(&golden).to_le_bytes());
         assert_eq!((own.encode(), LEN), (golden.clone(), golden.len()));
         for at in 0..golden.len() {
@@ -250,5 +297,9 @@ mod tests {
             assert!(OwnUnlock::decode(&altered).is_err(), "byte {at}");
             assert!(OwnUnlock::decode(&golden[..at]).is_err(), "cut to {at} bytes");
         }
+        let mut neither = golden[..104].to_vec();
+        neither.push(2);
+        neither.extend(crc32c(&neither).to_le_bytes());
+        assert!(matches!(OwnUnlock::decode(&neither), Err(FormatError::Field { .. })));
     }
 }

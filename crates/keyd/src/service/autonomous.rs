@@ -8,7 +8,7 @@
 //!        | at the next start
 //!        v
 //!  the majority is heard; the keys open; the record is read with them; allowed, by this very request, in this epoch, for a node of the cluster?
-//!        |-- yes: unlocked, and noted                             `-- no: both files are destroyed, it stays locked, and that is noted
+//!        |-- yes: unlocked, and noted                             `-- no: what it made is destroyed, it stays locked, and that is noted
 //! ```
 //! **It asks the majority first**, because what lies on its disk may be old: the disk of a node that was removed, a copy from before a restore or
 //! from before the quorum took it back. So a node that is started cut off waits for its holders, and that is the price. It does not help against
@@ -19,7 +19,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use capstan_keys::Name;
 use serde::{Deserialize, Serialize};
@@ -40,6 +40,8 @@ const MADE: Deed = Deed::named("autonomous-unlock-made");
 const DESTROYED: Deed = Deed::named("autonomous-unlock-destroyed");
 /// How often it looks whether the majority was heard.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long it waits after the files could not be made or destroyed: somebody has to plug a stick in.
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// Whether a node may unlock itself: `autonomous/NAME`. It is never removed, so that what was put back is seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,12 +78,15 @@ impl AutonomousRecord {
 pub(super) struct OwnFiles {
     sealed: PathBuf,
     key: PathBuf,
+    /// The key file has the name that this program gives it: nobody else's is there.
+    key_is_ours: bool,
 }
 
 impl OwnFiles {
     /// Beside everything else, or the key where keyd.toml says.
     pub(super) fn of(directory: &StateDirectory, key: Option<PathBuf>) -> Self {
-        Self { sealed: directory.file("autonomous.sealed"), key: key.unwrap_or(directory.file("autonomous.key")) }
+        let (sealed, key_is_ours) = (directory.file("autonomous.sealed"), key.is_none());
+        Self { sealed, key: key.unwrap_or(directory.file("autonomous.key")), key_is_ours }
     }
 
     fn read(&self) -> Result<Option<OwnUnlock>, RootError> {
@@ -93,53 +98,111 @@ impl OwnFiles {
         self.sealed.exists() && self.key.exists()
     }
 
-    fn destroy(&self) -> Result<(), RootError> {
-        OwnUnlock::destroy(&self.sealed, &self.key)
+    /// Destroys what was found, and the key file if this program made it.
+    fn destroy(&self, found: Option<&OwnUnlock>) -> Result<(), RootError> {
+        let made = self.key_is_ours || found.is_some_and(OwnUnlock::made_key_file);
+        if !made {
+            tracing::warn!(key_file = %self.key.display(), "the key file was there before, or nobody knows who made it: it stays");
+        }
+        OwnUnlock::destroy(&self.sealed, made.then_some(&*self.key))
     }
 }
 
 /// The node keeps its files as the quorum has said; this is what it did last.
 #[derive(Default)]
 pub(super) struct Keeping {
-    settled: Option<Option<String>>,
+    settled: Option<Wanted>,
+    failed: Option<(Wanted, Instant)>,
+}
+
+/// The request by which a node has its files, if it has any.
+type Wanted = Option<String>;
+
+/// How often something has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Failed {
+    First,
+    Again,
 }
 
 impl Keeping {
-    /// Makes the files or destroys them, where what the quorum said has changed.
-    pub(super) async fn settle(&mut self, service: &Service, node: &Node) -> Result<(), Refusal> {
+    /// Makes the files or destroys them, where what the quorum said has changed. What fails is tried again once in a while, and said once.
+    pub(super) async fn settle(&mut self, service: &Service, node: &Node) {
         let (name, epoch) = (service.name(), service.settings.epoch);
         let record = node.view(|view| AutonomousRecord::of(view, name, epoch)).filter(|record| record.allowed);
         let record = record.filter(|_| node.removal().is_none());
         let wanted = record.map(|record| record.request);
-        if self.settled.as_ref() == Some(&wanted) {
-            return Ok(());
+        if !self.is_due(&wanted, Instant::now()) {
+            return;
         }
-        service.keep_own_files(node.keys(), wanted.as_deref()).await?;
-        self.settled = Some(wanted);
-        Ok(())
+        let noted = self.next_failure(&wanted);
+        match service.keep_own_files(node.keys(), wanted.as_deref(), noted).await {
+            Ok(()) => self.settled = Some(wanted),
+            Err(Refusal(problem)) => {
+                if noted == Failed::First {
+                    tracing::error!(
+                        %problem, again_every = ?TRY_AGAIN_AFTER,
+                        "what this node unlocks itself with is not as the quorum said"
+                    );
+                }
+                self.failed = Some((wanted, Instant::now()));
+            }
+        }
+    }
+
+    fn is_due(&self, wanted: &Wanted, now: Instant) -> bool {
+        let waits = |(failed, at): &(Wanted, Instant)| failed == wanted && now.duration_since(*at) < TRY_AGAIN_AFTER;
+        self.settled.as_ref() != Some(wanted) && !self.failed.as_ref().is_some_and(waits)
+    }
+
+    /// Which failure it would be: an audit log is no place for one that nobody mends for days.
+    fn next_failure(&self, wanted: &Wanted) -> Failed {
+        match &self.failed {
+            Some((failed, _)) if failed == wanted => Failed::Again,
+            _ => Failed::First,
+        }
     }
 }
 
 impl Service {
-    async fn keep_own_files(&self, keys: &ClusterKeys, wanted: Option<&str>) -> Result<(), Refusal> {
+    async fn keep_own_files(&self, keys: &ClusterKeys, wanted: Option<&str>, failure: Failed) -> Result<(), Refusal> {
         let files = &self.own_files;
         let found = files.read();
         if found.as_ref().is_ok_and(|found| found.as_ref().map(|own| own.approved().to_string()).as_deref() == wanted) {
             return Ok(());
         }
-        let failed = |error: RootError| Refusal::unready(error.to_string());
         if !matches!(found, Ok(None)) {
-            self.note(Entry::own(DESTROYED).of("kma", self.name())).await?;
-            files.destroy().map_err(failed)?;
+            let destroyed = files.destroy(found.as_ref().ok().and_then(Option::as_ref));
+            self.note_done(Entry::own(DESTROYED).of("kma", self.name()), destroyed, failure).await?;
             tracing::info!("what this node unlocked itself with is destroyed");
         }
         let Some(request) = wanted.and_then(|request| id_of(request).ok()) else { return Ok(()) };
-        self.note(Entry::own(MADE).of("kma", self.name()).with("pending", request)).await?;
         let on = OnMachine::here(self.name().clone());
-        let own = OwnUnlock::make(keys, self.settings.epoch, request, &on, &files.key).map_err(failed)?;
-        own.write(&files.sealed).map_err(failed)?;
+        let noted = Entry::own(MADE).of("kma", self.name()).with("pending", request);
+        let own = match OwnUnlock::make(keys, self.settings.epoch, request, &on, &files.key) {
+            Ok(own) => own,
+            Err(error) => return self.note_done(noted, Err(error), failure).await,
+        };
+        let written = own.write(&files.sealed);
+        if let Err(refusal) = self.note_done(noted, written, failure).await {
+            // Half of it, or what is not on record, does not stay.
+            if let Err(error) = files.destroy(Some(&own)) {
+                tracing::error!(%error, "what was begun to unlock this node with is still on its disk: destroy it");
+            }
+            return Err(refusal);
+        }
         tracing::info!(key_file = %files.key.display(), "this node unlocks itself from its next start, as the quorum has approved");
         Ok(())
+    }
+
+    /// Notes what came of it, of its failures the first alone.
+    async fn note_done(&self, noted: Entry, done: Result<(), RootError>, failure: Failed) -> Result<(), Refusal> {
+        let Err(error) = done else { return self.note(noted).await };
+        if failure == Failed::First {
+            let why = Fact::from("its files could not be written: the log of the node says why");
+            self.note(noted.came_to(Outcome::Failed { why })).await?;
+        }
+        Err(Refusal::unready(error.to_string()))
     }
 
     /// Opens the node with the PIN that was left with it. What does not open leaves it locked: tried at each start anew, a wrong PIN would end the token.
@@ -196,7 +259,8 @@ impl Service {
             },
             Ok(Err(NotByItself::Forbidden(why))) => {
                 tracing::error!(why, "this node does not unlock itself any more: what it did so with is destroyed");
-                if let Err(error) = self.own_files.destroy() {
+                let found = self.own_files.read().ok().flatten();
+                if let Err(error) = self.own_files.destroy(found.as_ref()) {
                     tracing::error!(%error, "what this node unlocked itself with is still on its disk: destroy it");
                 }
                 self.note(noted.came_to(Outcome::Refused { why: Fact::from(why) })).await
@@ -273,5 +337,45 @@ enum NotByItself {
 impl From<RootError> for NotByItself {
     fn from(error: RootError) -> Self {
         Self::Root(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The stick with the key file was not plugged in: five times a second an entry was made that said it was done.
+    #[test]
+    fn what_fails_waits_and_is_said_once_until_something_else_is_wanted() {
+        let (on, off, now) = (Some("request".to_owned()), None, Instant::now());
+        let mut keeping = Keeping::default();
+        assert!(keeping.is_due(&on, now) && keeping.is_due(&off, now));
+        assert_eq!(keeping.next_failure(&on), Failed::First);
+        keeping.failed = Some((on.clone(), now));
+        assert!(!keeping.is_due(&on, now + TRY_AGAIN_AFTER / 2));
+        assert!(keeping.is_due(&on, now + TRY_AGAIN_AFTER));
+        assert_eq!(keeping.next_failure(&on), Failed::Again);
+        assert!(keeping.is_due(&off, now), "what is taken back is taken back at once");
+        assert_eq!(keeping.next_failure(&off), Failed::First);
+        keeping.settled = Some(on.clone());
+        assert!(!keeping.is_due(&on, now + 2 * TRY_AGAIN_AFTER));
+    }
+
+    #[test]
+    fn the_key_file_goes_with_the_other_only_if_this_node_made_it() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let directory = StateDirectory::create(&folder.path().join("state"))?;
+        let elsewhere = folder.path().join("stick.key");
+        let named = OwnFiles::of(&directory, Some(elsewhere.clone()));
+        let own = OwnFiles::of(&directory, None);
+        for files in [&named, &own] {
+            std::fs::write(&files.key, "key file")?;
+            std::fs::write(&files.sealed, "damaged: nobody knows who made the key file")?;
+            assert!(files.read().is_err() && files.are_there());
+            files.destroy(None)?;
+            assert!(!files.sealed.exists());
+        }
+        assert!(elsewhere.exists() && !own.key.exists());
+        Ok(())
     }
 }

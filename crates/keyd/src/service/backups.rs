@@ -45,6 +45,7 @@ pub use self::core::{CoreBackupMade, Custodian, MakeCoreBackup};
 use record::backup_path;
 pub use record::{BackupRecord, BackupState, CoreBackupRecord};
 pub(super) use record::{backups, core_backups, is_of_backup, newest_kept};
+pub(super) use restore::sweep_copy;
 pub use restore::{RestoreError, Restored, Restoring, Source, restore};
 pub(super) use spool::Spool;
 pub use spool::digest_of;

@@ -18,9 +18,7 @@ use super::unlock::{listen_here, serve_here};
 use super::wiped::Wiped;
 use super::{Service, autonomous, backups, doubts, kmip, metrics, openapi, people, proof};
 use crate::audit::AuditLog;
-use crate::door::{
-    Limits, Refusal, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers,
-};
+use crate::door::{Limits, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers};
 use crate::identity::{Gate, PresentedCertificate, SystemClock, kmip_tls, member_tls, stranger_tls};
 use crate::ledger::{EtcdLedger, EtcdTiming, Ledger};
 use crate::node::{NodeSettings, Standing, WallClock};
@@ -47,6 +45,10 @@ pub enum Ended {
 /// Runs the node of a state directory until the end begins. `ready` is told when the doors are open.
 pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: Shutdown) -> anyhow::Result<Ended> {
     let (directory, settings) = StateDirectory::open(directory)?;
+    backups::sweep_copy(&directory).context(
+        "the backup that a restore has made of a replica cannot be overwritten: a key that is destroyed would outlive it in \
+         replica.backup or replica.backup.partial of the state directory. Destroy them (`shred -u`) and start the node again",
+    )?;
     let clock: WallClock = Arc::new(now_ns);
     let ledger =
         EtcdLedger::new(&settings.cluster.to_string(), &settings.etcd.members()?, EtcdTiming::default()).await?;
@@ -115,7 +117,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     let oldest = settings.kmip_tls_oldest;
     let kmip_tls = kmip_tls(presented.clone(), identity.authority_der().clone(), clock.clone(), oldest)?;
     let gate = Gate::new(settings.cluster, service.clone(), clock);
-    let registrar = Arc::new(Registry(Arc::downgrade(&service)));
+    let registrar = Arc::new(Registry::of(Arc::downgrade(&service)));
     let routes = openapi::paths()
         .served_by(service.clone())
         .merge(renewal_routes(registrar.clone()))
@@ -253,9 +255,7 @@ async fn tend(service: &Service) {
                 if let Err(error) = service.take_root_over(&node) {
                     tracing::error!(%error, "the root key is under other holders, and this node's disk has it under the old ones");
                 }
-                if let Err(Refusal(problem)) = own.settle(service, &node).await {
-                    tracing::error!(%problem, "what this node unlocks itself with is not as the quorum said");
-                }
+                own.settle(service, &node).await;
                 match removed.settle(service, &node).await {
                     Ok(true) => pause = TEND_MORE,
                     Ok(false) => {}

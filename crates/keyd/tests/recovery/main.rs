@@ -89,6 +89,10 @@ fn a_cluster_is_restored_from_its_two_backups() {
     let place = Place::new("a", &etcd.endpoints()[0]);
     let said = workshop.restore(&place, "from-replica", ["--replica", "state"], &[]).unwrap();
     assert!(said.contains("epoch 2 has begun") && said.contains("1 keys, each unwrapped"), "{said}");
+    assert!(
+        !workshop.has("from-replica/replica.backup"),
+        "no key that is destroyed later lies in a copy that nobody knows of"
+    );
     let node = workshop.run(&place, "from-replica");
     let client = ClusterClient::open(&drive, &[place.address()], "").unwrap();
     assert_eq!(wait_for(|| read(&client, &drive, "A00001", &first)).expose(), first.expose());

@@ -198,8 +198,8 @@ async fn one_record_in_another_version_is_another_history() {
     is_refused(&home, &ledger_of(other_history).await, "anna's second version is lost").await;
 }
 
-/// That a record was deleted is seen in the history, and is a doubt of that record; where the history is forgotten nobody can tell that from a
-/// ledger which never had it.
+/// That a record was deleted is seen in the history, and is a doubt of that record; where the history is forgotten nobody can tell that of the
+/// newest from a ledger which never had it.
 #[tokio::test]
 async fn a_deletion_that_the_history_shows_is_a_matter_of_its_record() {
     let home = home();
@@ -216,6 +216,26 @@ async fn a_deletion_that_the_history_shows_is_a_matter_of_its_record() {
     ledger.commit(remove("revoked/0b")).await.unwrap();
     ledger.compact(6);
     is_refused(&home, &ledger, "it may never have been there").await;
+}
+
+/// Somebody deleted one record, and etcd forgot that before a node came back that had been away: it took the ledger for another, for good. But a
+/// state that was put back has everything before its newest record.
+#[tokio::test]
+async fn what_is_missing_below_a_record_that_is_known_is_a_matter_of_its_record() {
+    let home = home();
+    let entries = ["user/anna", "revoked/0a", "user/bo", "user/cy", "user/di"].map(|path| home.entry(path, 1, 0));
+    let ledger = ledger_of(&entries).await;
+    assert!(ended(&home, &ledger, 6).await.is_none());
+    let removed = ["user/anna", "revoked/0a"].map(ToOwned::to_owned).into();
+    ledger.commit(Transaction { remove: removed, ..Transaction::default() }).await.unwrap();
+    // Doubtful, and more of these than are known again: somebody has written what was there anyway.
+    commit(&ledger, entries[2].clone()).await;
+    commit(&ledger, entries[3].clone()).await;
+    ledger.compact(9);
+    assert!(ended(&home, &ledger, 9).await.is_none());
+    let kept: Vec<_> = home.open().1.iter().map(|entry| (entry.path.clone(), entry.revision)).collect();
+    let expected = [("revoked/0a", 0), ("user/anna", 0), ("user/bo", 8), ("user/cy", 9), ("user/di", 6)];
+    assert_eq!(kept, expected.map(|(path, revision)| (path.to_owned(), revision)), "what is gone stays here, in doubt");
 }
 
 /// A ledger that was put back, and in which the cluster has written anew what was lost with the newer state: nothing is missing, and nothing lies

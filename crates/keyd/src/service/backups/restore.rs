@@ -14,6 +14,7 @@
 //! are there again, which is why whoever restores is told the moment of the backup.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::PathBuf;
 
 use capstan_format::KeyTag;
@@ -28,9 +29,11 @@ use super::left::LeftBehind;
 use super::time;
 use crate::authority::User;
 use crate::backup::{
-    BackupError, ClusterRecords, Knowledge, Known, OpenCore, read_manifest, restore as restore_records, write_database,
+    BackupError, ClusterRecords, Knowledge, Known, Manifest, OpenCore, read_manifest, restore as restore_records,
+    write_database,
 };
 use crate::identity::{Authority, AuthorityKey};
+use crate::journal::wipe;
 use crate::ledger::{Entry, Expected, Ledger, LedgerError, Outcome, Snapshot, Transaction};
 use crate::path::Path;
 use crate::replica::{Replica, ReplicaError};
@@ -43,6 +46,9 @@ use crate::service::registrar::{AuthorityRecord, CertificateRecord, revoked_path
 /// Records of one commit of a restore, and their bytes: well below what a ledger takes.
 const BATCH_RECORDS_MAX: usize = 80;
 const BATCH_BYTES_MAX: usize = 512 << 10;
+
+/// The backup of a replica that is restored from: it holds every key, and must not outlive its being read.
+const COPY: &str = "replica.backup";
 
 /// Where the records come from.
 pub enum Source {
@@ -178,17 +184,17 @@ pub async fn restore(
         let (records, first, cluster) = (found.entries.len(), first.path.clone(), kma.cluster.to_string());
         return Err(RestoreError::NotEmpty { records, first, cluster });
     }
-    let database = match source {
-        Source::Database(file) => file,
-        Source::Replica(state) => backed_up_replica(directory, core, &kma, &state, now_ns)?,
+    let (manifest, snapshot, epoch) = match source {
+        Source::Database(file) => read_whole(core, &file, knowledge)?,
+        Source::Replica(state) => {
+            let file = backed_up_replica(directory, core, &kma, &state, now_ns)?;
+            let read = read_whole(core, &file, knowledge);
+            // Whatever was read: a key that is destroyed later would lie here still.
+            sweep_copy(directory).map_err(|source| DirectoryError::Host { path: file, source })?;
+            read?
+        }
     };
-    let manifest = read_manifest(&database)?;
-    let known_epoch = match knowledge {
-        Knowledge::Reached(known) => known.epoch,
-        Knowledge::Nothing => 0,
-    };
-    kma.epoch = manifest.epoch.max(core.epoch).max(known_epoch) + 1;
-    let snapshot = restore_records(core, &database, &ClusterRecords, knowledge, kma.epoch)?;
+    kma.epoch = epoch;
     let reached = Known { epoch: manifest.epoch, revision: manifest.revision };
 
     let left = LeftBehind::new(&kma.name, manifest.epoch, now_ns);
@@ -218,6 +224,33 @@ impl Path {
     }
 }
 
+/// What a backup holds, all of it in memory, and the epoch that begins with it.
+fn read_whole(
+    core: &OpenCore,
+    file: &std::path::Path,
+    knowledge: Knowledge,
+) -> Result<(Manifest, Snapshot, u32), BackupError> {
+    let manifest = read_manifest(file)?;
+    let known_epoch = match knowledge {
+        Knowledge::Reached(known) => known.epoch,
+        Knowledge::Nothing => 0,
+    };
+    let epoch = manifest.epoch.max(core.epoch).max(known_epoch) + 1;
+    let snapshot = restore_records(core, file, &ClusterRecords, knowledge, epoch)?;
+    Ok((manifest, snapshot, epoch))
+}
+
+/// Overwrites the backup of a replica that a restore has made here, and takes it away, whole or half written.
+pub(in crate::service) fn sweep_copy(directory: &StateDirectory) -> io::Result<()> {
+    for name in [COPY.to_owned(), format!("{COPY}.partial")] {
+        match wipe(&directory.file(&name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Makes a backup of a node's replica, beside its journal: what is restored is checked in one way, wherever it comes from.
 fn backed_up_replica(
     directory: &StateDirectory,
@@ -234,7 +267,7 @@ fn backed_up_replica(
     let cluster = core.keys.cluster().to_string();
     let replica = Replica::open(&old.replica(), &cluster, settings.epoch.into(), |entry| entries.push(entry))?;
     let revision = replica.applied().ok_or_else(|| RestoreError::EmptyReplica { path: old.replica() })?;
-    let file = directory.file("replica.backup");
+    let file = directory.file(COPY);
     write_database(&file, &core.keys, settings.epoch, &Snapshot { revision, entries }, &ClusterRecords, now_ns)?;
     // What it has given out cut off is in its journal alone, and reconciled when the new node starts; what others have, who are lost, in its
     // copies of theirs.
@@ -382,5 +415,36 @@ async fn commit_one(ledger: &dyn Ledger, transaction: Transaction) -> Result<(),
     match ledger.commit(transaction).await? {
         Outcome::Committed { .. } => Ok(()),
         Outcome::Conflict => Err(FoundingError::Taken.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use std::fs::{self, File};
+    use std::io::Read;
+
+    use super::*;
+
+    /// A restore from a replica left a backup of it in the new state directory for good: a key that was destroyed later was certified as gone,
+    /// and lay on this disk.
+    #[test]
+    fn the_copy_of_a_replica_is_overwritten_whole_or_half_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = StateDirectory::create(&folder.path().join("state")).unwrap();
+        let files = ["replica.backup", "replica.backup.partial"].map(|name| directory.file(name));
+        let held = files.each_ref().map(|path| {
+            fs::write(path, "every key").unwrap();
+            File::open(path).unwrap()
+        });
+        sweep_copy(&directory).unwrap();
+        for (path, mut held) in files.iter().zip(held) {
+            let mut left = Vec::new();
+            held.read_to_end(&mut left).unwrap();
+            assert!(!path.exists());
+            assert_eq!(left, [0; 9], "{}", path.display());
+        }
+        sweep_copy(&directory).unwrap();
     }
 }
