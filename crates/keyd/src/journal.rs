@@ -24,8 +24,9 @@
 //! wastes a key. The other way round would give one out twice.
 //!
 //! **Wiped.** Entries hold wrapped keys, and a key may be destroyed. So once all is reconciled the file begins anew, with the chain's last
-//! MAC in its header, and the old one is overwritten; a crash in between is made up for at the next start. A copy is not told of that, and
-//! is wiped by who keeps it ([`JournalCopy::wipe`]). What is torn off is overwritten before it is cut off.
+//! MAC in its header, and the old one is overwritten; a crash in between is made up for at the next start. Where overwriting takes
+//! room and there is none, the new file counts all the same, and the journal is not wiped ([`Journal::is_wiped`]) until there is. A copy is not told
+//! of that, and is wiped by who keeps it ([`JournalCopy::wipe`]). What is torn off is overwritten before it is cut off.
 //!
 //! Limits: 64 MiB of what is not reconciled. One owner, no locking: the desk's loop appends.
 //!

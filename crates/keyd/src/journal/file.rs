@@ -1,17 +1,21 @@
-//! The journal on disk: a node's own, and the copies of others'.
+//! The journal on disk: a node's own, and what it has in common with the copies of others'.
+
+mod copy;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use capstan_keys::{Name, Secret};
 
 use super::chain::{Chain, ChainKey, Next, next_record};
-use super::medium::{Disk, Medium};
+use super::medium::{Disk, Medium, Old, ReplaceError, is_full};
 use super::places::Places;
 use super::record::Body;
 use super::{JournalEntry, JournalError, Recorded};
 use crate::lock::lock;
+
+pub use copy::JournalCopy;
 
 /// As much as is read into memory at a start.
 const FILE_LEN_MAX: u64 = 64 << 20;
@@ -47,6 +51,10 @@ struct ChainFile<M> {
     chain: Chain,
     places: Places,
     len: u64,
+    /// What the file was before it began anew is not overwritten yet.
+    old_left: bool,
+    /// It was said that the file did not begin anew: it is tried every few seconds.
+    is_late: bool,
     state: State,
 }
 
@@ -55,7 +63,12 @@ impl ChainFile<Disk> {
         let unusable = |source| JournalError::Unusable { path: path.clone(), source };
         let key = ChainKey::new(kma, key);
         fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(unusable)?;
-        Disk::sweep(&path).map_err(unusable)?;
+        Disk::recover(&path).map_err(unusable)?;
+        let old_left = match Disk::sweep_beside(&path) {
+            // A node with a full disk starts, and reads.
+            Err(error) if is_full(&error) => true,
+            swept => swept.map(|()| false).map_err(unusable)?,
+        };
         match fs::metadata(&path) {
             Ok(found) if found.len() > FILE_LEN_MAX => {
                 let what = format!("it has {} bytes, more than any", found.len());
@@ -75,7 +88,19 @@ impl ChainFile<Disk> {
                 let start = if torn > 0 { Start::Torn { bytes: torn } } else { Start::Whole };
                 let mut places = Places::behind_header(loaded.header_len as u64);
                 places.add(&bytes[loaded.header_len..loaded.len]);
-                Ok((Self { medium, path, chain: loaded.chain, places, len, state: State::Good }, start))
+                Ok((
+                    Self {
+                        medium,
+                        path,
+                        chain: loaded.chain,
+                        places,
+                        len,
+                        old_left,
+                        is_late: false,
+                        state: State::Good,
+                    },
+                    start,
+                ))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let chain = Chain::new(key);
@@ -84,7 +109,10 @@ impl ChainFile<Disk> {
                 let medium = Disk { path: path.clone(), file };
                 let len = header.len() as u64;
                 let places = Places::behind_header(len);
-                Ok((Self { medium, path, chain, places, len, state: State::Good }, Start::New))
+                Ok((
+                    Self { medium, path, chain, places, len, old_left, is_late: false, state: State::Good },
+                    Start::New,
+                ))
             }
             Err(error) => Err(unusable(error)),
         }
@@ -97,8 +125,7 @@ impl<M: Medium> ChainFile<M> {
         self.check_good()?;
         if let Err(source) = self.medium.append(bytes) {
             // A disk that is full is well otherwise. After any other failure nobody knows what it holds.
-            let full = matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
-            if !full || self.medium.cut(self.len).is_err() {
+            if !is_full(&source) || self.medium.cut(self.len).is_err() {
                 self.state = State::Broken;
             }
             return Err(JournalError::NotNoted { path: self.path.clone(), source });
@@ -113,10 +140,30 @@ impl<M: Medium> ChainFile<M> {
         self.chain.mac.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The file has nothing but its header.
-    fn begun_anew(&mut self, header: &[u8]) {
+    /// Puts a header in the place of all that the file holds.
+    fn replace(&mut self, header: &[u8]) -> Result<(), ReplaceError> {
+        let old = self.medium.replace(header).inspect_err(|error| {
+            if matches!(error, ReplaceError::Unknown(_)) {
+                self.state = State::Broken;
+            }
+        })?;
         self.len = header.len() as u64;
         self.places = Places::behind_header(self.len);
+        self.old_left = old == Old::Left;
+        if self.old_left {
+            tracing::warn!(file = %self.path.display(), "what that journal held is not overwritten yet: make room on its disk");
+        }
+        Ok(())
+    }
+
+    /// Overwrites what the file was before, where that could not be done at once.
+    fn sweep(&mut self) {
+        self.old_left = self.old_left && self.medium.sweep().is_err();
+    }
+
+    /// Whether nothing of any entry is in the file, nor of what the file was before.
+    fn is_wiped(&self) -> bool {
+        self.places.is_empty() && !self.old_left
     }
 
     fn check_room(&self, bytes: &[u8], len_max: u64) -> Result<(), JournalError> {
@@ -157,6 +204,7 @@ impl<M: Medium> ChainFile<M> {
 
     /// Begins the file anew when nothing in it is needed any more.
     fn trim(&mut self, trim_len: u64) -> Result<(), JournalError> {
+        self.sweep();
         if !self.chain.pending.is_empty() || self.places.is_empty() || self.len <= trim_len {
             return Ok(());
         }
@@ -167,15 +215,19 @@ impl<M: Medium> ChainFile<M> {
     fn begin_anew(&mut self) -> Result<(), JournalError> {
         self.check_good()?;
         let header = self.chain.header();
-        match self.medium.replace(&header) {
+        match self.replace(&header) {
             Ok(()) => {
-                self.begun_anew(&header);
                 self.chain.reconciled = self.chain.sequence;
                 self.chain.pending.clear();
+                self.is_late = false;
             }
-            // No room for a second file: the long one goes on.
-            Err(error) if error.kind() == ErrorKind::StorageFull => {}
-            Err(_) => self.state = State::Broken,
+            // The long one goes on, and begins anew another time. Or it is broken: the next who writes is told.
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_late, true) {
+                    let error = io::Error::from(error);
+                    tracing::warn!(file = %self.path.display(), %error, "what that journal held stays in it until its disk takes a new file");
+                }
+            }
         }
         Ok(())
     }
@@ -229,9 +281,8 @@ impl<M: Medium> ChainFile<M> {
         if skips {
             self.check_good()?;
             let header = begin.header();
-            let replaced = self.medium.replace(&header);
-            replaced.map_err(|source| JournalError::NotNoted { path: self.path.clone(), source })?;
-            self.begun_anew(&header);
+            let replaced = self.replace(&header);
+            replaced.map_err(|error| JournalError::NotNoted { path: self.path.clone(), source: error.into() })?;
             self.chain = begin;
         }
         if !taken.is_empty() {
@@ -286,7 +337,7 @@ impl Journal {
 
     /// Whether nothing of any entry is in the file, nor of what the file was before.
     pub fn is_wiped(&self) -> bool {
-        self.file.places.is_empty()
+        self.file.is_wiped()
     }
 
     /// The number of the last record.
@@ -308,71 +359,6 @@ impl Journal {
     /// Takes back from a peer's copy what this disk has lost.
     pub fn take_back(&mut self, segment: &[u8]) -> Result<u64, JournalError> {
         self.file.accept(segment, TRIM_LEN)
-    }
-}
-
-/// A copy of another node's journal.
-pub struct JournalCopy(ChainFile<Disk>);
-
-impl JournalCopy {
-    /// Opens the copy of a peer's journal in the folder of this node's own, or begins one.
-    pub fn open(directory: &Path, peer: &Name, key: &Secret) -> Result<(Self, Start), JournalError> {
-        let (file, start) = ChainFile::open(Self::path(directory, peer), peer, key)?;
-        Ok((Self(file), start))
-    }
-
-    /// Whether there is one.
-    pub fn is_there(directory: &Path, peer: &Name) -> bool {
-        Self::path(directory, peer).is_file()
-    }
-
-    fn path(directory: &Path, peer: &Name) -> PathBuf {
-        directory.join("copies").join(peer.as_str())
-    }
-
-    /// Takes what the peer sent, if it continues the copy; when this returns, it is on disk. Says where the copy stands.
-    pub fn accept(&mut self, segment: &[u8]) -> Result<u64, JournalError> {
-        self.0.accept(segment, TRIM_LEN)
-    }
-
-    /// What the peer has not reconciled, as far as is known here.
-    pub fn pending(&self) -> impl Iterator<Item = &Recorded> {
-        self.0.chain.pending.iter()
-    }
-
-    /// The number of the last record that is here.
-    pub fn sequence(&self) -> u64 {
-        self.0.chain.sequence
-    }
-
-    /// The MAC of the last record that is here, in hexadecimal: it stands for all of the copy.
-    pub fn end(&self) -> String {
-        self.0.end()
-    }
-
-    /// Begins the copy anew where it ends: the ledger has all that it holds.
-    pub fn wipe(&mut self) -> Result<(), JournalError> {
-        if self.is_wiped() { Ok(()) } else { self.0.begin_anew() }
-    }
-
-    /// Whether nothing of any entry is in the copy.
-    pub fn is_wiped(&self) -> bool {
-        self.0.places.is_empty()
-    }
-
-    /// The nodes whose journals a folder has copies of.
-    pub fn all(directory: &Path) -> std::io::Result<Vec<Name>> {
-        let files = match fs::read_dir(directory.join("copies")) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            files => files?,
-        };
-        let names = files.map(|file| Ok(file?.file_name().to_str().and_then(|name| name.parse().ok())));
-        names.filter_map(std::io::Result::transpose).collect()
-    }
-
-    /// What the peer misses itself, if it lost its disk.
-    pub fn since(&mut self, after: u64) -> Result<Vec<u8>, JournalError> {
-        self.0.since(after)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Files that hold keys: whole or not there, for their owner alone, on disk when they are said to be, and never overwritten unasked.
 //!
 //! A file is written beside its name, as `NAME.partial`, flushed, and only then given its name; what is left behind by a crash is a
-//! `.partial` that the next writer of the same name takes away.
+//! `.partial` that the next writer of the same name overwrites and takes away.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
@@ -36,12 +36,7 @@ impl NewFile {
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
         let partial = PathBuf::from(partial);
-        match std::fs::remove_file(&partial) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(RootError::file("removing the rest of", &partial, error));
-            }
-            _ => {}
-        }
+        erase(&partial)?;
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
         let file = file.map_err(|error| RootError::file("creating", &partial, error))?;
         Ok(Self { path: path.to_owned(), partial, file: Some(BufWriter::with_capacity(256 << 10, file)) })
@@ -78,8 +73,11 @@ impl Write for NewFile {
 
 impl Drop for NewFile {
     fn drop(&mut self) {
-        // After `finish` the name is no longer there, or belongs to nobody.
-        let _ = std::fs::remove_file(&self.partial);
+        // What it still holds back would be written after the zeros. After `finish` the name is no longer there, or belongs to nobody.
+        if let Some(file) = self.file.take() {
+            drop(file.into_parts());
+        }
+        let _ = erase(&self.partial);
     }
 }
 
@@ -124,7 +122,13 @@ mod tests {
     fn a_file_is_there_as_a_whole_or_not_at_all_and_is_not_overwritten_unasked() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("root.sealed");
-        drop(NewFile::create(&path, Existing::Kept).unwrap());
+        let mut file = NewFile::create(&path, Existing::Kept).unwrap();
+        file.write_all(&[7; 300 << 10]).unwrap();
+        let mut given_up = File::open(directory.path().join("root.sealed.partial")).unwrap();
+        drop(file);
+        let mut bytes = Vec::new();
+        given_up.read_to_end(&mut bytes).unwrap();
+        assert!(!bytes.is_empty() && bytes.iter().all(|&byte| byte == 0), "and overwritten");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "what is not finished is gone");
         std::fs::write(directory.path().join("root.sealed.partial"), "the rest of a crash").unwrap();
         write(&path, b"one", Existing::Kept).unwrap();

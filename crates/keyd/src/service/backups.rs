@@ -133,6 +133,7 @@ async fn made(
     by: Name,
     progress: Arc<Progress>,
 ) -> Result<BackupMade, Refusal> {
+    let making = service.backups.begin();
     let snapshot = service.opening.ledger.read("").await;
     let snapshot = snapshot.map_err(|source| NodeError::NeedsMajority { source: Some(source) })?;
     progress.expect(2 * snapshot.entries.len() as u64);
@@ -152,7 +153,7 @@ async fn made(
             let first = format!("{}: {}", first.path, first.reason);
             return Err(refused(&BackupError::Unproved { count: report.unproved.len(), first }));
         }
-        service.backups.keep(report.manifest, by, file).map_err(host)
+        service.backups.keep(making, report.manifest, by, file).map_err(host)
     });
     let draft = draft.await.map_err(|_| Refusal::failed())??;
     let id = hex(&draft.manifest.id);

@@ -11,8 +11,8 @@
 //! statement of each journal on, and for a node that was removed from its removal on: after that nobody takes anything from it.
 //!
 //! **When a copy may go.** A living node's, once that node has said that its journal is empty, which the ledger has all of, at the copy's last
-//! record or behind it, and every key of the copy is on record as well: a node that was brought back from an old disk speaks of another journal
-//! of the same name. A removed node's, once this node has said it to the ledger.
+//! record or behind it, and every key of the copy is on record as well, for the same volume: a node that was brought back from an old disk speaks
+//! of another journal of the same name. A removed node's, once this node has said it to the ledger.
 //!
 //! Nothing is said as long as no key is destroyed, but where a journal ends that was used.
 
@@ -161,41 +161,99 @@ fn look_through(node: &Node, copies: &Copies) -> std::io::Result<Vec<Name>> {
     copies.left()
 }
 
-/// Whether the ledger has all that a copy holds.
+/// Whether a copy may go. A doubt that comes up is noted.
 fn may_go(node: &Node, kma: &Name, copy: &HeldCopy) -> bool {
-    let missing = node.view(|view| {
-        if view.ledger().removed(kma).is_some() {
-            let said =
-                journals_said(view.ledger(), kma).into_iter().find(|(holder, _)| *holder == node.name().as_str());
-            let is_it = |said: &JournalSaid| (said.sequence, &said.end) == (copy.sequence, &copy.end);
-            return said.is_some_and(|(_, said)| is_it(&said)).then_some(None);
-        }
-        let own = own_journal(view, kma)
-            .filter(|own| view.ledger().kmas().contains_key(kma) && copy.sequence <= own.sequence)?;
-        let ends_elsewhere = copy.sequence == own.sequence && copy.end != own.end;
-        let given_out = copy.noted.iter().flat_map(|noted| &noted.asked).filter_map(|asked| match &asked.operation {
-            Operation::Adopt(adopted) => Some(adopted.tag),
-            _ => None,
-        });
-        let unknown: Option<KeyTag> = given_out.into_iter().find(|tag| view.ledger().key(tag).is_none());
-        Some(
-            unknown
-                .map(|tag| format!("it gave out key {tag}"))
-                .or(ends_elsewhere.then(|| "it ends with another record".to_owned())),
-        )
-    });
-    match missing {
-        None => false,
-        Some(None) => true,
-        Some(Some(what)) => {
-            node.doubt(DoubtKind::Journal, format!(
-                "{} has a copy of another journal of {kma} than {kma} has itself, and the ledger does not have it: {what}. That node was \
-                 brought back from an old disk. Keep journal/copies/{kma}, and see what was written under that key",
-                node.name()
-            ));
+    match node.view(|view| judge(view, node.name(), kma, copy)) {
+        Verdict::Goes => true,
+        Verdict::Stays => false,
+        Verdict::Doubted(kind, words) => {
+            node.doubt(kind, words);
             false
         }
     }
+}
+
+/// What is to become of a copy.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// The ledger has all that it holds.
+    Goes,
+    /// Whose journal it is has not said enough yet.
+    Stays,
+    /// It holds something that the ledger contradicts or lacks: it stays until somebody has looked at it.
+    Doubted(DoubtKind, String),
+}
+
+fn judge(view: View<'_>, holder: &Name, kma: &Name, copy: &HeldCopy) -> Verdict {
+    if view.ledger().removed(kma).is_some() {
+        let said = journals_said(view.ledger(), kma).into_iter().find(|(by, _)| *by == holder.as_str());
+        let is_it = |said: &JournalSaid| (said.sequence, &said.end) == (copy.sequence, &copy.end);
+        return if said.is_some_and(|(_, said)| is_it(&said)) { Verdict::Goes } else { Verdict::Stays };
+    }
+    let own = own_journal(view, kma).filter(|_| view.ledger().kmas().contains_key(kma));
+    let Some(own) = own else { return Verdict::Stays };
+    let given_out = || {
+        copy.noted.iter().flat_map(|noted| &noted.asked).filter_map(|asked| match &asked.operation {
+            Operation::Adopt(adopted) => Some((adopted, view.ledger().key(&adopted.tag))),
+            _ => None,
+        })
+    };
+    // A node that was put back and drew the same key again has a longer journal by now: that the key is on record says nothing of this volume.
+    let twice = given_out().find_map(|(adopted, known)| {
+        let owner = &known?.stored.record.volser;
+        (*owner != adopted.volser).then_some((adopted, owner))
+    });
+    if let Some((adopted, owner)) = twice {
+        let words = format!(
+            "key {} was given out by {kma} cut off for volume {}, and is volume {owner}'s: {kma} was brought back from an old disk. The copy of \
+             its journal that shows it, journal/copies/{kma} of {holder}, stays, and certificates of destruction wait. Write what is on the first \
+             volume anew, under another key; then stop {holder} and `shred -u` that copy",
+            adopted.tag, adopted.volser
+        );
+        return Verdict::Doubted(DoubtKind::Conflict, words);
+    }
+    let unknown = given_out().find(|(_, known)| known.is_none()).map(|(adopted, _)| adopted.tag);
+    if copy.sequence > own.sequence {
+        return longer(view, holder, kma, copy, &own, unknown);
+    }
+    let ends_elsewhere = copy.sequence == own.sequence && copy.end != own.end;
+    let missing = unknown
+        .map(|tag| format!("it gave out key {tag}"))
+        .or(ends_elsewhere.then(|| "it ends with another record".to_owned()));
+    let Some(missing) = missing else { return Verdict::Goes };
+    let words = format!(
+        "{holder} has a copy of another journal of {kma} than {kma} has itself, and the ledger does not have it: {missing}. That node was \
+         brought back from an old disk. Keep journal/copies/{kma}, and see what was written under that key"
+    );
+    Verdict::Doubted(DoubtKind::Journal, words)
+}
+
+/// A copy that goes on behind what its node has said: that node is cut off and gives keys out, or it has lost its disk and begun another journal.
+fn longer(
+    view: View<'_>,
+    holder: &Name,
+    kma: &Name,
+    copy: &HeldCopy,
+    own: &OwnJournal,
+    unknown: Option<KeyTag>,
+) -> Verdict {
+    let destroyed = view.ledger().keys_destroyed();
+    // Of what a node gives out now, the copy was empty since the node said so, or else the node has more to say for what is destroyed.
+    let emptied = kept_copies(view, holder).unwrap_or_default().of(kma);
+    if destroyed == 0 || own.revision < destroyed || emptied >= from_when(view, kma) {
+        return Verdict::Stays;
+    }
+    let first = match unknown {
+        None => "the ledger has every key that the copy names, so".to_owned(),
+        Some(tag) => format!("see what was written under key {tag}, which the ledger does not have; then"),
+    };
+    let words = format!(
+        "{holder} has a copy of the journal of {kma} up to record {}, and {kma} said to the ledger that its own ends with record {}: unless {kma} \
+         is cut off just now, it has lost its disk and begun another. Certificates of destruction wait for that copy. Start {kma} again while \
+         it reaches {holder}: it takes its journal back. If the copy still stays, {first} stop {holder} and `shred -u` journal/copies/{kma}",
+        copy.sequence, own.sequence
+    );
+    Verdict::Doubted(DoubtKind::Journal, words)
 }
 
 async fn say<T: Serialize>(node: &Node, path: Path, said: &T) -> Result<(), NodeError> {
@@ -274,3 +332,6 @@ pub(super) fn wiped_up_to(view: View<'_>, kma: &Name) -> i64 {
     let copies = copies.iter().map(|copy| if copy.at >= copy.from { copy.at } else { 0 });
     copies.chain([own_journal_empty_at(view, kma)]).min().unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use std::io::{self, Read, Seek};
+use std::io::{self, Read, Seek, Write};
 
 use super::*;
 
@@ -53,6 +53,10 @@ struct Memory {
     bytes: Vec<u8>,
     crashes: Vec<Vec<u8>>,
     fails: Option<ErrorKind>,
+    /// No new file can be put in the place of the old one.
+    keeps: Option<ErrorKind>,
+    /// The old one cannot be overwritten, for there is no room.
+    is_full: bool,
     /// How many bytes were read.
     read_len: usize,
 }
@@ -82,10 +86,17 @@ impl Medium for Memory {
         Ok(())
     }
 
-    fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn replace(&mut self, bytes: &[u8]) -> Result<Old, ReplaceError> {
+        if let Some(kind) = self.keeps {
+            return Err(ReplaceError::Unchanged(kind.into()));
+        }
         self.bytes = bytes.to_vec();
         self.crashes.push(self.bytes.clone());
-        Ok(())
+        Ok(if self.is_full { Old::Left } else { Old::Overwritten })
+    }
+
+    fn sweep(&mut self) -> io::Result<()> {
+        if self.is_full { Err(ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
     fn read_from(&mut self, at: u64, len_max: usize) -> io::Result<Vec<u8>> {
@@ -108,7 +119,8 @@ fn in_memory(bytes: &[u8]) -> ChainFile<Memory> {
     let mut places = Places::behind_header(header_len as u64);
     places.add(&bytes[header_len..]);
     let (len, medium) = (bytes.len() as u64, Memory { bytes, ..Memory::default() });
-    ChainFile { medium, path: PathBuf::from("own"), chain, places, len, state: State::Good }
+    let path = PathBuf::from("own");
+    ChainFile { medium, path, chain, places, len, old_left: false, is_late: false, state: State::Good }
 }
 
 fn believed(bytes: &[u8]) -> (u64, Vec<String>) {
@@ -256,6 +268,76 @@ fn what_is_reconciled_is_overwritten() {
     let journal = open();
     assert_eq!(journal.pending().count(), 1);
     assert!(!old.exists());
+}
+
+/// The new file had its name, and the old one could not be overwritten for want of room: the journal took itself to be the long one still, and what it
+/// sent to its peers from then on were bytes of other places.
+#[test]
+fn a_journal_that_began_anew_goes_on_whatever_becomes_of_its_old_bytes() {
+    let (mut journal, mut copy) = (in_memory(&[]), in_memory(&[]));
+    for number in 1..=3 {
+        journal.append(entry(number, 100)).unwrap();
+    }
+    journal.medium.is_full = true;
+    journal.reconciled(3, 0).unwrap();
+    assert!(!journal.is_wiped(), "the old bytes are there");
+    assert_eq!(journal.len, journal.medium.bytes.len() as u64);
+    journal.append(entry(4, 100)).unwrap();
+    assert_eq!(copy.accept(&journal.since(0).unwrap(), 0).unwrap(), 5);
+    assert_eq!(paths(copy.chain.pending.iter()), paths(journal.chain.pending.iter()));
+    journal.reconciled(5, 0).unwrap();
+    assert!(!journal.is_wiped());
+    journal.medium.is_full = false;
+    journal.trim(0).unwrap();
+    assert!(journal.is_wiped());
+}
+
+/// A quota that was used up, or a file system without a second name for a file, broke the journal at the first reconciliation.
+#[test]
+fn a_journal_that_cannot_begin_anew_goes_on() {
+    for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::Unsupported] {
+        let mut journal = in_memory(&[]);
+        journal.append(entry(1, 100)).unwrap();
+        journal.medium.keeps = Some(kind);
+        journal.reconciled(1, 0).unwrap();
+        assert!(!journal.is_wiped());
+        assert_eq!(journal.append(entry(2, 100)).unwrap(), 3, "{kind}");
+        assert_eq!(believed(&journal.medium.bytes), (3, paths(journal.chain.pending.iter())));
+        journal.medium.keeps = None;
+        journal.reconciled(3, 0).unwrap();
+        assert!(journal.is_wiped());
+    }
+}
+
+#[test]
+fn a_file_system_with_one_name_for_a_file_will_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, old, new) = (folder.path().join("own"), folder.path().join(".old-own"), folder.path().join(".new-own"));
+    let mut file = Disk::write_new(&path, b"long").unwrap();
+    let mut replaced = File::open(&path).unwrap();
+    file.write_all(b" and longer").unwrap();
+    let mut disk = Disk { path: path.clone(), file };
+    let refuses = |_: &Path, _: &Path| Err(ErrorKind::Unsupported.into());
+    assert_eq!(disk.replace_by(b"short", refuses).unwrap(), Old::Overwritten);
+    disk.append(b" and on").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"short and on");
+    let mut bytes = Vec::new();
+    replaced.read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes, [0; 15]);
+    assert!(!old.exists() && !new.exists());
+    drop(disk);
+
+    // A crash when the old file has lost its name and the new one has not got it: the old one counts.
+    fs::remove_file(&path).unwrap();
+    let open = || Journal::open(folder.path(), &name("kma1"), &secret(1)).unwrap();
+    let (mut journal, _) = open();
+    journal.append(entry(1, 40)).unwrap();
+    drop(journal);
+    fs::rename(&path, &old).unwrap();
+    fs::write(&new, in_memory(&[]).medium.bytes).unwrap();
+    let (journal, start) = open();
+    assert_eq!((start, journal.pending().count()), (Start::Whole, 1));
+    assert!(!old.exists() && !new.exists());
 }
 
 /// Brings a copy up to where the journal stands, a segment at a time.
