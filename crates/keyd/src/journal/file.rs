@@ -252,6 +252,12 @@ impl<M: Medium> ChainFile<M> {
         Ok(segment)
     }
 
+    /// Where the chain stands that a segment begins with, and where its records begin.
+    fn header_of(&self, segment: &[u8]) -> Result<(Chain, usize), JournalError> {
+        let malformed = |what| JournalError::Malformed { kma: self.chain.key.kma.clone(), what };
+        Chain::read_header(&self.chain.key, segment).map_err(malformed)
+    }
+
     /// Takes what continues the chain out of a segment, durable when this returns; then says where the chain stands.
     fn accept(&mut self, segment: &[u8], trim_len: u64) -> Result<u64, JournalError> {
         let kma = self.chain.key.kma.clone();
@@ -259,7 +265,7 @@ impl<M: Medium> ChainFile<M> {
         if segment.len() > FILE_LEN_MAX as usize {
             return Err(malformed("it is longer than any"));
         }
-        let (base, mut at) = Chain::read_header(&self.chain.key, segment).map_err(|what| malformed(&what))?;
+        let (base, mut at) = self.header_of(segment)?;
         // The other side has begun its file anew since: what this one misses, and all that it has, is reconciled there.
         let skips = base.sequence > self.chain.sequence;
         // What is pending here already does not matter to what continues it.
@@ -356,8 +362,14 @@ impl Journal {
         self.file.since(after)
     }
 
-    /// Takes back from a peer's copy what this disk has lost.
+    /// Takes back from a peer's copy what this disk has lost. What it has noted since and not yet reconciled never gives way: a copy that goes
+    /// on beyond it is of another chain.
     pub fn take_back(&mut self, segment: &[u8]) -> Result<u64, JournalError> {
+        let (base, _) = self.file.header_of(segment)?;
+        if base.sequence > self.file.chain.sequence && !self.file.chain.pending.is_empty() {
+            let (kma, sequence) = (self.file.chain.key.kma.clone(), self.file.chain.sequence);
+            return Err(JournalError::Forked { kma, sequence });
+        }
         self.file.accept(segment, TRIM_LEN)
     }
 }

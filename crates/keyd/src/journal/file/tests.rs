@@ -443,6 +443,28 @@ fn a_node_from_an_old_copy_is_told_apart() {
     assert_eq!(paths(copy.pending()).len(), 4);
 }
 
+/// A node that lost its disk gave keys out before it could ask anybody. What a peer has goes on beyond that, and took its place without a word: the
+/// keys would have been given out once more.
+#[test]
+fn what_was_noted_since_does_not_give_way_to_a_copy() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut before = Journal::open(there.path(), &name("kma1"), &secret(1)).unwrap().0;
+    for number in 1..=3 {
+        before.append(entry(number, 20)).unwrap();
+    }
+    before.reconciled(3).unwrap();
+    before.append(entry(4, 20)).unwrap();
+    let segment = before.since(3).unwrap();
+
+    let mut journal = Journal::open(here.path(), &name("kma1"), &secret(1)).unwrap().0;
+    journal.append(entry(9, 20)).unwrap();
+    let error = journal.take_back(&segment);
+    assert!(matches!(error, Err(JournalError::Forked { sequence: 1, .. })), "{error:?}");
+    assert_eq!(journal.pending().len(), 1);
+    journal.reconciled(1).unwrap();
+    assert_eq!(journal.take_back(&segment).unwrap(), before.sequence());
+}
+
 /// For each entry that a peer was sent, the whole file was read.
 #[test]
 fn what_a_peer_misses_is_read_and_nothing_else() {
