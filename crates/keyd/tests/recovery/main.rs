@@ -117,6 +117,12 @@ fn a_cluster_is_restored_from_its_two_backups() {
     assert_eq!(again.expose(), first.expose(), "the same bytes");
     // Its pool is new: no key of the old one, which may be out there, is given out to write with.
     assert!(begin(&client, &drive, "A00002").err().unwrap().to_string().contains("no key to give"));
+    // What is drawn after the backup is not in it.
+    wait_for(|| {
+        let status = workshop.status(&place);
+        let drawn = status["pool"]["waiting"].as_u64().is_some_and(|waiting| waiting > 0);
+        members::so(drawn, &format!("its pool is filled: {status}"))
+    });
     workshop.keyd_as(&place, "bo", &["backup", "--out", "third"]);
     let second = wait_for(|| begin(&client, &drive, "A00002"));
     assert_ne!(second.tag(), first.tag());
