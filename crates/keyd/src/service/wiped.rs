@@ -166,6 +166,10 @@ fn may_go(node: &Node, kma: &Name, copy: &HeldCopy) -> bool {
     match node.view(|view| judge(view, node.name(), kma, copy)) {
         Verdict::Goes => true,
         Verdict::Stays => false,
+        Verdict::Waits(words) => {
+            tracing::info!("{words}");
+            false
+        }
         Verdict::Doubted(kind, words) => {
             node.doubt(kind, words);
             false
@@ -182,6 +186,8 @@ enum Verdict {
     Stays,
     /// It holds something that the ledger contradicts or lacks: it stays until somebody has looked at it.
     Doubted(DoubtKind, String),
+    /// It stays, and may be that of a node that gives keys out at this moment: no doubt, and said in the log, for certificates wait for it.
+    Waits(String),
 }
 
 fn judge(view: View<'_>, holder: &Name, kma: &Name, copy: &HeldCopy) -> Verdict {
@@ -253,7 +259,7 @@ fn longer(
          it reaches {holder}: it takes its journal back. If the copy still stays, {first} stop {holder} and `shred -u` journal/copies/{kma}",
         copy.sequence, own.sequence
     );
-    Verdict::Doubted(DoubtKind::Journal, words)
+    Verdict::Waits(words)
 }
 
 async fn say<T: Serialize>(node: &Node, path: Path, said: &T) -> Result<(), NodeError> {

@@ -71,6 +71,7 @@ impl House {
     fn doubted(&self, copy: &HeldCopy) -> (DoubtKind, String) {
         match self.judged(copy) {
             Verdict::Doubted(kind, words) => (kind, words),
+            Verdict::Waits(words) => (DoubtKind::Journal, words),
             other => panic!("{other:?}"),
         }
     }
