@@ -12,12 +12,15 @@ trap 'xargs -r kill -9 <"$pids" 2>/dev/null; chmod -R u+rwx "$scratch" 2>/dev/nu
 
 keyd() { timeout 60 "$KEYD_BIN" "$@"; }
 
-# Ports that nobody has.
+# Ports that nobody has, from below those of connections that go out: a server keeps its own while it is down.
 ports=$("$PYTHON" -c '
-import socket
-sockets = [socket.socket() for _ in range(6)]
-for s in sockets: s.bind(("127.0.0.1", 0))
-print(*(s.getsockname()[1] for s in sockets))')
+import contextlib, random, socket
+ports = set()
+while len(ports) < 6:
+    with socket.socket() as s, contextlib.suppress(OSError):
+        s.bind(("127.0.0.1", random.randrange(12768, 32768)))
+        ports.add(s.getsockname()[1])
+print(*ports)')
 # shellcheck disable=SC2086 # a list of numbers
 set -- $ports
 etcd_url=http://127.0.0.1:$1

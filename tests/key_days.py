@@ -12,8 +12,10 @@ all exports. Addresses stand for ports on loopback, /var/lib and /etc for folder
 thieves do to a cluster stands below, a function for each title.
 """
 
+import contextlib
 import os
 import pty
+import random
 import re
 import select
 import shlex
@@ -46,14 +48,13 @@ class Failed(Exception):
 
 
 def free_ports(count):
-    """Ports on loopback that nobody has."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """Ports on loopback that nobody has, from below those of connections that go out: a server keeps its own while it is down."""
+    ports = set()
+    while len(ports) < count:
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", random.randrange(12_768, 32_768)))
+            ports.add(one.getsockname()[1])
+    return list(ports)
 
 
 def blocks(page, title):

@@ -17,7 +17,7 @@
 //! Nothing is said as long as no key is destroyed, but where a journal ends that was used.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use capstan_format::KeyTag;
@@ -64,7 +64,11 @@ impl KeptCopies {
 pub(super) struct Wiped {
     said: Option<Instant>,
     looked: Option<Instant>,
+    waits: Arc<Mutex<Waits>>,
 }
+
+/// What the log was told of each copy that stays and may be in order.
+type Waits = BTreeMap<Name, String>;
 
 impl Wiped {
     /// Wipes what may go, and says how far that is, if anybody waits for it. In touch with the majority.
@@ -80,11 +84,41 @@ impl Wiped {
             return Ok(());
         }
         self.looked = Some(Instant::now());
-        let said_copies = say_copies(service, node, &known, due).await?;
+        let said_copies = self.say_copies(service, node, &known, due).await?;
         if said_own || said_copies {
             self.said = Some(Instant::now());
         }
         Ok(())
+    }
+
+    /// Wipes the copies that may go, and says which are left. Whether it had to be said.
+    async fn say_copies(
+        &self,
+        service: &Service,
+        node: &Arc<Node>,
+        known: &KeptCopies,
+        due: i64,
+    ) -> Result<bool, NodeError> {
+        let copies = service.copies.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(copies) = copies else { return Ok(false) };
+        let revision = node.progress().borrow().applied;
+        let (at_work, waits) = (node.clone(), self.waits.clone());
+        let looked = tokio::task::spawn_blocking(move || look_through(&at_work, &copies, &waits)).await;
+        let left = match looked {
+            Ok(Ok(left)) => left,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the folder of copies of journals cannot be read");
+                return Ok(false);
+            }
+            Err(_) => return Ok(false),
+        };
+        let left: BTreeMap<Name, i64> = left.into_iter().map(|kma| (kma.clone(), known.of(&kma))).collect();
+        let is_cleaner = known.left.keys().any(|kma| !left.contains_key(kma));
+        if revision < due || known.revision >= due && !is_cleaner {
+            return Ok(false);
+        }
+        say(node, copies_path(node.name()), &KeptCopies { revision, left }).await?;
+        Ok(true)
     }
 }
 
@@ -106,35 +140,11 @@ async fn say_own(service: &Service, node: &Arc<Node>) -> Result<bool, NodeError>
     Ok(true)
 }
 
-/// Wipes the copies that may go, and says which are left. Whether it had to be said.
-async fn say_copies(service: &Service, node: &Arc<Node>, known: &KeptCopies, due: i64) -> Result<bool, NodeError> {
-    let copies = service.copies.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let Some(copies) = copies else { return Ok(false) };
-    let revision = node.progress().borrow().applied;
-    let at_work = node.clone();
-    let looked = tokio::task::spawn_blocking(move || look_through(&at_work, &copies)).await;
-    let left = match looked {
-        Ok(Ok(left)) => left,
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "the folder of copies of journals cannot be read");
-            return Ok(false);
-        }
-        Err(_) => return Ok(false),
-    };
-    let left: BTreeMap<Name, i64> = left.into_iter().map(|kma| (kma.clone(), known.of(&kma))).collect();
-    let is_cleaner = known.left.keys().any(|kma| !left.contains_key(kma));
-    if revision < due || known.revision >= due && !is_cleaner {
-        return Ok(false);
-    }
-    say(node, copies_path(node.name()), &KeptCopies { revision, left }).await?;
-    Ok(true)
-}
-
 /// Wipes the copies that may go. Gives those in which something is left.
-fn look_through(node: &Node, copies: &Copies) -> std::io::Result<Vec<Name>> {
+fn look_through(node: &Node, copies: &Copies, waits: &Mutex<Waits>) -> std::io::Result<Vec<Name>> {
     for kma in copies.left()? {
         match copies.held_of(&kma, node.keys()) {
-            Ok(Some(copy)) if may_go(node, &kma, &copy) => {
+            Ok(Some(copy)) if may_go(node, &kma, &copy, waits) => {
                 if let Err(error) = copies.wipe(&kma, copy.sequence) {
                     tracing::warn!(%kma, %error, "the copy of that node's journal is not wiped");
                 }
@@ -162,12 +172,16 @@ fn look_through(node: &Node, copies: &Copies) -> std::io::Result<Vec<Name>> {
 }
 
 /// Whether a copy may go. A doubt that comes up is noted.
-fn may_go(node: &Node, kma: &Name, copy: &HeldCopy) -> bool {
+fn may_go(node: &Node, kma: &Name, copy: &HeldCopy, waits: &Mutex<Waits>) -> bool {
     match node.view(|view| judge(view, node.name(), kma, copy)) {
         Verdict::Goes => true,
         Verdict::Stays => false,
         Verdict::Waits(words) => {
-            tracing::info!("{words}");
+            let mut waits = waits.lock().unwrap_or_else(PoisonError::into_inner);
+            if waits.get(kma) != Some(&words) {
+                tracing::warn!("{words}");
+                waits.insert(kma.clone(), words);
+            }
             false
         }
         Verdict::Doubted(kind, words) => {

@@ -1,7 +1,6 @@
 //! A node that runs, with its etcd, and clients that are enrolled with it.
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -17,7 +16,7 @@ use capstan_keys::cluster::{CertificateKey, EnrolmentPassphrase};
 use tempfile::TempDir;
 use zeroize::Zeroizing;
 
-use crate::etcd::{Etcd, PATIENT};
+use crate::etcd::{Etcd, PATIENT, free_ports};
 
 const PASSPHRASE: &str = "a passphrase of the holder Ann";
 
@@ -40,9 +39,8 @@ impl Node {
     pub(crate) async fn start() -> Self {
         let etcd = Etcd::start(1).await;
         let folder = tempfile::Builder::new().prefix("capstan-kmip.").tempdir().unwrap();
-        let ports: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let [address, enrol, kmip] = [0, 1, 2].map(|port: usize| ports[port].local_addr().unwrap().to_string());
-        drop(ports);
+        let ports: [u16; 3] = free_ports(3).try_into().unwrap();
+        let [address, enrol, kmip] = ports.map(|port| format!("127.0.0.1:{port}"));
         write_secret(&folder.path().join("passphrase"), PASSPHRASE);
         let mut node = Self { etcd, folder, kmip, address: address.clone(), enrol, process: None, said: String::new() };
         let file = node.file("passphrase");

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -22,7 +21,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use zeroize::Zeroizing;
 
-use crate::etcd::{Etcd, PATIENT};
+use crate::etcd::{Etcd, PATIENT, free_ports};
 
 const DAY_NS: i64 = 86_400_000_000_000;
 
@@ -70,9 +69,7 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(name: &'static str, etcd: &str) -> Self {
-        let listeners = [0, 1, 2].map(|_| TcpListener::bind(("127.0.0.1", 0)).unwrap());
-        let ports = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
-        Self { name, etcd: etcd.to_owned(), ports }
+        Self { name, etcd: etcd.to_owned(), ports: free_ports(3).try_into().unwrap() }
     }
 
     pub(crate) fn address(&self) -> String {
@@ -330,6 +327,14 @@ impl Workshop {
         let outcome = ledger.commit(Transaction { expect, put: vec![(path, sealed)], remove: Vec::new() }).await;
         assert!(matches!(outcome.unwrap(), Outcome::Committed { .. }));
         passphrase.expose().to_string()
+    }
+
+    /// At which commit the newest record was written.
+    pub(crate) async fn newest(&self, etcd: &Etcd, state: &str) -> i64 {
+        let (_directory, settings) = StateDirectory::open(&self.path(state)).unwrap();
+        let ledger = etcd.ledger(&settings.cluster.to_string(), 0, PATIENT).await;
+        let entries = ledger.read("").await.unwrap().entries;
+        entries.iter().map(|entry| entry.revision).max().unwrap()
     }
 
     fn keys(root: &SealedRoot) -> ClusterKeys {

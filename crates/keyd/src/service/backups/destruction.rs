@@ -110,7 +110,7 @@ fn said(missing: &Missing) -> String {
             let of: Vec<_> = of.iter().map(Name::as_str).collect();
             format!(
                 "Node {kma} may have it in its copies of the journals of {}: see that all of these run, are unlocked and in touch, and wait a \
-                 minute. A copy that stays is named in `keyd status`.",
+                 minute. If one stays, the log of {kma} says why, or its `keyd status`.",
                 of.join(", ")
             )
         }
