@@ -572,6 +572,9 @@ pub(crate) enum KeyAction {
         /// Only keys of these volumes
         #[arg(long, value_name = "VOLUME")]
         volume: Vec<String>,
+        /// Of a key cluster: fetch what was asked for under this number and approved
+        #[arg(long, value_name = "ID", conflicts_with = "volume")]
+        request: Option<String>,
     },
     /// Take keys from a sealed file
     Import {
@@ -580,6 +583,9 @@ pub(crate) enum KeyAction {
         /// The key group that the new ones join
         #[arg(long, default_value = "default")]
         group: Name,
+        /// To a key cluster: send what was asked for under this number and approved
+        #[arg(long, value_name = "ID", conflicts_with = "group")]
+        request: Option<String>,
     },
     /// List key policies, or make one: for how long keys encrypt and decrypt
     Policies {

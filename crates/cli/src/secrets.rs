@@ -9,6 +9,7 @@ use crate::failure::Failure;
 
 /// The passphrase of the key store.
 const PASSPHRASE: &str = "CAPSTAN_PASSPHRASE";
+const EXPORT_PASSPHRASE: &str = "CAPSTAN_EXPORT_PASSPHRASE";
 
 /// Whether a command can go on without keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,10 +105,14 @@ pub(crate) fn further_unlock(new_key_file: Option<&Path>) -> Result<Unlock, Fail
     Ok(Unlock::passphrase(passphrase))
 }
 
+/// The passphrase of an export, if it is set.
+pub(crate) fn given_for_export() -> Option<Zeroizing<String>> {
+    from_environment(EXPORT_PASSPHRASE)
+}
+
 /// The passphrase of an export.
 pub(crate) fn export_passphrase(new: bool) -> Result<Zeroizing<String>, Failure> {
-    let given = from_environment("CAPSTAN_EXPORT_PASSPHRASE");
-    match given {
+    match given_for_export() {
         Some(passphrase) => Ok(passphrase),
         None if new => ask_twice("Passphrase for the export"),
         None => ask("Passphrase of the export: "),

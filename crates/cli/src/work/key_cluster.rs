@@ -32,18 +32,12 @@ pub(super) fn asked_of_cluster(cli: &Cli, args: &Keys) -> Result<Option<ExitCode
         KeyAction::Compromise { what, yes } => {
             return key_revocation::revoke(cli, place, what, Revocation::Compromised, *yes).map(Some);
         }
-        // Asked for now, and carried out after the quorum, with a passphrase that is chosen then.
-        KeyAction::Export { volume, .. } => {
-            let which = match volume.as_slice() {
-                [volume] => format!("--unit {volume}"),
-                _ => "--all".to_owned(),
-            };
-            format!("`keyd keys export {which}` asks a quorum for them")
+        KeyAction::Export { volume, .. } if volume.len() > 1 => {
+            "its people approve one volume's keys at a time, or all: name one volume, or none".to_owned()
         }
-        KeyAction::Import { file, group } => {
-            format!("`keyd keys import {} --group {group}` asks a quorum to take them in", file.display())
+        KeyAction::Destroy { what, yes } => {
+            return key_people::destroy(cli, &place, args.identity.as_deref(), what, *yes).map(Some);
         }
-        KeyAction::Destroy { what, .. } => by_tag("destroy", what),
         KeyAction::Slots | KeyAction::Passphrase | KeyAction::Add { .. } | KeyAction::Remove { .. } => {
             "nothing here is opened by a passphrase; `capstan keys status` shows the certificate that this machine proves itself by"
                 .to_owned()
@@ -55,14 +49,6 @@ pub(super) fn asked_of_cluster(cli: &Cli, args: &Keys) -> Result<Option<ExitCode
     };
     let nodes = place.nodes.join(", ");
     Err(Failure::Usage(format!("the keys of this site are kept by a key cluster ({nodes}), not here: {instead}")))
-}
-
-/// What `keyd` does to a key that it wants named by its tag, where here a volume may be named.
-fn by_tag(what: &str, named: &str) -> String {
-    match named.len() == 32 && named.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        true => format!("`keyd keys {what} {named}` does it"),
-        false => format!("`keyd keys {what} TAG` does it, and `keyd units show {named}` names the tags"),
-    }
 }
 
 /// Becomes an agent of a cluster.

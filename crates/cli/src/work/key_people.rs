@@ -5,14 +5,18 @@
 //! here as well, which would be every command of people twice.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
-use capstan_director::ClusterPlace;
+use capstan_director::{ClusterPlace, key_cluster};
 
+use super::key_revocation::named;
+use super::media::confirm;
 use crate::args::{Cli, DriveAction, GroupAction, KeyAction, KeyCipher, PolicyAction, PolicyAdd, Words};
 use crate::failure::{Failure, WITHOUT_KEY};
+use crate::progress::Display;
+use crate::secrets::{given_for_export, now_ns};
 
 /// What `keyd` is told for an action that a person asks of a cluster; nothing where a machine asks, or where there is nothing to ask.
 pub(super) fn words(action: &KeyAction) -> Option<Vec<OsString>> {
@@ -38,8 +42,45 @@ pub(super) fn words(action: &KeyAction) -> Option<Vec<OsString>> {
         KeyAction::Sites(words) => family("sites", "list", words),
         KeyAction::Backups(words) => family("backups", "list", words),
         KeyAction::Audit(words) => family("audit", "show", words),
+        KeyAction::Export { file, volume, request } => export_words(file, volume, request.as_deref()),
+        KeyAction::Import { file, group, request } => {
+            let asked = match request {
+                Some(id) => ["--request", id],
+                None => ["--group", group.as_str()],
+            };
+            let file = [file.as_os_str().to_owned()];
+            said(&["keys", "import"]).into_iter().chain(file).chain(asked.map(OsString::from)).collect()
+        }
         _ => return None,
     })
+}
+
+/// Asks for the destruction of a key, or of those that a volume holds, each of which is approved for itself.
+pub(super) fn destroy(
+    cli: &Cli,
+    place: &ClusterPlace,
+    identity: Option<&Path>,
+    what: &str,
+    yes: bool,
+) -> Result<ExitCode, Failure> {
+    let words = |tag: &str| ["keys", "destroy", tag].map(OsString::from).to_vec();
+    if identity.is_none() {
+        return Err(Failure::Usage(as_whom(place, &words("TAG"))));
+    }
+    let tags = match what.parse() {
+        Ok(tag) => vec![tag],
+        Err(_) => named(&key_cluster(place.clone(), now_ns, &Display::new(cli).events()), what)?,
+    };
+    for tag in &tags {
+        confirm(&format!("Key {tag} will be destroyed: the data that it encrypted is gone for good."), yes)?;
+    }
+    for tag in tags {
+        let done = ask(cli, place, identity, words(&tag.to_string()))?;
+        if done != ExitCode::SUCCESS {
+            return Ok(done);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Asks, as whoever the identity says.
@@ -66,7 +107,20 @@ pub(super) fn ask(
     if std::env::var_os("KEYD_NODE").is_none() {
         keyd.env("KEYD_NODE", place.nodes.join(","));
     }
-    let status = keyd.status().map_err(|error| match error.kind() {
+    // Of an export, typed or set as for a key store; nobody else sees what a pipe holds.
+    let secret = if is_carried_out(&words) { given_for_export() } else { None };
+    if secret.is_some() {
+        keyd.args(["--passphrase-file", "/dev/stdin"]).stdin(Stdio::piped());
+    }
+    let run = || {
+        let mut child = keyd.spawn()?;
+        if let (Some(secret), Some(mut pipe)) = (secret, child.stdin.take()) {
+            // One that has ended without reading it says why.
+            let _ = pipe.write_all(secret.as_bytes());
+        }
+        child.wait()
+    };
+    let status = run().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Failure::Other(
             "keyd, which asks a key cluster as a person, is neither beside capstan nor in PATH: install it here, or ask on a machine that has it"
                 .to_owned(),
@@ -75,6 +129,11 @@ pub(super) fn ask(
     })?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(ExitCode::from(code.unwrap_or(WITHOUT_KEY)))
+}
+
+/// Whether keys come or go now, sealed under a passphrase.
+fn is_carried_out(words: &[OsString]) -> bool {
+    words.first().is_some_and(|word| word == "keys") && words.iter().any(|word| word == "--request")
 }
 
 fn as_whom(place: &ClusterPlace, words: &[OsString]) -> String {
@@ -97,6 +156,17 @@ fn keyd() -> PathBuf {
 fn family(name: &str, unasked: &str, Words { words }: &Words) -> Vec<OsString> {
     let asked = if words.is_empty() { vec![OsString::from(unasked)] } else { words.clone() };
     std::iter::once(OsString::from(name)).chain(asked).collect()
+}
+
+/// Asked for now, and fetched after the quorum, with a passphrase that is chosen then: only that makes the file.
+fn export_words(file: &Path, volume: &[String], request: Option<&str>) -> Vec<OsString> {
+    let mut words = ["keys", "export"].map(OsString::from).to_vec();
+    match (request, volume) {
+        (Some(id), _) => words.extend(["--request".into(), id.into(), "--out".into(), file.into()]),
+        (None, [volume]) => words.extend(["--unit".into(), volume.into()]),
+        (None, _) => words.push("--all".into()),
+    }
+    words
 }
 
 fn policy_words(policy: &PolicyAdd) -> Vec<OsString> {

@@ -31,7 +31,7 @@ pub(super) fn revoke(
 }
 
 /// A key by its tag, or those that a volume holds.
-fn named(cluster: &KeyCluster, what: &str) -> Result<Vec<KeyTag>, Failure> {
+pub(super) fn named(cluster: &KeyCluster, what: &str) -> Result<Vec<KeyTag>, Failure> {
     if let Ok(tag) = what.parse() {
         return Ok(vec![tag]);
     }

@@ -44,6 +44,8 @@ fn what_concerns_a_key_store_says_where_it_is_done_instead() {
     let bench = switched();
     for args in [
         &["keys", "export", "out"][..],
+        &["keys", "export", "out", "--volume", "A00001"],
+        &["keys", "export", "out", "--request", "0123"],
         &["keys", "import", "in", "--group", "vault"],
         &["keys", "policies"],
         &["keys", "groups", "add", "vault", "--policy", "default"],
@@ -53,10 +55,12 @@ fn what_concerns_a_key_store_says_where_it_is_done_instead() {
         let (_, said) = without_passphrase(&bench, args, 2);
         let instead = match args[1] {
             "passphrase" => "keys status",
+            "export" if args.contains(&"--volume") => "`keyd keys export --unit A00001`",
+            "export" if args.contains(&"--request") => "`keyd keys export --request 0123 --out out`",
             "export" => "`keyd keys export --all`",
             "import" => "`keyd keys import in --group vault`",
             "groups" => "`keyd groups add vault --policy default`",
-            "destroy" => "`keyd units show A00001`",
+            "destroy" => "`keyd keys destroy TAG`",
             _ => "`keyd policies list`",
         };
         assert!(said.contains("127.0.0.1:1") && said.contains(instead), "{args:?}: {said}");

@@ -381,6 +381,20 @@ impl Mounted {
     }
 }
 
+/// What failed is looked into by the logs.
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let kept = std::env::temp_dir().join(format!("capstan-faults-{}", now_ns()));
+            let _ = fs::create_dir_all(&kept);
+            for process in self.members.iter().chain(&self.nodes) {
+                let _ = fs::copy(&process.log, kept.join(process.log.file_name().unwrap_or_default()));
+            }
+            println!("the logs of members and nodes are kept in {}", kept.display());
+        }
+    }
+}
+
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("--lazy").arg(&self.0).output();

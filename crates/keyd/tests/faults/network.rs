@@ -1,6 +1,9 @@
 //! Where members and nodes live: each place in a network of its own where the machine allows it, so that links can be cut one way or
 //! both; else all of them on loopback, where nothing is cut.
 
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::Write;
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
@@ -31,21 +34,34 @@ pub(crate) enum Network {
     Loopback(Vec<u16>),
 }
 
+/// How many numbers are tried: others may have theirs, and one that was killed left its own behind.
+const TRIES: u32 = 5;
+
 impl Network {
     pub(crate) fn new() -> Self {
-        let number = std::process::id();
-        let network = Self::Namespaces {
-            prefix: format!("cap{}", number % 1_000_000),
-            subnet: format!("10.{}.{}", 200 + number / 256 % 50, number % 256),
-        };
-        if network.raise() {
-            return network;
+        for _ in 0..TRIES {
+            // Several of one process are apart, and have their own.
+            let number = random();
+            let prefix = format!("cap{}", number % 1_000_000);
+            if !ip(&["link", "add", &prefix, "type", "bridge"]) {
+                continue;
+            }
+            let subnet = format!("10.{}.{}", 200 + number / 256 % 50, number % 256);
+            let network = Self::Namespaces { prefix, subnet };
+            if network.raise() {
+                return network;
+            }
         }
-        drop(network);
+        let any = std::iter::repeat_with(|| 12_768 + u16::try_from(random() % 20_000).unwrap());
         // From below those that the system gives to connections that go out: a server keeps its own while it is down.
-        let first = 12_768 + u16::try_from(number % 10_000).unwrap();
-        let free = (first..32_768).filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
-        Self::Loopback(free.take(PLACES * DOORS.len()).collect())
+        let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+        let ports: BTreeSet<u16> = any.filter(is_free).take(PLACES * DOORS.len() * 2).collect();
+        // Said where nobody catches it: the rounds that follow show less.
+        let _ = writeln!(
+            std::io::stderr(),
+            "faults: no network namespaces can be made here, so no link is cut: they take root and `ip`"
+        );
+        Self::Loopback(ports.into_iter().take(PLACES * DOORS.len()).collect())
     }
 
     fn raise(&self) -> bool {
@@ -61,8 +77,7 @@ impl Network {
                     && ip(&["-n", &namespace, "link", "set", "lo", "up"])
             })
         };
-        ip(&["link", "add", prefix, "type", "bridge"])
-            && ip(&["address", "add", &format!("{subnet}.1/24"), "dev", prefix])
+        ip(&["address", "add", &format!("{subnet}.1/24"), "dev", prefix])
             && ip(&["link", "set", prefix, "up"])
             && places()
     }
@@ -121,8 +136,22 @@ impl Drop for Network {
     }
 }
 
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
 fn ip(arguments: &[&str]) -> bool {
     let mut command = Command::new("ip");
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
+}
+
+/// Two of one process took the same names once: each took down the other's, and no link was ever cut.
+#[test]
+fn networks_of_one_process_are_apart() {
+    let networks = [(); 3].map(|()| Network::new());
+    let [first, ..] = &networks;
+    assert!(networks.iter().all(|network| network.can_cut() == first.can_cut()));
+    let addresses: BTreeSet<_> = networks.iter().map(|network| network.address(0, Door::Members)).collect();
+    assert_eq!(addresses.len(), networks.len());
 }
