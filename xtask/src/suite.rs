@@ -1,6 +1,7 @@
 //! Runs what `./x lint` and `./x test` run, counts it, and says the sum in the last line.
 //!
 //! Every step runs, even behind one that failed: one run shows all that is wrong. A step's output is passed on as it comes.
+//! Tests in guests run beside the other end-to-end tests, and what measures the machine runs alone.
 //! Tests are counted from what `cargo test` prints, and from the lines `ok ...` and `not ok ...` of the end-to-end tests:
 //! executable files directly under `tests/`, which find the programs in `CAPSTAN_BIN` and `KEYD_BIN`.
 
@@ -68,13 +69,61 @@ pub(crate) fn test(root: &Path) -> Result<ExitCode> {
     count += step("unit and integration tests", cargo(root).args(cargo_test), out)?;
     let folder = target_folder()?;
     let (capstan, keyd) = (folder.join("capstan"), folder.join("keyd"));
-    for script in end_to_end_tests(&root.join("tests"))? {
+    let run = |script: &Path, out: &mut dyn Write| {
         let name = script.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let mut command = Command::new(&script);
+        let mut command = Command::new(script);
         command.current_dir(root).env("CAPSTAN_BIN", &capstan).env("KEYD_BIN", &keyd);
-        count += step(&name, &mut command, out)?;
+        step(&name, &mut command, out)
+    };
+    let Lanes { alone, guests, others } = Lanes::of(end_to_end_tests(&root.join("tests"))?);
+    for script in alone {
+        count += run(&script, out)?;
     }
+    count += std::thread::scope(|scope| {
+        let guests = scope.spawn(|| -> Result<(Count, Vec<u8>)> {
+            let (mut count, mut said) = (Count::default(), Vec::new());
+            for script in guests {
+                count += run(&script, &mut said)?;
+            }
+            Ok((count, said))
+        });
+        let mut count = Count::default();
+        for script in others {
+            count += run(&script, out)?;
+        }
+        let (of_guests, said) = guests.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        out.write_all(&said)?;
+        count += of_guests;
+        anyhow::Ok(count)
+    })?;
     Ok(count.summary())
+}
+
+/// What of the end-to-end tests runs beside what.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Lanes {
+    /// What measures the machine: first, with nothing beside it.
+    alone: Vec<PathBuf>,
+    /// In guests, which take one processor each and wait for much: one after the other, shown when they have ended.
+    guests: Vec<PathBuf>,
+    /// Meanwhile, and shown as they come.
+    others: Vec<PathBuf>,
+}
+
+impl Lanes {
+    fn of(scripts: Vec<PathBuf>) -> Self {
+        let mut lanes = Self::default();
+        for script in scripts {
+            let name = script.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let lane = match name.as_str() {
+                "advice.sh" => &mut lanes.alone,
+                name if name.starts_with("tape_") => &mut lanes.guests,
+                _ => &mut lanes.others,
+            };
+            lane.push(script);
+        }
+        lanes
+    }
 }
 
 fn lint_steps(root: &Path) -> Result<Count> {
@@ -156,6 +205,14 @@ mod tests {
         for other in ["", "okay", "not okay", "test format::label ... ok", "ok"] {
             assert_eq!(Count::of_line(other), Count::default(), "{other}");
         }
+    }
+
+    #[test]
+    fn what_measures_the_machine_runs_alone() {
+        let lanes = Lanes::of(["advice.sh", "key_days.py", "tape_guest.sh", "tape_job.sh"].map(PathBuf::from).to_vec());
+        let [advice, days, guest, job] =
+            ["advice.sh", "key_days.py", "tape_guest.sh", "tape_job.sh"].map(PathBuf::from);
+        assert_eq!(lanes, Lanes { alone: vec![advice], guests: vec![guest, job], others: vec![days] });
     }
 
     #[test]
