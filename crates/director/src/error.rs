@@ -187,12 +187,6 @@ pub enum DirectorError {
         /// The source.
         path: PathBuf,
     },
-    /// Operator: nothing to stand on.
-    #[error("there is no complete object of {} to stand on: run a full backup first", path)]
-    NoBase {
-        /// The source.
-        path: String,
-    },
     /// Operator: a pattern that is none.
     #[error("{glob:?} is not a pattern: {reason}")]
     Glob {

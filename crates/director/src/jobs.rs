@@ -123,7 +123,6 @@ impl Site {
         let source = path.as_os_str().as_bytes().to_vec();
         let filter =
             ObjectFilter { source: Some(source.clone()), client: Some(self.client.clone()), ..ObjectFilter::default() };
-        let name = String::from_utf8_lossy(&source).into_owned();
         let kind = kind_of(path);
         if request.target == Target::Null || kind == ObjectKind::Device {
             let record = self.new_record(source.clone(), kind, None, request, pool);
@@ -143,7 +142,7 @@ impl Site {
             true => bases.footing(&ObjectFilter { status: Some(ObjectStatus::Complete), ..filter })?,
             false => Footing::default(),
         };
-        let is_full = !wants_base || (footing.base.is_none() && footing.gone.is_some());
+        let is_full = !wants_base || footing.base.is_none();
         // An object of the same kind that was interrupted goes on; its chunk length is on the volumes already.
         let open = latest.filter(|object| {
             object.status == ObjectStatus::Open
@@ -201,8 +200,10 @@ impl Site {
             let path = Some(path.to_owned());
             return Ok(Job { path, source, record, resumed: true, first_connection, baseline, base_gone });
         }
-        if base.is_none() && !is_full {
-            return Err(DirectorError::NoBase { path: name });
+        if wants_base && base.is_none() && base_gone.is_none() {
+            let name = String::from_utf8_lossy(&source);
+            let message = format!("{name}: there is no complete object to stand on, so this backup is a full one");
+            (self.events)(Event::Notice { message });
         }
         say(base);
         let baseline = base.map(|base| self.baseline(base)).transpose()?;

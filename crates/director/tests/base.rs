@@ -88,6 +88,25 @@ fn without_a_base_that_can_be_restored_it_is_a_full_one_and_says_why() {
 }
 
 #[test]
+fn the_first_of_a_source_is_a_full_one_and_says_so() {
+    let bench = bench();
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&said);
+    bench.set_hook(Some(Box::new(move |event| {
+        if let Event::Notice { message } = event {
+            seen.lock().unwrap().push(message.clone());
+        }
+    })));
+    let made = backup(&bench, "a", 5, &bench.request(Level::Incremental));
+    assert_eq!((made.base, made.base_gone.clone()), (None, None));
+    let said = said.lock().unwrap().join("\n");
+    assert!(said.contains("no complete object") && said.contains("is a full one"), "{said}");
+    assert_newest_restores(&bench, &made, "first");
+    let next = backup(&bench, "b", 5, &bench.request(Level::Incremental));
+    assert_eq!(next.base, Some(made.object));
+}
+
+#[test]
 fn it_stands_on_the_last_one_of_a_chain_that_can_be_restored() {
     for told in [true, false] {
         let bench = bench();

@@ -58,6 +58,8 @@ fn what_two_nodes_have_is_proved_and_what_they_have_lost_is_certified() {
 
     // A key that still reads takes the quorum; it is not certified while a backup may bring it back.
     let requested = workshop.json_as(&a, "cy", &["keys", "destroy", &tag]);
+    let said = workshop.refused_as(&a, "cy", &["keys", "destroy", &tag]);
+    assert!(said.contains(requested["id"].as_str().unwrap()) && said.contains("cy asked for"), "{said}");
     workshop.approved(&a, &requested);
     let said = workshop.refused_as(&a, "cy", &["certify", &tag]);
     let backup = proof["backup"].as_str().unwrap();

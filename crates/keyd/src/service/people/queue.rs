@@ -54,6 +54,9 @@ pub(super) async fn request_with(
     let asking = person.change(|view| {
         let now_ns = person.node.now_ns();
         proposal.check(Carrying { view, node: &person.node, id, by: &person.user.name, now_ns })?;
+        if act == Act::DestroyKeys {
+            refuse_second(view, &pending, now_ns)?;
+        }
         let mut puts = vec![(path(id), pending.encode())];
         let enrolment = enrolment.as_ref().map(|enrolment| enrolment.encode().to_vec());
         puts.extend(enrolment.or(waiting.clone()).map(|bytes| (enrolling_path(id), bytes)));
@@ -68,6 +71,21 @@ pub(super) async fn request_with(
         passphrase: passphrase.map(ShownOnce),
         warnings: Vec::new(),
     })
+}
+
+/// Whoever asks again, or is not alone in asking, is told of the request that waits: two of them would be two destructions for who approves.
+fn refuse_second(view: View<'_>, asked: &Pending, now_ns: i64) -> Result<(), Refusal> {
+    let users = users_of(view)?;
+    let all = view.ledger().others("pending/").filter_map(|(_, bytes)| Pending::decode(bytes).ok());
+    let mut same = all.filter(|other| other.act() == asked.act() && other.arguments() == asked.arguments());
+    match same.find(|other| matches!(other.stage(&users, now_ns), Stage::Waiting { .. } | Stage::Approved)) {
+        None => Ok(()),
+        Some(first) => Err(Refusal::conflict(format!(
+            "Request {}, which {} asked for, waits for the same: `keyd pending show {0}` shows it.",
+            first.id(),
+            first.requested_by()
+        ))),
+    }
 }
 
 async fn list(person: Person) -> Result<Json<Vec<PendingListed>>, Refusal> {
