@@ -22,7 +22,9 @@ mod enrolment;
 mod gate;
 mod tls;
 
-pub use authority::{Authority, AuthorityError, AuthorityKey, CERTIFICATE_LIFETIME_NS, Issued, random_serial};
+pub use authority::{
+    Authority, AuthorityError, AuthorityKey, AuthorityRecord, CERTIFICATE_LIFETIME_NS, Issued, random_serial,
+};
 pub use conversation::{Conversation, Conversations, Proved, Registrar};
 pub use enrolment::{ENROLMENT_TRIES, Enrolment, EnrolmentId, EnrolmentRefusal, EnrolmentState};
 pub use gate::{Clock, Gate, Peer, Revoked, SystemClock, TurnedAway};

@@ -16,6 +16,10 @@ use thiserror::Error;
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
+mod record;
+
+pub use record::AuthorityRecord;
+
 const SECOND_NS: i64 = 1_000_000_000;
 const DAY_NS: i64 = 24 * 60 * 60 * SECOND_NS;
 
@@ -48,6 +52,9 @@ pub enum AuthorityError {
         "the authority's key and its certificate do not belong together: the cluster's state was put together from two clusters"
     )]
     Mismatch,
+    /// Peer: the private key does not open under this cluster's key.
+    #[error("the authority's key does not open under the cluster key: its record was altered")]
+    Wrapped,
     /// Host: the cryptographic library failed.
     #[error("the authority could not sign")]
     Sign(#[source] rcgen::Error),
@@ -62,7 +69,7 @@ pub enum AuthorityError {
     Certificate(#[from] InvalidCertificate),
 }
 
-/// The authority's private key (PKCS#8): it must only be kept sealed under the cluster key. No `Debug`; zeroised.
+/// The authority's private key (PKCS#8): it must only be kept wrapped, as in [`AuthorityRecord`], or sealed in a core security backup. No `Debug`; zeroised.
 pub struct AuthorityKey(Zeroizing<Vec<u8>>);
 
 impl AuthorityKey {

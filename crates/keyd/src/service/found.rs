@@ -8,9 +8,9 @@ use thiserror::Error;
 
 use super::directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory};
 use super::people::SiteRecord;
-use super::registrar::{AuthorityRecord, CertificateRecord, certificate_path, enrolment_path, host_of};
+use super::registrar::{CertificateRecord, authority_path, certificate_path, enrolment_path, host_of};
 use crate::authority::{QuorumRule, Roles, Unworkable, User, Users};
-use crate::identity::{Authority, AuthorityError, Enrolment, OldestTls, random_serial};
+use crate::identity::{Authority, AuthorityError, AuthorityRecord, Enrolment, OldestTls, random_serial};
 use crate::ledger::{Ledger, LedgerError, Outcome, Transaction};
 use crate::path::Path;
 use crate::record::{GroupRecord, KmaRecord};
@@ -128,7 +128,7 @@ pub async fn found(
     let sealed_root = root.seal(&keys, EPOCH)?;
     let (authority, authority_key) = Authority::create(cluster, now_ns)?;
     let mut puts = vec![
-        (AuthorityRecord::path(), AuthorityRecord::encode(&authority, &authority_key)?),
+        (authority_path(), serde_json::to_vec(&AuthorityRecord::new(&authority, &authority_key, &keys)?)?),
         (Path::Other("quorum".to_owned()), rule.encode()),
     ];
 

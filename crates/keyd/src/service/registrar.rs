@@ -1,7 +1,7 @@
 //! Enrolments and certificates, on the ledger.
 //!
 //! ```text
-//!  authority                     the cluster's authority: certificate and key
+//!  authority                     the cluster's authority: certificate, and key wrapped
 //!  enrolment/KIND/NAME           an enrolment that is open, or was used
 //!  certificate/SERIAL            whose certificate that is, and until when
 //!  revoked/SERIAL                it is not let in any more
@@ -14,9 +14,7 @@ use std::time::{Duration, Instant};
 use capstan_keys::api::{Base64, IssuedCertificate, PeerId, PeerKind, Problem, Serial};
 use capstan_keys::cluster::PeerCertificate;
 use futures_util::future::BoxFuture;
-use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
-use zeroize::Zeroizing;
 
 use super::{Service, who};
 use crate::audit::{Deed, Entry, Fact, Origin, Outcome, Who};
@@ -24,20 +22,14 @@ use crate::authority::{CertificateSerial, Standing, User};
 use crate::desk::Decided;
 use crate::door::Refusal;
 use crate::identity::{
-    Authority, AuthorityError, AuthorityKey, CERTIFICATE_LIFETIME_NS, Enrolment, EnrolmentId, Issued, Peer, Registrar,
-    random_serial,
+    Authority, AuthorityError, AuthorityKey, AuthorityRecord, CERTIFICATE_LIFETIME_NS, Enrolment, EnrolmentId, Issued,
+    Peer, Registrar, random_serial,
 };
 use crate::node::{Node, NodeError};
 use crate::path::Path;
 use crate::record::KmaRecord;
+use crate::root::ClusterKeys;
 use crate::state::View;
-
-/// The record of the authority.
-#[derive(Serialize, Deserialize)]
-pub(super) struct AuthorityRecord {
-    certificate: Base64,
-    key: Base64,
-}
 
 /// The record of a certificate.
 #[derive(Serialize, Deserialize)]
@@ -63,28 +55,14 @@ pub(super) fn moved_from(view: View<'_>, peer: &PeerId, certificate: &Serial) ->
     host_of(&kma.address).filter(|host| !hosts.is_empty() && !hosts.contains(host))
 }
 
-impl AuthorityRecord {
-    pub(super) fn path() -> Path {
-        Path::Other("authority".to_owned())
-    }
-
-    /// The certificate in such a record.
-    pub(super) fn certificate_of(bytes: &[u8]) -> Option<CertificateDer<'static>> {
-        let Self { certificate, .. } = serde_json::from_slice(bytes).ok()?;
-        Some(CertificateDer::from(certificate.0))
-    }
-
-    pub(super) fn encode(authority: &Authority, key: &AuthorityKey) -> serde_json::Result<Vec<u8>> {
-        let certificate = Base64(authority.certificate().to_vec());
-        serde_json::to_vec(&Self { certificate, key: Base64(key.expose().to_vec()) })
-    }
+pub(super) fn authority_path() -> Path {
+    Path::Other("authority".to_owned())
 }
 
 /// The private key of the cluster's authority, for a core security backup.
-pub(super) fn authority_key(view: View<'_>) -> Option<Zeroizing<Vec<u8>>> {
-    let bytes = record(view, &AuthorityRecord::path())?;
-    let AuthorityRecord { key, .. } = serde_json::from_slice(bytes).ok()?;
-    Some(Zeroizing::new(key.0))
+pub(super) fn authority_key(view: View<'_>, keys: &ClusterKeys) -> Option<AuthorityKey> {
+    let known: AuthorityRecord = serde_json::from_slice(record(view, &authority_path())?).ok()?;
+    known.key(keys).ok()
 }
 
 pub(super) fn enrolment_path(PeerId { kind, name }: &PeerId) -> Path {
@@ -164,12 +142,11 @@ fn record<'a>(view: View<'a>, path: &Path) -> Option<&'a [u8]> {
     view.ledger().other(&path)
 }
 
-fn authority(view: View<'_>) -> Result<Authority, Stopped> {
+fn authority(view: View<'_>, keys: &ClusterKeys) -> Result<Authority, Stopped> {
     let broken = || Stopped(Refusal::failed().0);
-    let bytes = record(view, &AuthorityRecord::path()).ok_or_else(broken)?;
-    let AuthorityRecord { certificate, key } = serde_json::from_slice(bytes).map_err(|_| broken())?;
-    let key = AuthorityKey::new(Zeroizing::new(key.0));
-    Ok(Authority::open(CertificateDer::from(certificate.0), &key)?)
+    let bytes = record(view, &authority_path()).ok_or_else(broken)?;
+    let known: AuthorityRecord = serde_json::from_slice(bytes).map_err(|_| broken())?;
+    Ok(known.open(keys)?)
 }
 
 fn enrolment(view: View<'_>, peer: &PeerId) -> Result<Enrolment, Stopped> {
@@ -275,7 +252,7 @@ impl Registrar for Registry {
                     }
                     let mut enrolment = enrolment(view, peer)?;
                     enrolment.use_up(begun, now_ns).map_err(|refusal| Refusal::forbidden(refusal.to_string()))?;
-                    let authority = authority(view)?;
+                    let authority = authority(view, node.keys())?;
                     let issued = authority.issue(peer, &enrolment.hosts, request, serial, now_ns)?;
                     let mut puts = vec![(enrolment_path(peer), enrolment.encode().to_vec())];
                     puts.extend(of_certificate(view, &issued, &enrolment.hosts, None)?);
@@ -321,7 +298,7 @@ impl Registrar for Registry {
                             Refusal::conflict("The certificate holds for long enough: it is not renewed yet.").into()
                         );
                     }
-                    let authority = authority(view)?;
+                    let authority = authority(view, node.keys())?;
                     let kma = view.ledger().kmas().get(&peer.id.name).filter(|_| peer.id.kind == PeerKind::Kma);
                     let hosts: Vec<_> = kma.and_then(|kma| host_of(&kma.address)).into_iter().collect();
                     let issued = authority.issue(&peer.id, &hosts, request, serial, node.now_ns())?;

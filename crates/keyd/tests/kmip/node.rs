@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use capstan_keyd::identity::{Authority, AuthorityKey, Enrolment, random_serial};
+use capstan_keyd::identity::{AuthorityRecord, Enrolment, random_serial};
 use capstan_keyd::ledger::{Expected, Ledger, Outcome, Transaction};
 use capstan_keyd::root::{ClusterKeys, SealedRoot, Unlocking};
 use capstan_keyd::service::{KmaSettings, StateDirectory};
@@ -204,15 +204,13 @@ impl Node {
         let records = ledger.read("authority").await.unwrap().entries;
         let sealed = &records.iter().find(|record| record.path == "authority").unwrap().sealed;
         let record = gate.keys().unwrap().sealer().open("authority", sealed).unwrap().plaintext;
-        let record: serde_json::Value = serde_json::from_slice(&record).unwrap();
-        let bytes = |field: &str| serde_json::from_value::<Base64>(record[field].clone()).unwrap().0;
-        let authority_key = AuthorityKey::new(Zeroizing::new(bytes("key")));
-        let authority = Authority::open(bytes("certificate").into(), &authority_key).unwrap();
+        let record: AuthorityRecord = serde_json::from_slice(&record).unwrap();
+        let authority = record.open(&gate.keys().unwrap()).unwrap();
         let key = CertificateKey::generate().unwrap();
         let peer: PeerId = format!("kmip/{name}").parse().unwrap();
         let then_ns = now_ns() - days * 86_400_000_000_000;
         let issued = authority.issue(&peer, &[], key.request(), random_serial().unwrap(), then_ns).unwrap();
-        let (certificate, authority) = (Base64(issued.certificate), Base64(bytes("certificate")));
+        let (certificate, authority) = (Base64(issued.certificate), Base64(record.certificate().to_vec()));
         let folder = self.file(name);
         key.certified(&IssuedCertificate { certificate, authority }).unwrap().save_split(&folder).unwrap();
         folder

@@ -96,6 +96,17 @@ impl Place {
 /// A node that runs; killed when this is dropped.
 pub(crate) struct Running(Child);
 
+impl Running {
+    /// Its memory, if it can be had: a node keeps itself from everybody but root.
+    pub(crate) fn dumped(&self) -> Option<Vec<u8>> {
+        let folder = tempfile::tempdir().unwrap();
+        let core = folder.path().join("core");
+        let output = Command::new("gcore").arg("-o").arg(&core).arg(self.0.id().to_string()).output();
+        output.unwrap_or_else(|error| panic!("gcore: {error}: install the package gdb (`./x test` does)"));
+        fs::read(folder.path().join(format!("core.{}", self.0.id()))).ok()
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -119,7 +130,7 @@ impl Workshop {
         self.0.path().join(name)
     }
 
-    fn secret(&self, name: &str, text: &str) {
+    pub(crate) fn secret(&self, name: &str, text: &str) {
         let path = self.path(&format!("{name}.secret"));
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
@@ -132,7 +143,7 @@ impl Workshop {
     }
 
     /// Runs the program: what it says, or what it says is wrong.
-    fn keyd<S: AsRef<str>>(&self, arguments: &[S]) -> Result<String, String> {
+    pub(crate) fn keyd<S: AsRef<str>>(&self, arguments: &[S]) -> Result<String, String> {
         let output = self.command().args(arguments.iter().map(AsRef::as_ref)).output().unwrap();
         match output.status.success() {
             true => Ok(String::from_utf8(output.stdout).unwrap()),
@@ -335,6 +346,22 @@ impl Workshop {
         let ledger = etcd.ledger(&settings.cluster.to_string(), 0, PATIENT).await;
         let entries = ledger.read("").await.unwrap().entries;
         entries.iter().map(|entry| entry.revision).max().unwrap()
+    }
+
+    /// The cluster's keys, which the holders open.
+    pub(crate) fn cluster_keys(&self, state: &str) -> ClusterKeys {
+        let (directory, _settings) = StateDirectory::open(&self.path(state)).unwrap();
+        Self::keys(&SealedRoot::read(&directory.root()).unwrap())
+    }
+
+    /// What a record of the ledger says, and the cluster's identifier.
+    pub(crate) async fn record(&self, etcd: &Etcd, state: &str, path: &str) -> (Vec<u8>, String) {
+        let (_directory, settings) = StateDirectory::open(&self.path(state)).unwrap();
+        let cluster = settings.cluster.to_string();
+        let entries = etcd.ledger(&cluster, 0, PATIENT).await.read(path).await.unwrap().entries;
+        let entry = entries.iter().find(|entry| entry.path == path).unwrap();
+        let opened = self.cluster_keys(state).sealer().open(path, &entry.sealed).unwrap();
+        (opened.plaintext.to_vec(), cluster)
     }
 
     fn keys(root: &SealedRoot) -> ClusterKeys {

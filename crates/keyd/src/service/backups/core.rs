@@ -52,11 +52,11 @@ pub struct CoreBackupMade {
 pub(super) async fn make(person: Person, Input(asked): Input<MakeCoreBackup>) -> Result<Json<CoreBackupMade>, Refusal> {
     person.at_once(Act::BackUpCoreSecurity).await?;
     let Person { service, node, user, peer, from, .. } = person;
-    let ca_key = node.view(authority_key).ok_or_else(Refusal::failed)?;
+    let ca_key = node.view(|view| authority_key(view, node.keys())).ok_or_else(Refusal::failed)?;
     let custodians: Vec<Name> = asked.custodians.iter().map(|custodian| custodian.name.clone()).collect();
     let (keys, epoch, made_ns) = (node.keys().clone(), service.settings.epoch, node.now_ns());
     // Some tenths of a second of Argon2 for each of them, twice.
-    let made = tokio::task::spawn_blocking(move || made(&keys, epoch, &ca_key, asked, made_ns));
+    let made = tokio::task::spawn_blocking(move || made(&keys, epoch, ca_key.expose(), asked, made_ns));
     let (bytes, needed, cluster_key) = match made.await.map_err(|_| Refusal::failed())? {
         Ok(made) => made,
         Err(BackupError::Root(error @ RootError::ImpossibleQuorum { .. })) => {

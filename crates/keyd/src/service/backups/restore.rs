@@ -32,7 +32,7 @@ use crate::backup::{
     BackupError, ClusterRecords, Knowledge, Known, Manifest, OpenCore, read_manifest, restore as restore_records,
     write_database,
 };
-use crate::identity::{Authority, AuthorityKey};
+use crate::identity::{Authority, AuthorityKey, AuthorityRecord};
 use crate::journal::wipe;
 use crate::ledger::{Entry, Expected, Ledger, LedgerError, Outcome, Snapshot, Transaction};
 use crate::path::Path;
@@ -41,7 +41,7 @@ use crate::root::{ClusterKeys, Existing};
 use crate::seal::{Content, SealError};
 use crate::service::directory::{DirectoryError, KmaSettings, StateDirectory};
 use crate::service::found::{FoundingError, RootChoice, enrolment_of, first_node};
-use crate::service::registrar::{AuthorityRecord, CertificateRecord, revoked_path};
+use crate::service::registrar::{CertificateRecord, authority_path, revoked_path};
 
 /// Records of one commit of a restore, and their bytes: well below what a ledger takes.
 const BATCH_RECORDS_MAX: usize = 80;
@@ -357,11 +357,12 @@ fn revocation(path: &str, certificate: &[u8], now_ns: i64) -> Option<Planted> {
 }
 
 fn authority(core: &OpenCore, records: &[Planted]) -> Result<Authority, RestoreError> {
-    let found = records.iter().find(|planted| planted.path == AuthorityRecord::path());
-    let certificate = found.and_then(|planted| AuthorityRecord::certificate_of(&planted.plaintext));
-    let certificate = certificate.ok_or(RestoreError::OtherAuthority)?;
+    let found = records.iter().find(|planted| planted.path == authority_path());
+    let known = found.and_then(|planted| serde_json::from_slice::<AuthorityRecord>(&planted.plaintext).ok());
+    let known = known.ok_or(RestoreError::OtherAuthority)?;
     // It opens only with its own certificate.
-    Authority::open(certificate, &AuthorityKey::new(core.ca_key.clone())).map_err(|_| RestoreError::OtherAuthority)
+    Authority::open(known.certificate(), &AuthorityKey::new(core.ca_key.clone()))
+        .map_err(|_| RestoreError::OtherAuthority)
 }
 
 /// New enrolments for users who are there; the certificates that they have lost are theirs no more.
