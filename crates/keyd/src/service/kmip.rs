@@ -18,6 +18,7 @@ use capstan_kmip::{HEADER_LEN, message_len};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
@@ -25,8 +26,15 @@ use super::Service;
 use crate::door::{Limits, Shutdown, Standing, Visit, serve_streams};
 use crate::identity::Gate;
 
-/// Connections at a time. Each may hold a request of 1 MiB and a response of 4 MiB while it is served.
+/// Connections at a time.
 const CONNECTIONS_MAX: usize = 1024;
+/// Longest message that needs no room of its own: libraries send and get some thousand bytes.
+const SMALL: usize = 64 << 10;
+/// Room for all longer ones together, requests up to 1 MiB and answers up to 4 MiB: without it the connections could hold five gigabytes, since
+/// whoever sends or takes slowly holds what there is of a message for seconds.
+const LARGE_BYTES: usize = 256 << 20;
+/// What the room is counted in.
+const UNIT: usize = 64 << 10;
 
 /// Serves KMIP clients until the end begins.
 pub(super) async fn serve(
@@ -38,13 +46,14 @@ pub(super) async fn serve(
 ) {
     let limits = Limits { connections_max: CONNECTIONS_MAX, ..Limits::default() };
     let tally = service.metrics.door("kmip");
+    let room = Arc::new(Semaphore::new(LARGE_BYTES / UNIT));
     let handle = {
         let gate = gate.clone();
         move |visit: Visit, shutdown: Shutdown| {
-            let (service, gate) = (service.clone(), gate.clone());
+            let (service, gate, room) = (service.clone(), gate.clone(), room.clone());
             async move {
                 let from = visit.from;
-                if let Err(error) = converse(&service, &gate, limits, visit, shutdown).await {
+                if let Err(error) = converse(&service, &gate, limits, &room, visit, shutdown).await {
                     tracing::debug!(%from, %error, "a KMIP connection ended");
                 }
             }
@@ -66,6 +75,7 @@ async fn converse(
     service: &Arc<Service>,
     gate: &Gate,
     limits: Limits,
+    room: &Semaphore,
     visit: Visit,
     mut shutdown: Shutdown,
 ) -> io::Result<()> {
@@ -82,12 +92,16 @@ async fn converse(
             return Ok(());
         }
         place.stands(Standing::Busy);
-        let request = timeout(limits.request, receive(&mut stream, header, first)).await??;
+        let request = timeout(limits.request, receive(&mut stream, room, header, first)).await??;
         let (request, whole) = match &request {
-            Received::Message(request) => (request.as_slice(), Then::GoOn),
+            Received::Message { message: request, .. } => (request.as_slice(), Then::GoOn),
             Received::Noise(header) => (header.as_slice(), Then::HangUp),
         };
         let said = service.answer_kmip(gate, &peer, from, request).await;
+        // It is not waited for with the answer in hand; who is not answered asks again.
+        let _room = room
+            .try_acquire_many(units(said.response.len()))
+            .map_err(|_| io::Error::new(io::ErrorKind::OutOfMemory, "too many long answers are being taken"))?;
         let write = async {
             stream.write_all(&said.response).await?;
             stream.flush().await
@@ -103,23 +117,30 @@ async fn converse(
 }
 
 /// What a client sent.
-enum Received {
-    /// A message, by its length; what it says is for others to find out.
-    Message(Zeroizing<Vec<u8>>),
+enum Received<'a> {
+    /// A message, by its length, and its room; what it says is for others to find out.
+    Message { message: Zeroizing<Vec<u8>>, _room: SemaphorePermit<'a> },
     /// The beginning of something else, or of something too long.
     Noise([u8; HEADER_LEN]),
 }
 
 /// Receives a message of whose header `begun` bytes are there.
-async fn receive<S: AsyncRead + Unpin>(
+async fn receive<'a, S: AsyncRead + Unpin>(
     stream: &mut S,
+    room: &'a Semaphore,
     mut header: [u8; HEADER_LEN],
     begun: usize,
-) -> io::Result<Received> {
+) -> io::Result<Received<'a>> {
     stream.read_exact(&mut header[begun..]).await?;
     let Ok(len) = message_len(&header, &capstan_kmip::Limits::default()) else { return Ok(Received::Noise(header)) };
+    let room = room.acquire_many(units(len)).await.map_err(io::Error::other)?;
     let mut message = Zeroizing::new(vec![0; len]);
     message[..HEADER_LEN].copy_from_slice(&header);
     stream.read_exact(&mut message[HEADER_LEN..]).await?;
-    Ok(Received::Message(message))
+    Ok(Received::Message { message, _room: room })
+}
+
+/// The room that a message of this length takes.
+fn units(len: usize) -> u32 {
+    if len <= SMALL { 0 } else { u32::try_from(len.div_ceil(UNIT)).unwrap_or(u32::MAX) }
 }

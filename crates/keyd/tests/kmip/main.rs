@@ -9,6 +9,7 @@ mod bench;
 #[path = "../etcd/mod.rs"]
 mod etcd;
 mod node;
+mod rough;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

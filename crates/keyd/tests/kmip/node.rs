@@ -216,6 +216,14 @@ impl Node {
         folder
     }
 
+    /// Kibibytes of memory that it has.
+    pub(crate) fn memory_kib(&self) -> u64 {
+        let process = self.process.as_ref().unwrap().id();
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
     /// Its audit log.
     pub(crate) fn audit(&self) -> String {
         let files = std::fs::read_dir(self.file("state").join("audit")).unwrap().map(|entry| entry.unwrap().path());
