@@ -6,7 +6,9 @@
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use capstan_kmip::{Limits, ManagedObject, MemoryStore, Permitted, Requester, Tag, answer, decode, encode};
+use capstan_kmip::{
+    BATCH_COUNT_MAX, Item, Limits, ManagedObject, MemoryStore, Permitted, Requester, Tag, Value, answer, decode, encode,
+};
 
 const NOW_S: i64 = 1_790_000_000;
 
@@ -28,6 +30,49 @@ impl Random {
 
     fn below(&mut self, end: usize) -> usize {
         (self.next() % end.max(1) as u64) as usize
+    }
+}
+
+/// One message, and a million answers: what is asked at once is bounded, whatever its count says, and refused as a whole.
+#[test]
+fn a_batch_that_is_a_bomb_is_refused_as_a_whole() {
+    let requester = Requester { domain: "library".to_owned(), permitted: Permitted::All };
+    let create = || {
+        let attribute = |name: &str, value: Value| {
+            let (name, value) = (Item::text(Tag::ATTRIBUTE_NAME, name), Item::new(Tag::ATTRIBUTE_VALUE, value));
+            Item::structure(Tag::ATTRIBUTE, vec![name, value])
+        };
+        let attributes = vec![
+            attribute("Cryptographic Algorithm", Value::Enumeration(3)),
+            attribute("Cryptographic Length", Value::Integer(256)),
+            attribute("Cryptographic Usage Mask", Value::Integer(12)),
+        ];
+        let payload = vec![
+            Item::new(Tag::OBJECT_TYPE, Value::Enumeration(2)),
+            Item::structure(Tag::TEMPLATE_ATTRIBUTE, attributes),
+        ];
+        let payload = Item::structure(Tag::REQUEST_PAYLOAD, payload);
+        Item::structure(Tag::BATCH_ITEM, vec![Item::new(Tag::OPERATION, Value::Enumeration(1)), payload])
+    };
+    let message = |count: i32, items: usize| {
+        let version = vec![
+            Item::new(Tag::PROTOCOL_VERSION_MAJOR, Value::Integer(1)),
+            Item::new(Tag::PROTOCOL_VERSION_MINOR, Value::Integer(4)),
+        ];
+        let header =
+            vec![Item::structure(Tag::PROTOCOL_VERSION, version), Item::new(Tag::BATCH_COUNT, Value::Integer(count))];
+        let header = Item::structure(Tag::REQUEST_HEADER, header);
+        let items = std::iter::repeat_with(|| Item::new(Tag::BATCH_ITEM, create().value)).take(items);
+        encode(&Item::structure(Tag::REQUEST_MESSAGE, std::iter::once(header).chain(items).collect()))
+    };
+    let objects = MemoryStore::new();
+    let made = |count, items| answer(&message(count, items), &requester, &objects, NOW_S).changes.len();
+    let most = i32::try_from(BATCH_COUNT_MAX).unwrap();
+    assert_eq!(made(most, BATCH_COUNT_MAX), BATCH_COUNT_MAX, "as many as may be");
+    for (count, items) in [(most + 1, BATCH_COUNT_MAX + 1), (3000, 3000), (i32::MAX, 1), (-1, 1), (0, 0), (1, 3000)] {
+        let decided = answer(&message(count, items), &requester, &objects, NOW_S);
+        assert!(decided.changes.is_empty(), "{count} said, {items} there: nothing is made");
+        assert!(decided.response.len() < 1024, "{count} said, {items} there: {} bytes", decided.response.len());
     }
 }
 
