@@ -18,9 +18,9 @@ use crate::api::{
     Base64, ClusterId, IssuedCertificate, KmaMember, KmaState, Problem, REQUEST_ID_HEADER, RenewCertificate, RequestId,
 };
 
-/// How long nodes are waited for: first so briefly that fail-over takes less than a second, then as long as a slow one may need.
 /// The kind of a node's answer that this peer's certificate has ended.
 const TURNED_AWAY: &str = "turned-away";
+/// How long nodes are waited for: first so briefly that fail-over takes less than a second, then as long as a slow one may need.
 const ROUNDS: [Patience; 2] = [
     Patience { connect: Duration::from_millis(300), answer: Duration::from_millis(600) },
     Patience { connect: Duration::from_secs(2), answer: Duration::from_secs(10) },
