@@ -81,6 +81,12 @@ fn check(state: &std::path::Path, anchors: Option<&std::path::Path>, json: bool)
             "log of node {name}: records {first} to {last} are whole; an anchor vouches up to record {anchored_to}"
         );
     }
+    if anchored_to == 0 {
+        eprintln!(
+            "Nothing vouches for it: whoever may write the file could have written it anew from its beginning. Get what the cluster knows of it \
+             (`keyd audit anchors > FILE`), and give it with `--anchors FILE`."
+        );
+    }
     let finding = finding.unwrap_or_default();
     ensure!(finding.is_empty(), "the log is not as it was written: {finding}");
     Ok(())
