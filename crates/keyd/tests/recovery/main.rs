@@ -36,7 +36,7 @@ fn a_cluster_is_restored_from_its_two_backups() {
     let workshop = Workshop::new();
     let place = Place::new("a", &etcd.endpoints()[0]);
     let (node, passphrases) = workshop.found(&place, "state");
-    for user in ["ada", "bo", "cy"] {
+    for user in ["ada", "bo", "cy", "q1", "q2"] {
         workshop.enrol(&place, "user", user, &passphrases[user]);
     }
     let passphrase = runtime.block_on(workshop.open_enrolment(&etcd, "state", "agent/drive1"));
@@ -46,25 +46,7 @@ fn a_cluster_is_restored_from_its_two_backups() {
 
     let refused = begin(&client, &drive, "A00001").err().unwrap().to_string();
     assert!(refused.contains("no key to give"), "without a backup: {refused}");
-    workshop.keyd_as(
-        &place,
-        "ada",
-        &[
-            "core-backup",
-            "--out",
-            "core",
-            "--custodian",
-            "c1",
-            "--custodian",
-            "c2",
-            "--needed",
-            "2",
-            "--passphrase-file",
-            "c1=c1.secret",
-            "--passphrase-file",
-            "c2=c2.secret",
-        ],
-    );
+    workshop.back_up_core(&place);
     // Who may back up may not open what is backed up, and the other way round.
     assert!(workshop.refused_as(&place, "ada", &["backup", "--out", "no"]).contains("may not create a backup"));
     let said = workshop.keyd_as(&place, "bo", &["backup", "--out", "first"]);
