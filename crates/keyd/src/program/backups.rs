@@ -42,6 +42,8 @@ enum OfBackups {
         #[arg(long)]
         json: bool,
     },
+    /// Check a backup that lies somewhere as a restore would, without a node
+    Check(super::recovery::Check),
     /// Say that all copies of backups were destroyed
     Destroyed {
         #[command(flatten)]
@@ -122,6 +124,7 @@ pub(super) fn backups(asked: &Backups) -> anyhow::Result<()> {
             }
             known.iter().for_each(show);
         }
+        OfBackups::Check(check) => super::recovery::check(check)?,
         OfBackups::Destroyed { asking, ids } => {
             let client = client(asking)?;
             for id in ids {

@@ -20,6 +20,7 @@ mod left;
 mod record;
 mod restore;
 mod spool;
+mod stored;
 
 use std::sync::Arc;
 
@@ -51,6 +52,7 @@ pub use restore::{RestoreError, Restored, Restoring, Source, restore};
 pub(super) use spool::Spool;
 pub use spool::digest_of;
 use spool::hex;
+pub use stored::check_stored;
 
 /// A backup that was made and verified, and is to be fetched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

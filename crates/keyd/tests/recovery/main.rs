@@ -10,6 +10,8 @@ mod members;
 mod node;
 mod put_back;
 
+use std::fs;
+
 use capstan_keys::VolumeKey;
 use capstan_keys::api::{KeyGiven, ReadVolume, RequestId};
 use capstan_keys::cluster::{ClusterClient, ClusterError, Identity, KeyRequest, Repeat};
@@ -54,6 +56,7 @@ fn a_cluster_is_restored_from_its_two_backups() {
     let first = wait_for(|| begin(&client, &drive, "A00001"));
     let said = workshop.keyd_as(&place, "bo", &["backup", "--out", "second", "--place", "safe 2"]);
     assert!(said.contains("each key unwrapped"), "{said}");
+    let counted = said.split_once(": ").unwrap().1.split_once(", each key").unwrap().0.to_owned();
     let list = workshop.keyd_as(&place, "bo", &["backups", "list"]);
     assert!(list.contains("safe 2") && list.lines().count() == 2, "{list}");
 
@@ -83,6 +86,19 @@ fn a_cluster_is_restored_from_its_two_backups() {
 
     workshop.lose("state");
     workshop.lose("from-replica");
+
+    // What is left of all are the two files: whether they suffice can be seen before anything is founded.
+    let said = workshop.check_backup("second", &["c1", "c2"]).unwrap();
+    assert!(said.contains(&counted) && said.contains("were unwrapped"), "{counted}: {said}");
+    assert!(workshop.check_backup("second", &["c1"]).unwrap_err().contains("does not open"));
+    let whole = fs::read(workshop.path("second")).unwrap();
+    let mut altered = whole.clone();
+    altered[whole.len() / 2] ^= 1;
+    for (name, bytes) in [("cut", &whole[..whole.len() - 40]), ("altered", &altered)] {
+        fs::write(workshop.path(name), bytes).unwrap();
+        let said = workshop.check_backup(name, &["c1", "c2"]).unwrap_err();
+        assert!(said.contains(name), "which file it is: {said}");
+    }
 
     let etcd = runtime.block_on(Etcd::start(1));
     let place = Place::new("b", &etcd.endpoints()[0]);

@@ -248,6 +248,16 @@ impl Workshop {
         self.keyd_as(place, "ada", &[&["core-backup", "--request", id, "--out", "core"][..], &files].concat());
     }
 
+    /// Looks at a stored backup with what these custodians open, and nothing that runs.
+    pub(crate) fn check_backup(&self, database: &str, custodians: &[&str]) -> Result<String, String> {
+        let begin = ["backups", "check", database, "--core", "core"].map(str::to_owned);
+        let of = |name: &&str| {
+            let file = format!("{name}={name}.secret");
+            ["--custodian".to_owned(), (*name).to_owned(), "--custodian-passphrase-file".to_owned(), file]
+        };
+        self.keyd(&begin.into_iter().chain(custodians.iter().flat_map(of)).collect::<Vec<_>>())
+    }
+
     /// Restores a cluster.
     pub(crate) fn restore(&self, place: &Place, state: &str, from: [&str; 2], more: &[&str]) -> Result<String, String> {
         let begin = ["restore", "--state", state, "--core", "core", from[0], from[1]];

@@ -358,8 +358,12 @@ fn revocation(path: &str, certificate: &[u8], now_ns: i64) -> Option<Planted> {
 
 fn authority(core: &OpenCore, records: &[Planted]) -> Result<Authority, RestoreError> {
     let found = records.iter().find(|planted| planted.path == AuthorityRecord::path());
-    let certificate = found.and_then(|planted| AuthorityRecord::certificate_of(&planted.plaintext));
-    let certificate = certificate.ok_or(RestoreError::OtherAuthority)?;
+    opens_authority(core, &found.ok_or(RestoreError::OtherAuthority)?.plaintext)
+}
+
+/// The authority of a record, with the key that the core security backup has of it.
+pub(super) fn opens_authority(core: &OpenCore, record: &[u8]) -> Result<Authority, RestoreError> {
+    let certificate = AuthorityRecord::certificate_of(record).ok_or(RestoreError::OtherAuthority)?;
     // It opens only with its own certificate.
     Authority::open(certificate, &AuthorityKey::new(core.ca_key.clone())).map_err(|_| RestoreError::OtherAuthority)
 }
