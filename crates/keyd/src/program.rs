@@ -45,7 +45,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Restore(restore) => recovery::restore(&restore),
         Command::Prove(prove) => recovery::prove(&prove),
         Command::Certify(certify) => recovery::certify(&certify),
-        Command::CoreBackup(backup) => backups::core_backup(&backup),
+        Command::CoreBackup(backup) => people::core_backup(&backup),
     }
 }
 

@@ -47,6 +47,12 @@ macro_rules! facts {
 facts!(&'static str, u64, i64, SocketAddr, Act, KeyTag, PendingId, RequestDigest);
 facts!(&Name, &Volser, &MediumSerial, &CertificateSerial, &Denied, &Refused);
 
+impl From<&[Name]> for Fact {
+    fn from(names: &[Name]) -> Self {
+        Self(names.iter().map(Name::as_str).collect::<Vec<_>>().join(", "))
+    }
+}
+
 /// Who did it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Who {

@@ -110,7 +110,7 @@ acts! {
     70 ListBackups          "list-backups"            [x  x  x  x  x  -] "list the backups";
     71 CreateBackup         "create-backup"           [-  -  -  x  -  -] "create a backup of the database";
     72 NoteBackupDestroyed  "note-backup-destroyed"   [-  -  -  x  -  -] "note that a backup was destroyed";
-    74 BackUpCoreSecurity   "back-up-core-security"   [x  -  -  -  -  -] "create a core security backup, split among its holders";
+    74 BackUpCoreSecurity   "back-up-core-security"   [q  -  -  -  -  -] "create a core security backup, split among its holders";
     75 CertifyDestruction   "certify-destruction"     [-  x  -  -  -  -] "certify that a key is destroyed everywhere";
     76 ListCertificates     "list-certificates"       [-  x  x  x  x  -] "list the destruction certificates";
 

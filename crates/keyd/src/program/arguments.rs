@@ -43,8 +43,8 @@ pub(crate) enum Command {
     Backup(super::backups::Backup),
     /// The database backups that are known
     Backups(super::backups::Backups),
-    /// Back up what opens database backups, split among custodians
-    CoreBackup(super::backups::CoreBackup),
+    /// Back up what opens database backups, split among custodians: ask the quorum for it, then carry it out
+    CoreBackup(super::people::CoreBackup),
     /// Found the cluster anew from its backups, or from what one node holds, in a new epoch
     Restore(super::recovery::Restore),
     /// Prove that every key of every data unit can be had back: here, at another node, from the latest backup

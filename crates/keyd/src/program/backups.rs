@@ -1,4 +1,4 @@
-//! `keyd backup`, `keyd backups`, `keyd core-backup`.
+//! `keyd backup`, `keyd backups`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -6,17 +6,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use capstan_keyd::service::{
-    BackupKept, BackupMade, BackupPart, BackupRecord, BackupState, CoreBackupMade, Custodian, MakeCoreBackup, digest_of,
-};
-use capstan_keys::Name;
+use capstan_keyd::service::{BackupKept, BackupMade, BackupPart, BackupRecord, BackupState, digest_of};
 use capstan_keys::cluster::NodeClient;
 use clap::{Args, Subcommand};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use super::arguments::{Asking, of_name};
+use super::arguments::Asking;
 use super::clients::{awaited, client};
-use super::secrets::new_passphrase;
 
 #[derive(Debug, Args)]
 pub(crate) struct Backup {
@@ -46,6 +42,8 @@ enum OfBackups {
         #[arg(long)]
         json: bool,
     },
+    /// Check a backup that lies somewhere as a restore would, without a node
+    Check(super::recovery::Check),
     /// Say that all copies of backups were destroyed
     Destroyed {
         #[command(flatten)]
@@ -54,24 +52,6 @@ enum OfBackups {
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
     },
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct CoreBackup {
-    #[command(flatten)]
-    asking: Asking,
-    /// Where it is put; nothing is overwritten
-    #[arg(long, value_name = "FILE")]
-    out: PathBuf,
-    /// A custodian; asked for a passphrase
-    #[arg(long = "custodian", value_name = "NAME", required = true)]
-    custodians: Vec<Name>,
-    /// How many custodians open it
-    #[arg(long, value_name = "NUMBER")]
-    needed: u8,
-    /// A custodian's passphrase is in a file instead
-    #[arg(long, value_name = "NAME=FILE", value_parser = of_name)]
-    passphrase_file: Vec<(Name, PathBuf)>,
 }
 
 pub(super) fn backup(asked: &Backup) -> anyhow::Result<()> {
@@ -144,6 +124,7 @@ pub(super) fn backups(asked: &Backups) -> anyhow::Result<()> {
             }
             known.iter().for_each(show);
         }
+        OfBackups::Check(check) => super::recovery::check(check)?,
         OfBackups::Destroyed { asking, ids } => {
             let client = client(asking)?;
             for id in ids {
@@ -162,41 +143,6 @@ fn show(backup: &BackupRecord) {
         BackupState::Destroyed { at, by } => format!("destroyed, says {by} at {at}"),
     };
     println!("{id}  {made:.0}  epoch {epoch}, revision {revision}  {keys} keys  by {by}  {place}  {state}");
-}
-
-pub(super) fn core_backup(asked: &CoreBackup) -> anyhow::Result<()> {
-    let client = client(&asked.asking)?;
-    let mut file = create(&asked.out)?;
-    let made = core_made(&client, asked).and_then(|made| {
-        file.write_all(&made.file.0)?;
-        file.sync_all()?;
-        sync_folder(&asked.out)?;
-        Ok(made)
-    });
-    let CoreBackupMade { record, .. } = made.inspect_err(|_| {
-        let _ = std::fs::remove_file(&asked.out);
-    })?;
-    println!(
-        "the core security backup is in {}: {} of its {} custodians open it, together with any database backup of this cluster key",
-        asked.out.display(),
-        record.needed,
-        record.custodians.len()
-    );
-    println!(
-        "Keep copies of it in safes, apart from the database backups. It changes only with the cluster key and the authority."
-    );
-    Ok(())
-}
-
-fn core_made(client: &NodeClient, asked: &CoreBackup) -> anyhow::Result<CoreBackupMade> {
-    let mut custodians = Vec::new();
-    for name in &asked.custodians {
-        let file = asked.passphrase_file.iter().find(|(other, _)| other == name).map(|(_, file)| file.as_path());
-        let passphrase = new_passphrase(&format!("passphrase of custodian {name}"), file)?;
-        custodians.push(Custodian { name: name.clone(), passphrase });
-    }
-    let question = MakeCoreBackup { custodians, needed: asked.needed };
-    Ok(client.post("/v1/core-backups", &question)?)
 }
 
 /// A new file, for its owner alone.

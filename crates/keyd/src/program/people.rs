@@ -1,5 +1,6 @@
 //! What people ask of a cluster, in tables for them and in JSON for programs.
 
+mod custodians;
 mod keys;
 mod peers;
 mod proof;
@@ -16,6 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub(super) use custodians::{CoreBackup, core_backup};
 pub(super) use keys::{Groups, Keys, Policies, Units};
 pub(super) use peers::{Agents, Kmas, KmipClients, Sites};
 pub(super) use proof::{Audit, Suspected};

@@ -1,14 +1,15 @@
 //! `keyd restore`, `keyd prove`, `keyd certify`: the cluster anew, that it could be, and that a key could not.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use capstan_keyd::backup::{CoreBackup, Knowledge, Known, OpenCore};
+use capstan_keyd::backup::{CoreBackup, Knowledge, Known, OpenCore, Report, Unproved};
 use capstan_keyd::destruction::Certificate;
 use capstan_keyd::ledger::{EtcdLedger, EtcdTiming};
 use capstan_keyd::service::{self, KmaSettings, Restored, Restoring, RetrievalProof, Source, StateDirectory};
 use capstan_keys::Name;
 use clap::Args;
+use jiff::Timestamp;
 
 use super::arguments::{Asking, Place, Root, of_name};
 use super::clients::{awaited, client};
@@ -51,6 +52,25 @@ pub(crate) struct Restore {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// The database backup
+    #[arg(value_name = "FILE")]
+    database: PathBuf,
+    /// The core security backup
+    #[arg(long, value_name = "FILE")]
+    core: PathBuf,
+    /// A custodian who is here; asked for their passphrase
+    #[arg(long = "custodian", value_name = "NAME", required = true)]
+    custodians: Vec<Name>,
+    /// A custodian's passphrase is in a file instead
+    #[arg(long, value_name = "NAME=FILE", value_parser = of_name)]
+    custodian_passphrase_file: Vec<(Name, PathBuf)>,
+    /// How far the cluster is known to have come: what is older is not good
+    #[arg(long, value_name = "EPOCH:REVISION", value_parser = known)]
+    reached: Option<Known>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Prove {
     #[command(flatten)]
     asking: Asking,
@@ -76,7 +96,7 @@ fn known(text: &str) -> Result<Known, String> {
 }
 
 pub(super) fn restore(asked: &Restore) -> anyhow::Result<()> {
-    let core = opened(asked)?;
+    let core = opened(&asked.core, &asked.custodians, &asked.custodian_passphrase_file)?;
     let root = root(&asked.root)?;
     let token = token_settings(asked.root.token_module.as_ref(), asked.root.token_pin_file.as_ref());
     let kma = KmaSettings { token, ..settings(&asked.place, core.keys.cluster()) };
@@ -102,11 +122,39 @@ pub(super) fn restore(asked: &Restore) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn opened(asked: &Restore) -> anyhow::Result<OpenCore> {
-    let core = CoreBackup::read(&asked.core)?;
+/// Says what a backup would restore, and fails where a restore would.
+pub(super) fn check(asked: &Check) -> anyhow::Result<()> {
+    let core = opened(&asked.core, &asked.custodians, &asked.custodian_passphrase_file)?;
+    let reached = asked.reached.unwrap_or(Known { epoch: core.epoch, revision: 0 });
+    let Report { manifest, proved, unproved } =
+        service::check_stored(&core, &asked.database, Knowledge::Reached(reached))?;
+    for Unproved { path, reason } in &unproved {
+        println!("{path}  {reason}");
+    }
+    let id: String = manifest.id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let made = Timestamp::from_nanosecond(i128::from(manifest.made_ns))?;
+    println!(
+        "backup {id}, made {made:.0} in epoch {}, holds {} records and {} keys at revision {}; {} of the keys were unwrapped and compared",
+        manifest.epoch,
+        manifest.records,
+        manifest.keys.len(),
+        manifest.revision,
+        proved.len()
+    );
+    anyhow::ensure!(
+        unproved.is_empty(),
+        "a restore would not take {}: the {} lines above say why. Make another backup while the cluster lives, or check the one before",
+        asked.database.display(),
+        unproved.len()
+    );
+    Ok(())
+}
+
+fn opened(core: &Path, custodians: &[Name], files: &[(Name, PathBuf)]) -> anyhow::Result<OpenCore> {
+    let core = CoreBackup::read(core)?;
     let mut shares = Vec::new();
-    for name in &asked.custodians {
-        let file = asked.custodian_passphrase_file.iter().find(|(other, _)| other == name);
+    for name in custodians {
+        let file = files.iter().find(|(other, _)| other == name);
         let passphrase = passphrase(&format!("passphrase of custodian {name}"), file.map(|(_, file)| file.as_path()))?;
         shares.push(core.open_share(name, &passphrase)?);
     }

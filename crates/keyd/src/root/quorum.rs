@@ -47,6 +47,23 @@ pub struct Quorum {
     pub cost: Argon2Cost,
 }
 
+impl Quorum {
+    /// Whether these holders can be a quorum of which it takes so many; how many they are.
+    pub(crate) fn check(threshold: u8, holders: &[&Name]) -> Result<u8, RootError> {
+        let impossible = |reason| Err(RootError::ImpossibleQuorum { threshold, holders: holders.len(), reason });
+        let Some(count) = u8::try_from(holders.len()).ok().filter(|&count| count <= HOLDERS_MAX) else {
+            return impossible("there are at most 32");
+        };
+        if !(1..=count).contains(&threshold) {
+            return impossible("it takes at least one of them and at most all");
+        }
+        if (0..holders.len()).any(|at| holders[..at].contains(&holders[at])) {
+            return impossible("two of them have the same name");
+        }
+        Ok(count)
+    }
+}
+
 /// The share of one holder, opened. No `Debug`, no `Clone`; zeroised.
 pub struct Share {
     pub(super) holder: Name,
@@ -81,18 +98,7 @@ impl QuorumSealed {
     /// Puts a root key under a quorum.
     pub(crate) fn seal(root: &RootKey, cluster: ClusterId, quorum: &Quorum) -> Result<Self, RootError> {
         let Quorum { threshold, holders, cost } = quorum;
-        let impossible =
-            |reason| Err(RootError::ImpossibleQuorum { threshold: *threshold, holders: holders.len(), reason });
-        let Some(count) = u8::try_from(holders.len()).ok().filter(|&count| count <= HOLDERS_MAX) else {
-            return impossible("there are at most 32");
-        };
-        if !(1..=count).contains(threshold) {
-            return impossible("it takes at least one of them and at most all");
-        }
-        let twice = |at: usize| holders[..at].iter().any(|earlier| earlier.name == holders[at].name);
-        if (0..holders.len()).any(twice) {
-            return impossible("two of them have the same name");
-        }
+        let count = Quorum::check(*threshold, &holders.iter().map(|holder| &holder.name).collect::<Vec<_>>())?;
 
         let secret = Secret::random()?;
         let mut id = SplitId([0; 16]);

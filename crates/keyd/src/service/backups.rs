@@ -8,7 +8,7 @@
 //!  GET  /v1/backups                   the records
 //!  POST /v1/backups/ID/destroyed      all copies of it are gone
 //!  POST /v1/keys/TAG/destruction      a destroyed key is in no backup, at no node and in no history any more
-//!  POST /v1/core-backups              the cluster key under its custodians' passphrases, opened again before it is given out
+//!  POST /v1/core-backups/ID           the cluster key under its custodians' passphrases, opened again before it is given out (`people/custodians.rs`)
 //! ```
 //! Only the record counts: on it stands that keys of the pool of a node that is alone are given out, and it is written when somebody has
 //! the file. A backup that nobody fetched is none: whoever breaks off, at whatever moment, leaves ciphertext in the state directory until the
@@ -20,6 +20,7 @@ mod left;
 mod record;
 mod restore;
 mod spool;
+mod stored;
 
 use std::sync::Arc;
 
@@ -41,15 +42,17 @@ use crate::desk::Decided;
 use crate::door::{Input, Refusal};
 use crate::node::{Node, NodeError, Standing};
 
-pub use self::core::{CoreBackupMade, Custodian, MakeCoreBackup};
+pub(super) use self::core::make as make_core;
+pub use self::core::{AskCoreBackup, CoreBackupMade, Custodian, MakeCoreBackup};
 use record::backup_path;
 pub use record::{BackupRecord, BackupState, CoreBackupRecord};
-pub(super) use record::{backups, core_backups, is_of_backup, newest_kept};
+pub(super) use record::{backups, core_backups, core_path, is_of_backup, newest_kept};
 pub(super) use restore::sweep_copy;
 pub use restore::{RestoreError, Restored, Restoring, Source, restore};
 pub(super) use spool::Spool;
 pub use spool::digest_of;
 use spool::hex;
+pub use stored::check_stored;
 
 /// A backup that was made and verified, and is to be fetched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -88,7 +91,6 @@ pub(super) fn routes() -> Paths {
         .get("/v1/backups/{id}/data/{from}", Act::CreateBackup, part)
         .post("/v1/backups/{id}/kept", Act::CreateBackup, kept)
         .post("/v1/backups/{id}/destroyed", Act::NoteBackupDestroyed, destroyed)
-        .post("/v1/core-backups", Act::BackUpCoreSecurity, core::make)
         .post("/v1/keys/{tag}/destruction", Act::CertifyDestruction, destruction::certificate)
 }
 

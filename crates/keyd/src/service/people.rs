@@ -5,12 +5,14 @@
 //!                     |                   `-> ByQuorum --> queue: pending/ID, approved by others, carried out with the last approval
 //!                     `-- denied: noted, told which role may
 //! ```
-//! peers: agents, KMIP clients; kmas; keys: policies, groups, data units, keys; users; queue; audit, exposed: what auditors look at.
+//! peers: agents, KMIP clients; kmas; keys: policies, groups, data units, keys; users; queue; custodians: core security backups; audit, exposed: what
+//! auditors look at.
 
 mod anchors;
 mod arriving;
 mod audit;
 mod certificates;
+mod custodians;
 mod exports;
 mod exposed;
 mod keys;
@@ -72,6 +74,7 @@ pub(super) fn routes() -> Paths {
         .merge(sites::routes())
         .merge(certificates::routes())
         .merge(lock::routes())
+        .merge(custodians::routes())
 }
 
 const TURNED_AWAY: Deed = Deed::named("person-turned-away");

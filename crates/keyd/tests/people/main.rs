@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod agents;
+mod custodians;
 #[path = "../etcd/mod.rs"]
 mod etcd;
 mod moves;

@@ -30,9 +30,7 @@ fn what_lost_nodes_gave_out_is_taken_in_and_their_disks_are_on_record() {
     let passphrase = runtime.block_on(workshop.open_enrolment(&etcd, "state-a", "agent/drive1"));
     workshop.enrol(&a, "agent", "drive1", &passphrase);
     let drive = workshop.identity("drive1");
-    let custodians = ["--custodian", "c1", "--custodian", "c2", "--needed", "2"];
-    let files = ["--passphrase-file", "c1=c1.secret", "--passphrase-file", "c2=c2.secret"];
-    workshop.keyd_as(&a, "ada", &[&["core-backup", "--out", "core"][..], &custodians, &files].concat());
+    workshop.back_up_core(&a);
     let early = wait_for(|| begin(&a, &drive, "A00001"));
     wait_for(|| begin(&b, &drive, "A00002"));
 

@@ -10,6 +10,8 @@ mod members;
 mod node;
 mod put_back;
 
+use std::fs;
+
 use capstan_keys::VolumeKey;
 use capstan_keys::api::{KeyGiven, ReadVolume, RequestId};
 use capstan_keys::cluster::{ClusterClient, ClusterError, Identity, KeyRequest, Repeat};
@@ -36,7 +38,7 @@ fn a_cluster_is_restored_from_its_two_backups() {
     let workshop = Workshop::new();
     let place = Place::new("a", &etcd.endpoints()[0]);
     let (node, passphrases) = workshop.found(&place, "state");
-    for user in ["ada", "bo", "cy"] {
+    for user in ["ada", "bo", "cy", "q1", "q2"] {
         workshop.enrol(&place, "user", user, &passphrases[user]);
     }
     let passphrase = runtime.block_on(workshop.open_enrolment(&etcd, "state", "agent/drive1"));
@@ -46,25 +48,7 @@ fn a_cluster_is_restored_from_its_two_backups() {
 
     let refused = begin(&client, &drive, "A00001").err().unwrap().to_string();
     assert!(refused.contains("no key to give"), "without a backup: {refused}");
-    workshop.keyd_as(
-        &place,
-        "ada",
-        &[
-            "core-backup",
-            "--out",
-            "core",
-            "--custodian",
-            "c1",
-            "--custodian",
-            "c2",
-            "--needed",
-            "2",
-            "--passphrase-file",
-            "c1=c1.secret",
-            "--passphrase-file",
-            "c2=c2.secret",
-        ],
-    );
+    workshop.back_up_core(&place);
     // Who may back up may not open what is backed up, and the other way round.
     assert!(workshop.refused_as(&place, "ada", &["backup", "--out", "no"]).contains("may not create a backup"));
     let said = workshop.keyd_as(&place, "bo", &["backup", "--out", "first"]);
@@ -72,6 +56,7 @@ fn a_cluster_is_restored_from_its_two_backups() {
     let first = wait_for(|| begin(&client, &drive, "A00001"));
     let said = workshop.keyd_as(&place, "bo", &["backup", "--out", "second", "--place", "safe 2"]);
     assert!(said.contains("each key unwrapped"), "{said}");
+    let counted = said.split_once(": ").unwrap().1.split_once(", each key").unwrap().0.to_owned();
     let list = workshop.keyd_as(&place, "bo", &["backups", "list"]);
     assert!(list.contains("safe 2") && list.lines().count() == 2, "{list}");
 
@@ -101,6 +86,19 @@ fn a_cluster_is_restored_from_its_two_backups() {
 
     workshop.lose("state");
     workshop.lose("from-replica");
+
+    // What is left of all are the two files: whether they suffice can be seen before anything is founded.
+    let said = workshop.check_backup("second", &["c1", "c2"]).unwrap();
+    assert!(said.contains(&counted) && said.contains("were unwrapped"), "{counted}: {said}");
+    assert!(workshop.check_backup("second", &["c1"]).unwrap_err().contains("does not open"));
+    let whole = fs::read(workshop.path("second")).unwrap();
+    let mut altered = whole.clone();
+    altered[whole.len() / 2] ^= 1;
+    for (name, bytes) in [("cut", &whole[..whole.len() - 40]), ("altered", &altered)] {
+        fs::write(workshop.path(name), bytes).unwrap();
+        let said = workshop.check_backup(name, &["c1", "c2"]).unwrap_err();
+        assert!(said.contains(name), "which file it is: {said}");
+    }
 
     let etcd = runtime.block_on(Etcd::start(1));
     let place = Place::new("b", &etcd.endpoints()[0]);

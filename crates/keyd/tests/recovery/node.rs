@@ -246,6 +246,29 @@ impl Workshop {
         }
     }
 
+    /// A core security backup for c1 and c2: asked for, approved and carried out.
+    pub(crate) fn back_up_core(&self, place: &Place) {
+        let ask = ["core-backup", "--custodian", "c1", "--custodian", "c2", "--needed", "2"];
+        let asked = self.json_as(place, "ada", &ask);
+        let (id, digest) = (asked["id"].as_str().unwrap(), asked["digest"].as_str().unwrap());
+        for member in ["q1", "q2"] {
+            let arguments = Self::asking(place, member, &["pending", "approve", id, "--digest", digest]);
+            wait_for(|| self.keyd(&arguments));
+        }
+        let files = ["--passphrase-file", "c1=c1.secret", "--passphrase-file", "c2=c2.secret"];
+        self.keyd_as(place, "ada", &[&["core-backup", "--request", id, "--out", "core"][..], &files].concat());
+    }
+
+    /// Looks at a stored backup with what these custodians open, and nothing that runs.
+    pub(crate) fn check_backup(&self, database: &str, custodians: &[&str]) -> Result<String, String> {
+        let begin = ["backups", "check", database, "--core", "core"].map(str::to_owned);
+        let of = |name: &&str| {
+            let file = format!("{name}={name}.secret");
+            ["--custodian".to_owned(), (*name).to_owned(), "--custodian-passphrase-file".to_owned(), file]
+        };
+        self.keyd(&begin.into_iter().chain(custodians.iter().flat_map(of)).collect::<Vec<_>>())
+    }
+
     /// Restores a cluster.
     pub(crate) fn restore(&self, place: &Place, state: &str, from: [&str; 2], more: &[&str]) -> Result<String, String> {
         let begin = ["restore", "--state", state, "--core", "core", from[0], from[1]];

@@ -1,25 +1,30 @@
 //! Core security backups: the cluster key under its custodians.
 
 use aws_lc_rs::digest::{SHA256, digest};
-use axum::Json;
 use capstan_keys::api::Base64;
 use capstan_keys::{Argon2Cost, Name};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::record::{CoreBackupRecord, core_path};
+use super::record::CoreBackupRecord;
 use super::spool::hex;
 use super::{refused, time};
-use crate::authority::Act;
+use crate::authority::PendingId;
 use crate::backup::{BackupError, CoreBackup};
-use crate::desk::Decided;
-use crate::door::{Input, Refusal};
-use crate::node::NodeError;
+use crate::door::Refusal;
+use crate::node::Node;
 use crate::root::{ClusterKeys, Holder, Quorum, RootError};
-use crate::service::entry;
-use crate::service::people::Person;
 use crate::service::registrar::authority_key;
+
+/// What the quorum is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AskCoreBackup {
+    /// Its custodians, who need not be users.
+    pub custodians: Vec<Name>,
+    /// How many of them it takes.
+    pub needed: u8,
+}
 
 /// A custodian, and what they will open their share with.
 #[derive(Serialize, Deserialize, JsonSchema)]
@@ -31,13 +36,11 @@ pub struct Custodian {
     pub passphrase: Zeroizing<String>,
 }
 
-/// What is asked for.
+/// What was approved is carried out.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct MakeCoreBackup {
-    /// Its custodians.
+    /// The custodians that were approved, all of them.
     pub custodians: Vec<Custodian>,
-    /// How many of them it takes.
-    pub needed: u8,
 }
 
 /// A core security backup that was made, and opened again as a restore would.
@@ -49,28 +52,41 @@ pub struct CoreBackupMade {
     pub record: CoreBackupRecord,
 }
 
-pub(super) async fn make(person: Person, Input(asked): Input<MakeCoreBackup>) -> Result<Json<CoreBackupMade>, Refusal> {
-    person.at_once(Act::BackUpCoreSecurity).await?;
-    let Person { service, node, user, peer, from, .. } = person;
+/// Makes one for these custodians, in the order that was approved, with what the cluster is to note of it. Whoever asked has leave to:
+/// that is for the caller to see.
+pub(in super::super) async fn make(
+    node: &Node,
+    by: Name,
+    request: PendingId,
+    custodians: Vec<Custodian>,
+    needed: u8,
+) -> Result<CoreBackupMade, Refusal> {
     let ca_key = node.view(|view| authority_key(view, node.keys())).ok_or_else(Refusal::failed)?;
-    let custodians: Vec<Name> = asked.custodians.iter().map(|custodian| custodian.name.clone()).collect();
-    let (keys, epoch, made_ns) = (node.keys().clone(), service.settings.epoch, node.now_ns());
+    let names = custodians.iter().map(|custodian| custodian.name.clone()).collect();
+    let holder = |Custodian { name, passphrase }| Holder { name, passphrase };
+    let holders = custodians.into_iter().map(holder).collect();
+    let quorum = Quorum { threshold: needed, holders, cost: cost() };
+    let (keys, epoch, made_ns) = (node.keys().clone(), node.epoch(), node.now_ns());
     // Some tenths of a second of Argon2 for each of them, twice.
-    let made = tokio::task::spawn_blocking(move || made(&keys, epoch, ca_key.expose(), asked, made_ns));
-    let (bytes, needed, cluster_key) = match made.await.map_err(|_| Refusal::failed())? {
+    let made = tokio::task::spawn_blocking(move || made(&keys, epoch, ca_key.expose(), &quorum, made_ns));
+    let (bytes, cluster_key) = match made.await.map_err(|_| Refusal::failed())? {
         Ok(made) => made,
         Err(BackupError::Root(error @ RootError::ImpossibleQuorum { .. })) => {
             return Err(Refusal::malformed(format!("{error}.")));
         }
         Err(error) => return Err(refused(&error)),
     };
-    let sha256 = hex(digest(&SHA256, &bytes).as_ref());
-    let record =
-        CoreBackupRecord { made: time(made_ns), by: user.name, epoch, cluster_key, custodians, needed, sha256 };
-    service.note(entry(&peer, from, Act::BackUpCoreSecurity.into()).with("needed", u64::from(needed))).await?;
-    let put = (core_path(&record.sha256), serde_json::to_vec(&record).map_err(|_| Refusal::failed())?);
-    node.change(|_| Ok::<_, NodeError>(Decided::records(vec![put.clone()], Vec::new()))).await?;
-    Ok(Json(CoreBackupMade { file: Base64(bytes), record }))
+    let record = CoreBackupRecord {
+        made: time(made_ns),
+        by,
+        epoch,
+        cluster_key,
+        custodians: names,
+        needed,
+        sha256: hex(digest(&SHA256, &bytes).as_ref()),
+        request: Some(request.to_string()),
+    };
+    Ok(CoreBackupMade { file: Base64(bytes), record })
 }
 
 /// Makes one, and opens what was made with as many passphrases as it takes: a backup that does not open is none.
@@ -78,13 +94,10 @@ fn made(
     keys: &ClusterKeys,
     epoch: u32,
     ca_key: &[u8],
-    asked: MakeCoreBackup,
+    quorum: &Quorum,
     made_ns: i64,
-) -> Result<(Vec<u8>, u8, String), BackupError> {
-    let holder = |Custodian { name, passphrase }| Holder { name, passphrase };
-    let holders = asked.custodians.into_iter().map(holder).collect();
-    let quorum = Quorum { threshold: asked.needed, holders, cost: cost() };
-    let bytes = CoreBackup::create(keys, epoch, ca_key, &quorum, made_ns)?.encode();
+) -> Result<(Vec<u8>, String), BackupError> {
+    let bytes = CoreBackup::create(keys, epoch, ca_key, quorum, made_ns)?.encode();
     let again = CoreBackup::decode(&bytes)
         .map_err(|source| BackupError::Format { path: "core security backup".into(), source })?;
     let shares = quorum.holders.iter().take(quorum.threshold.into());
@@ -94,7 +107,7 @@ fn made(
     if open.key_tag() != keys.tag() || open.ca_key.as_slice() != ca_key {
         return Err(BackupError::OtherKey { database: keys.tag(), core: open.key_tag() });
     }
-    Ok((bytes, quorum.threshold, keys.tag().to_string()))
+    Ok((bytes, keys.tag().to_string()))
 }
 
 /// What a guess of a custodian's passphrase costs. Tests say less.

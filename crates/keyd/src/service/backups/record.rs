@@ -78,6 +78,9 @@ pub struct CoreBackupRecord {
     pub needed: u8,
     /// The SHA-256 of the file, in hexadecimal.
     pub sha256: String,
+    /// The request that a quorum approved; none stands in records from before it took one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
 }
 
 /// Whether a path is of a database backup.
@@ -91,7 +94,7 @@ pub(super) fn backup_path(id: &str) -> Path {
 }
 
 /// Where that of a core security backup lies.
-pub(super) fn core_path(sha256: &str) -> Path {
+pub(crate) fn core_path(sha256: &str) -> Path {
     Path::Other(format!("{CORE}{sha256}"))
 }
 

@@ -358,8 +358,12 @@ fn revocation(path: &str, certificate: &[u8], now_ns: i64) -> Option<Planted> {
 
 fn authority(core: &OpenCore, records: &[Planted]) -> Result<Authority, RestoreError> {
     let found = records.iter().find(|planted| planted.path == authority_path());
-    let known = found.and_then(|planted| serde_json::from_slice::<AuthorityRecord>(&planted.plaintext).ok());
-    let known = known.ok_or(RestoreError::OtherAuthority)?;
+    opens_authority(core, &found.ok_or(RestoreError::OtherAuthority)?.plaintext)
+}
+
+/// The authority of a record, with the key that the core security backup has of it.
+pub(super) fn opens_authority(core: &OpenCore, record: &[u8]) -> Result<Authority, RestoreError> {
+    let known: AuthorityRecord = serde_json::from_slice(record).map_err(|_| RestoreError::OtherAuthority)?;
     // It opens only with its own certificate.
     Authority::open(known.certificate(), &AuthorityKey::new(core.ca_key.clone()))
         .map_err(|_| RestoreError::OtherAuthority)

@@ -31,6 +31,9 @@ const REVOKED_WITH_IT: &str = "those there are, are revoked; one who is disabled
 /// What an approver reads of a node that is to unlock itself, or not.
 const UNLOCKS_ITSELF: &str = "on: without holders after a start; whoever has all files of its machine has the keys";
 
+/// What an approver reads of a core security backup.
+const OPENS_ALL: &str = "every key of the cluster: so many custodians have it with a database backup or a node's disk";
+
 /// Something that a quorum decides on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Proposal {
@@ -39,6 +42,11 @@ pub(super) enum Proposal {
         holders: String,
         needed: u8,
         root: String,
+    },
+    /// A core security backup for these custodians.
+    BackUpCore {
+        custodians: Vec<Name>,
+        needed: u8,
     },
     AddKma {
         name: Name,
@@ -119,6 +127,7 @@ impl Proposal {
             Self::AutonomousUnlock { .. } => Act::SetAutonomousUnlock,
             Self::ChangeQuorum { .. } => Act::ChangeQuorum,
             Self::SplitRoot { .. } => Act::ChangeCredentials,
+            Self::BackUpCore { .. } => Act::BackUpCoreSecurity,
             Self::AddUser { .. } | Self::ChangeRoles { .. } | Self::EnrolUser { .. } | Self::EnableUser { .. } => {
                 Act::ChangeUsers
             }
@@ -131,7 +140,7 @@ impl Proposal {
     /// When what was approved is carried out.
     pub(super) fn carried_out(act: Act) -> CarriedOut {
         match act {
-            Act::ExportKeys | Act::ImportKeys => CarriedOut::ByRequester,
+            Act::ExportKeys | Act::ImportKeys | Act::BackUpCoreSecurity => CarriedOut::ByRequester,
             _ => CarriedOut::AtOnce,
         }
     }
@@ -145,6 +154,10 @@ impl Proposal {
             }
             Self::SplitRoot { holders, needed, root } => {
                 none.with("holders", holders)?.with("needed", &needed.to_string())?.with("root", root)?
+            }
+            Self::BackUpCore { custodians, needed } => {
+                let names = custodians.iter().map(Name::as_str).collect::<Vec<_>>().join(", ");
+                none.with("custodians", &names)?.with("needed", &needed.to_string())?.with("opens", OPENS_ALL)?
             }
             Self::RemoveKma { name, remaining } => none.with("kma", name.as_str())?.with("remaining", remaining)?,
             Self::AutonomousUnlock { name } => {
@@ -194,6 +207,11 @@ impl Proposal {
                 needed: arguments.get("needed")?.parse().ok()?,
                 root: text("root")?,
             }),
+            (Act::BackUpCoreSecurity, None) if arguments.get("opens")? == OPENS_ALL => {
+                let names = arguments.get("custodians")?.split(", ");
+                let custodians = names.map(|name| name.parse().ok()).collect::<Option<_>>()?;
+                Some(Self::BackUpCore { custodians, needed: arguments.get("needed")?.parse().ok()? })
+            }
             (Act::SetAutonomousUnlock, None) => {
                 let is_it = arguments.get("autonomous-unlock")? == UNLOCKS_ITSELF;
                 Some(Self::AutonomousUnlock { name: name("kma").filter(|_| is_it)? })
@@ -252,8 +270,8 @@ impl Proposal {
                 decided.rests_on.extend(at_site);
                 Ok(decided)
             }
-            // What it is was checked before it was asked for; it waits beside the request.
-            Self::SplitRoot { .. } => Ok(Decided::records(Vec::new(), Vec::new())),
+            // What it is was checked before it was asked for; the split waits beside the request.
+            Self::SplitRoot { .. } | Self::BackUpCore { .. } => Ok(Decided::records(Vec::new(), Vec::new())),
             Self::RemoveKma { name, remaining } => kmas::removed(on, name, remaining),
             Self::MoveKma { name, address, site } => kmas::moved(on, name, address, site),
             Self::AutonomousUnlock { name } => kmas::autonomous(on, name),
@@ -398,6 +416,7 @@ mod tests {
             Proposal::AutonomousUnlock { name: name() },
             Proposal::ChangeQuorum { needed: 3, waits_seconds: 3600 },
             Proposal::SplitRoot { holders: "ann, bob".to_owned(), needed: 2, root: "07".to_owned() },
+            Proposal::BackUpCore { custodians: vec![name(), "dan".parse().unwrap()], needed: 2 },
             Proposal::AddUser { name: name(), roles: both },
             Proposal::ChangeRoles { name: name(), roles: Roles::default() },
             Proposal::EnrolUser { name: name() },

@@ -1,0 +1,97 @@
+//! `keyd core-backup`: asked of the quorum first, and carried out with `--request` once it has approved, with the custodians there.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use capstan_keyd::service::{AskCoreBackup, CoreBackupMade, Custodian, MakeCoreBackup};
+use capstan_keys::Name;
+use capstan_keys::api::{RequestId, Requested};
+use capstan_keys::cluster::NodeClient;
+use clap::{ArgGroup, Args};
+
+use super::Ask;
+use super::transfer::id_of;
+use crate::program::arguments::of_name;
+use crate::program::backups::{create, sync_folder};
+use crate::program::clients::client;
+use crate::program::secrets::new_passphrase;
+
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("step").required(true).args(["custodians", "request"])))]
+pub(crate) struct CoreBackup {
+    /// Ask for one that this custodian has a share of, who need not be a user
+    #[arg(long = "custodian", value_name = "NAME", requires = "needed")]
+    custodians: Vec<Name>,
+    /// How many custodians open it: at least as many as open the root key
+    #[arg(long, value_name = "NUMBER", requires = "custodians")]
+    needed: Option<u8>,
+    /// Carry out what was asked for and approved: each custodian is asked for a passphrase
+    #[arg(long, value_name = "ID", requires = "out")]
+    request: Option<String>,
+    /// Where it is put; nothing is overwritten
+    #[arg(long, value_name = "FILE", requires = "request")]
+    out: Option<PathBuf>,
+    /// A custodian's passphrase is in a file instead
+    #[arg(long, value_name = "NAME=FILE", value_parser = of_name, requires = "request")]
+    passphrase_file: Vec<(Name, PathBuf)>,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+pub(crate) fn core_backup(asked: &CoreBackup) -> anyhow::Result<()> {
+    if let (Some(request), Some(out)) = (&asked.request, &asked.out) {
+        return carry_out(asked, request, out);
+    }
+    let needed = asked.needed.context("say how many custodians open it: --needed")?;
+    let question = AskCoreBackup { custodians: asked.custodians.clone(), needed };
+    let requested: Requested = asked.ask.post("/v1/core-backups", &question)?;
+    asked.ask.waits(&requested)?;
+    asked.ask.then(&format!(
+        "`keyd core-backup --request {} --out FILE`, with all custodians there, and who approved",
+        requested.id
+    ));
+    Ok(())
+}
+
+/// Everything that can fail here is tried before the node is asked, for it makes one once.
+fn carry_out(asked: &CoreBackup, request: &str, out: &Path) -> anyhow::Result<()> {
+    let (client, id) = (client(&asked.ask.asking)?, id_of(request)?);
+    let mut file = create(out)?;
+    let made = made(asked, &client, id).and_then(|made| {
+        let written = file.write_all(&made.file.0).and_then(|()| file.sync_all()).and_then(|()| sync_folder(out));
+        written.with_context(|| format!("{} cannot be written: ask the quorum for another", out.display()))?;
+        Ok(made)
+    });
+    let made = made.inspect_err(|_| {
+        let _ = fs::remove_file(out);
+    })?;
+    let words = format!(
+        "the core security backup is in {}: {} of its {} custodians open it, together with any database backup of this cluster key\n\
+         Keep copies of it in safes, apart from the database backups. It changes only with the cluster key and the authority.",
+        out.display(),
+        made.record.needed,
+        made.record.custodians.len()
+    );
+    asked.ask.done(&made.record, &words)
+}
+
+fn made(asked: &CoreBackup, client: &NodeClient, id: RequestId) -> anyhow::Result<CoreBackupMade> {
+    let path = format!("/v1/core-backups/{id}");
+    let approved: AskCoreBackup = client.get(&path)?;
+    if let Some((name, _)) = asked.passphrase_file.iter().find(|(name, _)| !approved.custodians.contains(name)) {
+        anyhow::bail!("{name} is no custodian of what was approved: `keyd pending show {id}`");
+    }
+    let mut custodians = Vec::new();
+    for name in approved.custodians {
+        let file = asked.passphrase_file.iter().find(|(other, _)| *other == name).map(|(_, file)| file.as_path());
+        let passphrase = new_passphrase(&format!("passphrase of custodian {name}"), file)?;
+        custodians.push(Custodian { name, passphrase });
+    }
+    client.post(&path, &MakeCoreBackup { custodians }).with_context(|| {
+        format!(
+            "no core security backup was given out; where `keyd pending show {id}` says executed, ask the quorum for another"
+        )
+    })
+}
