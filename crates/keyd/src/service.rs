@@ -24,6 +24,7 @@ mod found;
 mod jobs;
 mod kmip;
 mod last_heard;
+mod low_water;
 mod members;
 mod metrics;
 mod openapi;

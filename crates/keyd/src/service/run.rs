@@ -16,7 +16,7 @@ use super::registrar::Registry;
 use super::removed::Removed;
 use super::unlock::{listen_here, serve_here};
 use super::wiped::Wiped;
-use super::{Service, autonomous, backups, doubts, kmip, last_heard, metrics, openapi, people, proof};
+use super::{Service, autonomous, backups, doubts, kmip, last_heard, low_water, metrics, openapi, people, proof};
 use crate::audit::AuditLog;
 use crate::door::{Limits, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers};
 use crate::identity::{Gate, PresentedCertificate, SystemClock, kmip_tls, member_tls, stranger_tls};
@@ -191,6 +191,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         error = following => Err(error),
         () = listen_for_majority(&service, fresh.clone()) => Ok(Ended::Told),
         () = last_heard::note_last_heard(&service, noted) => Ok(Ended::Told),
+        () = low_water::watch_low_water(&service) => Ok(Ended::Told),
         () = metrics::look_now_and_then(&service, fresh) => Ok(Ended::Told),
         () = tend(&service) => Ok(Ended::Told),
         () = people::keep_anchors(&service) => Ok(Ended::Told),
