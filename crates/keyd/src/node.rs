@@ -19,6 +19,7 @@ mod alone;
 mod ask;
 mod doubt;
 mod doubts;
+mod isolation;
 mod load;
 mod missing;
 mod note;
@@ -49,6 +50,7 @@ use crate::state::{Apart, State, StateError, View};
 use doubts::{Doubt, Doubts};
 
 pub use doubts::DoubtKind;
+pub use isolation::{LastHeard, TooLong};
 pub use load::FILED_AT_ONCE;
 pub use note::{JournalError, Notebook, Noted, Peers, SealedJournal, read_notes};
 pub use reconcile::Reconciled;
@@ -118,14 +120,17 @@ pub enum NodeError {
     },
     /// Peers and policy: the node has been cut off for longer than the policy lets it go on.
     #[error(
-        "this node has been cut off from the cluster for longer than policy {policy} allows ({limit}): try another node, or see that the \
-         nodes reach each other"
+        "this node has been cut off from the cluster {why}: that is for longer than policy {policy} allows ({limit}). Try another node, or \
+         see that the nodes reach each other. A policy that is in use stays as it is; a compliance officer makes another for new groups \
+         (`keyd policies add NAME --isolated-for TIME`)"
     )]
     IsolatedTooLong {
         /// The policy.
         policy: Name,
         /// Its limit.
         limit: Period,
+        /// Since when the node is cut off, as far as it knows.
+        why: TooLong,
     },
     /// Operator: this node is none of the cluster any more.
     #[error(
@@ -204,14 +209,14 @@ struct Memory {
 }
 
 /// How far a node knows the ledger.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// The last commit that its own disk holds.
     pub applied: i64,
-    /// When the majority was heard last.
+    /// When the majority was heard last, by a node that follows its ledger.
     pub heard: Option<Instant>,
-    /// The same by the clock, in nanoseconds since 1970; kept over restarts.
-    pub heard_ns: i64,
+    /// The same, kept over starts, and of a node that follows its ledger no more.
+    pub last_heard: LastHeard,
 }
 
 impl Node {
@@ -238,7 +243,11 @@ impl Node {
             journal_fit: AtomicBool::new(true),
             turned_away: AtomicBool::new(false),
             reserved: Mutex::default(),
-            progress: watch::Sender::new(Progress::default()),
+            progress: watch::Sender::new(Progress {
+                applied: 0,
+                heard: None,
+                last_heard: LastHeard::unknown(Instant::now()),
+            }),
         }
     }
 
@@ -288,15 +297,6 @@ impl Node {
         }
     }
 
-    /// The majority was heard: this node's copy was whole when it was asked.
-    pub fn heard(&self, asked: Instant) {
-        let now_ns = self.now_ns();
-        self.progress.send_modify(|progress| {
-            progress.heard = progress.heard.max(Some(asked));
-            progress.heard_ns = now_ns;
-        });
-    }
-
     /// The ledger is not to be followed any more: from here on it is as if it could not be reached.
     pub fn lose_touch(&self) {
         self.progress.send_modify(|progress| progress.heard = None);
@@ -322,11 +322,6 @@ impl Node {
         let standing = self.standing();
         self.check_isolation(&memory, &record.issued.group, standing)?;
         Ok((record, key, standing))
-    }
-
-    /// Whether the policy of a group lets this node go on as it stands, in touch or cut off.
-    pub fn check_isolated(&self, group: &Name) -> Result<(), NodeError> {
-        self.check_isolation(&self.memory(), group, self.standing())
     }
 
     /// A key that was issued, out of its record.
@@ -362,10 +357,10 @@ impl Node {
 
     /// Whether it is in touch with the majority.
     pub fn standing(&self) -> Standing {
-        let Progress { heard, heard_ns, .. } = *self.progress.borrow();
+        let Progress { heard, last_heard, .. } = *self.progress.borrow();
         match heard {
             Some(heard) if heard.elapsed() <= self.settings.alone_after => Standing::Current,
-            _ => Standing::Alone { since_ns: heard_ns },
+            _ => Standing::Alone { since_ns: last_heard.since_ns() },
         }
     }
 
@@ -377,18 +372,6 @@ impl Node {
     /// The time by its clock.
     pub fn now_ns(&self) -> i64 {
         (self.clock)()
-    }
-
-    /// Whether the policy of a group lets a node that is cut off go on.
-    fn check_isolation(&self, memory: &Memory, group: &Name, standing: Standing) -> Result<(), NodeError> {
-        let Standing::Alone { since_ns } = standing else { return Ok(()) };
-        let policy = memory.state.realm().policy_of(group).map_err(DeskError::from)?;
-        let (limit, now_ns) = (policy.isolation_limit, self.now_ns());
-        // A clock that was set back tells nothing of how long it was.
-        if limit != Period::Unlimited && (now_ns < since_ns || limit.is_over(since_ns, now_ns)) {
-            return Err(NodeError::IsolatedTooLong { policy: policy.name.clone(), limit: policy.isolation_limit });
-        }
-        Ok(())
     }
 
     /// Notes for people what it does not believe.

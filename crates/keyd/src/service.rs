@@ -23,6 +23,8 @@ mod doubts;
 mod found;
 mod jobs;
 mod kmip;
+mod last_heard;
+mod low_water;
 mod members;
 mod metrics;
 mod openapi;
@@ -74,7 +76,7 @@ pub struct Service {
     opened: tokio::sync::Notify,
     opening: phase::Opening,
     /// When the majority was heard last, locked or not.
-    heard: std::sync::Mutex<Option<std::time::Instant>>,
+    last_heard: std::sync::Mutex<crate::node::LastHeard>,
     /// Of other nodes' journals; there while the node is open.
     copies: std::sync::Mutex<Option<Arc<peers::Copies>>>,
     /// Held by whoever tries to open it.

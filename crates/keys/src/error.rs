@@ -7,6 +7,7 @@ use capstan_format::{Algorithm, KeyTag, Volser};
 use thiserror::Error;
 
 use crate::cluster::ClusterError;
+use crate::realm::Keeper;
 use crate::{KeyState, Refusal};
 
 /// Where keys are kept.
@@ -202,8 +203,8 @@ pub enum KeyError {
         reason: String,
     },
     /// Operator: the key's policy, or what was said of a drive, forbids it.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
+    #[error("{}", .0.said_by(Keeper::Store))]
+    Refused(Refusal),
     /// Operator: a key cluster forbids it, and says why in its own words.
     #[error("the key cluster refused: {detail}")]
     RefusedByCluster {
@@ -276,6 +277,12 @@ pub enum ClusterRefusal {
     KeysUsedUp,
     /// Something else.
     Other,
+}
+
+impl From<Refusal> for KeyError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
 }
 
 impl KeyError {

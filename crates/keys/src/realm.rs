@@ -26,6 +26,7 @@ mod cartridge;
 mod name;
 mod policy;
 mod record;
+mod remedy;
 mod rules;
 mod unit;
 
@@ -34,6 +35,7 @@ pub use cartridge::{Cartridge, SeenAs, SeenCartridge, SeenCartridges};
 pub use name::{InvalidName, Name};
 pub use policy::{KeyGroup, Period, Permission, Policy};
 pub use record::{RealmRecord, RecordKind};
+pub(crate) use remedy::Keeper;
 pub use rules::{AppendKey, NewKey, Refusal};
 pub use unit::{DataUnit, IssuedKey, KeyUse};
 

@@ -52,9 +52,8 @@ enum Step {
 }
 
 impl Node {
-    /// Takes in what its replica holds, at the start or when it was made anew: parts of it, which several threads read. `heard_ns` is when
-    /// the majority was heard last.
-    pub fn load<'a, P>(&self, parts: Vec<P>, revision: i64, heard_ns: i64)
+    /// Takes in what its replica holds, at the start or when it was made anew: parts of it, which several threads read.
+    pub fn load<'a, P>(&self, parts: Vec<P>, revision: i64)
     where
         P: Iterator<Item = Sealed<'a>> + Send,
     {
@@ -66,10 +65,7 @@ impl Node {
         drop(memory);
         // To let go of a million records takes time as well.
         drop(before);
-        self.progress.send_modify(|progress| {
-            progress.applied = revision;
-            progress.heard_ns = progress.heard_ns.max(heard_ns);
-        });
+        self.progress.send_modify(|progress| progress.applied = revision);
     }
 
     /// Opens and decodes parts on several threads, and files them in order on this one.

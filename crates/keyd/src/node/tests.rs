@@ -106,7 +106,7 @@ fn a_look_at_everything_is_in_slices_and_the_state_is_free_between_them() {
     let node = node(Counting::default());
     let entries: Vec<_> = (0..COUNT).map(|number| entry(&node, number, 1)).collect();
     let parts = entries.chunks(100).map(|part| part.iter().map(Entry::borrowed)).collect();
-    node.load(parts, 1, 0);
+    node.load(parts, 1);
     assert_eq!(node.view(|view| (view.ledger().key_count(), view.ledger().realm().unit_count())), (COUNT, COUNT));
 
     let looked = AtomicUsize::new(0);
@@ -146,7 +146,7 @@ fn a_replica_that_is_read_in_parts_is_the_one_that_is_read_in_one() {
     let mut entries: Vec<_> = (0..500).map(|number| entry(&node, number, number as i64 + 1)).collect();
     entries[7].sealed[40] ^= 1;
     let seen = |parts: Vec<Vec<Sealed<'_>>>| {
-        node.load(parts.into_iter().map(Vec::into_iter).collect(), 500, 0);
+        node.load(parts.into_iter().map(Vec::into_iter).collect(), 500);
         let keys = node.view(|view| view.ledger().keys().cloned().collect::<Vec<_>>());
         let units = node.view(|view| view.ledger().realm().units().cloned().collect::<Vec<_>>());
         (keys, units)

@@ -286,7 +286,7 @@ impl Service {
     }
 
     fn majority_was_heard(&self) -> bool {
-        self.heard.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_some()
+        self.last_heard().by_this_process().is_some()
     }
 
     /// The keys, if the records of the cluster, which they open, say that this node may have them so.

@@ -231,6 +231,11 @@ impl StateDirectory {
         self.file("locked")
     }
 
+    /// When the majority was heard last.
+    pub(super) fn last_heard(&self) -> PathBuf {
+        self.file("last-heard")
+    }
+
     /// Where backups wait to be fetched.
     pub(super) fn backups(&self) -> PathBuf {
         self.file("backups")

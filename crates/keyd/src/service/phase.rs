@@ -11,7 +11,7 @@ use super::backups::{is_of_backup, tell_what_is_backed_up};
 use super::peers::{Copies, OtherNodes};
 use crate::journal::Journal;
 use crate::ledger::{Change, Changes, Entry, Ledger};
-use crate::node::{Node, NodeSettings, SealedJournal, WallClock};
+use crate::node::{LastHeard, Node, NodeSettings, SealedJournal, WallClock};
 use crate::replica::{Delivery, PackedRecords};
 use crate::root::ClusterKeys;
 
@@ -39,8 +39,6 @@ pub(super) struct Opening {
     pub(super) root: PathBuf,
     pub(super) node: NodeSettings,
     pub(super) clock: WallClock,
-    /// When the majority was heard last before this start.
-    pub(super) heard_ns: i64,
     /// Held by whoever opens it. Before `phase`, which is held only to look and to change it: it takes seconds to open a million records, and
     /// meanwhile the doors say that the node is locked.
     pub(super) turn: Mutex<()>,
@@ -80,7 +78,7 @@ impl Service {
         let is_of_backup = match delivery {
             Delivery::Whole(snapshot) => {
                 let parts = snapshot.entries.chunks(PART_LEN).map(|part| part.iter().map(Entry::borrowed));
-                node.load(parts.collect(), snapshot.revision, 0);
+                node.load(parts.collect(), snapshot.revision);
                 true
             }
             Delivery::Changes(changes) => {
@@ -99,7 +97,8 @@ impl Service {
 
     /// The majority was heard.
     pub(super) fn heard(&self, asked: Instant) {
-        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(asked);
+        let last = LastHeard::just_now(asked, Instant::now(), (self.clock)());
+        *self.last_heard.lock().unwrap_or_else(PoisonError::into_inner) = last;
         if let Some(node) = self.open_node() {
             node.heard(asked);
         }
@@ -117,14 +116,14 @@ impl Service {
         let journal = Box::new(SealedJournal::new(journal, &name, keys.clone(), epoch));
         let copies = Copies::new(self.opening.journal.clone(), copy_key);
         *self.copies.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(copies));
-        let Opening { ledger, node: settings, clock, identity, heard_ns, .. } = &self.opening;
+        let Opening { ledger, node: settings, clock, identity, .. } = &self.opening;
         let peers = Arc::new(OtherNodes::new(Arc::downgrade(self), identity.clone()));
         let node = Node::new(name, epoch, ledger.clone(), keys, journal, clock.clone(), *settings);
         let mut node = node.with_peers(peers);
         node.refused_by_others(self.opening.refused.exists());
         let begun = Instant::now();
         loop {
-            node.load(records.parts(), records.revision(), *heard_ns);
+            node.load(records.parts(), records.revision());
             let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
             let Phase::Locked(now) = &*phase else { return Ok(()) };
             if !now.is_over(&records) {
@@ -136,9 +135,7 @@ impl Service {
             tell_what_is_backed_up(&node, self.settings.epoch);
             node.resume_journal()?;
             tracing::info!(records = records.len(), ms = begun.elapsed().as_millis(), "unlocked");
-            if let Some(asked) = *self.heard.lock().unwrap_or_else(PoisonError::into_inner) {
-                node.heard(asked);
-            }
+            node.take_up(self.last_heard());
             let sealed = std::mem::replace(&mut *phase, Phase::Open(Arc::new(node)));
             drop(phase);
             drop(sealed);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path as FilePath;
 use std::sync::{Arc, RwLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use capstan_keys::cluster::Identity;
@@ -16,7 +16,7 @@ use super::registrar::Registry;
 use super::removed::Removed;
 use super::unlock::{listen_here, serve_here};
 use super::wiped::Wiped;
-use super::{Service, autonomous, backups, doubts, kmip, metrics, openapi, people, proof};
+use super::{Service, autonomous, backups, doubts, kmip, last_heard, low_water, metrics, openapi, people, proof};
 use crate::audit::AuditLog;
 use crate::door::{Limits, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers};
 use crate::identity::{Gate, PresentedCertificate, SystemClock, kmip_tls, member_tls, stranger_tls};
@@ -62,7 +62,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     let sealed_root = SealedRoot::read(&directory.root())?;
     let identity = Identity::load(&directory.identity())?;
     let audit = AuditLog::open(&directory.audit(), &settings.name, now_ns())?;
-    let heard_ns = modified_ns(&directory.replica());
+    let noted = last_heard::Noted::of(directory.last_heard(), &settings.cluster, &settings.name);
     let opening = Opening {
         ledger: ledger.clone(),
         journal: directory.journal(),
@@ -76,7 +76,6 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
             ..NodeSettings::default()
         },
         clock: clock.clone(),
-        heard_ns,
         turn: std::sync::Mutex::default(),
     };
     let metrics = metrics::Metrics::new(&settings);
@@ -90,7 +89,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         phase: RwLock::new(Phase::Locked(records)),
         opened: tokio::sync::Notify::new(),
         opening,
-        heard: std::sync::Mutex::default(),
+        last_heard: std::sync::Mutex::new(noted.read(Instant::now())),
         copies: std::sync::Mutex::default(),
         unlocking: tokio::sync::Mutex::default(),
         audit,
@@ -191,6 +190,8 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         ended = serve_here(&service, here) => ended.map(|()| Ended::Told).context("the socket of the state directory cannot be served"),
         error = following => Err(error),
         () = listen_for_majority(&service, fresh.clone()) => Ok(Ended::Told),
+        () = last_heard::note_last_heard(&service, noted) => Ok(Ended::Told),
+        () = low_water::watch_low_water(&service) => Ok(Ended::Told),
         () = metrics::look_now_and_then(&service, fresh) => Ok(Ended::Told),
         () = tend(&service) => Ok(Ended::Told),
         () = people::keep_anchors(&service) => Ok(Ended::Told),
@@ -272,12 +273,5 @@ async fn tend(service: &Service) {
 
 fn now_ns() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-}
-
-/// When a file was changed last: the replica is written with each commit, so that is about when the majority was heard.
-fn modified_ns(path: &FilePath) -> i64 {
-    let modified = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-    let since = modified.and_then(|modified| modified.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -223,8 +223,10 @@ impl Yard {
         let mut seen = self.seen.lock().unwrap();
         seen.counts.alone += usize::from(given.standing == Standing::CutOff);
         let mut wrong = Vec::new();
-        if stored < 2 {
-            wrong.push(format!("key {tag} was issued for {volume} and lies on {stored} disks"));
+        if !is_at_both_sites(stored) {
+            wrong.push(format!(
+                "key {tag} was issued for {volume} and lies on the disks of places {stored:?}, not at both sites"
+            ));
         }
         match seen.keys.insert(tag, (volume.clone(), key)) {
             Some((owner, _)) if owner != *volume => {
@@ -241,22 +243,31 @@ impl Yard {
         seen.wrong.extend(wrong);
     }
 
-    /// On how many disks a key lies, in a pool or issued. A page may be on its way to the file: so it looks more than once.
-    fn stored(&self, tag: &KeyTag) -> usize {
+    /// On which disks a key lies, in a pool or issued. A page may be on its way to the file: so it looks more than once, and where a node was
+    /// killed or stopped on that way, what was there before is in the file's own journal.
+    fn stored(&self, tag: &KeyTag) -> [bool; PLACES] {
         let tag = tag.to_string();
         let mut held = [false; PLACES];
         for _ in 0..5 {
             for (held, state) in held.iter_mut().zip(&self.states) {
                 // The paths of records are not sealed.
-                *held |= fs::read(state.join("replica.db")).is_ok_and(|bytes| contains(&bytes, tag.as_bytes()));
+                let has_it = |file| fs::read(state.join(file)).is_ok_and(|bytes| contains(&bytes, tag.as_bytes()));
+                *held |= has_it("replica.db") || has_it("replica.db-journal");
             }
-            if held.iter().filter(|held| **held).count() > 1 {
+            if is_at_both_sites(held) {
                 break;
             }
             sleep(Duration::from_millis(20));
         }
-        held.iter().filter(|held| **held).count()
+        held
     }
+}
+
+/// Whether a key lies where it must before it is given out: on a disk at another site than that of the node that gives it. That node's own has it
+/// too, since it knows the mark of the other only behind the key; so it lies at both, whichever of them gave it.
+pub(crate) fn is_at_both_sites(held: [bool; PLACES]) -> bool {
+    let at = |wanted: &str| SITES.iter().zip(held).any(|(site, held)| held && *site == wanted);
+    SITES.iter().all(|site| at(site))
 }
 
 /// Whether the bytes are anywhere in there.

@@ -6,7 +6,7 @@
 //!  CAPSTAN_SEED=...                                              the same plan again
 //! ```
 //! One cluster lives through all rounds, and heals after each. Held against what the agents themselves have seen: no key is on two volumes, none
-//! was given out before two nodes had it on their disks, every one that was given out is read again from the nodes of both sites, but for those
+//! was given out before nodes of both sites had it on their disks, every one that was given out is read again from the nodes of both sites, but for those
 //! that were destroyed, which each of them refuses (`officers`); and the audit logs are whole and hold every key that was given out. Every fifth
 //! round ends with nothing running, and starts everything in the next of all orders. Without the right to make network namespaces nothing is cut,
 //! without that to mount no disk fills, and without a C compiler no clock jumps.
@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use capstan_keyd::audit::{log_files, verify};
 use capstan_keys::cluster::Identity;
 
-use agents::{Agent, Seen, Yard, read_again};
+use agents::{Agent, Seen, Yard, is_at_both_sites, read_again};
 use cluster::{Cluster, name, node_name, now_ns, retried};
 use network::{Door, PLACES, SITES};
 use officers::Officers;
@@ -96,10 +96,20 @@ fn nodes_that_fail_give_no_key_twice_and_lose_none() {
     println!("everything was started in {} orders of {ORDERS_ALL}", orders.len());
     assert!(rounds < ORDERS_TAKE || orders.len() == ORDERS_ALL, "{} orders of {ORDERS_ALL}", orders.len());
     assert!(rounds < ROUNDS || seen.counts.destroyed > 0, "{:?}", seen.counts);
+    assert!(rounds < ROUNDS || seen.counts.alone > 0, "nothing was given out cut off: {:?}", seen.counts);
     // A node whose clock is wrong is passed over: what it says of a certificate is no answer.
     assert!(!seen.counts.refused.contains_key("turned-away"), "{:?}", seen.counts);
     let appended = rounds < ROUNDS || seen.counts.appended > 0;
     assert!(seen.counts.begun > 0 && appended && seen.counts.read > 0, "{:?}", seen.counts);
+}
+
+/// Any two disks were enough, and two of the three nodes stand at one site: a key that no other site had was not seen.
+#[test]
+fn two_disks_at_one_site_are_not_two_sites() {
+    let kept = [[true, false, true], [false, true, true], [true, true, true]];
+    assert!(kept.into_iter().all(is_at_both_sites));
+    let lost = [[true, true, false], [false, false, true], [false, false, false]];
+    assert!(!lost.into_iter().any(is_at_both_sites));
 }
 
 /// A node whose clock was ahead by years took its certificate to have ended, and made one out for itself that began years later. The clock was set

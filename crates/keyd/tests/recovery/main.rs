@@ -4,6 +4,7 @@
 mod autonomous;
 #[path = "../etcd/mod.rs"]
 mod etcd;
+mod isolated;
 mod left;
 mod members;
 #[allow(dead_code, reason = "each test binary uses a part of it")]

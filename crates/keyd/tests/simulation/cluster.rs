@@ -229,7 +229,7 @@ impl Cluster {
         let book = Box::new(seat.book.opened());
         let mut node = Node::new(seat.name.clone(), 1, link.clone(), Arc::new(keys), book, clock, SETTINGS);
         let replica = seat.replica.lock().unwrap().clone();
-        node.load(vec![replica.entries.iter().map(Entry::borrowed)], replica.revision, 0);
+        node.load(vec![replica.entries.iter().map(Entry::borrowed)], replica.revision);
         node.resume_journal().unwrap();
         let node = Arc::new(node);
         let task = tokio::spawn(live(node.clone(), link, seat.clone()));
@@ -327,7 +327,7 @@ async fn follow(node: &Node, ledger: &dyn Ledger, seat: &Seat) {
         let known = seat.replica.lock().unwrap().revision;
         if known == 0 {
             if let Ok(snapshot) = ledger.read("").await {
-                node.load(vec![snapshot.entries.iter().map(Entry::borrowed)], snapshot.revision, node.now_ns());
+                node.load(vec![snapshot.entries.iter().map(Entry::borrowed)], snapshot.revision);
                 *seat.replica.lock().unwrap() = snapshot;
             }
             continue;

@@ -8,10 +8,11 @@ mod etcd;
 mod node;
 mod scrape;
 
+use capstan_keys::cluster::ClusterClient;
 use serde_json::Value;
 
 use self::etcd::Etcd;
-use self::node::{Place, Workshop, runtime, wait_for};
+use self::node::{Place, Workshop, begin, runtime, wait_for};
 use self::scrape::{Scraped, get};
 
 /// Scrapes until a number is as it should be.
@@ -96,6 +97,63 @@ fn numbers_say_how_a_node_is_and_move_with_it() {
     wait_for_number(&place, "keyd_in_touch", &[], |number| number == 0.0);
     assert_eq!(get(&place.watched_at(), "/healthz").0, 200);
     drop(node);
+}
+
+/// That a pool ran low was a number for whoever scrapes it: the log of the node, which is what is left to look at afterwards, said nothing.
+#[test]
+fn a_pool_that_runs_low_is_said_in_the_log_once_and_again_when_it_is_filled() {
+    const LOW: &str = "the pool of keys runs low";
+    const ABOVE: &str = "the pool of keys is above its low-water mark again";
+    let runtime = runtime();
+    let etcd = runtime.block_on(Etcd::start(1));
+    let workshop = Workshop::new();
+    let place = Place::new("a", &etcd.endpoints()[0]);
+    let passphrases = workshop.found_only(&place, "state");
+    let _node = workshop.start_logging(&place, "state", "json", "log");
+    workshop.unlock("state");
+    for user in ["ada", "bo"] {
+        workshop.enrol(&place, "user", user, &passphrases[user]);
+    }
+    let passphrase = runtime.block_on(workshop.open_enrolment(&etcd, "state", "agent/drive1"));
+    workshop.enrol(&place, "agent", "drive1", &passphrase);
+    let said = || [LOW, ABOVE].map(|words| workshop.text("log").matches(words).count());
+    let says = |times: [usize; 2]| {
+        wait_for(|| match said() {
+            found if found == times => Ok(()),
+            found => {
+                Err(format!("low and above again are said {found:?} times, not {times:?}: {}", workshop.status(&place)))
+            }
+        });
+    };
+    // Alone and without a backup it has no key to give.
+    wait_for_number(&place, "keyd_pool_keys", &[("state", "waiting")], |keys| keys == 20.0);
+    says([1, 0]);
+    workshop.keyd_as(&place, "bo", &["backup", "--out", "first"]);
+    says([1, 1]);
+
+    // Cut off, it gives out what it has in reserve, and cannot draw anew.
+    etcd.kill(0);
+    wait_for_number(&place, "keyd_in_touch", &[], |number| number == 0.0);
+    let drive = workshop.identity("drive1");
+    let client = ClusterClient::open(&drive, &[place.address()], "").unwrap();
+    let give = |number: usize| begin(&client, &drive, &format!("A000{number:02}"));
+    // 20 keys have their mark at 4: at 2 in each half.
+    for number in 0..8 {
+        give(number).unwrap();
+    }
+    wait_for_number(&place, "keyd_pool_keys", &[("state", "reserve")], |keys| keys == 2.0);
+    assert_eq!(said(), [1, 1], "the mark is not passed yet");
+    give(8).unwrap();
+    says([2, 1]);
+    give(9).unwrap();
+    assert!(give(10).err().unwrap().to_string().contains("no key to give"));
+    wait_for_number(&place, "keyd_pool_keys", &[("state", "reserve")], |keys| keys == 0.0);
+    assert_eq!(said(), [2, 1], "it is said once");
+
+    etcd.restart(0);
+    wait_for_number(&place, "keyd_pool_keys", &[("state", "waiting")], |keys| keys == 10.0);
+    workshop.keyd_as(&place, "bo", &["backup", "--out", "second"]);
+    says([2, 2]);
 }
 
 /// Each line says which node wrote it and for which request, and none has a secret in it, whatever is switched on.

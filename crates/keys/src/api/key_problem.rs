@@ -22,12 +22,17 @@ use capstan_format::{KeyTag, Volser};
 
 use super::Problem;
 use crate::error::ClusterRefusal;
+use crate::realm::Keeper;
 use crate::{KeyError, KeyPlace, KeyState, Refusal};
 
 impl Problem {
     /// The problem that says what this error says; none for an error of the node itself, which is not the agent's business.
     pub fn of_key(error: &KeyError) -> Option<Self> {
-        let problem = |status, name, title| Self::new(status, name, title, error.to_string());
+        let said = match error {
+            KeyError::Refused(refusal) => refusal.said_by(Keeper::Cluster),
+            other => other.to_string(),
+        };
+        let problem = |status, name, title| Self::new(status, name, title, said.clone());
         Some(match error {
             KeyError::KeyMissing { tag, volser, .. } => {
                 let problem = problem(404, "key-missing", "There is no such key").with("tag", tag);

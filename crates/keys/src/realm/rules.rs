@@ -28,29 +28,24 @@ pub enum AppendKey {
     New(NewKey),
 }
 
-/// What the rules forbid.
+/// What the rules forbid. Who may change that depends on where the keys are kept: [`KeyError::Refused`](crate::KeyError::Refused) says it for a
+/// store, [`Problem::of_key`](crate::api::Problem::of_key) for a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// Operator: no such group.
-    #[error(
-        "there is no key group {group}: `capstan keys groups` lists those there are, `capstan keys groups add` makes one"
-    )]
+    #[error("there is no key group {group}")]
     UnknownGroup {
         /// The group.
         group: Name,
     },
     /// Operator: no such policy.
-    #[error(
-        "there is no key policy {policy}: `capstan keys policies` lists those there are, `capstan keys policies add` makes one"
-    )]
+    #[error("there is no key policy {policy}")]
     UnknownPolicy {
         /// The policy.
         policy: Name,
     },
     /// Operator: this drive does not get keys of this group.
-    #[error(
-        "drive {agent} may not use keys of group {group}: choose another drive, or let it (`capstan keys drives set {agent} --group {group}`)"
-    )]
+    #[error("drive {agent} may not use keys of group {group}")]
     GroupNotAllowed {
         /// The drive.
         agent: Name,
@@ -74,8 +69,8 @@ pub enum Refusal {
     },
     /// Operator: the keys of the volume are past their time.
     #[error(
-        "the cryptoperiod of key {tag} of volume {volser} ended on {} (policy {policy}: {period}), so that it is no longer given out. \
-         Who holds the key store's secret may allow reading for a time: `capstan keys extend {volser} --for 7d`", date(*ended_ns)
+        "the cryptoperiod of key {tag} of volume {volser} ended on {} (policy {policy}: {period}), so that it is no longer given out",
+        date(*ended_ns)
     )]
     CryptoperiodOver {
         /// The volume.
@@ -156,7 +151,7 @@ pub enum Refusal {
         reason: String,
     },
     /// Operator: no such data unit.
-    #[error("no key was issued for volume {volser}: `capstan keys volumes` names those that have one")]
+    #[error("no key was issued for volume {volser}")]
     UnknownUnit {
         /// The volume.
         volser: Volser,

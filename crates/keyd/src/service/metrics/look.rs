@@ -54,7 +54,7 @@ impl Service {
         gauges.unlocked.set(i64::from(node.is_some()));
         if let Some(node) = node {
             gauges.in_touch.set(i64::from(node.standing() == node::Standing::Current));
-            gauges.heard.set(node.progress().borrow().heard_ns as f64 / 1e9);
+            gauges.heard.set(node.progress().borrow().last_heard.since_ns() as f64 / 1e9);
         }
         gauges.audit_records.set(i64::try_from(self.audit.head().sequence).unwrap_or(i64::MAX));
     }
