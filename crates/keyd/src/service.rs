@@ -21,6 +21,7 @@ mod backups;
 mod directory;
 mod doubts;
 mod found;
+mod handed;
 mod jobs;
 mod kmip;
 mod members;
