@@ -35,6 +35,7 @@ mod proof;
 mod registrar;
 mod removed;
 mod run;
+mod sparing;
 mod unlock;
 mod wiped;
 
@@ -90,6 +91,8 @@ pub struct Service {
     clock: WallClock,
     making_backups: Arc<jobs::Jobs<BackupMade>>,
     proving: Arc<jobs::Jobs<RetrievalProof>>,
+    /// Of agents, as far as they are noted.
+    refusals: sparing::Refusals,
     /// Keys of other stores, part by part.
     arriving: people::Arriving,
     metrics: Arc<metrics::Metrics>,
