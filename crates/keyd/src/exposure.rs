@@ -14,6 +14,7 @@
 //! - **A key whose data unit was begun anew since** exposes nothing that is still on it. Copies made of the cartridge before are not known here.
 
 mod plan;
+mod unread;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +22,7 @@ use capstan_format::{KeyTag, Volser};
 use capstan_keys::{DataUnit, KeyRecord, KeyState, Name};
 
 pub use plan::{RekeyPlan, RekeyStep, Remedy};
+pub use unread::{Lack, Unread};
 
 /// A key that was handed out, as issue records and the audit log tell.
 #[derive(Debug, Clone, PartialEq, Eq)]

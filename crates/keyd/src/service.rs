@@ -21,6 +21,7 @@ mod backups;
 mod directory;
 mod doubts;
 mod found;
+mod handed;
 mod jobs;
 mod kmip;
 mod last_heard;
@@ -36,6 +37,7 @@ mod proof;
 mod registrar;
 mod removed;
 mod run;
+mod sparing;
 mod unlock;
 mod wiped;
 
@@ -91,6 +93,8 @@ pub struct Service {
     clock: WallClock,
     making_backups: Arc<jobs::Jobs<BackupMade>>,
     proving: Arc<jobs::Jobs<RetrievalProof>>,
+    /// Of agents, as far as they are noted.
+    refusals: sparing::Refusals,
     /// Keys of other stores, part by part.
     arriving: people::Arriving,
     metrics: Arc<metrics::Metrics>,

@@ -1,6 +1,7 @@
 //! What agents ask: `/v1/keys/...`.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
@@ -91,6 +92,26 @@ impl Asking {
         &self.peer.id.name
     }
 
+    /// A refusal is noted, up to some a minute: whoever has a stolen drive tries what it opens.
+    async fn noting<T>(&self, noted: Entry, deed: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+        let done = deed.await;
+        let Err(Refusal(problem)) = &done else { return done };
+        let outcome = came_to_nothing(problem);
+        if let Outcome::Refused { .. } = outcome
+            && let Some(left_out) = self.service.refusals.next(self.name(), Instant::now())
+        {
+            let noted = noted.came_to(outcome);
+            let noted = if left_out == 0 { noted } else { noted.with("left-out", left_out) };
+            // It is refused whether that can be noted or not.
+            let _ = self.service.note(noted).await;
+        }
+        done
+    }
+
+    fn entry(&self, deed: Deed) -> Entry {
+        entry(&self.peer, self.from, deed)
+    }
+
     /// Who reports something of a volume may use its keys: of one that is named, or of all that it holds.
     fn check_groups(&self, volser: &Volser, key: Option<&KeyTag>) -> Result<(), Refusal> {
         self.node.view(|view| {
@@ -171,8 +192,12 @@ async fn begin(
     let of_pool = pool.and_then(|pool| pool.parse::<Name>().ok());
     let of_pool = of_pool.filter(|name| asking.node.view(|view| view.ledger().realm().group(name).is_some()));
     let group = group.or(of_pool);
+    let mut noted = asking.entry(BEGIN).of("unit", &volser).with("drive", &drive);
+    if let Some(group) = &group {
+        noted = noted.with("group", group);
+    }
     let operation = Operation::Begin { volser, drive: drive.clone(), group, algorithm, draw: None };
-    asking.issued(BEGIN, &Drive { name: drive, public, another: None }, operation).await
+    asking.noting(noted, asking.issued(BEGIN, &Drive { name: drive, public, another: None }, operation)).await
 }
 
 async fn append(
@@ -183,8 +208,9 @@ async fn append(
     let asking = Asking::new(service, whence)?;
     let AppendVolume { volume: volser, serial, drive, first, public } = asked;
     let another = asking.another(&volser, serial);
+    let noted = asking.entry(APPEND).of("unit", &volser).with("drive", &drive);
     let operation = Operation::Append { volser, serial, drive: drive.clone(), first, draw: None };
-    asking.issued(APPEND, &Drive { name: drive, public, another }, operation).await
+    asking.noting(noted, asking.issued(APPEND, &Drive { name: drive, public, another }, operation)).await
 }
 
 async fn read(
@@ -194,7 +220,9 @@ async fn read(
 ) -> Result<Json<KeyGiven>, Refusal> {
     let asking = Asking::new(service, whence)?;
     let ReadVolume { volume: volser, serial, drive, key: tag, public } = asked;
-    let (record, key, standing) = asking.node.look_up(asking.name(), &drive, &volser, &tag).await?;
+    let noted = asking.entry(READ).of("key", tag).with("volume", &volser).with("drive", &drive);
+    let found = async { asking.node.look_up(asking.name(), &drive, &volser, &tag).await.map_err(Refusal::from) };
+    let (record, key, standing) = asking.noting(noted, found).await?;
     let another = asking.another(&volser, serial);
     if let Some(Another { found: serial, .. }) = another {
         // For the list of data units. A volume is read whether that can be noted or not; the audit log has it in any case.
@@ -212,13 +240,16 @@ async fn activate(
     Input(asked): Input<ActivateKey>,
 ) -> Result<Json<Activated>, Refusal> {
     let asking = Asking::new(service, whence)?;
-    asking.check_groups(&asked.volume, Some(&asked.key))?;
-    let mut noted = entry(&asking.peer, asking.from, ACTIVATE).of("key", asked.key).with("volume", &asked.volume);
+    let mut noted = asking.entry(ACTIVATE).of("key", asked.key).with("volume", &asked.volume);
     if let Some(another) = asking.another(&asked.volume, asked.serial) {
         noted = another.noted(noted, "the volume was begun on another cartridge than before");
     }
-    let operation = Operation::Activate { volser: asked.volume, serial: asked.serial, tag: asked.key };
-    let answered = asking.node.ask(operation, asking.name(), asking.request.0).await?;
+    let answered = asking.noting(noted.clone(), async {
+        asking.check_groups(&asked.volume, Some(&asked.key))?;
+        let operation = Operation::Activate { volser: asked.volume.clone(), serial: asked.serial, tag: asked.key };
+        asking.node.ask(operation, asking.name(), asking.request.0).await.map_err(Refusal::from)
+    });
+    let answered = answered.await?;
     asking.service.note(said_late(noted, &answered.answer)).await?;
     let retired = match answered.answer {
         Answer::Retired(retired) => retired.into_iter().map(Tag).collect(),
@@ -253,10 +284,13 @@ async fn end(
     Input(asked): Input<EndVolume>,
 ) -> Result<Json<serde_json::Value>, Refusal> {
     let asking = Asking::new(service, whence)?;
-    asking.check_groups(&asked.volume, None)?;
-    let noted = entry(&asking.peer, asking.from, END).of("unit", &asked.volume);
-    let operation = Operation::End { volser: asked.volume, last: asked.last.map(|last| last.0) };
-    let answered = asking.node.ask(operation, asking.name(), asking.request.0).await?;
+    let noted = asking.entry(END).of("unit", &asked.volume);
+    let answered = asking.noting(noted.clone(), async {
+        asking.check_groups(&asked.volume, None)?;
+        let operation = Operation::End { volser: asked.volume.clone(), last: asked.last.map(|last| last.0) };
+        asking.node.ask(operation, asking.name(), asking.request.0).await.map_err(Refusal::from)
+    });
+    let answered = answered.await?;
     asking.service.note(said_late(noted, &answered.answer)).await?;
     Ok(Json(serde_json::json!({})))
 }

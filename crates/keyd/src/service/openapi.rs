@@ -28,7 +28,7 @@ use capstan_keys::api::{IssuedCertificate, RenewCertificate};
 use schemars::SchemaGenerator;
 use serde_json::Value;
 
-use super::{Service, agents, backups, members, peers, people, proof};
+use super::{Service, agents, backups, handed, members, peers, people, proof};
 use crate::authority::Act;
 use crate::door::{Input, Refusal};
 
@@ -192,6 +192,7 @@ pub(super) fn paths() -> Paths {
     agents::routes()
         .merge(members::routes())
         .merge(peers::routes())
+        .merge(handed::routes())
         .merge(people::routes())
         .merge(backups::routes())
         .merge(proof::routes())

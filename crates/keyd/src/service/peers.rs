@@ -107,14 +107,20 @@ pub(super) fn routes() -> Paths {
         .get("/v1/journals/{after}", (Who::Kma, "get back what this node has of one's own journal"), give_back)
 }
 
-fn copies(service: &Service, peer: &Peer) -> Result<Arc<Copies>, Refusal> {
+/// Holds whoever asks to being a node of the cluster.
+pub(super) fn asked_by_node(service: &Service, peer: &Peer) -> Result<(), Refusal> {
     if peer.id.kind != PeerKind::Kma {
-        return Err(Refusal::forbidden("Journals are for nodes alone."));
+        return Err(Refusal::forbidden("This is for nodes alone."));
     }
     let node = service.node()?;
     if node.view(|view| view.ledger().removed(&peer.id.name).is_some()) {
         return Err(Problem::new(403, REVOKED, "This node was removed", format!("{} was removed.", peer.id)).into());
     }
+    Ok(())
+}
+
+fn copies(service: &Service, peer: &Peer) -> Result<Arc<Copies>, Refusal> {
+    asked_by_node(service, peer)?;
     let copies = service.copies.lock().unwrap_or_else(PoisonError::into_inner);
     copies.clone().ok_or_else(Refusal::failed)
 }

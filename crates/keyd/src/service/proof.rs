@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Each node proves its own copy some seconds after keys have changed, and every ten minutes, and says so in the ledger. What is not proved
-//! is listed, each with why: a proof that passes over something is none.
+//! is listed, each with why: a proof that passes over something is none. What a node has said longer ago than [`COUNTS_FOR`] counts no more: it may
+//! have burnt since.
 
 mod all;
 mod opened;
@@ -40,9 +41,11 @@ use opened::Opened;
 
 /// How often a node proves its own copy unasked.
 const EVERY: Duration = Duration::from_secs(600);
+/// For how long what a node has proved counts: it proves it again after a rest and a wait of at most [`EVERY`] each.
+const COUNTS_FOR: Duration = EVERY.saturating_mul(3);
 /// When it tries again what could not be said; and how long at least it rests after a proof.
 const SOON: Duration = Duration::from_secs(5);
-/// How many times as long as a proof takes it rests after it.
+/// How many times as long as a proof takes it rests after it, though no longer than [`EVERY`].
 const REST: u32 = 50;
 /// How soon it sees that keys were changed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -125,7 +128,7 @@ pub(super) async fn prove_now_and_then(service: &Service) {
 
 /// Waits until another proof is due after one up to that commit: some key was changed since, or it is long ago.
 async fn until_due(node: &Node, proved: i64, took: Duration) {
-    tokio::time::sleep((took * REST).max(SOON)).await;
+    tokio::time::sleep((took * REST).clamp(SOON, EVERY)).await;
     let due = Instant::now() + EVERY;
     while Instant::now() < due && node.view(|view| view.ledger().keys_changed()) <= proved {
         tokio::time::sleep(LOOK).await;

@@ -9,13 +9,14 @@
 //! All of it is sealed under the cluster key; a node that is locked enrols nobody.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use capstan_keys::api::{Base64, IssuedCertificate, PeerId, PeerKind, Problem, Serial};
 use capstan_keys::cluster::PeerCertificate;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
+use super::sparing::Sparing;
 use super::{Service, who};
 use crate::audit::{Deed, Entry, Fact, Origin, Outcome, Who};
 use crate::authority::{CertificateSerial, Standing, User};
@@ -80,34 +81,8 @@ pub(super) fn revoked_path(serial: &Serial) -> String {
 /// The registrar of a node that runs.
 pub(super) struct Registry {
     service: Weak<Service>,
-    strangers: Mutex<Strangers>,
-}
-
-/// Tries of enrolments that were refused, of all names together: anybody may knock as often as they like, and each entry of the audit log is flushed.
-#[derive(Default)]
-struct Strangers {
-    minute: Option<Instant>,
-    noted: u32,
-    left_out: u64,
-}
-
-/// How many of them are noted in a minute.
-const NOTED_MAX: u32 = 30;
-const MINUTE: Duration = Duration::from_secs(60);
-
-impl Strangers {
-    /// Whether this one is noted, and how many before it were not.
-    fn next(&mut self, now: Instant) -> Option<u64> {
-        if self.minute.is_none_or(|minute| now.duration_since(minute) >= MINUTE) {
-            (self.minute, self.noted) = (Some(now), 0);
-        }
-        if self.noted == NOTED_MAX {
-            self.left_out += 1;
-            return None;
-        }
-        self.noted += 1;
-        Some(std::mem::take(&mut self.left_out))
-    }
+    /// Tries of enrolments that were refused, of all names together.
+    strangers: Mutex<Sparing>,
 }
 
 /// What stands in the way, as the peer is told it.
@@ -379,23 +354,4 @@ pub(super) fn joining_path(peer: &PeerId) -> Path {
 pub(super) fn host_of(address: &str) -> Option<String> {
     let (host, _) = address.rsplit_once(':')?;
     Some(host.trim_matches(['[', ']']).to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Whoever knew the name of an enrolment that was over filled the audit log of a node: each try was an entry.
-    #[test]
-    fn of_strangers_so_many_are_noted_in_a_minute_and_how_many_were_not() {
-        let (mut strangers, began) = (Strangers::default(), Instant::now());
-        for _ in 0..NOTED_MAX {
-            assert_eq!(strangers.next(began), Some(0));
-        }
-        for _ in 0..1000 {
-            assert_eq!(strangers.next(began + MINUTE / 2), None);
-        }
-        assert_eq!(strangers.next(began + MINUTE), Some(1000));
-        assert_eq!(strangers.next(began + MINUTE), Some(0), "it is said once");
-    }
 }

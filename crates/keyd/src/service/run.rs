@@ -99,6 +99,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         backups: backups::Spool::new(directory.backups()),
         making_backups: super::jobs::Jobs::new("a backup"),
         proving: super::jobs::Jobs::new("a proof"),
+        refusals: super::sparing::Refusals::default(),
         arriving: people::Arriving::default(),
         metrics: metrics.clone(),
         clock,

@@ -27,6 +27,7 @@ fn agents_tell_what_they_see() {
     let cluster = Cluster::found(&etcd.endpoints()[0], &USERS);
     cartridges_are_told_apart(&cluster);
     agents_revoke_where_policies_let_them(&cluster);
+    what_agents_are_refused_is_noted(&cluster);
 }
 
 fn agent(cluster: &Cluster, name: &str) -> KeyCluster {
@@ -147,4 +148,52 @@ fn agents_revoke_where_policies_let_them(cluster: &Cluster) {
         revoked.filter_map(|line| line["result"].as_str()).filter(|result| *result != "begun").collect();
     let (done, refused) = ("done", "refused");
     assert_eq!(results, [refused, refused, done, done, done, refused, refused]);
+}
+
+/// A drive that was stolen could try which groups and volumes it opens, and the audit log had nothing of it: refusals alone were not noted.
+fn what_agents_are_refused_is_noted(cluster: &Cluster) {
+    let keys = agent(cluster, "DRIVE4");
+    cluster.asks("carl", "agents groups DRIVE4 --group default").unwrap();
+    // It was begun in the group of the pool lenient.
+    let volser = Volser::new("B00002").unwrap();
+    let listed = cluster.json("olga", "units show B00002");
+    let tag: KeyTag = listed[0]["key"].as_str().unwrap().parse().unwrap();
+    let refused = |noted: &Value, act: &str, object: &str| {
+        let is = |field: &str, value: &str| noted[field] == value;
+        assert!(is("act", act) && is("object", object) && is("result", "refused"), "{noted}");
+        assert!(is("who", "agent/DRIVE4") && noted["from"].as_str().unwrap().starts_with("127.0.0.1:"), "{noted}");
+        assert!(is("why", "the rules forbid it"), "{noted}");
+    };
+    let of_drive = || {
+        let log = cluster.json("arno", "audit show --last 1000");
+        let all =
+            log.as_array().unwrap().iter().filter(|line| line["who"] == "agent/DRIVE4" && line["result"] == "refused");
+        all.cloned().collect::<Vec<_>>()
+    };
+
+    keys.key_for_reading((&volser).into(), &tag, None, 0).map(drop).unwrap_err();
+    keys.key_for_append((&volser).into(), &tag, None, 0).map(drop).unwrap_err();
+    keys.activate((&volser).into(), &tag, 0).unwrap_err();
+    let other = Volser::new("B00003").unwrap();
+    keys.key_for_new_volume(&other, None, Some("lenient"), Algorithm::Aes256Gcm, 0).map(drop).unwrap_err();
+    let noted = of_drive();
+    let key = format!("key/{tag}");
+    let deeds = [
+        ("key-to-read", key.as_str()),
+        ("key-to-append", "unit/B00002"),
+        ("key-activated", key.as_str()),
+        ("key-to-begin", "unit/B00003"),
+    ];
+    assert_eq!(noted.len(), deeds.len(), "{noted:?}");
+    noted.iter().zip(deeds).for_each(|(noted, (act, object))| refused(noted, act, object));
+    assert_eq!((&noted[0]["facts"]["volume"], &noted[3]["facts"]["group"]), (&"B00002".into(), &"lenient".into()));
+
+    // Nor does it fill the disk with that: thirty a minute are noted, and how many are left out.
+    let begun = Instant::now();
+    for _ in 0..60 {
+        keys.key_for_reading((&volser).into(), &tag, None, 0).map(drop).unwrap_err();
+    }
+    let minutes = begun.elapsed().as_secs() / 60 + 2;
+    let noted = of_drive().len() as u64;
+    assert!(noted >= 30 && noted <= (30 * minutes).min(63), "{noted} are noted");
 }

@@ -203,7 +203,7 @@ impl Ground {
     fn is_counted(&self, id: &str, tag: &KeyTag) {
         let exposed = self.cluster.json("carl", &format!("exposure --export {id}"));
         let exposed: Vec<_> =
-            exposed.as_array().unwrap().iter().map(|unit| unit["barcode"].as_str().unwrap()).collect();
+            exposed["units"].as_array().unwrap().iter().map(|unit| unit["barcode"].as_str().unwrap()).collect();
         assert_eq!(exposed, ["A00001", "A00002"], "K00001 stayed, and A00001 still holds what was written last");
         let plan = self.cluster.json("carl", &format!("rekey-plan --key {tag}"));
         assert_eq!((&plan["exports"][0]["id"], &plan["exports"][0]["by"]), (&id.into(), &"carl".into()), "{plan}");

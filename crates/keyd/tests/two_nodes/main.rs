@@ -3,6 +3,7 @@
 
 #[path = "../etcd/mod.rs"]
 mod etcd;
+mod exposed;
 mod journals;
 #[allow(dead_code, reason = "this test uses a part of it")]
 #[path = "../recovery/node.rs"]

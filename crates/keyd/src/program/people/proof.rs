@@ -127,17 +127,39 @@ pub(super) fn exposed(asked: &Suspected, path: &str) -> anyhow::Result<()> {
     ];
     let question: Vec<String> = question.into_iter().flatten().collect();
     let answer: Value = ask.get(&format!("{path}?{}", question.join("&")))?;
+    let missing = answer["missing"].as_array().map(Vec::as_slice).unwrap_or_default();
+    // What is missing is said beside the list and within the plan, which is kept.
+    let beside = |mut said: Value| {
+        for field in ["logs_read", "missing", "whole"] {
+            said[field] = answer[field].clone();
+        }
+        said
+    };
     if path == "/v1/rekey-plan" {
-        return ask.done(&answer["plan"], answer["words"].as_str().unwrap_or_default());
-    }
-    if key.is_some() {
-        for export in answer["plan"]["exports"].as_array().into_iter().flatten() {
-            let said = |field: &str| export[field].as_str().unwrap_or_default().to_owned();
-            eprintln!("export {} has it, which {} carried out on {}", said("id"), said("by"), said("made"));
+        ask.done(&beside(answer["plan"].clone()), answer["words"].as_str().unwrap_or_default())?;
+    } else {
+        if key.is_some() {
+            for export in answer["plan"]["exports"].as_array().into_iter().flatten() {
+                let said = |field: &str| export[field].as_str().unwrap_or_default().to_owned();
+                eprintln!("export {} has it, which {} carried out on {}", said("id"), said("by"), said("made"));
+            }
+        }
+        let units = answer["plan"]["steps"].as_array().cloned().unwrap_or_default();
+        if ask.json {
+            println!("{:#}", beside(json!({ "units": units })));
+        } else {
+            ask.list(&units, &["barcode", "remedy", "keys_in_all", "last_seen"]);
+        }
+        for lack in missing {
+            eprintln!("missing: {}", lack["words"].as_str().unwrap_or_default());
         }
     }
-    let units = answer["plan"]["steps"].as_array().cloned().unwrap_or_default();
-    ask.list(&units, &["barcode", "remedy", "keys_in_all", "last_seen"]);
+    let of: Vec<_> = missing.iter().filter_map(|lack| lack["kma"].as_str()).collect();
+    ensure!(
+        answer["whole"].as_bool() == Some(true),
+        "not everything that is exposed is listed: what is missing, of {}, stands above",
+        of.join(", ")
+    );
     Ok(())
 }
 

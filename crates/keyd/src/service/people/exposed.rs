@@ -10,20 +10,17 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
-use std::path::Path;
 
+use super::super::handed::{self, Logs, Wanted};
 use super::super::openapi::Paths;
 use super::super::registrar::CertificateRecord;
 use super::exports::Known as Exports;
 use super::queue::id_of;
 use super::{Person, broken};
-use crate::audit::log_files;
 use crate::authority::Act;
 use crate::door::Refusal;
-use crate::exposure::{Exported, Handed, RekeyPlan, Suspect, View as Known, exports_of, exposure};
-use crate::node::Node;
+use crate::exposure::{Exported, Handed, Lack, RekeyPlan, Suspect, Unread, View as Known, exports_of, exposure};
+use crate::node::{Node, Standing};
 use crate::record::IssuedRecord;
 use crate::state::View;
 
@@ -51,11 +48,10 @@ async fn plan(person: Person, Query(asked): Query<Suspected>) -> Result<Json<Val
 
 async fn answer(person: Person, act: Act, asked: Suspected) -> Result<Json<Value>, Refusal> {
     person.permitted(act).await?;
+    let asked_since = asked.since;
     let suspect = suspect(asked)?;
     person.service.note(person.entry(act)).await?;
-    let directory = person.service.audit_directory.clone();
-    let handed = tokio::task::spawn_blocking(move || handed_by_log(&directory)).await;
-    let handed = handed.map_err(|error| broken(&error))?.map_err(|error| broken(&error))?;
+    let Logs { handed, read, unread } = logs_that_matter(&person, &suspect, asked_since).await;
     let (node, suspected) = (person.node.clone(), suspect.clone());
     let known = tokio::task::spawn_blocking(move || known(&node, handed, &suspected)).await;
     let known = known.map_err(|error| broken(&error))?;
@@ -80,9 +76,28 @@ async fn answer(person: Person, act: Act, asked: Suspected) -> Result<Json<Value
         }));
     }
     let plan = RekeyPlan::new(suspect.clone(), exports_of(&known, &suspect), exposure(&known, &suspect));
-    // What other nodes gave out for reading stands in their logs, not in this one.
-    let logs = [person.service.name().to_string()];
-    Ok(Json(json!({ "plan": plan.to_json(), "words": plan.to_string(), "logs_read": logs })))
+    let missing: Vec<_> = unread.iter().map(|unread| unread.to_json(&suspect)).collect();
+    let words = unread.iter().map(|unread| format!("missing: {}\n", unread.words(&suspect)));
+    let words = words.chain([plan.to_string()]).collect::<String>();
+    let whole = !unread.iter().any(|unread| unread.hides(&suspect));
+    Ok(Json(json!({ "plan": plan.to_json(), "words": words, "logs_read": read, "missing": missing, "whole": whole })))
+}
+
+/// What audit logs say that matters to a suspect: to which keys an agent came, all of them; which lay open at a node, its own. What is known of a
+/// key or an export stands in the ledger.
+async fn logs_that_matter(person: &Person, suspect: &Suspect, since: Option<Timestamp>) -> Logs {
+    let Person { service, node, .. } = person;
+    let kmas: Vec<Name> = node.view(|view| match suspect {
+        Suspect::Agent { .. } => view.ledger().kmas().keys().cloned().chain(view.ledger().removed_kmas()).collect(),
+        Suspect::Kma(name) => vec![name.clone()],
+        Suspect::Key(_) | Suspect::Export(_) => Vec::new(),
+    });
+    let agent = if let Suspect::Agent { name, .. } = suspect { Some(name.clone()) } else { None };
+    let mut logs = handed::search(service, node, kmas, &Wanted::of(agent, since)).await;
+    if node.standing() != Standing::Current {
+        logs.unread.push(Unread { kma: service.name().clone(), lack: Lack::CutOff });
+    }
+    logs
 }
 
 /// All that is known of keys, volumes and exports, looked at a slice at a time: a million keys keep nobody waiting.
@@ -144,36 +159,4 @@ fn suspect(asked: Suspected) -> Result<Suspect, Refusal> {
         (None, None, None, Some(id)) => Ok(Suspect::Export(id_of(&id)?.to_string())),
         _ => Err(Refusal::malformed("Name one suspect: an agent, a key, a kma, or an export.")),
     }
-}
-
-/// A record of the audit log, as far as it says that a key was handed out.
-#[derive(Deserialize)]
-struct Noted {
-    time: Timestamp,
-    kma: Name,
-    who: String,
-    act: String,
-    #[serde(default)]
-    object: String,
-}
-
-/// The keys that this node handed out, by its audit log: issue records tell the first time alone.
-fn handed_by_log(directory: &Path) -> io::Result<Vec<Handed>> {
-    let mut handed = Vec::new();
-    for file in log_files(directory)? {
-        for line in BufReader::new(File::open(file)?).lines() {
-            let line = line?;
-            // Most records are none of these, and JSON costs.
-            if line.contains("\"act\":\"key-to-") {
-                handed.extend(serde_json::from_str(&line).ok().and_then(of_record));
-            }
-        }
-    }
-    Ok(handed)
-}
-
-fn of_record(noted: Noted) -> Option<Handed> {
-    let tag = noted.object.strip_prefix("key/").filter(|_| noted.act.starts_with("key-to-"))?.parse().ok()?;
-    let agent = noted.who.strip_prefix("agent/")?.parse().ok()?;
-    Some(Handed { tag, agent, kma: noted.kma, at_ns: i64::try_from(noted.time.as_nanosecond()).ok()? })
 }

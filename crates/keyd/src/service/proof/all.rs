@@ -2,11 +2,12 @@
 
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::{DataUnit, Name};
+use jiff::Timestamp;
 
 use super::super::backups::{newest_kept, time};
 use super::super::jobs::Progress;
 use super::opened::{Lying, Opener, named, objects};
-use super::{OwnProof, RetrievalProof, Unproved, own_proof};
+use super::{COUNTS_FOR, OwnProof, RetrievalProof, Unproved, own_proof};
 use crate::node::{LOOKED_AT_ONCE, Node};
 use crate::path::Path;
 use crate::state::View;
@@ -61,7 +62,7 @@ pub(super) fn prove(node: &Node, epoch: u32, progress: &Progress) -> RetrievalPr
 
 struct Prover<'a> {
     opener: Opener<'a>,
-    others: Vec<OwnProof>,
+    others: Others,
     /// The newest that is kept: its id, and the commit that it holds.
     backup: Option<(String, i64)>,
     units: u64,
@@ -74,7 +75,7 @@ struct Prover<'a> {
 impl<'a> Prover<'a> {
     fn new(view: View<'_>, node: &'a Node, epoch: u32) -> Self {
         let backup = newest_kept(view, epoch).map(|backup| (backup.id, backup.revision));
-        let (opener, others) = (Opener::new(node), elsewhere(view, node.name()));
+        let (opener, others) = (Opener::new(node), Others::of(view, node));
         Self { opener, others, backup, units: 0, proved: 0, objects: 0, unproved: Vec::new(), unnamed: 0 }
     }
 
@@ -115,24 +116,74 @@ impl<'a> Prover<'a> {
     fn missing(&self, here: Result<(), String>, name: &str, commit: i64) -> Vec<String> {
         let here = here.err().map(|why| format!("here: {why}"));
         let backup = not_in_backup(self.backup.as_ref().map(|(_, revision)| *revision), commit);
-        here.into_iter().chain(not_elsewhere(&self.others, name, commit)).chain(backup).collect()
+        here.into_iter().chain(self.others.lack(name, commit)).chain(backup).collect()
     }
 }
 
 /// What the other nodes of the cluster say of their copies.
-fn elsewhere(view: View<'_>, kma: &Name) -> Vec<OwnProof> {
-    let others = view.ledger().kmas().keys().filter(|other| *other != kma);
-    others.filter_map(|other| own_proof(view, other)).collect()
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Others {
+    /// What counts.
+    proofs: Vec<OwnProof>,
+    /// Those that have said nothing for too long, each with when it did last.
+    stale: Vec<(Name, Timestamp)>,
+    now: Timestamp,
 }
 
-fn not_elsewhere(others: &[OwnProof], name: &str, commit: i64) -> Option<String> {
-    if others.iter().any(|other| other.revision >= commit && !other.refused.iter().any(|refused| refused == name)) {
-        return None;
+impl Others {
+    fn of(view: View<'_>, node: &Node) -> Self {
+        let others = view.ledger().kmas().keys().filter(|other| *other != node.name());
+        let said = others.filter_map(|other| Some((other.clone(), own_proof(view, other)?)));
+        Self::at(said, time(node.now_ns()))
     }
-    Some(match others.iter().map(|other| other.revision).max() {
-        None => "elsewhere: no other node has proved its copy; a cluster needs at least two".to_owned(),
-        Some(at) => format!("elsewhere: the other nodes have proved theirs up to commit {at}, it is of {commit}"),
-    })
+
+    /// What counts at a time. A clock that is ahead by that much tells no more than one that stands still.
+    fn at(said: impl Iterator<Item = (Name, OwnProof)>, now: Timestamp) -> Self {
+        let mut others = Self { now, ..Self::default() };
+        for (kma, proof) in said {
+            match now.duration_since(proof.at).unsigned_abs() > COUNTS_FOR {
+                true => others.stale.push((kma, proof.at)),
+                false => others.proofs.push(proof),
+            }
+        }
+        others
+    }
+
+    /// Why none of them has proved something of that commit.
+    fn lack(&self, name: &str, commit: i64) -> Option<String> {
+        let proves =
+            |proof: &OwnProof| proof.revision >= commit && !proof.refused.iter().any(|refused| refused == name);
+        if self.proofs.iter().any(proves) {
+            return None;
+        }
+        let why = match self.proofs.iter().map(|proof| proof.revision).max() {
+            Some(at) => format!("the other nodes have proved theirs up to commit {at}, it is of {commit}"),
+            None if self.stale.is_empty() => {
+                "no other node has proved its copy; a cluster needs at least two".to_owned()
+            }
+            None => "no other node has proved its copy of late".to_owned(),
+        };
+        let stale = self.stale.iter().map(|(kma, at)| self.stale_words(kma, *at)).collect::<String>();
+        Some(format!("elsewhere: {why}{stale}"))
+    }
+
+    fn stale_words(&self, kma: &Name, at: Timestamp) -> String {
+        let age = self.now.duration_since(at);
+        let minutes = age.unsigned_abs().as_secs() / 60;
+        let long = match minutes {
+            0..120 => format!("{minutes} minutes"),
+            120..2880 => format!("{} hours", minutes / 60),
+            _ => format!("{} days", minutes / 1440),
+        };
+        match age.is_negative() {
+            false => format!(
+                "; node {kma} last did {long} ago, which counts no more: see that it runs and is unlocked, or remove it if it is lost"
+            ),
+            true => format!(
+                "; node {kma} did by a clock that is {long} ahead of this node's, which does not count: set the wrong one"
+            ),
+        }
+    }
 }
 
 fn not_in_backup(backup: Option<i64>, commit: i64) -> Option<String> {
@@ -146,25 +197,55 @@ fn not_in_backup(backup: Option<i64>, commit: i64) -> Option<String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests {
-    use jiff::Timestamp;
+    use std::time::Duration;
 
+    use super::super::EVERY;
     use super::*;
 
-    fn other(revision: i64, refused: &[&str]) -> OwnProof {
+    const NOW: Timestamp = Timestamp::constant(1_900_000_000, 0);
+
+    fn proof(revision: i64, refused: &[&str]) -> OwnProof {
         let refused = refused.iter().map(|name| (*name).to_owned()).collect();
-        OwnProof { revision, keys: 0, objects: 0, refused, at: Timestamp::UNIX_EPOCH }
+        OwnProof { revision, keys: 0, objects: 0, refused, at: NOW }
+    }
+
+    /// Nodes `kma0`, `kma1` and so on, which have said this.
+    fn others(proofs: impl IntoIterator<Item = OwnProof>) -> Others {
+        let name = |at: usize| format!("kma{at}").parse().unwrap();
+        Others::at(proofs.into_iter().enumerate().map(|(at, proof)| (name(at), proof)), NOW)
     }
 
     #[test]
     fn another_node_must_have_unwrapped_this_very_key() {
         for name in ["01", "kmip/01"] {
-            assert!(not_elsewhere(&[], name, 5).is_some());
-            assert!(not_elsewhere(&[other(4, &[])], name, 5).is_some());
-            assert!(not_elsewhere(&[other(5, &[name])], name, 5).is_some());
-            assert!(not_elsewhere(&[other(5, &[name]), other(5, &[])], name, 5).is_none());
-            assert!(not_elsewhere(&[other(5, &["02"])], name, 5).is_none());
+            assert!(others([]).lack(name, 5).is_some());
+            assert!(others([proof(4, &[])]).lack(name, 5).is_some());
+            assert!(others([proof(5, &[name])]).lack(name, 5).is_some());
+            assert!(others([proof(5, &[name]), proof(5, &[])]).lack(name, 5).is_none());
+            assert!(others([proof(5, &["02"])]).lack(name, 5).is_none());
         }
+    }
+
+    /// What a node had said once counted for ever: one that had burnt a month ago still proved each key from before.
+    #[test]
+    fn a_node_that_has_said_nothing_for_long_proves_nothing() {
+        let said = |ago: Duration| OwnProof { at: NOW - ago, ..proof(5, &[]) };
+        assert_eq!(others([said(COUNTS_FOR)]).lack("01", 5), None);
+        let late = COUNTS_FOR + Duration::from_secs(1);
+        let why = others([said(late)]).lack("01", 5).unwrap();
+        assert!(why.contains("node kma0 last did 30 minutes ago") && why.contains("see that it runs"), "{why}");
+        // Another one does in its place; where that lacks the key, both are told of.
+        assert_eq!(others([said(late), said(EVERY)]).lack("01", 5), None);
+        let why = others([said(late), proof(4, &[])]).lack("01", 5).unwrap();
+        assert!(why.contains("up to commit 4") && why.contains("node kma0 last did"), "{why}");
+        let why = others([said(Duration::from_secs(31 * 86_400))]).lack("01", 5).unwrap();
+        assert!(why.contains("31 days ago"), "{why}");
+        // A clock that is ahead would make what it dates count for as long as it is wrong.
+        let ahead = OwnProof { at: NOW + late, ..proof(5, &[]) };
+        let why = others([ahead]).lack("01", 5).unwrap();
+        assert!(why.contains("30 minutes ahead"), "{why}");
     }
 
     #[test]
