@@ -42,4 +42,12 @@ echo "pin_file = \"$scratch/pin\"" >"$scratch/line"
 sed -i "/^module/r $scratch/line" "$scratch/kma1/keyd.toml"
 check 'with its PIN left with it' started kma1
 check 'it unlocks itself' until_so prints unlocked env KEYD_IDENTITY="$scratch/sam.pem" KEYD_NODE="$node1" "$KEYD_BIN" status
+# What systemd does not know it leaves out, and says so.
+if command -v systemd-analyze >/dev/null 2>&1; then
+    mkdir -p "$scratch/units/keyd.service.d"
+    sed "s|/usr/bin/keyd|$KEYD_BIN|" "$here/../crates/keyd/keyd.service" >"$scratch/units/keyd.service"
+    cp "$here/../crates/keyd/keyd-token.conf" "$scratch/units/keyd.service.d/token.conf"
+    verified() { systemd-analyze verify "$scratch/units/keyd.service" >"$scratch/verified" 2>&1 && ! grep . "$scratch/verified"; }
+    check 'systemd takes the unit, and what a token needs' verified
+fi
 finish

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, to_bytes};
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderValue, Request, Response, header};
 use axum::response::IntoResponse;
@@ -29,6 +29,8 @@ use crate::identity::{Gate, Peer, TurnedAway};
 /// Longest head of a request.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
+/// Longest body that is waited for before anything is looked at.
+const AWAITED_BYTES: u64 = 64 << 10;
 
 /// Where a request comes from: among its extensions, for the audit log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,10 +171,20 @@ impl Visitor {
         }
         request.extensions_mut().insert(CameFrom(self.from));
         request.extensions_mut().insert(id);
-        let answered = timeout(self.limits.request, self.routes.clone().oneshot(request.map(Body::new))).await;
-        let mut answer = match answered {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(never)) => match never {},
+        let routed = async {
+            let request = self.arrived(request, announced).await?;
+            match self.routes.clone().oneshot(request).await {
+                Ok(answer) => Ok(answer),
+                Err(never) => match never {},
+            }
+        };
+        let mut answer = match timeout(self.limits.request, routed).await {
+            Ok(Ok(answer)) => match announced {
+                // Its rest may be on its way.
+                Some(len) if len > AWAITED_BYTES && !answer.status().is_success() => closing(answer),
+                _ => answer,
+            },
+            Ok(Err(refusal)) => closed(refusal),
             Err(_) => {
                 let detail = "The request did not arrive or was not done in time. It may have been done: ask again with the same id.";
                 closed(Problem::new(503, "too-slow", "It took too long", detail).into())
@@ -182,6 +194,20 @@ impl Visitor {
             answer.headers_mut().insert(REQUEST_ID_HEADER, id);
         }
         answer
+    }
+}
+
+impl Visitor {
+    /// A request whose body is here, unless it is long. One that is refused before its body has come ends the connection without a word of that
+    /// in the answer: the peer would keep it, and ask the next thing in vain.
+    async fn arrived(&self, request: Request<Incoming>, announced: Option<u64>) -> Result<Request<Body>, Refusal> {
+        let (parts, body) = request.into_parts();
+        if announced.is_none_or(|len| len > AWAITED_BYTES) {
+            return Ok(Request::from_parts(parts, Body::new(body)));
+        }
+        let cut = |_| Refusal::malformed("The request did not come as a whole.");
+        let bytes = to_bytes(Body::new(body), self.limits.body_bytes_max).await.map_err(cut)?;
+        Ok(Request::from_parts(parts, Body::from(bytes)))
     }
 }
 
@@ -197,7 +223,10 @@ fn request_id(request: &Request<Incoming>) -> Result<RequestId, Refusal> {
 
 /// A refusal after which the connection is closed: whoever sent this has no more to say.
 fn closed(refusal: Refusal) -> Response<Body> {
-    let mut answer = refusal.into_response();
+    closing(refusal.into_response())
+}
+
+fn closing(mut answer: Response<Body>) -> Response<Body> {
     answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     answer
 }

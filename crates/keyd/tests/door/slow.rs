@@ -108,6 +108,32 @@ fn a_body_that_trickles_in_is_refused() {
     assert!(took < SOON, "{took:?}");
 }
 
+/// A node answered 404 or 403 before the body of a request was there, and closed the connection behind that without a word: the next request
+/// on it, which busy clients had sent by then, came to nothing.
+#[test]
+fn a_request_that_is_refused_leaves_its_connection_whole() {
+    let (_site, node, config) = setting();
+    let mut stream = connect(&node, &config);
+    for _ in 0..3 {
+        stream.write_all(b"POST /v1/nothing HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n").unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        stream.write_all(b"{}").unwrap();
+        let (mut came, mut buffer) = (Vec::new(), [0; 4096]);
+        while !String::from_utf8_lossy(&came).contains("There is nothing") {
+            let len = stream.read(&mut buffer).unwrap();
+            assert!(len > 0, "closed after {:?}", String::from_utf8_lossy(&came));
+            came.extend_from_slice(&buffer[..len]);
+        }
+        let came = String::from_utf8(came).unwrap();
+        assert!(came.starts_with("HTTP/1.1 404") && !came.contains("connection: close"), "{came}");
+    }
+    // A long one is not waited for, and is told.
+    stream.write_all(b"POST /v1/nothing HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n").unwrap();
+    let (came, _) = until_closed(&mut stream);
+    let came = String::from_utf8(came).unwrap();
+    assert!(came.starts_with("HTTP/1.1 404") && came.contains("connection: close"), "{came}");
+}
+
 #[test]
 fn who_does_not_read_is_dropped() {
     let (_site, node, config) = setting();
