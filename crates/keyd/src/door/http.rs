@@ -195,9 +195,7 @@ impl Visitor {
         }
         answer
     }
-}
 
-impl Visitor {
     /// A request whose body is here, unless it is long. One that is refused before its body has come ends the connection without a word of that
     /// in the answer: the peer would keep it, and ask the next thing in vain.
     async fn arrived(&self, request: Request<Incoming>, announced: Option<u64>) -> Result<Request<Body>, Refusal> {

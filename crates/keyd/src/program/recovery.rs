@@ -1,6 +1,6 @@
 //! `keyd restore`, `keyd prove`, `keyd certify`: the cluster anew, that it could be, and that a key could not.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use capstan_keyd::backup::{CoreBackup, Knowledge, Known, OpenCore, Report, Unproved};
@@ -16,11 +16,9 @@ use super::clients::{awaited, client};
 use super::founding::{now_ns, root, runtime, settings, token_settings};
 use super::secrets::passphrase;
 
+/// What opens backups: the core security backup, and who is there to open it.
 #[derive(Debug, Args)]
-pub(crate) struct Restore {
-    /// The state directory of the node that begins anew, which must not exist or be empty
-    #[arg(long)]
-    state: PathBuf,
+struct Core {
     /// The core security backup
     #[arg(long, value_name = "FILE")]
     core: PathBuf,
@@ -30,6 +28,15 @@ pub(crate) struct Restore {
     /// A custodian's passphrase is in a file instead
     #[arg(long, value_name = "NAME=FILE", value_parser = of_name)]
     custodian_passphrase_file: Vec<(Name, PathBuf)>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// The state directory of the node that begins anew, which must not exist or be empty
+    #[arg(long)]
+    state: PathBuf,
+    #[command(flatten)]
+    core: Core,
     /// The database backup
     #[arg(long, value_name = "FILE", required_unless_present = "replica")]
     database: Option<PathBuf>,
@@ -56,15 +63,8 @@ pub(crate) struct Check {
     /// The database backup
     #[arg(value_name = "FILE")]
     database: PathBuf,
-    /// The core security backup
-    #[arg(long, value_name = "FILE")]
-    core: PathBuf,
-    /// A custodian who is here; asked for their passphrase
-    #[arg(long = "custodian", value_name = "NAME", required = true)]
-    custodians: Vec<Name>,
-    /// A custodian's passphrase is in a file instead
-    #[arg(long, value_name = "NAME=FILE", value_parser = of_name)]
-    custodian_passphrase_file: Vec<(Name, PathBuf)>,
+    #[command(flatten)]
+    core: Core,
     /// How far the cluster is known to have come: what is older is not good
     #[arg(long, value_name = "EPOCH:REVISION", value_parser = known)]
     reached: Option<Known>,
@@ -96,7 +96,7 @@ fn known(text: &str) -> Result<Known, String> {
 }
 
 pub(super) fn restore(asked: &Restore) -> anyhow::Result<()> {
-    let core = opened(&asked.core, &asked.custodians, &asked.custodian_passphrase_file)?;
+    let core = opened(&asked.core)?;
     let root = root(&asked.root)?;
     let token = token_settings(asked.root.token_module.as_ref(), asked.root.token_pin_file.as_ref());
     let kma = KmaSettings { token, ..settings(&asked.place, core.keys.cluster()) };
@@ -124,7 +124,7 @@ pub(super) fn restore(asked: &Restore) -> anyhow::Result<()> {
 
 /// Says what a backup would restore, and fails where a restore would.
 pub(super) fn check(asked: &Check) -> anyhow::Result<()> {
-    let core = opened(&asked.core, &asked.custodians, &asked.custodian_passphrase_file)?;
+    let core = opened(&asked.core)?;
     let reached = asked.reached.unwrap_or(Known { epoch: core.epoch, revision: 0 });
     let Report { manifest, proved, unproved } =
         service::check_stored(&core, &asked.database, Knowledge::Reached(reached))?;
@@ -150,11 +150,11 @@ pub(super) fn check(asked: &Check) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn opened(core: &Path, custodians: &[Name], files: &[(Name, PathBuf)]) -> anyhow::Result<OpenCore> {
-    let core = CoreBackup::read(core)?;
+fn opened(asked: &Core) -> anyhow::Result<OpenCore> {
+    let core = CoreBackup::read(&asked.core)?;
     let mut shares = Vec::new();
-    for name in custodians {
-        let file = files.iter().find(|(other, _)| other == name);
+    for name in &asked.custodians {
+        let file = asked.custodian_passphrase_file.iter().find(|(other, _)| other == name);
         let passphrase = passphrase(&format!("passphrase of custodian {name}"), file.map(|(_, file)| file.as_path()))?;
         shares.push(core.open_share(name, &passphrase)?);
     }

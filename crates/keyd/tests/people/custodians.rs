@@ -56,6 +56,9 @@ impl Ground {
             ("core-backup --custodian dan --custodian eve --custodian flo --needed 1", "Let 2 of them be needed"),
             ("core-backup --custodian dan --custodian eve --needed 3", "at most all"),
             ("core-backup --custodian dan --custodian dan --needed 2", "the same name"),
+            // What belongs to carrying it out was passed over, and whoever asked as before took a file to be there.
+            ("core-backup --custodian dan --custodian eve --needed 2 --out core", "cannot be used with"),
+            ("keys export --all --out keys", "cannot be used with"),
         ] {
             let said = self.cluster.asks("sofia", asked).unwrap_err();
             assert!(said.contains(so), "{asked}: {said}");

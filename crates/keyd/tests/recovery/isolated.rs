@@ -30,9 +30,6 @@ fn a_node_that_is_cut_off_for_too_long_gives_nothing_out_after_a_start_either() 
     workshop.keyd_as(&place, "cy", &["policies", "add", "strict", "--isolated-for", "30s"]);
     workshop.keyd_as(&place, "cy", &["groups", "add", "strict", "--policy", "strict"]);
     workshop.keyd_as(&place, "cy", &["agents", "groups", "drive1", "--group", "strict"]);
-    let custodians = ["--custodian", "c1", "--custodian", "c2", "--needed", "2"];
-    let files = ["--passphrase-file", "c1=c1.secret", "--passphrase-file", "c2=c2.secret"];
-    workshop.keyd_as(&place, "ada", &[&["core-backup", "--out", "core"][..], &custodians, &files].concat());
     workshop.keyd_as(&place, "bo", &["backup", "--out", "first"]);
     let client = |drive| ClusterClient::open(drive, &[place.address()], "").unwrap();
     let key = wait_for(|| begin(&client(&limited), &limited, "A00001"));

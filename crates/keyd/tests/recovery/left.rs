@@ -5,8 +5,8 @@ use std::fs;
 use serde_json::Value;
 
 use crate::etcd::Etcd;
-use crate::members::{ENTRY_LEN, begin, read, so};
-use crate::node::{Place, Workshop, runtime};
+use crate::members::{ENTRY_LEN, so};
+use crate::node::{Place, Workshop, begin_at, read_at, runtime};
 use crate::wait_for;
 
 /// A restore from a node's disk dropped its copies of other nodes' journals: a key that one of these had given out cut off, before it burnt, was
@@ -31,17 +31,17 @@ fn what_lost_nodes_gave_out_is_taken_in_and_their_disks_are_on_record() {
     workshop.enrol(&a, "agent", "drive1", &passphrase);
     let drive = workshop.identity("drive1");
     workshop.back_up_core(&a);
-    let early = wait_for(|| begin(&a, &drive, "A00001"));
-    wait_for(|| begin(&b, &drive, "A00002"));
+    let early = wait_for(|| begin_at(&a, &drive, "A00001"));
+    wait_for(|| begin_at(&b, &drive, "A00002"));
 
     // The majority is lost for good, and b with it: what it gave out since is known to a's copy of its journal alone.
     etcd.kill(0);
-    let given = wait_for(|| begin(&b, &drive, "A00003"));
+    let given = wait_for(|| begin_at(&b, &drive, "A00003"));
     let copy = workshop.path("state-a/journal/copies/b");
     let mut volume = 100;
     wait_for(|| {
         volume += 1;
-        begin(&b, &drive, &format!("A00{volume}")).map_err(|error| error.to_string())?;
+        begin_at(&b, &drive, &format!("A00{volume}")).map_err(|error| error.to_string())?;
         so(fs::metadata(&copy).is_ok_and(|copy| copy.len() > ENTRY_LEN), "a has a copy of b's journal")
     });
     drop((lost, node, etcd));
@@ -67,8 +67,8 @@ fn what_lost_nodes_gave_out_is_taken_in_and_their_disks_are_on_record() {
         let taken = of_b.and_then(|left| left["journals"][0]["taken"].as_u64()).unwrap_or(0);
         so(taken > 0, &format!("what b left is taken in: {removed}")).map(|()| removed)
     });
-    assert_eq!(wait_for(|| read(&a, &drive, "A00003", given)), given);
-    assert_eq!(read(&a, &drive, "A00001", early).unwrap(), early);
+    assert_eq!(wait_for(|| read_at(&a, &drive, "A00003", given)), given);
+    assert_eq!(read_at(&a, &drive, "A00001", early).unwrap(), early);
     let names: Vec<&Value> = removed.as_array().unwrap().iter().map(|left| &left["name"]).collect();
     assert_eq!(names, ["a-epoch1", "b"], "what is accounted for before a destruction is certified");
     assert!(workshop.status(&a).get("removed").is_none(), "the node itself is one of the cluster");

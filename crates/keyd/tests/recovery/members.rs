@@ -3,16 +3,12 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
 
-use capstan_format::{Algorithm, KeyTag};
 use capstan_keyd::root::{Opens, SealedRoot};
-use capstan_keys::api::{BeginVolume, KeyGiven, ReadVolume};
-use capstan_keys::cluster::{ClusterError, Identity, KeyRequest, NodeClient};
 use serde_json::Value;
 
 use crate::etcd::Etcd;
-use crate::node::{Place, Workshop, runtime};
+use crate::node::{Place, Workshop, begin_at, client, read_at, runtime};
 use crate::wait_for;
 
 /// Longer than a journal that holds nothing.
@@ -49,8 +45,8 @@ fn a_lost_node_is_removed_and_what_it_gave_out_is_taken_in() {
     workshop.enrol(&a, "agent", "drive1", &passphrase);
     let drive = workshop.identity("drive1");
     // Only b's disk makes a's keys ready: where both have one, they know each other.
-    wait_for(|| begin(&a, &drive, "A00001"));
-    wait_for(|| begin(&b, &drive, "A00002"));
+    wait_for(|| begin_at(&a, &drive, "A00001"));
+    wait_for(|| begin_at(&b, &drive, "A00002"));
 
     it_moves(&workshop, &a);
     one_that_was_approved_is_called_off(&workshop, &a, &etcd);
@@ -64,13 +60,13 @@ fn a_lost_node_is_removed_and_what_it_gave_out_is_taken_in() {
 
     // No majority; each reaches the other.
     etcd.kill(0);
-    let given = wait_for(|| begin(&b, &drive, "A00003"));
+    let given = wait_for(|| begin_at(&b, &drive, "A00003"));
     let copy = workshop.path("state-a/journal/copies/b");
     let mut volume = 100;
     wait_for(|| {
         // A peer that is too slow once is left alone for a while; what it misses goes along with the next.
         volume += 1;
-        begin(&b, &drive, &format!("A00{volume}")).map_err(|error| error.to_string())?;
+        begin_at(&b, &drive, &format!("A00{volume}")).map_err(|error| error.to_string())?;
         so(fs::metadata(&copy).is_ok_and(|copy| copy.len() > ENTRY_LEN), "a has a copy of b's journal")
     });
     drop(lost);
@@ -89,7 +85,7 @@ fn a_lost_node_is_removed_and_what_it_gave_out_is_taken_in() {
         let taken = said["journals"][0]["taken"].as_u64().unwrap_or(0);
         so(said["name"] == "b" && said["pool"] == 0 && taken > 0, &format!("what b left is taken in: {removed}"))
     });
-    assert_eq!(wait_for(|| read(&a, &drive, "A00003", given)), given);
+    assert_eq!(wait_for(|| read_at(&a, &drive, "A00003", given)), given);
     let listed = workshop.json_as(&a, "ada", &["kmas", "list"]);
     assert_eq!(listed.as_array().unwrap().len(), 1);
     for (arguments, why) in [
@@ -106,7 +102,7 @@ fn a_lost_node_is_removed_and_what_it_gave_out_is_taken_in() {
     // It was not destroyed after all, and comes back where the ledger tells it.
     let back = workshop.run(&b, "state-b");
     serves_nobody(&workshop, &b, "as ada had asked");
-    let error = begin(&b, &drive, "A00004").err().unwrap().to_string();
+    let error = begin_at(&b, &drive, "A00004").err().unwrap().to_string();
     assert!(error.contains("removed"), "{error}");
     drop(back);
 
@@ -114,7 +110,7 @@ fn a_lost_node_is_removed_and_what_it_gave_out_is_taken_in() {
     etcd.kill(0);
     let unaware = workshop.run(&b, "unaware");
     serves_nobody(&workshop, &b, "another node");
-    let error = begin(&b, &drive, "A00004").err().unwrap().to_string();
+    let error = begin_at(&b, &drive, "A00004").err().unwrap().to_string();
     assert!(error.contains("removed"), "{error}");
     drop(unaware);
     assert!(workshop.path("unaware/refused").exists(), "it knows that after its next start as well");
@@ -166,31 +162,6 @@ fn the_root_key_goes_to_other_holders() {
     assert!(said.contains("h1, c1"), "who lost their share is told who has one: {said}");
     let said = workshop.give_share("state", "c1").unwrap();
     assert!(said.contains("is unlocked"), "{said}");
-}
-
-/// A key to write a volume with, of this node and no other.
-pub(crate) fn begin(place: &Place, drive: &Identity, volume: &str) -> Result<KeyTag, ClusterError> {
-    let asked = BeginVolume {
-        volume: volume.parse().unwrap(),
-        drive: drive.certificate().peer.name.clone(),
-        group: None,
-        pool: None,
-        algorithm: Algorithm::Aes256Gcm,
-        public: KeyRequest::new().unwrap().public(),
-    };
-    Ok(client(place, drive).post::<KeyGiven>("/v1/keys/begin", &asked)?.key)
-}
-
-/// The key to read it with, likewise.
-pub(crate) fn read(place: &Place, drive: &Identity, volume: &str, key: KeyTag) -> Result<KeyTag, ClusterError> {
-    let name = drive.certificate().peer.name.clone();
-    let (volume, public) = (volume.parse().unwrap(), KeyRequest::new().unwrap().public());
-    let asked = ReadVolume { volume, serial: None, drive: name, key, public };
-    Ok(client(place, drive).post::<KeyGiven>("/v1/keys/read", &asked)?.key)
-}
-
-fn client(place: &Place, drive: &Identity) -> NodeClient {
-    NodeClient::new(drive, &place.address(), Duration::from_secs(10)).unwrap()
 }
 
 /// A passphrase that was approved, and is in the wrong hands: it could not be taken back before the node was there.

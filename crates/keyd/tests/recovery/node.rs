@@ -8,14 +8,16 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use capstan_format::Algorithm;
+use capstan_format::{Algorithm, KeyTag};
 use capstan_keyd::identity::Enrolment;
 use capstan_keyd::ledger::{Expected, Ledger, Outcome, Transaction};
 use capstan_keyd::root::{ClusterKeys, SealedRoot};
 use capstan_keyd::service::StateDirectory;
 use capstan_keys::VolumeKey;
-use capstan_keys::api::{BeginVolume, KeyGiven, PeerId, RequestId};
-use capstan_keys::cluster::{ClusterClient, ClusterError, EnrolmentPassphrase, Identity, KeyRequest, Repeat};
+use capstan_keys::api::{BeginVolume, KeyGiven, PeerId, ReadVolume, RequestId};
+use capstan_keys::cluster::{
+    ClusterClient, ClusterError, EnrolmentPassphrase, Identity, KeyRequest, NodeClient, Repeat,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -54,6 +56,32 @@ pub(crate) fn begin(client: &ClusterClient, identity: &Identity, volume: &str) -
     };
     let given: KeyGiven = client.post("/v1/keys/begin", &asked, &id, Repeat::SameRequest)?;
     Ok(key.accept(&given.handed_over, &peer, &id, &given.key, given.algorithm).unwrap())
+}
+
+/// A client of this node and no other.
+pub(crate) fn client(place: &Place, identity: &Identity) -> NodeClient {
+    NodeClient::new(identity, &place.address(), Duration::from_secs(10)).unwrap()
+}
+
+/// A key to write a volume with, of this node and no other.
+pub(crate) fn begin_at(place: &Place, drive: &Identity, volume: &str) -> Result<KeyTag, ClusterError> {
+    let asked = BeginVolume {
+        volume: volume.parse().unwrap(),
+        drive: drive.certificate().peer.name.clone(),
+        group: None,
+        pool: None,
+        algorithm: Algorithm::Aes256Gcm,
+        public: KeyRequest::new().unwrap().public(),
+    };
+    Ok(client(place, drive).post::<KeyGiven>("/v1/keys/begin", &asked)?.key)
+}
+
+/// The key to read it with, likewise.
+pub(crate) fn read_at(place: &Place, drive: &Identity, volume: &str, key: KeyTag) -> Result<KeyTag, ClusterError> {
+    let name = drive.certificate().peer.name.clone();
+    let (volume, public) = (volume.parse().unwrap(), KeyRequest::new().unwrap().public());
+    let asked = ReadVolume { volume, serial: None, drive: name, key, public };
+    Ok(client(place, drive).post::<KeyGiven>("/v1/keys/read", &asked)?.key)
 }
 
 pub(crate) fn runtime() -> Runtime {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::etcd::Etcd;
-use crate::members::{begin, so};
-use crate::node::{Place, Workshop, runtime};
+use crate::members::so;
+use crate::node::{Place, Workshop, begin_at, runtime};
 use crate::wait_for;
 
 /// A node that met such a ledger ended: whoever passes on that the majority was heard took the end of the following for the end of the node, and
@@ -42,7 +42,7 @@ fn a_node_whose_ledger_was_put_back_is_unlocked_and_goes_on_cut_off() {
     workshop.unlock("state");
     doubts_its_ledger(&workshop, &place);
     // It answers, as a node that is cut off does; that it has no key stored twice is another matter.
-    let said = begin(&place, &workshop.identity("drive1"), "A00001").err().unwrap().to_string();
+    let said = begin_at(&place, &workshop.identity("drive1"), "A00001").err().unwrap().to_string();
     assert!(said.contains("no key to give"), "{said}");
     std::thread::sleep(Duration::from_secs(2));
     doubts_its_ledger(&workshop, &place);

@@ -1,14 +1,9 @@
 //! What a drive got to know stands in the audit log of each node that it asked.
 
-use std::time::Duration;
-
-use capstan_format::{Algorithm, KeyTag};
-use capstan_keys::api::{BeginVolume, KeyGiven, ReadVolume};
-use capstan_keys::cluster::{ClusterError, Identity, KeyRequest, NodeClient};
 use serde_json::{Value, json};
 
 use super::etcd::Etcd;
-use super::node::{Place, Workshop, runtime, wait_for};
+use super::node::{Place, Workshop, begin_at, client, read_at, runtime, wait_for};
 
 /// `keyd exposure --agent` read the log of the node that was asked and no other: what a stolen drive had read through the others was not listed,
 /// and nothing said so.
@@ -31,8 +26,8 @@ fn what_a_drive_read_through_another_node_is_listed_or_said_to_be_missing() {
         workshop.enrol(&a, "agent", name, &passphrase);
         workshop.identity(name)
     });
-    let tag = wait_for(|| begin(&a, &writer, "A00001"));
-    wait_for(|| read(&b, &reader, "A00001", &tag));
+    let tag = wait_for(|| begin_at(&a, &writer, "A00001"));
+    wait_for(|| read_at(&b, &reader, "A00001", tag));
 
     let by_reader = ["exposure", "--agent", "reader"];
     let exposed = workshop.json_as(&a, "ada", &by_reader);
@@ -54,7 +49,7 @@ fn what_a_drive_read_through_another_node_is_listed_or_said_to_be_missing() {
     assert!(said.contains("the audit log of node b was not read") && said.contains("cannot be connected to"), "{said}");
     assert!(said.contains("what reader got there to read or append with is missing"), "{said}");
     assert!(said.contains("not everything that is exposed is listed: what is missing, of b,"), "{said}");
-    let person = NodeClient::new(&workshop.identity("cy"), &a.address(), Duration::from_secs(10)).unwrap();
+    let person = client(&a, &workshop.identity("cy"));
     for path in ["exposure", "rekey-plan"] {
         let told: Value = person.get(&format!("/v1/{path}?agent=reader")).unwrap();
         assert_eq!((&told["whole"], &told["logs_read"]), (&false.into(), &json!(["a"])), "{told}");
@@ -83,33 +78,4 @@ fn what_a_drive_read_through_another_node_is_listed_or_said_to_be_missing() {
 
 fn barcodes(exposed: &Value) -> Vec<&str> {
     exposed["units"].as_array().unwrap().iter().map(|unit| unit["barcode"].as_str().unwrap()).collect()
-}
-
-fn client(place: &Place, drive: &Identity) -> NodeClient {
-    NodeClient::new(drive, &place.address(), Duration::from_secs(10)).unwrap()
-}
-
-/// A key to write a volume with, of this node and no other.
-fn begin(place: &Place, drive: &Identity, volume: &str) -> Result<KeyTag, ClusterError> {
-    let asked = BeginVolume {
-        volume: volume.parse().unwrap(),
-        drive: drive.certificate().peer.name.clone(),
-        group: None,
-        pool: None,
-        algorithm: Algorithm::Aes256Gcm,
-        public: KeyRequest::new().unwrap().public(),
-    };
-    Ok(client(place, drive).post::<KeyGiven>("/v1/keys/begin", &asked)?.key)
-}
-
-/// A key to read a volume with, of this node and no other.
-fn read(place: &Place, drive: &Identity, volume: &str, key: &KeyTag) -> Result<KeyGiven, ClusterError> {
-    let asked = ReadVolume {
-        volume: volume.parse().unwrap(),
-        serial: None,
-        drive: drive.certificate().peer.name.clone(),
-        key: *key,
-        public: KeyRequest::new().unwrap().public(),
-    };
-    client(place, drive).post("/v1/keys/read", &asked)
 }

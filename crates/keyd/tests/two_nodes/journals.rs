@@ -2,15 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
-use std::time::Duration;
 
-use capstan_format::{Algorithm, KeyTag};
-use capstan_keys::api::{BeginVolume, KeyGiven};
-use capstan_keys::cluster::{ClusterError, Identity, KeyRequest, NodeClient};
 use serde_json::Value;
 
 use super::etcd::Etcd;
-use super::node::{Place, Workshop, runtime, wait_for};
+use super::node::{Place, Workshop, begin_at, runtime, wait_for};
 
 /// Longer than a journal that holds nothing.
 const ENTRY_LEN: u64 = 200;
@@ -34,18 +30,18 @@ fn what_was_given_out_cut_off_is_not_certified_before_journals_are_wiped() {
     let passphrase = runtime.block_on(workshop.open_enrolment(&etcd, "state-a", "agent/drive1"));
     workshop.enrol(&a, "agent", "drive1", &passphrase);
     let drive = workshop.identity("drive1");
-    wait_for(|| begin(&a, &drive, "A00001"));
-    wait_for(|| begin(&b, &drive, "A00002"));
+    wait_for(|| begin_at(&a, &drive, "A00001"));
+    wait_for(|| begin_at(&b, &drive, "A00002"));
 
     // No majority; each reaches the other.
     etcd.kill(0);
-    let tag = wait_for(|| begin(&b, &drive, "A00003"));
+    let tag = wait_for(|| begin_at(&b, &drive, "A00003"));
     let [own, copy] = ["state-b/journal/own", "state-a/journal/copies/b"].map(|file| workshop.path(file));
     let mut volume = 100;
     wait_for(|| {
         // A peer that is too slow once is left alone for a while; what it misses goes along with the next.
         volume += 1;
-        begin(&b, &drive, &format!("A00{volume}")).map_err(|error| error.to_string())?;
+        begin_at(&b, &drive, &format!("A00{volume}")).map_err(|error| error.to_string())?;
         so(fs::metadata(&copy).is_ok_and(|copy| copy.len() > ENTRY_LEN), "a has a copy of b's journal")
     });
     // A file that is replaced goes on as long as somebody has it open.
@@ -87,18 +83,4 @@ fn written(file: &mut File) -> usize {
     file.rewind().unwrap();
     file.read_to_end(&mut bytes).unwrap();
     bytes.iter().filter(|byte| **byte != 0).count()
-}
-
-/// A key to write a volume with, of this node and no other.
-fn begin(place: &Place, drive: &Identity, volume: &str) -> Result<KeyTag, ClusterError> {
-    let asked = BeginVolume {
-        volume: volume.parse().unwrap(),
-        drive: drive.certificate().peer.name.clone(),
-        group: None,
-        pool: None,
-        algorithm: Algorithm::Aes256Gcm,
-        public: KeyRequest::new().unwrap().public(),
-    };
-    let client = NodeClient::new(drive, &place.address(), Duration::from_secs(10)).unwrap();
-    Ok(client.post::<KeyGiven>("/v1/keys/begin", &asked)?.key)
 }

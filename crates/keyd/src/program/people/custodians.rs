@@ -31,10 +31,10 @@ pub(crate) struct CoreBackup {
     #[arg(long, value_name = "ID", requires = "out")]
     request: Option<String>,
     /// Where it is put; nothing is overwritten
-    #[arg(long, value_name = "FILE", requires = "request")]
+    #[arg(long, value_name = "FILE", requires = "request", conflicts_with = "custodians")]
     out: Option<PathBuf>,
     /// A custodian's passphrase is in a file instead
-    #[arg(long, value_name = "NAME=FILE", value_parser = of_name, requires = "request")]
+    #[arg(long, value_name = "NAME=FILE", value_parser = of_name, requires = "request", conflicts_with = "custodians")]
     passphrase_file: Vec<(Name, PathBuf)>,
     #[command(flatten)]
     ask: Ask,

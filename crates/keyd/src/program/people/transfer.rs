@@ -45,13 +45,13 @@ pub(crate) struct Export {
     #[arg(long, value_name = "ID", requires = "out")]
     request: Option<String>,
     /// Where the keys are put, sealed under a passphrase; nothing is overwritten
-    #[arg(long, value_name = "FILE", requires = "request")]
+    #[arg(long, value_name = "FILE", requires = "request", conflicts_with_all = ["all", "group", "unit"])]
     out: Option<PathBuf>,
     /// The passphrase of the export is in a file [default: asked for]
-    #[arg(long, value_name = "FILE", requires = "request")]
+    #[arg(long, value_name = "FILE", requires = "request", conflicts_with_all = ["all", "group", "unit"])]
     passphrase_file: Option<PathBuf>,
     /// Keys that are fetched at a time [default: as many as the node gives]
-    #[arg(long, value_name = "NUMBER", requires = "request", hide = true)]
+    #[arg(long, value_name = "NUMBER", requires = "request", conflicts_with_all = ["all", "group", "unit"], hide = true)]
     keys_at_once: Option<usize>,
     #[command(flatten)]
     ask: Ask,
@@ -69,10 +69,10 @@ pub(crate) struct Import {
     #[arg(long, value_name = "ID")]
     request: Option<String>,
     /// The passphrase of the export is in a file [default: asked for]
-    #[arg(long, value_name = "FILE", requires = "request")]
+    #[arg(long, value_name = "FILE", requires = "request", conflicts_with = "group")]
     passphrase_file: Option<PathBuf>,
     /// Keys that are sent at a time [default: as many as the node takes]
-    #[arg(long, value_name = "NUMBER", requires = "request", hide = true)]
+    #[arg(long, value_name = "NUMBER", requires = "request", conflicts_with = "group", hide = true)]
     keys_at_once: Option<usize>,
     #[command(flatten)]
     ask: Ask,
