@@ -210,7 +210,7 @@ def main():
                     sweep.forget()
                     print(f"# {killed} kills in {runs} runs", flush=True)
         except Failed as failure:
-            checks.check(f"{killed} kills", False, failure)
+            checks.check(f"{killed} kills: {str(failure).splitlines()[0][:200]}", False, failure)
             raise
         checks.check(f"{killed} kills in {runs} runs, and nothing that was reported is missing", True)
         run = Run(sweep.capstan, sweep.source, 4, lambda *_: None)

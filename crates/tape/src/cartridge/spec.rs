@@ -1,6 +1,6 @@
 //! How a new virtual cartridge is to be.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::Path;
 
@@ -25,6 +25,8 @@ pub struct CartridgeSpec {
 
 impl CartridgeSpec {
     /// Makes a blank cartridge at `path`, which must not exist yet; it can be written over.
+    ///
+    /// It is there whole or not at all. Of two that make the same one at once the later one wins: a library's lock is theirs to hold.
     pub fn create(&self, path: &Path) -> Result<(), DriveError> {
         self.create_as(path, Rewritability::Rewritable)
     }
@@ -36,16 +38,20 @@ impl CartridgeSpec {
         if !generation_fits(&self.generation) {
             return Err(host(io::Error::new(io::ErrorKind::InvalidInput, "the generation's name is too long")));
         }
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(host)?;
-        let made = self.write(&file, path, rewritability);
+        // Whoever is killed meanwhile leaves no file under a cartridge's name that is none.
+        let partial = path.with_extension("partial");
+        let made = self.write(&partial, path, rewritability);
         if made.is_err() {
-            // A file that is no cartridge must not stay under a cartridge's name.
-            let _ = std::fs::remove_file(path);
+            let _ = fs::remove_file(partial);
         }
         made.map_err(host)
     }
 
-    fn write(&self, file: &File, path: &Path, rewritability: Rewritability) -> io::Result<()> {
+    fn write(&self, partial: &Path, path: &Path, rewritability: Rewritability) -> io::Result<()> {
+        if path.try_exists()? {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(partial)?;
         let mut memory = Memory {
             sequence: 0,
             volser: self.volser.clone(),
@@ -59,8 +65,9 @@ impl CartridgeSpec {
             generation: self.generation.clone(),
         };
         file.set_len(RECORDS_AT)?;
-        memory.write(file)?;
+        memory.write(&file)?;
         file.sync_all()?;
+        fs::rename(partial, path)?;
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(directory)?.sync_all()
     }
