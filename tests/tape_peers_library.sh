@@ -111,8 +111,12 @@ tells() {
     wait_for 5 sg_raw "$drive" 01 00 00 00 00 00 && prints "$2" sg_raw -r 65536 "$drive" 08 00 01 00 00 00
 }
 
-# complaints WORDS: what the kernel has logged since the library was attached, but what it says on first use and lines with those words.
-complaints() { dmesg | grep -vE "Power-on or device reset occurred|Block limits|$1" || true; }
+# complaints WORDS: what the kernel has logged of drives, changer and initiator, or of faults of its own, since the library was attached, but
+# what it says on first use and lines with those words. That a busy machine kept it waiting is no complaint of ours.
+complaints() {
+    dmesg | grep -E '(^|\] ) *(st|sg|ch|scsi|iscsi|connection|session)[ 0-9:]|BUG:|WARNING:|Oops|panic' |
+        grep -vE "Power-on or device reset occurred|Block limits|soft lockup|$1" || true
+}
 
 # verified: no drive counted a write by a host that could not know where the tape stood.
 verified() { ! capstan vtl status "$VTL_LIBRARY" --json | grep 'unverified_writes":[1-9]'; }
