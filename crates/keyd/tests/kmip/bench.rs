@@ -38,6 +38,8 @@ async fn measure() {
     print!("{}", done(arguments(client(&node.kmip, &files), &["keys", "--server", "KMIP"])));
 
     let uid = done(arguments(client(&node.kmip, &files), &["make"])).trim().to_owned();
+    // Its replica's disk has it a moment after its maker knows.
+    sleep(Duration::from_secs(2));
     node.kill();
     let count = object_count();
     fill(&node, &uid, count).await;
