@@ -210,7 +210,7 @@ pub(crate) struct Asking {
     /// Who asks: the file that `keyd enrol` made
     #[arg(long, value_name = "FILE", env = "KEYD_IDENTITY")]
     pub(crate) identity: PathBuf,
-    /// The node that is asked; or several with commas between them, of which any that is there answers where it may
+    /// The node that is asked; or several with commas between them. Another of the cluster answers where they are silent and it may
     #[arg(long, value_name = "HOST:PORT", env = "KEYD_NODE", value_delimiter = ',', required = true)]
     pub(crate) node: Vec<String>,
 }

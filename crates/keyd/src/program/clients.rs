@@ -76,7 +76,7 @@ pub(super) fn identity(asking: &Asking) -> anyhow::Result<Identity> {
     if !(certificate.renewal_due_ns()..certificate.not_after_ns).contains(&now_ns) {
         return Ok(identity);
     }
-    let cluster = ClusterClient::open(&identity, &asking.node, "");
+    let cluster = ClusterClient::open_at(&identity, &asking.node);
     match cluster.and_then(|cluster| cluster.renew_if_due(now_ns)) {
         Ok(None) => Ok(identity),
         Ok(Some(renewed)) => {

@@ -96,7 +96,7 @@ fn joined(asked: &Join, passphrase: EnrolmentPassphrase, directory: &StateDirect
     let cluster = identity.certificate().cluster;
     // Kept before anything else: the passphrase is used up.
     directory.write_identity(&identity)?;
-    let client = ClusterClient::open(&identity, std::slice::from_ref(&asked.node), "")?;
+    let client = ClusterClient::open_at(&identity, std::slice::from_ref(&asked.node))?;
     let RootTold { root, epoch } = client.get("/v1/root")?;
     SealedRoot::decode(&root.0)?.write(&directory.root(), Existing::Kept)?;
     let token = token_settings(asked.token_module.as_ref(), asked.token_pin_file.as_ref());

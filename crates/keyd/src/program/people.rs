@@ -115,7 +115,7 @@ pub(super) fn run(asked: People) -> anyhow::Result<()> {
 impl Ask {
     fn client(&self) -> anyhow::Result<ClusterClient> {
         let identity = super::clients::identity(&self.asking)?;
-        Ok(ClusterClient::open(&identity, &self.asking.node, "")?)
+        Ok(ClusterClient::open_at(&identity, &self.asking.node)?)
     }
 
     /// What is at a path.

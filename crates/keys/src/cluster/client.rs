@@ -11,7 +11,7 @@ use ureq::{Agent, Body};
 
 use super::identity::{CertificateKey, Identity, IdentityError};
 use super::known_nodes::KnownNodes;
-use super::roster::{Candidate, Roster};
+use super::roster::{Candidate, Preference, Roster};
 use super::transport::ANSWER_LEN_MAX;
 use super::{ClusterError, Gone, Silence, tls, transport};
 use crate::api::{
@@ -70,17 +70,31 @@ impl ClusterClient {
         Self::open_knowing(identity, addresses, site, None)
     }
 
-    /// The same, and nodes that were known when this machine asked last are asked as well; that list is kept from here on.
+    /// Opens it for a person: the nodes that are named are asked before any other, which answers where they are silent.
+    pub fn open_at(identity: &Identity, addresses: &[String]) -> Result<Self, ClusterError> {
+        Self::open_preferring(identity, addresses, Preference::Named, None)
+    }
+
+    /// As [`ClusterClient::open`], and nodes that were known when this machine asked last are asked as well; that list is kept from here on.
     pub(super) fn open_knowing(
         identity: &Identity,
         addresses: &[String],
         site: &str,
         known: Option<KnownNodes>,
     ) -> Result<Self, ClusterError> {
+        Self::open_preferring(identity, addresses, Preference::Site(site.to_owned()), known)
+    }
+
+    fn open_preferring(
+        identity: &Identity,
+        addresses: &[String],
+        preference: Preference,
+        known: Option<KnownNodes>,
+    ) -> Result<Self, ClusterError> {
         if addresses.is_empty() {
             return Err(ClusterError::NoAddress);
         }
-        let mut roster = Roster::new(addresses, site, usize::from(RequestId::random()?.0[0]));
+        let mut roster = Roster::new(addresses, preference, usize::from(RequestId::random()?.0[0]));
         // As a list of members: the one that a node gives takes its place.
         roster.learn(&known.as_ref().map(KnownNodes::nodes).unwrap_or_default());
         let agent = transport::agent(tls::member_config(identity).map_err(ClusterError::Tls)?);

@@ -26,6 +26,8 @@ struct Node {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
+    /// A person has named it, and asks it before any other.
+    Named,
     OwnSite,
     OtherSite,
     /// It is up and would only say that it cannot serve.
@@ -41,22 +43,40 @@ enum Health {
     Silent { failures: u32, look_at: Instant },
 }
 
+/// Which of the nodes that are well come first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Preference {
+    /// Those of a site, by turns; an empty one prefers none.
+    Site(String),
+    /// Those that were named: whoever names a node wants to hear it, and what it has just been told it knows.
+    Named,
+}
+
 /// The nodes that are known, and how they did.
 pub(super) struct Roster {
-    site: String,
+    preference: Preference,
     nodes: Vec<Node>,
     turn: usize,
 }
 
 impl Roster {
-    pub(super) fn new(addresses: &[String], site: &str, turn: usize) -> Self {
+    pub(super) fn new(addresses: &[String], preference: Preference, turn: usize) -> Self {
         let given = |address: &String| Node {
             candidate: Candidate { name: None, address: address.clone() },
             standing: Standing::Given,
             health: Health::Well,
             given: true,
         };
-        Self { site: site.to_owned(), nodes: addresses.iter().map(given).collect(), turn }
+        Self { preference, nodes: addresses.iter().map(given).collect(), turn }
+    }
+
+    fn standing(&self, member: &KmaMember, given: bool) -> Standing {
+        match &self.preference {
+            _ if member.state == KmaState::Locked => Standing::Locked,
+            Preference::Named if given => Standing::Named,
+            Preference::Site(site) if !site.is_empty() && member.site != *site => Standing::OtherSite,
+            Preference::Named | Preference::Site(_) => Standing::OwnSite,
+        }
     }
 
     /// Takes a list of members in place of the last one; what is known of the health of their addresses is kept.
@@ -68,22 +88,22 @@ impl Roster {
         for member in members {
             let before = old.iter().position(|node| node.candidate.address == member.address);
             let before = before.map(|at| old.swap_remove(at));
-            let standing = match member.state {
-                KmaState::Locked => Standing::Locked,
-                _ if self.site.is_empty() || member.site == self.site => Standing::OwnSite,
-                _ => Standing::OtherSite,
-            };
+            let given = before.as_ref().is_some_and(|node| node.given);
             self.nodes.push(Node {
                 candidate: Candidate { name: Some(member.name.clone()), address: member.address.clone() },
-                standing,
-                given: before.as_ref().is_some_and(|node| node.given),
+                standing: self.standing(member, given),
+                given,
                 health: before.map_or(Health::Well, |node| node.health),
             });
         }
+        let standing = match self.preference {
+            Preference::Named => Standing::Named,
+            Preference::Site(_) => Standing::Given,
+        };
         let given = old.into_iter().filter(|node| node.given);
         self.nodes.extend(given.map(|node| Node {
             candidate: Candidate { name: None, ..node.candidate },
-            standing: Standing::Given,
+            standing,
             ..node
         }));
     }
@@ -152,7 +172,7 @@ mod tests {
     }
 
     fn roster(site: &str) -> Roster {
-        let mut roster = Roster::new(&["door:1".to_owned()], site, 0);
+        let mut roster = Roster::new(&["door:1".to_owned()], Preference::Site(site.to_owned()), 0);
         let here = ["a", "b"].map(|name| member(name, "here", KmaState::Serving));
         let there = ["c", "d"].map(|name| member(name, "there", KmaState::Unknown));
         roster.learn(&[&here[..], &there[..], &[member("e", "here", KmaState::Locked)]].concat());
@@ -183,6 +203,23 @@ mod tests {
         let mut roster = roster("");
         let first: BTreeSet<_> = (0..8).map(|_| roster.order()[0].address.clone()).collect();
         assert_eq!(first.len(), 4);
+    }
+
+    #[test]
+    fn a_node_that_was_named_comes_first_while_it_is_well() {
+        let named = ["b:1", "door:1"].map(str::to_owned);
+        let mut roster = Roster::new(&named, Preference::Named, 0);
+        let member = |name| member(name, "here", KmaState::Serving);
+        roster.learn(&["a", "b", "c"].map(member));
+        for _ in 0..4 {
+            let order = roster.order();
+            let names = names(&order);
+            assert_eq!(BTreeSet::from_iter(&names[..2]), BTreeSet::from([&"b", &"door"]));
+            assert_eq!(names.len(), 4, "{names:?}");
+        }
+        roster.was_silent("b:1", Instant::now());
+        roster.was_silent("door:1", Instant::now());
+        assert_eq!(BTreeSet::from_iter(&names(&roster.order())[..2]), BTreeSet::from([&"a", &"c"]));
     }
 
     #[test]
