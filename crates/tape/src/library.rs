@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! slots/A00001.tape     a cartridge; A00001.index beside it
+//! slots/A00002.partial  one that is being made, or whose maker was killed: the next to make it begins anew
 //! mail/A00009.tape      the same, in the mail slot: put there by hand
 //! drives/0              link to the cartridge in drive 0; absent if the drive is empty
 //! drives/0.lock         locked by the process that uses drive 0
