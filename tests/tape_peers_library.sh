@@ -114,7 +114,7 @@ tells() {
 # complaints WORDS: what the kernel has logged of drives, changer and initiator, or of faults of its own, since the library was attached, but
 # what it says on first use and lines with those words. That a busy machine kept it waiting is no complaint of ours.
 complaints() {
-    dmesg | grep -E '(^|\] ) *(st|sg|ch|scsi|iscsi|connection|session)[ 0-9:]|BUG:|WARNING:|Oops|panic' |
+    dmesg | grep -E '(^|\] ) *(st|sg|ch|scsi|iscsi|connection|session)[ 0-9:]|BUG:|WARNING:|Oops|panic|segfault|Killed process|[Ee]rror|[Ff]ail|timed out' |
         grep -vE "Power-on or device reset occurred|Block limits|soft lockup|$1" || true
 }
 

@@ -129,6 +129,7 @@ fn a_cartridge_is_made_whole_or_not_at_all() {
         child.kill().unwrap();
         child.wait().unwrap();
     }
+    assert!(!whole.is_empty(), "none was seen");
     assert!(whole.iter().all(|&len| len > 0), "{whole:?}");
     let mut library = VirtualLibrary::open(directory.path(), 1).unwrap();
     let cartridges: Vec<_> = library.inventory().unwrap().into_iter().filter_map(|element| element.volser).collect();
