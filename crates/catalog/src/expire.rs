@@ -21,7 +21,7 @@ impl Catalog {
         if record.status != ObjectStatus::Expired && !dependents.is_empty() {
             return Err(CatalogError::BaseOfLiving { object, dependents });
         }
-        for table in ["extents", "copies", "wanted_copies", "parts", "pieces"] {
+        for table in ["extents", "copies", "wanted_copies", "parts", "pieces", "verifications"] {
             transaction.execute(&format!("DELETE FROM {table} WHERE object = ?1"), [object.0])?;
         }
         transaction.execute(

@@ -5,7 +5,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next; `user_version` counts the steps taken. Steps are only added.
-const STEPS: [&str; 5] = [
+const STEPS: [&str; 6] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the same
     // bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording idempotent.
     "
@@ -96,6 +96,19 @@ const STEPS: [&str; 5] = [
     // Which volumes are write-once, so that nobody plans to write them anew. Until now none could be used.
     "
     ALTER TABLE volumes ADD COLUMN medium INTEGER NOT NULL DEFAULT 0;
+    ",
+    // What was found bad and since when; when each volume, and what it holds of each object, was last read back (an empty `object`
+    // stands for the whole volume). `facts` are single values, such as the id of the library that belongs to this catalog.
+    "
+    CREATE TABLE damage (
+        volume INTEGER NOT NULL, first_lbn INTEGER NOT NULL, blocks INTEGER NOT NULL, since_ns INTEGER NOT NULL,
+        found_by TEXT NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (volume, first_lbn, blocks)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE verifications (
+        volume INTEGER NOT NULL, object BLOB NOT NULL, at_ns INTEGER NOT NULL, how TEXT NOT NULL,
+        bad_blocks INTEGER NOT NULL, PRIMARY KEY (volume, object)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
     ",
 ];
 

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::CatalogError;
 use crate::catalog::{Catalog, number};
 use crate::pool::{algorithm, impossible};
-use crate::wanted::{self, Departure};
+use crate::wanted::{self, Promise};
 
 /// What may be done with a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -180,24 +180,23 @@ impl Catalog {
 
     /// Forgets the life that a volume had, with its sessions and extents, and records it as it is now: labelled anew, or
     /// erased. Says which objects lost a copy by that; what has no copy left can only be expired.
-    pub fn relabelled(&mut self, now: &Volume) -> Result<Vec<LostCopy>, CatalogError> {
+    pub fn relabelled(&mut self, now: &Volume, promise: Promise) -> Result<Vec<LostCopy>, CatalogError> {
         let transaction = self.write()?;
         let before = find(&transaction, &now.volser)?.and_then(|volume| volume.id);
         let mut lost = Vec::new();
         if let Some(before) = before.filter(|&before| now.id != Some(before)) {
-            lost = lose_copies(&transaction, before, Departure::Overwritten)?;
+            lost = lose_copies(&transaction, before, promise)?;
         }
         upsert(&transaction, now)?;
         transaction.commit()?;
         Ok(lost)
     }
 
-    /// Forgets a volume altogether: it is lost or destroyed. Says which objects lost a copy by that; where there is another to
-    /// make it from, the copy is wanted still.
-    pub fn remove_volume(&mut self, volser: &Volser) -> Result<Vec<LostCopy>, CatalogError> {
+    /// Forgets a volume altogether: it is lost or destroyed. Says which objects lost a copy by that.
+    pub fn remove_volume(&mut self, volser: &Volser, promise: Promise) -> Result<Vec<LostCopy>, CatalogError> {
         let transaction = self.write()?;
         let volume = find(&transaction, volser)?.ok_or_else(|| CatalogError::UnknownVolume(volser.clone()))?;
-        let lost = volume.id.map_or(Ok(Vec::new()), |id| lose_copies(&transaction, id, Departure::Lost))?;
+        let lost = volume.id.map_or(Ok(Vec::new()), |id| lose_copies(&transaction, id, promise))?;
         transaction.execute("DELETE FROM volumes WHERE volser = ?1", [volser.as_str()])?;
         transaction.commit()?;
         Ok(lost)
@@ -205,7 +204,7 @@ impl Catalog {
 }
 
 /// Deletes all that stood on a life of a volume.
-fn lose_copies(db: &Connection, life: VolumeId, departure: Departure) -> Result<Vec<LostCopy>, CatalogError> {
+fn lose_copies(db: &Connection, life: VolumeId, promise: Promise) -> Result<Vec<LostCopy>, CatalogError> {
     let life = life.0.cast_signed();
     let mut statement = db.prepare(
         "SELECT object, copy,
@@ -216,10 +215,10 @@ fn lose_copies(db: &Connection, life: VolumeId, departure: Departure) -> Result<
     let lost =
         |row: &Row<'_>| Ok(LostCopy { object: ObjectId(row.get(0)?), copy: row.get(1)?, copies_left: row.get(2)? });
     let lost: Vec<LostCopy> = statement.query_map([life], lost)?.collect::<Result<_, _>>()?;
-    for table in ["extents", "copies", "checkpoints", "sessions"] {
+    for table in ["extents", "copies", "checkpoints", "sessions", "damage", "verifications"] {
         db.execute(&format!("DELETE FROM {table} WHERE volume = ?1"), [life])?;
     }
-    wanted::lose(db, &lost, departure)?;
+    wanted::lose(db, &lost, promise)?;
     Ok(lost)
 }
 

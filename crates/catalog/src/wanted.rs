@@ -126,21 +126,21 @@ pub(crate) fn look_again(db: &Connection, object: ObjectId) -> Result<(), Catalo
     Ok(())
 }
 
-/// How a volume came to be gone.
+/// What becomes of the copies that a volume held, once it is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Departure {
-    /// It was written over: whoever did it gave up the copies of which it was the last volume.
-    Overwritten,
-    /// It was lost: the copies that it held are wanted still.
-    Lost,
+pub enum Promise {
+    /// They are wanted still, and are made again from the copies that are left.
+    Keep,
+    /// Those of which it was the last volume are given up; the others are mended.
+    Drop,
 }
 
-/// Takes back what stood on a volume that is gone: a copy that has other volumes is to be mended; one that has none was given
-/// up with its last volume, or is to be made again.
-pub(crate) fn lose(db: &Connection, lost: &[LostCopy], departure: Departure) -> Result<(), CatalogError> {
+/// Takes back what stood on a volume that is gone: a copy that has other volumes is to be mended; one that has none is to be made
+/// again, or is given up with its last volume.
+pub(crate) fn lose(db: &Connection, lost: &[LostCopy], promise: Promise) -> Result<(), CatalogError> {
     for LostCopy { object, copy, copies_left } in lost {
         let copy_left = "SELECT 1 FROM copies WHERE object = ?1 AND copy = ?2";
-        let again = departure == Departure::Lost && *copies_left > 0;
+        let again = promise == Promise::Keep && *copies_left > 0;
         if again || db.prepare_cached(copy_left)?.exists(params![object.0, copy])? {
             // What has no bytes, such as the note that a path is gone, may have stood on the lost volume alone; so the copy
             // is ended anew, with all such notes.

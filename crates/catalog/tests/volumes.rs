@@ -4,8 +4,8 @@
 mod tape;
 
 use capstan_catalog::{
-    Catalog, CatalogError, CopyState, JobEnd, JobOutcome, LostCopy, MediumKind, Pool, ScratchFeed, Volume, VolumeKey,
-    VolumeState,
+    Catalog, CatalogError, CopyState, JobEnd, JobOutcome, LostCopy, MediumKind, Pool, Promise, ScratchFeed, Volume,
+    VolumeKey, VolumeState,
 };
 use capstan_format::{
     Algorithm, CatalogPart, ExtentRecord, FileEntry, KeyTag, ObjectRecord, ObjectState, PartRecord, Volser, VolumeId,
@@ -50,7 +50,7 @@ fn pools_and_volumes_are_kept_as_they_were_put() {
     assert_eq!(changed, Volume { mounts: 4, ..volume.clone() });
     let other_life = catalog.update_volume(&volume.volser, |volume| volume.id = Some(VolumeId(1)));
     assert!(matches!(other_life, Err(CatalogError::OtherLife { .. })));
-    assert!(catalog.remove_volume(&volume.volser).unwrap().is_empty());
+    assert!(catalog.remove_volume(&volume.volser, Promise::Keep).unwrap().is_empty());
     catalog.remove_pool("vault").unwrap();
     assert!(catalog.update_volume(&volume.volser, |_| ()).is_err());
 }
@@ -75,11 +75,13 @@ fn a_volume_labelled_anew_loses_its_copies_and_says_whose() {
     let before = catalog.volume(&first.volser).unwrap().unwrap();
     assert_eq!(before.written, 2 * (2048 + 64));
     let now = Volume { id: Some(VolumeId(33)), recycled: 1, ..Volume::blank(first.volser.clone()) };
-    let lost = catalog.relabelled(&now).unwrap();
+    let lost = catalog.relabelled(&now, Promise::Keep).unwrap();
     let expected =
         [LostCopy { object: twin, copy: 1, copies_left: 1 }, LostCopy { object: single, copy: 1, copies_left: 0 }];
     assert_eq!(lost, expected);
-    assert!(catalog.relabelled(&now).unwrap().is_empty());
+    let wanted = catalog.wanted_copies(twin).unwrap();
+    assert_eq!((wanted[0].copy, wanted[0].state), (1, CopyState::Open), "it is promised still");
+    assert!(catalog.relabelled(&now, Promise::Keep).unwrap().is_empty());
     assert!(catalog.extents(single, None).unwrap().is_empty());
     assert_eq!(catalog.extents(twin, None).unwrap().len(), 1);
     assert_eq!(catalog.copies(twin).unwrap()[0].copy, 2);
@@ -114,7 +116,7 @@ fn a_copy_is_wanted_until_its_last_volume_is_given_up() {
     let mut erase = |catalog: &mut Catalog, tape: &Tape| {
         blank += 1;
         let now = Volume { id: Some(VolumeId(blank)), ..Volume::blank(tape.volser.clone()) };
-        catalog.relabelled(&now).unwrap();
+        catalog.relabelled(&now, Promise::Drop).unwrap();
     };
     erase(&mut catalog, &second);
     assert_eq!(states(&catalog), [(1, CopyState::Open), (2, CopyState::Whole), (3, CopyState::Open)]);

@@ -357,15 +357,24 @@ pub(crate) struct Verify {
     /// Objects or volumes
     #[arg(required = true, value_name = "OBJECT|VOLUME")]
     pub(crate) what: Vec<String>,
+    /// The objects that a named one stands on, too; always so where a source is named
+    #[arg(long)]
+    pub(crate) chain: bool,
     /// Compare with the files as they are now, too
     #[arg(long)]
     pub(crate) against_source: bool,
+    /// With --against-source: patterns that the backup left out
+    #[arg(long, value_name = "GLOB", requires = "against_source")]
+    pub(crate) exclude: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Copy {
-    /// The object
+    /// The object; a source for the latest object of it and all that it stands on
     pub(crate) object: String,
+    /// The objects that a named one stands on, too; always so where a source is named
+    #[arg(long)]
+    pub(crate) chain: bool,
     /// Pool to write the copy to
     #[arg(long, value_name = "POOL")]
     pub(crate) to_pool: String,
@@ -406,6 +415,9 @@ pub(crate) struct GiveUp {
     /// Do it although objects on it would lose their last copy
     #[arg(long)]
     pub(crate) force: bool,
+    /// Give up the copies that it held; without this `capstan repair` makes them again
+    #[arg(long)]
+    pub(crate) drop_copies: bool,
     /// Do not ask
     #[arg(long)]
     pub(crate) yes: bool,
@@ -425,6 +437,9 @@ pub(crate) struct Label {
     /// Label although there are objects on it: they are gone
     #[arg(long)]
     pub(crate) force: bool,
+    /// Give up the copies that it held; without this `capstan repair` makes them again
+    #[arg(long)]
+    pub(crate) drop_copies: bool,
 }
 
 #[derive(Debug, Args)]

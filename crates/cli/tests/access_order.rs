@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use capstan_director::{
-    BackupRequest, BackupWatch, ExtractOptions, Loss, ObjectFilter, OrderedBy, Place, RestoreReport, RestoreWatch,
-    Site, Volser, index_path,
+    BackupRequest, BackupWatch, ExtractOptions, Loss, ObjectFilter, OrderedBy, Place, Promise, RestoreReport,
+    RestoreWatch, Site, Volser, index_path,
 };
 use capstan_vtl::tape::scsi::{Compression, Data, Reply, ScsiDrive, Transport, TransportError};
 use capstan_vtl::tape::{CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, Errand};
@@ -137,7 +137,7 @@ impl Bench {
             fs::write(bench.0.source().join(format!("file-{number}")), content).unwrap();
         }
         let (site, _) = bench.site(Answers::AsTheyAre);
-        site.label(&Volser::new(VOLSER).unwrap(), None, None, Loss::Refuse).unwrap();
+        site.label(&Volser::new(VOLSER).unwrap(), None, None, Loss::Refuse, Promise::Keep).unwrap();
         let request = BackupRequest::of(vec![bench.0.source()]);
         site.backup(&request, &BackupWatch::default()).unwrap();
         bench

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use capstan_director::{
-    BackupRequest, BackupWatch, DirectorError, Event, ExtractOptions, Loss, Object, Place, RestoreWatch, Site, Volser,
-    VolumeState,
+    BackupRequest, BackupWatch, DirectorError, Event, ExtractOptions, Loss, Object, Place, Promise, RestoreWatch, Site,
+    Volser, VolumeState,
 };
 use capstan_vtl::{CommandClass, DeviceFault, FaultOrder, FaultyUnit, drawn_faults};
 
@@ -54,7 +54,7 @@ impl Bench {
         });
         let bench = Self { ground, said: Arc::default(), states: Vec::new(), clock: now_ns };
         for volser in VOLSERS {
-            bench.site().label(&Volser::new(volser).unwrap(), None, None, Loss::Refuse).unwrap();
+            bench.site().label(&Volser::new(volser).unwrap(), None, None, Loss::Refuse, Promise::Keep).unwrap();
         }
         bench
     }

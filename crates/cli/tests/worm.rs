@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use capstan_director::{
-    BackupRequest, BackupWatch, DirectorError, Event, ExtractOptions, Level, Loss, MediumKind, Object, Place,
+    BackupRequest, BackupWatch, DirectorError, Event, ExtractOptions, Level, Loss, MediumKind, Object, Place, Promise,
     RestoreWatch, Site, Volser, Volume, VolumeState, WriteOnceBar,
 };
 use capstan_vtl::{CommandClass, DeviceFault, FaultOrder, FaultyUnit, LAYOUT_FILE, Library};
@@ -50,7 +50,7 @@ impl Bench {
     }
 
     fn label(&self, number: usize) -> Result<(), DirectorError> {
-        self.site().label(&volser(number), Some("default"), None, Loss::Refuse).map(drop)
+        self.site().label(&volser(number), Some("default"), None, Loss::Refuse, Promise::Keep).map(drop)
     }
 
     fn write(&self, name: &str, seed: u64, len: usize) {
@@ -181,7 +181,7 @@ fn a_labelling_that_was_ended_half_way_uses_the_cartridge_up() {
 #[test]
 fn nothing_that_an_operator_orders_takes_what_is_on_it() {
     let bench = Bench::new();
-    let scratch = bench.site().label(&volser(0), None, None, Loss::Refuse).unwrap_err();
+    let scratch = bench.site().label(&volser(0), None, None, Loss::Refuse, Promise::Keep).unwrap_err();
     assert!(matches!(scratch, DirectorError::WriteOnce { because: WriteOnceBar::Scratch, .. }), "{scratch}");
     bench.label(0).unwrap();
     bench.write("a", 1, 2_000_000);
@@ -190,9 +190,9 @@ fn nothing_that_an_operator_orders_takes_what_is_on_it() {
     for loss in [Loss::Refuse, Loss::Accept] {
         let site = bench.site();
         for refused in [
-            site.label(&volser(0), Some("default"), None, loss),
-            site.label(&volser(0), None, None, loss),
-            site.erase(&volser(0), loss),
+            site.label(&volser(0), Some("default"), None, loss, Promise::Keep),
+            site.label(&volser(0), None, None, loss, Promise::Keep),
+            site.erase(&volser(0), loss, Promise::Keep),
         ] {
             let refused = refused.unwrap_err();
             let bar = WriteOnceBar::HoldsData;
@@ -225,11 +225,11 @@ fn what_the_catalog_does_not_know_of_a_volume_its_drive_says() {
         bench.site().catalog().update_volume(&volser(0), |volume| volume.medium = MediumKind::Rewritable).unwrap();
     };
     forget_kind();
-    let erased = bench.site().erase(&volser(0), Loss::Accept).unwrap_err();
+    let erased = bench.site().erase(&volser(0), Loss::Accept, Promise::Keep).unwrap_err();
     assert!(matches!(erased, DirectorError::WriteOnce { .. }), "{erased}");
     assert_eq!(bench.volume(0).medium, MediumKind::WriteOnce, "now it is known");
     forget_kind();
-    let labelled = bench.site().label(&volser(0), Some("default"), None, Loss::Accept).unwrap_err();
+    let labelled = bench.site().label(&volser(0), Some("default"), None, Loss::Accept, Promise::Keep).unwrap_err();
     assert!(matches!(labelled, DirectorError::WriteOnce { .. }), "{labelled}");
     // Taken for scratch, as an older catalog has it that expired what was on it.
     forget_kind();

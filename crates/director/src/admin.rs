@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use capstan_catalog::{
-    Catalog, Extent, LostCopy, MediumKind, Object, ObjectFilter, ObjectStatus, Pool, ScratchFeed, Volume, VolumeState,
+    Catalog, Extent, LostCopy, MediumKind, Object, ObjectFilter, ObjectStatus, Pool, Promise, ScratchFeed, Volume,
+    VolumeState,
 };
 use capstan_format::{Algorithm, BLOCK_HEADER_LEN, ObjectId, Volser};
 use capstan_tape::{ChangerError, EncryptionState};
@@ -42,6 +43,7 @@ impl Site {
         pool: Option<&str>,
         capacity_bytes: Option<u64>,
         loss: Loss,
+        promise: Promise,
     ) -> Result<Overwritten, DirectorError> {
         // A backup that waits for a volume must be able to get one, at once: while it runs, volumes that hold nothing can be
         // labelled.
@@ -78,7 +80,7 @@ impl Site {
         } else if foreign && loss == Loss::Refuse {
             Err(DirectorError::VolumeHoldsData { volser: volser.clone(), objects: 0 })
         } else {
-            label_volume(&desk, &mut volume, pool.as_ref(), block_len_max)
+            label_volume(&desk, &mut volume, pool.as_ref(), block_len_max, promise)
         };
         desk.dismount(volume.drive, volume.number, volser)?;
         let (_, copies) = labelled?;
@@ -100,8 +102,8 @@ impl Site {
         Ok(())
     }
 
-    /// Makes a volume blank.
-    pub fn erase(&self, volser: &Volser, loss: Loss) -> Result<Overwritten, DirectorError> {
+    /// Makes a volume blank. What it held is copied anew by the next repair, where there is another copy and its promise is kept.
+    pub fn erase(&self, volser: &Volser, loss: Loss, promise: Promise) -> Result<Overwritten, DirectorError> {
         let _lock = self.writer_lock()?;
         let desk = Desk::new(self);
         let known = desk.volume(volser)?;
@@ -126,7 +128,7 @@ impl Site {
             key_destroyed_ns: None,
             ..known
         };
-        let copies = locked(&self.catalog).relabelled(&row)?;
+        let copies = locked(&self.catalog).relabelled(&row, promise)?;
         let erased = volume.drive.erase().map_err(DirectorError::from);
         desk.dismount(volume.drive, volume.number, volser)?;
         erased?;
@@ -134,8 +136,9 @@ impl Site {
         Ok(Overwritten { copies, last })
     }
 
-    /// Forgets a volume that is lost or destroyed. What it held is copied anew by the next repair, where there is another copy.
-    pub fn forget(&self, volser: &Volser, loss: Loss) -> Result<Overwritten, DirectorError> {
+    /// Forgets a volume that is lost or destroyed. What it held is copied anew by the next repair, where there is another copy and its
+    /// promise is kept.
+    pub fn forget(&self, volser: &Volser, loss: Loss, promise: Promise) -> Result<Overwritten, DirectorError> {
         let _lock = self.writer_lock()?;
         let desk = Desk::new(self);
         desk.volume(volser)?;
@@ -144,7 +147,7 @@ impl Site {
             return Err(DirectorError::VolumePresent { volser: volser.clone() });
         }
         let last = self.would_lose(volser, loss)?;
-        let copies = locked(&self.catalog).remove_volume(volser)?;
+        let copies = locked(&self.catalog).remove_volume(volser, promise)?;
         Ok(Overwritten { copies, last })
     }
 

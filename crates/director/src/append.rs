@@ -1,10 +1,11 @@
 //! Finding and handing out volumes to one copy of a session, and recording what it has flushed.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use capstan_catalog::{CheckpointSeen, Moment, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
+use capstan_catalog::{CheckpointSeen, Moment, Pool, Promise, ScratchFeed, Volume, VolumeKey, VolumeState};
 use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeId};
 use capstan_keys::KeyError;
 use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, MoverError, VolumeEnd, VolumeReader};
@@ -38,6 +39,8 @@ pub enum Shortfall {
 pub(crate) struct AppendHost {
     pub(crate) desk: Desk,
     pub(crate) config: Config,
+    /// Where new virtual cartridges are made.
+    pub(crate) library_dir: PathBuf,
     pub(crate) pool: Pool,
     pub(crate) copy: u8,
     pub(crate) shortfall: Shortfall,
@@ -82,6 +85,17 @@ impl AppendHost {
         })
     }
 
+    /// Refuses to make a cartridge where none of those that are known is in the library: a disk may not be mounted.
+    fn check_library_is_there(&self, present: &[Volser], volumes: &[Volume]) -> Result<(), DirectorError> {
+        let known = volumes.iter().filter(|volume| volume.id.is_some());
+        let known: Vec<_> = known.map(|volume| &volume.volser).collect();
+        if known.is_empty() || known.iter().any(|volser| present.contains(volser)) {
+            return Ok(());
+        }
+        let (path, pool) = (self.library_dir.clone(), self.pool.name.clone());
+        Err(DirectorError::CartridgesGone { path, known: known.len(), pool })
+    }
+
     /// Waits until it is worth looking for a volume again.
     fn pause(&self) -> Result<(), DirectorError> {
         let began = std::time::Instant::now();
@@ -122,6 +136,7 @@ impl AppendHost {
                         let none = crate::pools::Shortage { full: volumes.len(), barred: 0, absent: 0, in_use: 0 };
                         return Err(DirectorError::NoVolume { pool: self.pool.name.clone(), shortage: none });
                     };
+                    self.check_library_is_there(&present, &volumes)?;
                     create_cartridge(&self.desk, &volser, self.config.library.volume_mib << 20)?;
                     return self.label(&volser);
                 }
@@ -188,7 +203,8 @@ impl AppendHost {
                 Ok((life, append_lbn))
             }
             _ => {
-                let labelled = label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max());
+                let labelled =
+                    label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max(), Promise::Keep);
                 let (life, _) = labelled.map_err(|error| match error {
                     // Else there would have been an end to append to.
                     DirectorError::WriteOnce { volser, because: WriteOnceBar::HoldsData } => {

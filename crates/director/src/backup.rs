@@ -299,6 +299,7 @@ impl Site {
         Box::new(AppendHost {
             desk: desk.clone(),
             config: self.config.clone(),
+            library_dir: self.library_dir(),
             pool,
             copy,
             shortfall: request.shortfall,

@@ -1,19 +1,20 @@
 //! What an incremental stands on: the latest complete object of its source that can be given back, with all that it stands on itself.
 //!
 //! An object can be given back while each part of its streams is on some volume whose key was not destroyed, whichever copies the
-//! parts are of. Volumes that were erased or forgotten are in the catalog no more. One that is away, set aside, or whose key's
+//! parts are of, and none of its blocks is on record as damaged everywhere. Volumes that were erased or forgotten are in the catalog no more. One that is away, set aside, or whose key's
 //! cryptoperiod is over can be had back, and counts; one of whose several keys one was destroyed does not, for which blocks that
 //! key encrypted is not known. Keys are destroyed elsewhere, too, so whoever keeps them is asked: of each volume once a run, and
 //! of no more volumes than it takes to find a base.
 //!
 //! The catalog is locked by turns, and never while somebody else is asked.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use capstan_catalog::{Catalog, CatalogError, CopyState, Extent, ObjectFilter};
 use capstan_format::{ObjectId, Volser};
 use capstan_tape::with_causes;
 
+use crate::damage::BadPlaces;
 use crate::desk::{Desk, note_destroyed};
 use crate::repair::{missing_ranges, stream_lengths};
 use crate::site::locked;
@@ -155,7 +156,7 @@ impl<'a> Bases<'a> {
 }
 
 /// Why an object cannot be given back as a whole, what it stands on aside. A pure function of the catalog.
-fn why_gone(catalog: &Catalog, object: ObjectId) -> Result<Option<String>, DirectorError> {
+pub(crate) fn why_gone(catalog: &Catalog, object: ObjectId) -> Result<Option<String>, DirectorError> {
     let Some(record) = catalog.object(object)? else { return Err(CatalogError::UnknownObject(object).into()) };
     let copies = catalog.copies(object)?;
     let mut without_key = Vec::new();
@@ -173,11 +174,24 @@ fn why_gone(catalog: &Catalog, object: ObjectId) -> Result<Option<String>, Direc
         return Ok(None);
     }
     // An object that has no bytes has to stand somewhere all the same.
+    let bad = BadPlaces::of(catalog)?;
+    let lengths = stream_lengths(catalog, object)?;
+    let left: Vec<_> = catalog.extents(object, None)?.into_iter().filter(|extent| stands(&extent.volser)).collect();
+    let lacks = |extents: Vec<Extent>| {
+        let one: Vec<_> = extents.into_iter().map(|extent| Extent { copy: 1, ..extent }).collect();
+        !missing_ranges(1, &lengths, &one, record.chunk_len).is_empty()
+    };
     if copies.iter().flat_map(|copy| &copy.volumes).any(stands) {
-        let left = catalog.extents(object, None)?.into_iter().filter(|extent| stands(&extent.volser));
-        let one: Vec<_> = left.map(|extent| Extent { copy: 1, ..extent }).collect();
-        if missing_ranges(1, &stream_lengths(catalog, object)?, &one, record.chunk_len).is_empty() {
+        let (sound, damaged) = bad.split(left.clone(), record.chunk_len);
+        let damaged: BTreeSet<String> = damaged.iter().map(|extent| extent.volser.to_string()).collect();
+        if !lacks(sound) {
             return Ok(None);
+        }
+        if !lacks(left) {
+            let volumes = damaged.into_iter().take(NAMED_MAX).collect::<Vec<_>>().join(", ");
+            return Ok(Some(format!(
+                "blocks of it cannot be read any more (volume {volumes}), and no other copy has them"
+            )));
         }
     }
     Ok(Some(match &without_key[..] {

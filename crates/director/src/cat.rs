@@ -11,7 +11,7 @@ use capstan_tape::with_causes;
 use crate::DirectorError;
 use crate::desk::{Desk, ReadDesk};
 use crate::plan::{OlderVersion, older_versions};
-use crate::select::{Layout, locate_streams};
+use crate::select::{Layout, WhichCopy, locate_streams};
 use crate::site::{Site, locked};
 
 /// An output that computes the checksum of what passes.
@@ -24,12 +24,13 @@ impl Site {
     /// Writes an object's own pax stream: every connection up to its valid length, then the end of the archive.
     pub fn cat_object(&self, object: ObjectId, out: &mut (dyn Write + Send)) -> Result<(), DirectorError> {
         let present = self.present()?;
+        let mut host = ReadDesk::new(Desk::new(self));
         let parts = locked(&self.catalog).parts(object)?;
         for part in parts.iter().filter(|part| part.valid_len > 0) {
             let member = WantedMember { offset: 0, len: part.valid_len, crc: 0 };
             let streams = BTreeMap::from([((object, part.connection), vec![member])]);
-            let located = locate_streams(&locked(&self.catalog), streams, &present, None, Layout::Apart)?;
-            self.copy_range(&located.wanted, &mut |bytes| {
+            let located = locate_streams(&locked(&self.catalog), streams, &present, WhichCopy::Any, Layout::Apart)?;
+            copy_range(&mut host, &located.wanted, &mut |bytes| {
                 std::io::copy(bytes, out).map(drop).map_err(|error| error.to_string())
             })?;
         }
@@ -64,9 +65,10 @@ impl Site {
         let member = WantedMember { offset, len: member_len, crc };
         let streams = BTreeMap::from([((entry.object, connection), vec![member])]);
         let present = self.present()?;
-        let located = locate_streams(&locked(&self.catalog), streams, &present, None, Layout::Joined)?;
+        let located = locate_streams(&locked(&self.catalog), streams, &present, WhichCopy::Any, Layout::Joined)?;
         let mut out = Checked { out, crc: 0 };
-        self.copy_range(&located.wanted, &mut |bytes| {
+        let mut host = ReadDesk::new(Desk::new(self));
+        copy_range(&mut host, &located.wanted, &mut |bytes| {
             let mut reader = MemberReader::new(bytes);
             // A stream that was standard input is one file in several members.
             let mut any = false;
@@ -89,31 +91,31 @@ impl Site {
         }
         Ok(older_versions(&locked(&self.catalog), &[entry])?.pop())
     }
+}
 
-    /// Reads the one range of the one stream that is wanted and gives it to `copy`.
-    fn copy_range(
-        &self,
-        wanted: &Wanted,
-        copy: &mut (dyn FnMut(&mut dyn std::io::BufRead) -> Result<(), String> + Send),
-    ) -> Result<(), DirectorError> {
-        let reads = plan_reads(wanted);
-        let mut host = ReadDesk::new(Desk::new(self));
-        let outcome = std::sync::Mutex::new(Ok(()));
-        let copy = std::sync::Mutex::new(copy);
-        let stop = std::sync::atomic::AtomicBool::new(false);
-        read_streams(wanted, &reads, &mut host, &stop, &|_, reader| {
-            for member in reader.members() {
-                let copied = locked(&copy)(&mut reader.range(member.offset..member.offset + member.len));
-                if copied.is_err() {
-                    *locked(&outcome) = copied;
-                    stop.store(true, std::sync::atomic::Ordering::Relaxed);
-                    return;
-                }
+/// Reads the one range of the one stream that is wanted and gives it to `copy`.
+fn copy_range(
+    host: &mut ReadDesk,
+    wanted: &Wanted,
+    copy: &mut (dyn FnMut(&mut dyn std::io::BufRead) -> Result<(), String> + Send),
+) -> Result<(), DirectorError> {
+    let reads = plan_reads(wanted);
+    let outcome = std::sync::Mutex::new(Ok(()));
+    let copy = std::sync::Mutex::new(copy);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let read = read_streams(wanted, &reads, host, &stop, &|_, reader| {
+        for member in reader.members() {
+            let copied = locked(&copy)(&mut reader.range(member.offset..member.offset + member.len));
+            if copied.is_err() {
+                *locked(&outcome) = copied;
+                stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                return;
             }
-        });
-        let outcome = outcome.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        outcome.map_err(|reason| host.why_not(reason))
-    }
+        }
+    });
+    host.note_bad(&read.bad, "cat");
+    let outcome = outcome.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    outcome.map_err(|reason| host.why_not(reason))
 }
 
 impl Write for Checked<'_> {

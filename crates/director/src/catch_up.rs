@@ -190,7 +190,7 @@ pub(crate) fn is_copy_pool(pool: &str, name: &str) -> bool {
 
 /// Bars a volume from being written, and says why.
 pub(crate) fn set_aside(desk: &Desk, volser: Volser, reason: String) -> Result<(), DirectorError> {
-    desk.suspect(&volser)?;
+    desk.suspect(&volser, &reason)?;
     let error = DirectorError::VolumeDiffers { volser, reason };
     (desk.events)(Event::Notice { message: error.to_string() });
     Ok(())

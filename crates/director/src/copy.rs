@@ -3,26 +3,26 @@
 use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use capstan_catalog::{Object, ObjectStatus};
-use capstan_format::{FileEntry, SessionRecord, Volser};
-use capstan_mover::{
-    Connection, CopyHost, Damage, RestoreWatch, Session, StreamSink, WantedMember, plan_reads, read_streams,
-};
+use capstan_format::{FileEntry, ObjectId, Volser};
+use capstan_mover::{Connection, Damage, RestoreWatch, Session, StreamSink, WantedMember, plan_reads, read_streams};
 use capstan_tape::with_causes;
 
 use crate::DirectorError;
-use crate::append::{AppendHost, Shortfall};
+use crate::append::Shortfall;
 use crate::desk::{Desk, ReadDesk};
 use crate::jobs::record_of;
-use crate::select::{Layout, locate_streams};
+use crate::select::{Layout, WhichCopy, locate_streams};
 use crate::site::{Site, locked};
 
 /// How an object copy ended.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct CopyReport {
+    /// The object.
+    pub object: ObjectId,
     /// The copy's number.
     pub copy: u8,
     /// Blocks read.
@@ -38,70 +38,97 @@ pub struct CopyReport {
 }
 
 impl Site {
-    /// Writes a further copy of an object to a pool: one connection after the other, so that a restore of it reads straight on.
-    pub fn copy_object(&self, object: &Object, pool: &str, watch: &RestoreWatch) -> Result<CopyReport, DirectorError> {
+    /// Writes a further copy of objects to a pool: one connection after the other, so that a restore of it reads straight on. Objects that
+    /// have a copy in the pool already are refused before anything is written. One session writes what can go together, and one desk
+    /// reads: each volume is mounted once.
+    pub fn copy_objects(
+        &self,
+        objects: &[Object],
+        pool: &str,
+        watch: &RestoreWatch,
+    ) -> Result<Vec<CopyReport>, DirectorError> {
         let _lock = self.writer_lock()?;
-        let began = Instant::now();
-        let pool =
-            locked(&self.catalog).pool(pool)?.ok_or_else(|| DirectorError::UnknownPool { pool: pool.to_owned() })?;
-        let copies = locked(&self.catalog).copies(object.id)?;
+        let mut numbers = Vec::new();
+        for object in objects {
+            numbers.push(self.number_of_copy(object, pool)?);
+        }
+        let mut host = ReadDesk::new(Desk::new(self).stopped_by(&watch.stop));
+        let mut reports = Vec::new();
+        let mut at = 0;
+        while at < objects.len() {
+            let key = |at: usize| (numbers[at], objects[at].chunk_len);
+            let end = (at..objects.len()).find(|&next| key(next) != key(at)).unwrap_or(objects.len());
+            reports.extend(self.copy_together(&objects[at..end], numbers[at], pool, &mut host, watch)?);
+            at = end;
+        }
+        drop(host);
+        self.look_at_copies()?;
+        Ok(reports)
+    }
+
+    /// Whether an object may be copied to a pool: it has no copy there.
+    pub fn may_copy(&self, object: &Object, pool: &str) -> Result<(), DirectorError> {
+        self.number_of_copy(object, pool).map(drop)
+    }
+
+    /// The number that a further copy in a pool has.
+    fn number_of_copy(&self, object: &Object, pool: &str) -> Result<u8, DirectorError> {
+        let catalog = locked(&self.catalog);
+        catalog.pool(pool)?.ok_or_else(|| DirectorError::UnknownPool { pool: pool.to_owned() })?;
+        let copies = catalog.copies(object.id)?;
         for volser in copies.iter().flat_map(|copy| &copy.volumes) {
-            let volume = locked(&self.catalog).volume(volser)?;
-            if volume.is_some_and(|volume| volume.pool.as_ref() == Some(&pool.name)) {
-                return Err(DirectorError::CopyInPool { object: object.id.to_string(), pool: pool.name });
+            let volume = catalog.volume(volser)?;
+            if volume.is_some_and(|volume| volume.pool.as_deref() == Some(pool)) {
+                let pool = pool.to_owned();
+                return Err(DirectorError::CopyInPool { object: object.id.to_string(), pool });
             }
         }
-        let wanted = locked(&self.catalog).wanted_copies(object.id)?;
+        let wanted = catalog.wanted_copies(object.id)?;
         let numbers = copies.iter().map(|copy| copy.copy).chain(wanted.iter().map(|wanted| wanted.copy));
         // A copy that was promised to this pool and never begun is the one that is made now.
-        let promised = wanted.iter().find(|wanted| wanted.pool == pool.name).map(|wanted| wanted.copy);
+        let promised = wanted.iter().find(|wanted| wanted.pool == pool).map(|wanted| wanted.copy);
         let next = numbers.max().unwrap_or(0).checked_add(1);
-        let copy = promised.or(next).ok_or_else(|| DirectorError::TooManyCopies { object: object.id.to_string() })?;
-        locked(&self.catalog).want_copies(&[(object.id, copy, &pool.name)])?;
-        let desk = Desk::new(self).stopped_by(&watch.stop);
-        let host: Box<dyn CopyHost> = Box::new(AppendHost {
-            desk: desk.clone(),
-            config: self.config.clone(),
-            pool,
-            copy,
-            shortfall: Shortfall::Fail,
-            stop: Arc::clone(&watch.stop),
-            mounted: None,
-            asked_ns: 0,
-        });
-        let record = SessionRecord {
-            started_ns: self.now_ns(),
-            host: self.client.clone(),
-            software: concat!("capstan ", env!("CARGO_PKG_VERSION")).to_owned(),
-        };
-        let mut options = self.session_options_for_copy(object.chunk_len as usize);
-        options.first_copy = copy;
-        let session = Session::start(&options, &record, vec![host], Arc::default())?;
-        let moved = session.begin_object(record_of(object)).map_err(DirectorError::from).and_then(|()| {
-            let moved = self.move_streams(object, &session, desk, watch)?;
+        promised.or(next).ok_or_else(|| DirectorError::TooManyCopies { object: object.id.to_string() })
+    }
+
+    fn copy_together(
+        &self,
+        objects: &[Object],
+        copy: u8,
+        pool: &str,
+        host: &mut ReadDesk,
+        watch: &RestoreWatch,
+    ) -> Result<Vec<CopyReport>, DirectorError> {
+        let wanted: Vec<_> = objects.iter().map(|object| (object.id, copy, pool)).collect();
+        locked(&self.catalog).want_copies(&wanted)?;
+        let session = self.session_for_copies(pool, copy, &objects[0], Shortfall::Fail, watch)?;
+        let mut reports = Vec::new();
+        let moved = objects.iter().try_for_each(|object| {
+            let began = Instant::now();
+            session.begin_object(record_of(object))?;
+            let mut report = self.move_streams(object, &session, host, watch)?;
             // The copy of an object that a run left open is as open as the object.
-            if object.status == ObjectStatus::Complete && moved.lost.is_empty() {
+            if object.status == ObjectStatus::Complete && report.lost.is_empty() {
                 let connections = locked(&self.catalog).parts(object.id)?.len();
                 session.end_object(object.id, connections, object.ended_ns)?;
             }
-            Ok(moved)
+            report.copy = copy;
+            report.elapsed_ns = began.elapsed().as_nanos() as u64;
+            reports.push(report);
+            Ok(())
         });
         // Why the copy failed says more than that nothing could be handed to it any more.
         for outcome in session.finish().copies {
             outcome.map_err(DirectorError::of_copy)?;
         }
-        self.look_at_copies()?;
-        let mut report = moved?;
-        report.copy = copy;
-        report.elapsed_ns = began.elapsed().as_nanos() as u64;
-        Ok(report)
+        moved.map(|()| reports)
     }
 
     fn move_streams(
         &self,
         object: &Object,
         session: &Session,
-        desk: Desk,
+        host: &mut ReadDesk,
         watch: &RestoreWatch,
     ) -> Result<CopyReport, DirectorError> {
         let present = self.present()?;
@@ -111,19 +138,26 @@ impl Site {
             (catalog.parts(object.id)?, entries?)
         };
         entries.sort_by_key(|entry| (entry.connection, entry.offset + entry.member_len));
-        let mut report = CopyReport::default();
-        let mut host = ReadDesk::new(desk);
+        let mut report = CopyReport {
+            object: object.id,
+            copy: 0,
+            blocks: 0,
+            bytes: 0,
+            lost: Vec::new(),
+            without_key: Vec::new(),
+            elapsed_ns: 0,
+        };
         for part in parts {
             let mut sink = session.connection(object.id, part.connection);
             let own: Vec<_> = entries.iter().filter(|entry| entry.connection == part.connection).cloned().collect();
             let member = WantedMember { offset: 0, len: part.valid_len, crc: 0 };
             let streams = BTreeMap::from([((object.id, part.connection), vec![member])]);
-            let located = locate_streams(&locked(&self.catalog), streams, &present, None, Layout::Apart)?;
+            let located = locate_streams(&locked(&self.catalog), streams, &present, WhichCopy::Any, Layout::Apart)?;
             let reads = plan_reads(&located.wanted);
             let failure = Mutex::new(None);
             let shared = Mutex::new((&mut sink, own));
             let stop = AtomicBool::new(false);
-            let read = read_streams(&located.wanted, &reads, &mut host, &stop, &|_, reader| {
+            let read = read_streams(&located.wanted, &reads, host, &stop, &|_, reader| {
                 let mut guard = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let (sink, own) = &mut *guard;
                 if let Err(reason) = move_bytes(&mut reader.range(0..part.valid_len), sink, own, watch) {
@@ -135,6 +169,7 @@ impl Site {
             report.blocks += read.blocks;
             report.bytes += read.plain_bytes;
             report.lost.extend(read.lost);
+            host.note_bad(&read.bad, "copy");
             let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
             if watch.stop.load(Ordering::Relaxed) {
                 return Err(DirectorError::Interrupted);
@@ -145,7 +180,7 @@ impl Site {
                 Some(reason) => return Err(host.why_not(reason)),
             }
         }
-        report.without_key = host.without_key;
+        report.without_key = std::mem::take(&mut host.without_key);
         Ok(report)
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use capstan_catalog::{Catalog, MediumKind, Moment, Volume, VolumeState};
+use capstan_catalog::{Catalog, DamagedBlocks, MediumKind, Moment, Volume, VolumeState};
 use capstan_format::{KeyTag, Volser, VolumeHeader, VolumeId};
 use capstan_keys::{Cartridge, KeyError, Name};
 use capstan_mover::read_label;
@@ -360,11 +360,17 @@ impl Desk {
     }
 
     /// Notes that a volume is not what it should be; it is read, and not written, until an operator clears it.
-    pub(crate) fn suspect(&self, volser: &Volser) -> Result<(), DirectorError> {
-        locked(&self.catalog).update_volume(volser, |volume| {
+    pub(crate) fn suspect(&self, volser: &Volser, reason: &str) -> Result<(), DirectorError> {
+        let mut catalog = locked(&self.catalog);
+        let known = catalog.update_volume(volser, |volume| {
             volume.state = VolumeState::Suspect;
             volume.errors += 1;
         })?;
+        if let Some(life) = known.id {
+            // How far it can be read is not known: a verification says.
+            let note = DamagedBlocks { first_lbn: 0, blocks: 0, reason: reason.to_owned() };
+            catalog.record_damage(volser, life, &[note], "mount", self.now_ns())?;
+        }
         Ok(())
     }
 

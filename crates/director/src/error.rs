@@ -21,6 +21,15 @@ pub enum DirectorError {
         /// Where it was looked for.
         path: PathBuf,
     },
+    /// Host: the catalog is gone from a state directory.
+    #[error(
+        "{} holds no catalog: if it is on a disk of its own, mount that disk; if it is lost, `capstan rebuild` makes it anew from the volumes",
+        path.display()
+    )]
+    CatalogMissing {
+        /// Where it should be.
+        path: PathBuf,
+    },
     /// Operator: there is one already.
     #[error("{} holds a Capstan state already: it is left as it is", path.display())]
     AlreadyInitialised {
@@ -187,6 +196,20 @@ pub enum DirectorError {
         /// The source.
         path: PathBuf,
     },
+    /// Operator: the disk below a virtual library is not what it was.
+    #[error(
+        "no cartridge is made in {}: it holds none of the {known} that the catalog knows. If they are on a disk that is not mounted, mount \
+         it. If they were all taken out on purpose, make one with `capstan label NEW --pool {pool}`",
+        path.display()
+    )]
+    CartridgesGone {
+        /// The library's directory.
+        path: PathBuf,
+        /// Cartridges that the catalog knows.
+        known: usize,
+        /// The pool that wants a new one.
+        pool: String,
+    },
     /// Operator: a pattern that is none.
     #[error("{glob:?} is not a pattern: {reason}")]
     Glob {
@@ -213,6 +236,19 @@ pub enum DirectorError {
         object: String,
         /// The pool.
         pool: String,
+    },
+    /// Medium: damage hit every copy in the same place.
+    #[error(
+        "{bytes} bytes of object {object} can be read in no copy any more: `capstan ls -R {object}` flags the files. Back up {source_name} \
+         again with --full"
+    )]
+    NoCopyLeft {
+        /// The object.
+        object: String,
+        /// Its source.
+        source_name: String,
+        /// How much of its streams is lost.
+        bytes: u64,
     },
     /// Operator: a copy's number has one byte.
     #[error("object {object} has had 255 copies: erase volumes of copies that are not needed")]
@@ -370,6 +406,15 @@ impl DirectorError {
                 | MoverError::NotLabelled { .. } => true,
                 MoverError::Compression(_) | MoverError::Thread(_) | MoverError::Stopped | MoverError::Host(_) => false,
             },
+            _ => false,
+        }
+    }
+
+    /// Whether what is written on a volume is at fault, and not its drive, its key, the robot or the host.
+    pub(crate) fn blames_medium(&self) -> bool {
+        match self {
+            Self::Drive(error) | Self::Volume { source: error, .. } => error.blames_medium(),
+            Self::Mover(error) => error.blames_medium(),
             _ => false,
         }
     }

@@ -1,6 +1,6 @@
 //! New cartridges, and new lives of volumes.
 
-use capstan_catalog::{LostCopy, Pool, Volume, VolumeKey, VolumeState};
+use capstan_catalog::{LostCopy, Pool, Promise, Volume, VolumeKey, VolumeState};
 use capstan_format::{Volser, VolumeHeader, VolumeId};
 use capstan_mover::{FIRST_SESSION_LBN, write_label};
 use capstan_tape::{CartridgeSpec, Rewritability};
@@ -46,6 +46,7 @@ pub(crate) fn label_volume(
     volume: &mut InDrive,
     pool: Option<&Pool>,
     block_len_max: u32,
+    promise: Promise,
 ) -> Result<(VolumeId, Vec<LostCopy>), DirectorError> {
     volume.check_writable()?;
     volume.check_sound()?;
@@ -92,7 +93,7 @@ pub(crate) fn label_volume(
         medium: volume.kind(known.medium),
         ..known
     };
-    let lost = locked(&desk.catalog).relabelled(&row)?;
+    let lost = locked(&desk.catalog).relabelled(&row, promise)?;
     write_label(volume.drive.as_mut(), &header)?;
     match (key, desk.keys.as_deref()) {
         (Some(key), Some(keys)) => drop(keys.activate(volume.cartridge(), &key.tag, now_ns)?),

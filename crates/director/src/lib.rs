@@ -4,6 +4,7 @@
 //! of what the catalog holds (which volume a pool writes to next, in which order blocks are read); the rest carries it out.
 
 mod admin;
+mod against_source;
 mod append;
 mod backup;
 mod base;
@@ -13,6 +14,7 @@ mod cat;
 mod catch_up;
 mod config;
 mod copy;
+mod damage;
 mod desk;
 mod drive_history;
 mod error;
@@ -21,6 +23,7 @@ mod jobs;
 mod keys;
 mod label;
 mod library;
+mod library_marker;
 mod null;
 mod order;
 mod plan;
@@ -33,6 +36,7 @@ mod restore;
 mod select;
 mod site;
 mod verify;
+mod verify_blocks;
 mod verify_object;
 
 pub use admin::{Loss, Overwritten};
@@ -41,6 +45,7 @@ pub use backup::{BackupReport, BackupRequest, BackupWatch, Level, SourceOutcome,
 pub use base::BaseGone;
 pub use config::{BY_HAND, Config, DataConfig, KeysConfig, LibraryConfig};
 pub use copy::CopyReport;
+pub use damage::LostParts;
 pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};
 pub use error::{DirectorError, WriteOnceBar};
 pub use events::{Event, Events};
@@ -55,10 +60,12 @@ pub use repair::{RepairReport, RepairedCopy};
 pub use restore::{FailedFile, RestoreReport};
 pub use select::{Place, index_path, path_pattern};
 pub use site::{Clock, DEFAULT_POOL, InitOptions, Site, WriterLock, key_cluster, key_store_path};
+pub use verify_object::VerifiedCopy;
 
 // The words of lower rooms that this room's methods speak in, so that a door needs no other room.
 pub use capstan_catalog::{
-    CopyState, Counts, MediumKind, Object, ObjectFilter, ObjectStatus, Pool, StateEntry, Volume, VolumeState,
+    CopyState, Counts, Damage as DamageOnRecord, MediumKind, Object, ObjectFilter, ObjectStatus, Pool, Promise,
+    StateEntry, Verification, Volume, VolumeState,
 };
 pub use capstan_format::{
     Algorithm, EntryFlags, EntryKind, FileEntry, KeyTag, MediumSerial, ObjectId, ObjectKind, Volser,

@@ -10,6 +10,7 @@ use capstan_tape::{ChangerError, DriveDescription, Element, ElementAddress, Erra
 
 use crate::DirectorError;
 use crate::config::Carrier;
+use crate::library_marker;
 use crate::site::{Site, locked};
 
 /// What is where, and what the catalog knows of it.
@@ -57,7 +58,11 @@ pub enum Whereabouts {
 impl Site {
     /// Where volumes are, in their order.
     pub fn whereabouts(&self, volumes: &[Volume]) -> Result<Vec<Whereabouts>, DirectorError> {
-        let elements = locked(&self.library).inventory().map_err(DirectorError::Changer)?;
+        let elements = match locked(&self.library).inventory() {
+            // A library that is not there has nothing in it; `status` says why it is not there.
+            Err(ChangerError::Unusable { .. }) if self.config.library.is_virtual() => Vec::new(),
+            other => other.map_err(DirectorError::Changer)?,
+        };
         let elsewhere = match self.config.library.carrier() {
             Carrier::Robot => Whereabouts::Outside,
             Carrier::Person => Whereabouts::Shelf,
@@ -152,8 +157,20 @@ impl Site {
         locked(&self.library).run_errand(&errand).map_err(DirectorError::Changer)
     }
 
-    /// Has the robot look at every element anew.
+    /// Why the library cannot be used, if it cannot: the disk below it is not mounted, for one.
+    pub fn library_problem(&self) -> Option<String> {
+        match locked(&self.library).inventory() {
+            Err(error @ ChangerError::Unusable { .. }) => Some(error.to_string()),
+            _ => None,
+        }
+    }
+
+    /// Has the robot look at every element anew. The directory that the settings name becomes the library of this catalog, if it is not.
     pub fn initialize_library(&self) -> Result<(), DirectorError> {
+        if self.config.library.is_virtual() {
+            let _lock = self.writer_lock()?;
+            return library_marker::adopt(&self.library_dir(), &mut locked(&self.catalog));
+        }
         locked(&self.library).run_errand(&Errand::Initialize).map_err(DirectorError::Changer)
     }
 

@@ -8,7 +8,7 @@ use capstan_keys::KeyError;
 use capstan_mover::{ReadPlan, Wanted, plan_reads, take_apart};
 
 use crate::DirectorError;
-use crate::select::{Located, Place, is_lost};
+use crate::select::{Located, Place, WhichCopy, is_lost};
 use crate::site::{Site, locked};
 
 /// Bytes a second that virtual volumes are taken to give, for the estimate.
@@ -100,7 +100,7 @@ impl Site {
                 streams.extend(entries.extract_if(.., |entry| entry.object == *object));
             }
         }
-        let mut plan = self.plan(entries, objects, interrupted, None)?;
+        let mut plan = self.plan(entries, objects, interrupted, WhichCopy::Any)?;
         plan.bytes = total(streams.iter().map(|stream| stream.entry.size)).saturating_add(plan.bytes);
         plan.members += streams.len() as u64;
         plan.streams = streams;
@@ -112,7 +112,7 @@ impl Site {
         entries: Vec<StateEntry>,
         objects: Vec<ObjectId>,
         interrupted: bool,
-        copy: Option<u8>,
+        copy: WhichCopy<'_>,
     ) -> Result<RestorePlan, DirectorError> {
         let present = self.present()?;
         let older = older_versions(&locked(&self.catalog), &entries)?;

@@ -1,18 +1,20 @@
 //! What is protected: which objects could be given back in full, as far as the catalog knows.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, WantedCopy};
+use capstan_catalog::{Object, ObjectFilter, ObjectStatus};
 use capstan_format::ObjectId;
 
 use crate::DirectorError;
+use crate::base::why_gone;
 use crate::repair::{Lack, Looked, look};
 use crate::site::{Site, locked};
 
 /// What is protected and what is not.
 #[derive(Debug, Default)]
 pub struct Protection {
-    /// Complete objects that have a whole copy whose keys are there, and so have the objects they stand on. The latest first.
+    /// Complete objects all of whose blocks are in some copy that can be read and whose keys are there, and so are those of the objects
+    /// they stand on. The latest first.
     pub protected: Vec<Object>,
     /// Complete objects of which that is not so: they can be restored in part, or not at all.
     pub unprotected: Vec<Object>,
@@ -28,9 +30,12 @@ impl Site {
         let catalog = locked(&self.catalog);
         let Looked { lacking, whole } = look(&catalog)?;
         let mut readable: HashSet<ObjectId> = catalog.readable_objects()?.into_iter().collect();
-        for copy in whole {
-            if keys_are_there(&catalog, &copy)? {
-                readable.insert(copy.object);
+        // Of others, parts of several copies may make up a whole.
+        let others: BTreeSet<ObjectId> =
+            whole.iter().map(|copy| copy.object).chain(lacking.iter().map(|lack| lack.object.id)).collect();
+        for object in others {
+            if !readable.contains(&object) && why_gone(&catalog, object)?.is_none() {
+                readable.insert(object);
             }
         }
         let objects = catalog.objects(&ObjectFilter::default())?;
@@ -56,17 +61,6 @@ impl Site {
         protection.lacking.dedup();
         Ok(protection)
     }
-}
-
-fn keys_are_there(catalog: &Catalog, wanted: &WantedCopy) -> Result<bool, DirectorError> {
-    for copy in catalog.copies(wanted.object)?.iter().filter(|copy| copy.copy == wanted.copy) {
-        for volser in &copy.volumes {
-            if catalog.volume(volser)?.is_some_and(|volume| volume.key_destroyed_ns.is_some()) {
-                return Ok(false);
-            }
-        }
-    }
-    Ok(true)
 }
 
 /// Whether an object and all that it stands on can be read.

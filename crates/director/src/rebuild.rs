@@ -17,6 +17,7 @@ use crate::catch_up::session_record;
 use crate::config::Carrier;
 use crate::desk::{Desk, InDrive};
 use crate::error::refuses_part;
+use crate::library_marker::LIBRARY_FACT;
 use crate::site::{Clock, Site, locked};
 use crate::{DirectorError, Event, Events};
 
@@ -51,6 +52,7 @@ pub fn rebuild(
     if staged.exists() {
         std::fs::remove_dir_all(&staged).map_err(DirectorError::host("remove", &staged))?;
     }
+    keep_library(&dir.join("catalog"), &staged)?;
     let site = Site::open_with_catalog(dir, &staged, unlock, clock, events)?;
     let _lock = site.writer_lock()?;
     let mut report = RebuildReport::default();
@@ -64,6 +66,7 @@ pub fn rebuild(
         }
     }
     keep_pools(&dir.join("catalog"), &site)?;
+    keep_findings(&dir.join("catalog"), &site);
     site.seal_complete()?;
     site.look_at_copies()?;
     let objects = locked(&site.catalog).objects(&capstan_catalog::ObjectFilter::default())?;
@@ -104,6 +107,32 @@ fn volumes_to_read(dir: &Path, site: &Site, desk: &Desk) -> Result<Vec<Volser>, 
             let library = crate::config::BY_HAND.to_owned();
             Err(DirectorError::Changer(ChangerError::Unusable { library, reason: reason.to_owned() }))
         }
+    }
+}
+
+/// Takes over which directory the library is: one that is not mounted holds no volumes, and must not be taken for the library.
+fn keep_library(old: &Path, staged: &Path) -> Result<(), DirectorError> {
+    if !old.exists() {
+        return Ok(());
+    }
+    // One that cannot be read knows no library; then what is there is taken.
+    if let Ok(Some(library)) = Catalog::open(old).and_then(|old| old.fact(LIBRARY_FACT)) {
+        Catalog::open(staged)?.put_fact(LIBRARY_FACT, &library)?;
+    }
+    Ok(())
+}
+
+/// Takes over what was found bad, and when volumes were verified: it stands on no volume.
+fn keep_findings(old: &Path, site: &Site) {
+    if !old.exists() {
+        return;
+    }
+    let kept = Catalog::open(old).and_then(|old| locked(&site.catalog).take_over_findings(&old));
+    if let Err(error) = kept {
+        let message = format!(
+            "the old catalog cannot be read, so nothing is known of damage that was found before: `capstan verify` finds it again ({error})"
+        );
+        (site.events)(Event::Notice { message });
     }
 }
 

@@ -17,9 +17,10 @@ use capstan_tape::with_causes;
 
 use crate::append::{AppendHost, Shortfall};
 use crate::copy::move_bytes;
+use crate::damage::{BadPlaces, lost_ranges};
 use crate::desk::{Desk, ReadDesk};
 use crate::jobs::record_of;
-use crate::select::{Layout, locate_streams};
+use crate::select::{Layout, WhichCopy, locate_streams};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
@@ -67,7 +68,7 @@ pub(crate) fn stream_lengths(catalog: &Catalog, object: ObjectId) -> Result<Vec<
 }
 
 fn lacks(catalog: &Catalog, object: &Object, copy: u8) -> Result<Vec<MissingRange>, DirectorError> {
-    let extents = catalog.extents(object.id, Some(copy))?;
+    let extents = BadPlaces::of(catalog)?.sound(catalog.extents(object.id, Some(copy))?, object.chunk_len);
     Ok(missing_ranges(copy, &stream_lengths(catalog, object.id)?, &extents, object.chunk_len))
 }
 
@@ -80,6 +81,43 @@ pub(crate) struct Lack {
     pub(crate) object: Object,
     pub(crate) wanted: WantedCopy,
     ranges: Vec<MissingRange>,
+}
+
+impl Lack {
+    /// Whether one session can write what both lack.
+    fn goes_with(&self, other: &Self) -> bool {
+        let key = |lack: &Self| (lack.wanted.copy, lack.object.chunk_len);
+        self.wanted.pool == other.wanted.pool && key(self) == key(other)
+    }
+}
+
+/// What of a lack can be mended.
+struct Mendable {
+    /// What another copy has; `None` where there is nothing to write.
+    ranges: Option<Vec<MissingRange>>,
+    /// Bytes that no copy has any more.
+    lost_bytes: u64,
+}
+
+impl Mendable {
+    /// How the copy stands once what can be mended is.
+    fn end(&self, object: &Object) -> Result<(), DirectorError> {
+        if self.lost_bytes == 0 {
+            return Ok(());
+        }
+        Err(DirectorError::NoCopyLeft {
+            object: object.id.to_string(),
+            source_name: String::from_utf8_lossy(&object.source).into_owned(),
+            bytes: self.lost_bytes,
+        })
+    }
+}
+
+/// One reason for a whole group: in its own words for the first, repeated for the others.
+fn same_for_all(group: &[Lack], error: DirectorError) -> Vec<Result<(), DirectorError>> {
+    let reason = with_causes(&error);
+    let others = group.iter().skip(1).map(|_| Err(DirectorError::Output { reason: reason.clone() }));
+    std::iter::once(Err(error)).chain(others).collect()
 }
 
 /// Which wanted copies are not whole, and which of those not known to be whole are.
@@ -178,27 +216,38 @@ impl Site {
         watch: &RestoreWatch,
     ) -> Result<RepairReport, DirectorError> {
         let mut report = RepairReport::default();
+        // What goes to volumes of one pool is written in one session, and read by one desk: each volume is mounted once.
+        let mut groups: Vec<Vec<Lack>> = Vec::new();
         for lack in self.look_at_copies()? {
             if !objects.is_empty() && !objects.contains(&lack.object.id) {
                 continue;
             }
-            let mended = self.mend(&lack, shortfall, watch);
+            match groups.iter_mut().find(|group| group[0].goes_with(&lack)) {
+                Some(group) => group.push(lack),
+                None => groups.push(vec![lack]),
+            }
+        }
+        let mut host = ReadDesk::new(Desk::new(self).stopped_by(&watch.stop));
+        for group in groups {
+            let mended = self.mend(&group, shortfall, &mut host, watch);
             if watch.stop.load(Ordering::Relaxed) {
                 return Err(DirectorError::Interrupted);
             }
-            let (object, copy, pool) = (lack.object.id, lack.wanted.copy, lack.wanted.pool);
-            let mut failure = None;
-            match mended {
-                Ok(()) => (self.events)(Event::Mended { object, copy, pool: pool.clone() }),
-                Err(error) => {
-                    let reason = with_causes(&error);
-                    let message = format!("object {object}: what copy {copy} lacks could not be copied: {reason}");
-                    (self.events)(Event::Notice { message });
-                    failure = Some(reason);
-                    report.first_failure.get_or_insert(error);
+            for (lack, mended) in group.into_iter().zip(mended) {
+                let (object, copy, pool) = (lack.object.id, lack.wanted.copy, lack.wanted.pool);
+                let mut failure = None;
+                match mended {
+                    Ok(()) => (self.events)(Event::Mended { object, copy, pool: pool.clone() }),
+                    Err(error) => {
+                        let reason = with_causes(&error);
+                        let message = format!("object {object}: what copy {copy} lacks could not be copied: {reason}");
+                        (self.events)(Event::Notice { message });
+                        failure = Some(reason);
+                        report.first_failure.get_or_insert(error);
+                    }
                 }
+                report.copies.push(RepairedCopy { object, source: lack.object.source, copy, pool, failure });
             }
-            report.copies.push(RepairedCopy { object, source: lack.object.source, copy, pool, failure });
         }
         if !report.copies.is_empty() {
             // A copy brings its entries along, cut otherwise than they were.
@@ -207,17 +256,96 @@ impl Site {
         Ok(report)
     }
 
-    /// Makes one copy whole.
-    fn mend(&self, lack: &Lack, shortfall: Shortfall, watch: &RestoreWatch) -> Result<(), DirectorError> {
-        let (object, wanted) = (&lack.object, &lack.wanted);
-        let pool = locked(&self.catalog).pool(&wanted.pool)?;
-        let pool = pool.ok_or_else(|| DirectorError::UnknownPool { pool: wanted.pool.clone() })?;
-        let desk = Desk::new(self).stopped_by(&watch.stop);
-        let host: Box<dyn CopyHost> = Box::new(AppendHost {
-            desk: desk.clone(),
+    /// Makes copies whole that go to one pool, as far as other copies have what they lack; says of each how it ended.
+    fn mend(
+        &self,
+        group: &[Lack],
+        shortfall: Shortfall,
+        host: &mut ReadDesk,
+        watch: &RestoreWatch,
+    ) -> Vec<Result<(), DirectorError>> {
+        let planned: Vec<_> = group.iter().map(|lack| self.mendable(lack)).collect();
+        if planned.iter().all(|planned| planned.as_ref().is_ok_and(|planned| planned.ranges.is_none())) {
+            return group.iter().zip(planned).map(|(lack, planned)| planned?.end(&lack.object)).collect();
+        }
+        let session =
+            self.session_for_copies(&group[0].wanted.pool, group[0].wanted.copy, &group[0].object, shortfall, watch);
+        let session = match session {
+            Ok(session) => session,
+            Err(error) => return same_for_all(group, error),
+        };
+        let mut ended: Vec<Result<(), DirectorError>> = Vec::new();
+        for (lack, planned) in group.iter().zip(planned) {
+            ended.push(planned.and_then(|planned| {
+                if let Some(ranges) = &planned.ranges {
+                    self.move_ranges(lack, ranges, &session, host, watch)?;
+                }
+                planned.end(&lack.object)
+            }));
+        }
+        // Why the copy failed says more than that nothing could be handed to it any more.
+        for outcome in session.finish().copies {
+            if let Err(error) = outcome {
+                return same_for_all(group, DirectorError::of_copy(error));
+            }
+        }
+        for (lack, _) in group.iter().zip(&ended).filter(|(_, ended)| ended.is_ok()) {
+            let mut catalog = locked(&self.catalog);
+            let lacks = lacks(&catalog, &lack.object, lack.wanted.copy);
+            if lacks.is_ok_and(|lacks| lacks.is_empty()) {
+                // Should that fail, the copy is looked at again next time.
+                let _ = catalog.copies_are_whole(&[(lack.object.id, lack.wanted.copy)]);
+            }
+        }
+        ended
+    }
+
+    /// What of a lack some copy has.
+    fn mendable(&self, lack: &Lack) -> Result<Mendable, DirectorError> {
+        let catalog = locked(&self.catalog);
+        let lost = lost_ranges(&catalog, &lack.object, &BadPlaces::of(&catalog)?)?;
+        let ranges = without_lost(&lack.ranges, &lost, lack.object.chunk_len);
+        let none = !lost.is_empty() && ranges.is_empty();
+        let lost_bytes = lost.iter().map(|(_, range)| range.end - range.start).sum();
+        Ok(Mendable { ranges: (!none).then_some(ranges), lost_bytes })
+    }
+
+    fn move_ranges(
+        &self,
+        lack: &Lack,
+        ranges: &[MissingRange],
+        session: &Session,
+        host: &mut ReadDesk,
+        watch: &RestoreWatch,
+    ) -> Result<(), DirectorError> {
+        let (object, copy) = (&lack.object, lack.wanted.copy);
+        let (ranges, mut entries) = self.to_copy(object, ranges)?;
+        session.begin_object(record_of(object))?;
+        for missing in &ranges {
+            let own = entries.get_mut(&missing.connection);
+            let own = own.map(|own| take_of(own, &missing.range)).unwrap_or_default();
+            self.copy_range_of(object, copy, session, host, missing, own, watch)?;
+        }
+        Ok(session.end_object(object.id, ranges.len(), object.ended_ns)?)
+    }
+
+    /// A session that writes further copies to volumes of a pool.
+    pub(crate) fn session_for_copies(
+        &self,
+        pool: &str,
+        copy: u8,
+        like: &Object,
+        shortfall: Shortfall,
+        watch: &RestoreWatch,
+    ) -> Result<Session, DirectorError> {
+        let found = locked(&self.catalog).pool(pool)?;
+        let pool = found.ok_or_else(|| DirectorError::UnknownPool { pool: pool.to_owned() })?;
+        let append: Box<dyn CopyHost> = Box::new(AppendHost {
+            desk: Desk::new(self).stopped_by(&watch.stop),
             config: self.config.clone(),
+            library_dir: self.library_dir(),
             pool,
-            copy: wanted.copy,
+            copy,
             shortfall,
             stop: watch.stop.clone(),
             mounted: None,
@@ -228,28 +356,9 @@ impl Site {
             host: self.client.clone(),
             software: concat!("capstan ", env!("CARGO_PKG_VERSION")).to_owned(),
         };
-        let (ranges, mut entries) = self.to_copy(object, &lack.ranges)?;
-        let mut options = self.session_options_for_copy(object.chunk_len as usize);
-        options.first_copy = wanted.copy;
-        let session = Session::start(&options, &record, vec![host], watch.stop.clone())?;
-        let moved = session.begin_object(record_of(object)).map_err(DirectorError::from).and_then(|()| {
-            for missing in &ranges {
-                let own = entries.get_mut(&missing.connection);
-                let own = own.map(|own| take_of(own, &missing.range)).unwrap_or_default();
-                self.copy_range_of(object, wanted.copy, &session, desk.clone(), missing, own, watch)?;
-            }
-            Ok(session.end_object(object.id, ranges.len(), object.ended_ns)?)
-        });
-        // Why the copy failed says more than that nothing could be handed to it any more.
-        for outcome in session.finish().copies {
-            outcome.map_err(DirectorError::of_copy)?;
-        }
-        moved?;
-        let mut catalog = locked(&self.catalog);
-        if lacks(&catalog, object, wanted.copy)?.is_empty() {
-            catalog.copies_are_whole(&[(object.id, wanted.copy)])?;
-        }
-        Ok(())
+        let mut options = self.session_options_for_copy(like.chunk_len as usize);
+        options.first_copy = copy;
+        Ok(Session::start(&options, &record, vec![append], watch.stop.clone())?)
     }
 
     /// The ranges that are copied, and the entries that go with them, by connection and offset.
@@ -292,7 +401,7 @@ impl Site {
         object: &Object,
         copy: u8,
         session: &Session,
-        desk: Desk,
+        host: &mut ReadDesk,
         missing: &MissingRange,
         mut entries: Vec<FileEntry>,
         watch: &RestoreWatch,
@@ -305,15 +414,14 @@ impl Site {
             let present = self.present()?;
             let member = WantedMember { offset: range.start, len: range.end - range.start, crc: 0 };
             let streams = [((object.id, connection), vec![member])].into();
-            let mut located = locate_streams(&locked(&self.catalog), streams, &present, None, Layout::Apart)?;
+            let mut located = locate_streams(&locked(&self.catalog), streams, &present, WhichCopy::Any, Layout::Apart)?;
             for stream in &mut located.wanted.streams {
                 stream.extents.retain(|extent| extent.copy != copy);
             }
             let reads = plan_reads(&located.wanted);
             let failure = Mutex::new(None);
             let shared = Mutex::new((&mut sink, entries));
-            let mut host = ReadDesk::new(desk);
-            read_streams(&located.wanted, &reads, &mut host, &watch.stop, &|_, reader| {
+            let read = read_streams(&located.wanted, &reads, host, &watch.stop, &|_, reader| {
                 let mut guard = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let (sink, entries) = &mut *guard;
                 if let Err(reason) = move_bytes(&mut reader.range(range.clone()), sink, entries, watch) {
@@ -321,6 +429,7 @@ impl Site {
                 }
             });
             drop(shared);
+            host.note_bad(&read.bad, "repair");
             if let Some(reason) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
                 return Err(host.why_not(reason));
             }
@@ -329,6 +438,27 @@ impl Site {
         let finished = if last { sink.finish() } else { sink.finish_range() };
         finished.map_err(|error| DirectorError::Output { reason: with_causes(&error) })
     }
+}
+
+/// The missing ranges that some copy has: those that none has are cut out.
+fn without_lost(missing: &[MissingRange], lost: &[(u16, Range<u64>)], chunk_len: u32) -> Vec<MissingRange> {
+    let mut left = Vec::new();
+    for one in missing {
+        let mut at = one.range.start;
+        let mut keep = |range: Range<u64>| {
+            if range.start < range.end {
+                let sequence = (range.start / u64::from(chunk_len.max(1))) as u32;
+                let last = one.last && range.end == one.range.end;
+                left.push(MissingRange { connection: one.connection, sequence, range, last });
+            }
+        };
+        for (_, lost) in lost.iter().filter(|(connection, _)| *connection == one.connection) {
+            keep(at..lost.start.min(one.range.end));
+            at = at.max(lost.end);
+        }
+        keep(at..one.range.end);
+    }
+    left
 }
 
 /// Takes the entries that end in a range or have no member out of those of a connection.

@@ -10,7 +10,7 @@ use std::time::Instant;
 use capstan_catalog::StateEntry;
 use capstan_format::Volser;
 use capstan_mover::extract::{ExtractOptions, ExtractReport, Target as Directory};
-use capstan_mover::{Damage, FailedMember, RestoreWatch, StreamsReport, restore_streams};
+use capstan_mover::{BadBlocks, Damage, FailedMember, RestoreWatch, StreamsReport, restore_streams};
 
 use crate::DirectorError;
 use crate::desk::{Desk, ReadDesk};
@@ -47,6 +47,8 @@ pub struct RestoreReport {
     pub lost: Vec<Damage>,
     /// Blocks that were damaged in one copy and came from another.
     pub recovered: Vec<Damage>,
+    /// Blocks that the medium is at fault for, whether or not another copy gave them.
+    pub bad: Vec<BadBlocks>,
     /// Volumes that hold part of it and are not in the library. Another copy may have stood in for them.
     pub absent: Vec<Volser>,
     /// Volumes that no key opens, and why. Another copy may have stood in for them.
@@ -64,6 +66,33 @@ impl RestoreReport {
     pub fn is_whole(&self) -> bool {
         self.failed.is_empty() && self.lost.is_empty()
     }
+
+    /// Takes in what another part of the same work met.
+    pub(crate) fn add(&mut self, part: Self) {
+        self.blocks += part.blocks;
+        self.failed.extend(part.failed);
+        self.lost.extend(part.lost);
+        self.recovered.extend(part.recovered);
+        self.bad.extend(part.bad);
+        for volser in part.absent {
+            if !self.absent.contains(&volser) {
+                self.absent.push(volser);
+            }
+        }
+        self.without_key.extend(part.without_key);
+        self.orders.extend(part.orders);
+    }
+
+    /// Whether something that was read is at fault, and not merely out of reach: no key, no volume, no drive.
+    pub fn is_damaged(&self) -> bool {
+        !self.is_whole()
+            && (self.lost.is_empty() && self.absent.is_empty() || self.lost.iter().any(|lost| lost.of_medium))
+    }
+
+    /// Whether all that was asked for was looked at: nothing was out of reach.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.without_key.is_empty() && self.absent.is_empty() && self.lost.iter().all(|lost| lost.of_medium)
+    }
 }
 
 impl Site {
@@ -79,7 +108,9 @@ impl Site {
         let target = Directory::new(directory, options.clone()).map_err(DirectorError::Extract)?;
         let mut host = ReadDesk::new(Desk::new(self).stopped_by(&watch.stop));
         let streams = restore_streams(&plan.wanted, &plan.reads, &mut host, &target, watch);
-        let mut report = self.report(plan, streams, host, watch)?;
+        let mut report = self.report(plan, streams, &mut host, watch)?;
+        host.note_bad(&report.bad, "restore");
+        drop(host);
         if watch.stop.load(std::sync::atomic::Ordering::Relaxed) {
             return Err(DirectorError::RestoreInterrupted);
         }
@@ -124,7 +155,7 @@ impl Site {
         &self,
         plan: &RestorePlan,
         streams: StreamsReport,
-        host: ReadDesk,
+        host: &mut ReadDesk,
         watch: &RestoreWatch,
     ) -> Result<RestoreReport, DirectorError> {
         if let Some(fatal) = streams.fatal {
@@ -140,8 +171,9 @@ impl Site {
             lost: streams.read.lost,
             recovered: streams.read.recovered,
             absent: plan.absent.clone(),
-            without_key: host.without_key,
-            orders: host.orders,
+            bad: streams.read.bad,
+            without_key: std::mem::take(&mut host.without_key),
+            orders: std::mem::take(&mut host.orders),
             behind: 0,
             elapsed_ns: 0,
         })

@@ -4,11 +4,13 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt;
 
-use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, StateEntry};
+use capstan_catalog::{Catalog, Extent, Object, ObjectFilter, ObjectStatus, StateEntry};
 use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, Volser};
 use capstan_mover::{ExtentPlace, VolumePlace, Wanted, WantedMember, WantedStream};
 
 use crate::DirectorError;
+use crate::damage::BadPlaces;
+use crate::repair::{MissingRange, missing_ranges, stream_lengths};
 use crate::site::Site;
 
 /// An object and, if not all of it, paths in it.
@@ -125,13 +127,13 @@ impl Site {
         Ok(found.into_values().collect())
     }
 
-    /// Where entries stand: what a read plan is made of. Only `copy`, if one is named.
+    /// Where entries stand: what a read plan is made of.
     pub(crate) fn locate_entries<'e>(
         &self,
         catalog: &Catalog,
         entries: impl Iterator<Item = (ObjectId, &'e FileEntry)>,
         present: &[Volser],
-        copy: Option<u8>,
+        copy: WhichCopy<'_>,
     ) -> Result<Located, DirectorError> {
         let mut streams: BTreeMap<(ObjectId, u16), Vec<WantedMember>> = BTreeMap::new();
         for (object, entry) in entries.filter(|(_, entry)| entry.member_len > 0) {
@@ -156,17 +158,44 @@ pub(crate) enum Layout {
     Apart,
 }
 
+/// Which copies of objects are read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum WhichCopy<'a> {
+    /// Any.
+    Any,
+    /// This one.
+    Only(u8),
+    /// The one that is named for each object.
+    Of(&'a HashMap<ObjectId, u8>),
+}
+
+impl WhichCopy<'_> {
+    fn of(self, object: ObjectId) -> Option<u8> {
+        match self {
+            Self::Any => None,
+            Self::Only(copy) => Some(copy),
+            Self::Of(copies) => copies.get(&object).copied(),
+        }
+    }
+}
+
 /// An object's extents and how its streams lie.
 struct Laid {
     chunk_len: u32,
-    extents: Vec<capstan_catalog::Extent>,
+    extents: Vec<Extent>,
     joined: bool,
     /// Where each connection's stream begins in the joined one.
     bases: Vec<(u16, u64)>,
 }
 
 impl Laid {
-    fn of(catalog: &Catalog, object: ObjectId, copy: Option<u8>, layout: Layout) -> Result<Self, DirectorError> {
+    fn of(
+        catalog: &Catalog,
+        object: ObjectId,
+        copy: Option<u8>,
+        bad: &BadPlaces,
+        layout: Layout,
+    ) -> Result<Self, DirectorError> {
         let record = catalog.object(object)?;
         let joined =
             layout == Layout::Joined && record.as_ref().is_some_and(|record| record.kind == ObjectKind::Device);
@@ -179,12 +208,34 @@ impl Laid {
             }
         }
         let chunk_len = record.map_or(0, |record| record.chunk_len);
-        Ok(Self { chunk_len, extents: catalog.extents(object, copy)?, joined, bases })
+        let extents = sound_first(catalog.extents(object, copy)?, bad, &stream_lengths(catalog, object)?, chunk_len);
+        Ok(Self { chunk_len, extents, joined, bases })
     }
 
     fn base(&self, connection: u16) -> u64 {
         self.bases.iter().find(|(other, _)| *other == connection).map_or(0, |(_, base)| *base)
     }
+}
+
+/// Extents without blocks that are on record as damaged, where the rest has all that they hold. What nothing else has is tried all the
+/// same: another drive may read it.
+pub(crate) fn sound_first(extents: Vec<Extent>, bad: &BadPlaces, parts: &[(u16, u64)], chunk_len: u32) -> Vec<Extent> {
+    let (mut extents, mut damaged) = bad.split(extents, chunk_len);
+    if damaged.is_empty() {
+        return extents;
+    }
+    let one: Vec<_> = extents.iter().map(|extent| Extent { copy: 1, ..extent.clone() }).collect();
+    let missing = missing_ranges(1, parts, &one, chunk_len);
+    damaged.retain(|extent| {
+        let record = &extent.record;
+        let end = record.offset.saturating_add(record.plain_len);
+        let hit = |missing: &MissingRange| {
+            missing.connection == record.connection && missing.range.start < end && missing.range.end > record.offset
+        };
+        missing.iter().any(hit)
+    });
+    extents.extend(damaged);
+    extents
 }
 
 /// What is wanted and where, and the volumes that would be needed and are not there.
@@ -197,9 +248,10 @@ pub(crate) fn locate_streams(
     catalog: &Catalog,
     streams: BTreeMap<(ObjectId, u16), Vec<WantedMember>>,
     present: &[Volser],
-    copy: Option<u8>,
+    copy: WhichCopy<'_>,
     layout: Layout,
 ) -> Result<Located, DirectorError> {
+    let bad = BadPlaces::of(catalog)?;
     let mut volumes: Vec<VolumePlace> = Vec::new();
     let mut number_of: HashMap<Volser, Option<usize>> = HashMap::new();
     let mut objects: HashMap<ObjectId, Laid> = HashMap::new();
@@ -209,7 +261,7 @@ pub(crate) fn locate_streams(
         members.sort_by_key(|member| member.offset);
         let laid = match objects.entry(object) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(vacant) => vacant.insert(Laid::of(catalog, object, copy, layout)?),
+            Entry::Vacant(vacant) => vacant.insert(Laid::of(catalog, object, copy.of(object), &bad, layout)?),
         };
         let mut extents = Vec::new();
         for extent in laid.extents.iter().filter(|extent| laid.joined || extent.record.connection == connection) {

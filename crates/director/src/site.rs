@@ -26,6 +26,7 @@ use capstan_tape::{Library, VirtualLibrary};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::config::{Carrier, Config, LibraryConfig};
+use crate::library_marker::{self, AbsentLibrary};
 use crate::{DirectorError, Event, Events};
 
 /// Name of the pool that `init` makes.
@@ -104,7 +105,10 @@ impl Site {
             feed: ScratchFeed::Allowed,
         };
         catalog.put_pool(&pool)?;
-        open_library(dir, &options.config.library, &(Arc::new(|_| {}) as Events))?;
+        if options.config.library.is_virtual() {
+            library_marker::adopt(&dir.join(&options.config.library.path), &mut catalog)?;
+        }
+        open_library(dir, &options.config.library, &mut catalog, &(Arc::new(|_| {}) as Events))?;
         // Last, because its presence says that the directory is whole.
         let staged = dir.join("capstan.toml.new");
         std::fs::write(&staged, options.config.to_text()).map_err(DirectorError::host("write", &staged))?;
@@ -116,6 +120,10 @@ impl Site {
     pub fn open(dir: &Path, unlock: Option<&Unlock>, clock: Clock, events: Events) -> Result<Self, DirectorError> {
         if !dir.join("capstan.toml").exists() {
             return Err(DirectorError::NotInitialised { path: dir.to_owned() });
+        }
+        // An empty one in its place would say that nothing is protected.
+        if !dir.join("catalog").join("catalog.db").exists() {
+            return Err(DirectorError::CatalogMissing { path: dir.join("catalog") });
         }
         let catalog = Arc::new(Mutex::new(Catalog::open(&dir.join("catalog"))?));
         Self::assemble(dir, catalog, unlock, clock, events)
@@ -147,7 +155,7 @@ impl Site {
             return Err(DirectorError::NotInitialised { path: dir.to_owned() });
         }
         let config = Config::read(&config_path)?;
-        let library = open_library(dir, &config.library, &events)?;
+        let library = open_library(dir, &config.library, &mut locked(&catalog), &events)?;
         let (mut keys, mut store) = (None, None);
         match (config.keys.cluster(dir), unlock) {
             (Some(place), _) => keys = Some(Arc::new(key_cluster(place, clock, &events)) as SharedKeys),
@@ -228,8 +236,17 @@ impl Site {
 }
 
 /// The library that the settings name.
-fn open_library(dir: &Path, config: &LibraryConfig, events: &Events) -> Result<SharedLibrary, DirectorError> {
+fn open_library(
+    dir: &Path,
+    config: &LibraryConfig,
+    catalog: &mut Catalog,
+    events: &Events,
+) -> Result<SharedLibrary, DirectorError> {
     if config.is_virtual() {
+        let path = dir.join(&config.path);
+        if let Err(reason) = library_marker::check(&path, catalog)? {
+            return Ok(Arc::new(Mutex::new(AbsentLibrary { library: path.display().to_string(), reason })));
+        }
         let library = VirtualLibrary::open(dir.join(&config.path), config.drives).map_err(DirectorError::Changer)?;
         return Ok(Arc::new(Mutex::new(library)));
     }

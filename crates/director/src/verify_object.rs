@@ -1,23 +1,62 @@
-//! Verifying an object: each copy by itself.
+//! Verifying objects: each copy by itself.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use capstan_catalog::{Extent, Object, ObjectStatus, StateEntry};
+use capstan_catalog::{Catalog, Extent, Object, ObjectStatus, StateEntry, Verified};
 use capstan_format::{FileEntry, ObjectId, ObjectKind};
-use capstan_mover::{RestoreWatch, verify_streams};
+use capstan_mover::{RestoreWatch, VolumePlace, verify_streams};
 
 use crate::DirectorError;
+use crate::damage::BadPlaces;
 use crate::desk::{Desk, ReadDesk};
+use crate::repair::stream_lengths;
 use crate::restore::RestoreReport;
+use crate::select::{WhichCopy, sound_first};
 use crate::site::{Site, locked};
 
+/// What reading back one copy of an object gave.
+#[derive(Debug)]
+pub struct VerifiedCopy {
+    /// The object.
+    pub object: ObjectId,
+    /// The copy.
+    pub copy: u8,
+    /// What was met.
+    pub report: RestoreReport,
+}
+
 impl Site {
-    /// Reads back a copy of an object, every block and every file's checksum. All copies, one after the other, without `copy`.
-    pub fn verify_object(
+    /// Reads back all copies of objects, every block and every file's checksum: the first copies one after the other, then the second
+    /// ones, so that a volume is mounted once. What is found is put on record.
+    pub fn verify_objects(&self, objects: &[Object], watch: &RestoreWatch) -> Result<Vec<VerifiedCopy>, DirectorError> {
+        let mut copies = BTreeSet::new();
+        for (number, object) in objects.iter().enumerate() {
+            let held = locked(&self.catalog).copies(object.id)?;
+            copies.extend(held.into_iter().map(|copy| (copy.copy, number)));
+        }
+        let mut host = ReadDesk::new(Desk::new(self).stopped_by(&watch.stop));
+        let mut verified = Vec::new();
+        for (copy, number) in copies {
+            let object = &objects[number];
+            let report = self.verify_copy(object, copy, &mut host, watch)?;
+            if watch.stop.load(Ordering::Relaxed) {
+                return Err(DirectorError::RestoreInterrupted);
+            }
+            verified.push(VerifiedCopy { object: object.id, copy, report });
+        }
+        Ok(verified)
+    }
+
+    fn verify_copy(
         &self,
         object: &Object,
+        copy: u8,
+        host: &mut ReadDesk,
         watch: &RestoreWatch,
-    ) -> Result<Vec<(u8, RestoreReport)>, DirectorError> {
+    ) -> Result<RestoreReport, DirectorError> {
+        let began = Instant::now();
         let (entries, copies, extents) = {
             let catalog = locked(&self.catalog);
             let index = catalog.index(object.id)?;
@@ -25,49 +64,54 @@ impl Site {
                 .iter()
                 .map(|entry| entry.map(|entry| StateEntry { object: object.id, entry, unread: None }))
                 .collect();
-            (entries?, catalog.copies(object.id)?, catalog.extents(object.id, None)?)
+            (entries?, catalog.copies(object.id)?, extents_by_copy(&catalog, object.id)?)
         };
-        let mut reports = Vec::new();
-        for copy in &copies {
-            let began = Instant::now();
-            let open = object.status == ObjectStatus::Open;
-            let load = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
-            let (members, bytes) = (load(&watch.members), load(&watch.bytes));
-            // What another copy holds and this one does not is no damage; what none holds is looked for here, and missed.
-            let held = |entry: &StateEntry, copy: u8| is_held(&extents, &entry.entry, copy);
-            let elsewhere = |entry: &&StateEntry| {
-                object.kind != ObjectKind::Device
-                    && !held(entry, copy.copy)
-                    && copies.iter().any(|other| held(entry, other.copy))
-            };
-            let own: Vec<_> = entries.iter().filter(|entry| !elsewhere(entry)).cloned().collect();
-            let behind = (entries.len() - own.len()) as u64;
-            let mut report = self.verify_entries(own, object.id, open, Some(copy.copy), watch)?;
-            report.behind = behind;
-            report.elapsed_ns = began.elapsed().as_nanos() as u64;
-            report.members -= members;
-            report.bytes -= bytes;
-            if watch.stop.load(std::sync::atomic::Ordering::Relaxed) {
-                return Err(DirectorError::RestoreInterrupted);
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (members, bytes) = (load(&watch.members), load(&watch.bytes));
+        // What another copy holds and this one does not is no damage; what none holds is looked for here, and missed.
+        let held = |entry: &StateEntry, copy: u8| is_held(&extents, &entry.entry, copy);
+        let elsewhere = |entry: &StateEntry| {
+            object.kind != ObjectKind::Device
+                && !held(entry, copy)
+                && copies.iter().any(|other| held(entry, other.copy))
+        };
+        let all = entries.len();
+        let own: Vec<_> = entries.into_iter().filter(|entry| !elsewhere(entry)).collect();
+        let behind = (all - own.len()) as u64;
+        let open = object.status == ObjectStatus::Open;
+        let plan = self.plan(own, vec![object.id], open, WhichCopy::Only(copy))?;
+        let streams = verify_streams(&plan.wanted, &plan.reads, host, watch);
+        let mut report = self.report(&plan, streams, host, watch)?;
+        (report.behind, report.elapsed_ns) = (behind, began.elapsed().as_nanos() as u64);
+        report.members -= members;
+        report.bytes -= bytes;
+        let complete = report.is_complete() && behind == 0 && !watch.stop.load(Ordering::Relaxed);
+        host.note_bad(if complete { &[] } else { &report.bad }, "verify");
+        if complete {
+            for volser in copies.iter().filter(|held| held.copy == copy).flat_map(|held| &held.volumes) {
+                let life = locked(&self.catalog).volume(volser)?.and_then(|volume| volume.id);
+                let Some(volume) = life else { continue };
+                let place = VolumePlace { volser: volser.clone(), volume };
+                let bad: Vec<_> = report.bad.iter().filter(|bad| bad.volser == *volser).cloned().collect();
+                host.record_verified(&place, Verified::Object(object.id), &bad)?;
             }
-            reports.push((copy.copy, report));
         }
-        Ok(reports)
+        Ok(report)
     }
+}
 
-    pub(crate) fn verify_entries(
-        &self,
-        entries: Vec<StateEntry>,
-        object: ObjectId,
-        open: bool,
-        copy: Option<u8>,
-        watch: &RestoreWatch,
-    ) -> Result<RestoreReport, DirectorError> {
-        let plan = self.plan(entries, vec![object], open, copy)?;
-        let mut host = ReadDesk::new(Desk::new(self).stopped_by(&watch.stop));
-        let streams = verify_streams(&plan.wanted, &plan.reads, &mut host, watch);
-        self.report(&plan, streams, host, watch)
+/// The extents of each copy of an object, without overlap: what is on record as damaged is left out where the copy has it elsewhere. By
+/// copy, connection and offset.
+pub(crate) fn extents_by_copy(catalog: &Catalog, object: ObjectId) -> Result<Vec<Extent>, DirectorError> {
+    let bad = BadPlaces::of(catalog)?;
+    let lengths = stream_lengths(catalog, object)?;
+    let chunk_len = catalog.object(object)?.map_or(0, |object| object.chunk_len);
+    let mut all = Vec::new();
+    for copy in catalog.copies(object)? {
+        all.extend(sound_first(catalog.extents(object, Some(copy.copy))?, &bad, &lengths, chunk_len));
     }
+    all.sort_by_key(|extent| (extent.copy, extent.record.connection, extent.record.offset));
+    Ok(all)
 }
 
 /// Whether a copy's extents hold the whole of a member.

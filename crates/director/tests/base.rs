@@ -8,7 +8,7 @@ mod place;
 
 use std::sync::{Arc, Mutex};
 
-use capstan_director::{BackupRequest, Event, Level, Loss, ObjectId, SourceOutcome, Volser};
+use capstan_director::{BackupRequest, Event, Level, Loss, ObjectId, Promise, SourceOutcome, Volser};
 use capstan_format::Algorithm;
 
 use place::{Bench, small};
@@ -170,7 +170,7 @@ fn what_two_copies_hold_together_is_stood_on_and_what_neither_holds_is_not() {
     assert_eq!((one.base, one.base_gone.clone()), (Some(full.object), None));
     assert_newest_restores(&bench, &one, "one");
     // Nothing is left of the beginning.
-    bench.site().erase(&second[0], Loss::Accept).unwrap();
+    bench.site().erase(&second[0], Loss::Accept, Promise::Keep).unwrap();
     let two = backup(&bench, "c", 5, &bench.request(Level::Incremental));
     assert_eq!((two.base, two.base_gone.as_ref().unwrap().object), (None, one.object));
     assert_newest_restores(&bench, &two, "two");
@@ -183,10 +183,10 @@ fn a_base_whose_volume_was_erased_or_forgotten_is_none() {
         let full = backup(&bench, "a", 5, &bench.request(Level::Full));
         let volser = volumes_of(&bench, full.object, 1).remove(0);
         if is_erased {
-            bench.site().erase(&volser, Loss::Accept).unwrap();
+            bench.site().erase(&volser, Loss::Accept, Promise::Keep).unwrap();
         } else {
             std::fs::remove_file(bench.cartridge(volser.as_str())).unwrap();
-            bench.site().forget(&volser, Loss::Accept).unwrap();
+            bench.site().forget(&volser, Loss::Accept, Promise::Keep).unwrap();
         }
         let made = backup(&bench, "b", 5, &bench.request(Level::Incremental));
         let gone = made.base_gone.clone().unwrap();

@@ -14,8 +14,8 @@ use std::thread;
 use std::time::Duration;
 
 use capstan_director::{
-    BY_HAND, BackupWatch, DirectorError, Event, ExtractOptions, Level, Loss, Place, RestoreWatch, Site, Volser,
-    VolumeState,
+    BY_HAND, BackupWatch, DirectorError, Event, ExtractOptions, Level, Loss, Place, Promise, RestoreWatch, Site,
+    Volser, VolumeState,
 };
 use capstan_tape::{
     BlockLimits, CartridgeSpec, Changer, ChangerError, Drive, DriveCare, DriveDescription, DriveError, DriveIdentity,
@@ -217,7 +217,7 @@ fn volser(name: &str) -> Volser {
 }
 
 fn label(attended: &Attended, name: &str, pool: Option<&str>) {
-    attended.site().label(&volser(name), pool, None, Loss::Refuse).unwrap();
+    attended.site().label(&volser(name), pool, None, Loss::Refuse, Promise::Keep).unwrap();
 }
 
 #[test]
@@ -296,6 +296,6 @@ fn waiting_for_a_person_ends_when_it_is_stopped() {
 fn a_lost_volume_is_forgotten_without_being_looked_for() {
     let attended = Attended::new(Memory::Named, Vec::new());
     label(&attended, "B00001", None);
-    attended.site().forget(&volser("B00001"), Loss::Refuse).unwrap();
+    attended.site().forget(&volser("B00001"), Loss::Refuse, Promise::Keep).unwrap();
     assert!(attended.site().catalog().volumes().unwrap().is_empty());
 }

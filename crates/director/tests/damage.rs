@@ -85,6 +85,8 @@ impl Patient {
     /// Restores from the damaged volume, and judges what came of it.
     fn suffer(&self, what: &str, damaged: &[u8], twin: bool, tally: &mut Tally) {
         fs::write(&self.cartridge, damaged).unwrap();
+        // What is on record as damaged would be passed over: each damage is met as if it were the first.
+        self.bench.sql("DELETE FROM damage");
         let to = self.bench.path("restored");
         let _ = fs::remove_dir_all(&to);
         let ended = self.restore(&to);

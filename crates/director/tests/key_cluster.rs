@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use capstan_catalog::VolumeState;
 use capstan_director::{
-    BackupReport, BackupWatch, Config, DirectorError, Event, ExtractOptions, KeysConfig, Level, Loss, Place,
+    BackupReport, BackupWatch, Config, DirectorError, Event, ExtractOptions, KeysConfig, Level, Loss, Place, Promise,
     RestoreWatch, Site, rebuild,
 };
 use capstan_format::{Algorithm, KeyTag, Volser};
@@ -361,7 +361,7 @@ fn a_volume_is_erased_though_nobody_can_be_told() {
     ground.backup().unwrap();
     let (volser, ..) = ground.volumes().remove(0);
     ground.is(Down::Everything);
-    ground.site().erase(&volser, Loss::Accept).unwrap();
+    ground.site().erase(&volser, Loss::Accept, Promise::Keep).unwrap();
     let said = ground.bench.notices.lock().unwrap().join("\n");
     assert!(said.contains("will be on record later") && said.contains("kma1"), "{said}");
     assert!(matches!(ground.volumes()[..], [(_, VolumeState::Blank, 0)]), "{:?}", ground.volumes());

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use capstan_director::{
-    BackupWatch, DirectorError, Event, Level, Loss, ObjectStatus, RestoreWatch, Shortfall, Volser, VolumeState,
+    BackupWatch, DirectorError, Event, Level, Loss, ObjectStatus, Promise, RestoreWatch, Shortfall, VerifiedCopy,
+    Volser, VolumeState,
 };
 use place::{Bench, copy_tree, small};
 
@@ -29,8 +30,8 @@ fn an_interrupted_backup_goes_on_and_restores() {
     assert_eq!((objects.len(), objects[0].status), (1, ObjectStatus::Complete));
     bench.assert_restores(&objects[0], "out");
     let site = bench.site();
-    let verified = site.verify_object(&objects[0], &Default::default()).unwrap();
-    assert!(verified.iter().all(|(_, report)| report.is_whole()), "{verified:?}");
+    let verified = site.verify_objects(std::slice::from_ref(&objects[0]), &Default::default()).unwrap();
+    assert!(verified.iter().all(|copy| copy.report.is_whole()), "{verified:?}");
 }
 
 #[test]
@@ -68,8 +69,8 @@ fn a_volume_is_kept_that_holds_what_another_copy_lost() {
     let site = bench.site();
     let copies = site.catalog().copies(object.id).unwrap();
     assert!(copies[0].volumes.len() > 1, "{copies:?}");
-    site.erase(&copies[0].volumes[0], Loss::Refuse).unwrap();
-    let second = site.erase(&copies[1].volumes[0], Loss::Refuse);
+    site.erase(&copies[0].volumes[0], Loss::Refuse, Promise::Keep).unwrap();
+    let second = site.erase(&copies[1].volumes[0], Loss::Refuse, Promise::Keep);
     assert!(matches!(second, Err(DirectorError::VolumeHoldsData { .. })), "{second:?}");
     drop(site);
     bench.assert_restores(&object, "out");
@@ -91,7 +92,7 @@ fn a_source_that_is_named_twice_is_taken_up_once() {
 /// Labels a volume, saves the catalog, backs up, puts the older catalog back, backs up another tree: both must be there.
 fn an_older_catalog(pool: Option<&str>) {
     let bench = Bench::new(small());
-    bench.site().label(&volser("A00001"), pool, None, Loss::Refuse).unwrap();
+    bench.site().label(&volser("A00001"), pool, None, Loss::Refuse, Promise::Keep).unwrap();
     copy_tree(&bench.path("state/catalog"), &bench.path("saved"));
     bench.fill("a", 5, 150_000);
     bench.backup(&bench.request(Level::Full)).unwrap();
@@ -145,7 +146,7 @@ fn a_run_that_finds_no_room_for_a_checkpoint_does_not_come_to_the_same_end_again
         generation: "virtual".to_owned(),
     };
     spec.create(&bench.path("state/library/slots/A00001.tape")).unwrap();
-    bench.site().label(&volser("A00001"), Some("default"), None, Loss::Refuse).unwrap();
+    bench.site().label(&volser("A00001"), Some("default"), None, Loss::Refuse, Promise::Keep).unwrap();
     bench.fill("a", 6000, 600);
     let first = bench.backup(&bench.request(Level::Full));
     assert!(first.is_err(), "{first:?}");
@@ -162,7 +163,7 @@ fn a_copy_of_an_object_that_was_interrupted_is_not_complete() {
     let site = bench.site();
     site.add_pool("vault", None, None).unwrap();
     let object = site.catalog().objects(&capstan_director::ObjectFilter::default()).unwrap().remove(0);
-    site.copy_object(&object, "vault", &RestoreWatch::default()).unwrap();
+    site.copy_objects(std::slice::from_ref(&object), "vault", &RestoreWatch::default()).unwrap();
     drop(site);
     assert_eq!(bench.objects()[0].status, ObjectStatus::Open);
     bench.backup(&bench.request(Level::Full)).unwrap();
@@ -221,15 +222,15 @@ fn a_twin_that_ran_out_of_volumes_is_mended_and_then_suffices_alone() {
     let bench = Bench::new(config);
     let site = bench.site();
     site.add_pool("default-copy2", None, None).unwrap();
-    site.label(&volser("A00001"), Some("default"), Some(64 << 20), Loss::Refuse).unwrap();
-    site.label(&volser("B00001"), Some("default-copy2"), Some(64 << 20), Loss::Refuse).unwrap();
+    site.label(&volser("A00001"), Some("default"), Some(64 << 20), Loss::Refuse, Promise::Keep).unwrap();
+    site.label(&volser("B00001"), Some("default-copy2"), Some(64 << 20), Loss::Refuse, Promise::Keep).unwrap();
     drop(site);
     bench.fill("a", 20, 150_000);
     let mut request = bench.request(Level::Full);
     request.copies = 2;
     bench.backup(&request).unwrap();
     // The full one fits, the incremental's twin does not: its volume is small.
-    bench.site().label(&volser("B00002"), Some("default-copy2"), Some(20 << 20), Loss::Refuse).unwrap();
+    bench.site().label(&volser("B00002"), Some("default-copy2"), Some(20 << 20), Loss::Refuse, Promise::Keep).unwrap();
     let full = |volume: &mut capstan_director::Volume| volume.state = VolumeState::Full;
     bench.site().catalog().update_volume(&volser("B00001"), full).unwrap();
     bench.fill("b", 200, 150_000);
@@ -241,11 +242,13 @@ fn a_twin_that_ran_out_of_volumes_is_mended_and_then_suffices_alone() {
     let report = bench.backup(&request).unwrap();
     assert_eq!(report.failed_copies.len(), 1, "{:?}", report.failed_copies);
     let site = bench.site();
-    site.label(&volser("B00003"), Some("default-copy2"), Some(64 << 20), Loss::Refuse).unwrap();
+    site.label(&volser("B00003"), Some("default-copy2"), Some(64 << 20), Loss::Refuse, Promise::Keep).unwrap();
     let repaired = site.repair(&[], Shortfall::Fail, &RestoreWatch::default()).unwrap();
     assert!(repaired.copies.len() == 1 && repaired.first_failure.is_none(), "{repaired:?}");
     let object = bench.objects().remove(0);
-    for (copy, report) in site.verify_object(&object, &RestoreWatch::default()).unwrap() {
+    for VerifiedCopy { copy, report, .. } in
+        site.verify_objects(std::slice::from_ref(&object), &RestoreWatch::default()).unwrap()
+    {
         assert!(report.is_whole() && report.behind == 0, "copy {copy}: {report:?}");
     }
     drop(site);
@@ -380,7 +383,7 @@ fn what_cannot_be_mended_does_not_fail_the_next_backup() {
     let object = bench.objects().remove(0);
     let site = bench.site();
     let copies = site.catalog().copies(object.id).unwrap();
-    site.erase(&copies[0].volumes[0], Loss::Accept).unwrap();
+    site.erase(&copies[0].volumes[0], Loss::Accept, Promise::Keep).unwrap();
     fs::rename(bench.cartridge(copies[1].volumes[0].as_str()), bench.path("away")).unwrap();
     drop(site);
     let report = bench.backup(&request).unwrap();
@@ -394,7 +397,7 @@ fn a_run_that_waits_for_a_volume_can_be_stopped() {
     let mut config = small();
     config.library.volumes_max = 0;
     let bench = Bench::new(config);
-    bench.site().label(&volser("A00001"), Some("default"), Some(8 << 20), Loss::Refuse).unwrap();
+    bench.site().label(&volser("A00001"), Some("default"), Some(8 << 20), Loss::Refuse, Promise::Keep).unwrap();
     bench.fill("a", 100, 150_000);
     let watch = BackupWatch::default();
     let stop = Arc::clone(&watch.stop);
@@ -408,7 +411,7 @@ fn a_run_that_waits_for_a_volume_can_be_stopped() {
     let ended = bench.site().backup(&request, &watch);
     assert!(matches!(ended, Err(DirectorError::Interrupted)), "{ended:?}");
     bench.set_hook(None);
-    bench.site().label(&volser("A00002"), Some("default"), Some(64 << 20), Loss::Refuse).unwrap();
+    bench.site().label(&volser("A00002"), Some("default"), Some(64 << 20), Loss::Refuse, Promise::Keep).unwrap();
     let report = bench.backup(&bench.request(Level::Full)).unwrap();
     assert!(report.sources[0].resumed);
     bench.assert_restores(&bench.objects()[0], "out");

@@ -6,7 +6,7 @@ mod place;
 
 use std::fs;
 
-use capstan_director::{DirectorError, Level, Loss, Volser, VolumeState};
+use capstan_director::{DirectorError, Level, Loss, Promise, Volser, VolumeState};
 use capstan_tape::{Tab, VirtualLibrary};
 use place::{Bench, small};
 
@@ -34,11 +34,11 @@ fn a_copy_that_cannot_be_read_stands_in_for_nothing() {
         let (first, second) = (&copies[0].volumes[0], &copies[1].volumes[0]);
         bench.sql(&format!("UPDATE volumes SET {unreadable} WHERE volser = '{first}'"));
         let site = bench.site();
-        let erased = site.erase(second, Loss::Refuse);
+        let erased = site.erase(second, Loss::Refuse, Promise::Keep);
         assert!(matches!(erased, Err(DirectorError::VolumeHoldsData { objects: 1, .. })), "{erased:?}");
-        let labelled = site.label(second, Some("default"), None, Loss::Refuse);
+        let labelled = site.label(second, Some("default"), None, Loss::Refuse, Promise::Keep);
         assert!(matches!(labelled, Err(DirectorError::VolumeHoldsData { objects: 1, .. })), "{labelled:?}");
-        assert!(site.erase(first, Loss::Refuse).unwrap().last.is_empty());
+        assert!(site.erase(first, Loss::Refuse, Promise::Keep).unwrap().last.is_empty());
     }
 }
 
@@ -48,7 +48,7 @@ fn a_volume_that_was_taken_out_keeps_its_barcode() {
     let bench = with_twins();
     fs::rename(bench.cartridge("A00001"), bench.path("away")).unwrap();
     for loss in [Loss::Refuse, Loss::Accept] {
-        let labelled = bench.site().label(&volser("A00001"), Some("default"), None, loss);
+        let labelled = bench.site().label(&volser("A00001"), Some("default"), None, loss, Promise::Keep);
         assert!(matches!(labelled, Err(DirectorError::Changer(_))), "{labelled:?}");
         assert!(!bench.cartridge("A00001").exists());
     }
@@ -66,9 +66,9 @@ fn what_is_on_a_write_protected_volume_is_not_forgotten() {
     let bench = with_twins();
     let before = bench.dump();
     slide(&bench, "A00001", Tab::Protected);
-    let erased = bench.site().erase(&volser("A00001"), Loss::Accept);
+    let erased = bench.site().erase(&volser("A00001"), Loss::Accept, Promise::Keep);
     assert!(matches!(erased, Err(DirectorError::Volume { .. })), "{erased:?}");
-    let labelled = bench.site().label(&volser("A00001"), None, None, Loss::Accept);
+    let labelled = bench.site().label(&volser("A00001"), None, None, Loss::Accept, Promise::Keep);
     assert!(matches!(labelled, Err(DirectorError::Volume { .. })), "{labelled:?}");
     assert_eq!(bench.dump(), before);
 }
@@ -89,7 +89,7 @@ fn a_write_protected_volume_is_passed_over_and_taken_again() {
     bench.backup(&bench.request(Level::Full)).unwrap();
     assert_eq!(latest(), [first]);
     // One that is still to be labelled is passed over as well.
-    bench.site().label(&volser("B00001"), None, None, Loss::Refuse).unwrap();
+    bench.site().label(&volser("B00001"), None, None, Loss::Refuse, Promise::Keep).unwrap();
     for name in ["B00001", latest()[0].as_str()] {
         slide(&bench, name, Tab::Protected);
     }

@@ -6,7 +6,9 @@ mod place;
 
 use std::fs;
 
-use capstan_director::{CopyState, DirectorError, Level, Loss, ObjectId, RestoreWatch, Shortfall, Volser};
+use capstan_director::{
+    CopyState, DirectorError, Level, Loss, ObjectId, Promise, RestoreWatch, Shortfall, VerifiedCopy, Volser,
+};
 use place::{Bench, small};
 
 fn volser(name: &str) -> Volser {
@@ -18,7 +20,7 @@ fn without_second_volume() -> Bench {
     let mut config = small();
     config.library.volumes_max = 0;
     let bench = Bench::new(config);
-    bench.site().label(&volser("A00001"), Some("default"), Some(64 << 20), Loss::Refuse).unwrap();
+    bench.site().label(&volser("A00001"), Some("default"), Some(64 << 20), Loss::Refuse, Promise::Keep).unwrap();
     bench.fill("a", 20, 150_000);
     bench
 }
@@ -53,7 +55,7 @@ fn a_copy_that_never_got_a_volume_is_made_by_the_next_run() {
     for object in &objects {
         assert_eq!(states(&bench, object.id)[1], (2, "default-copy2".to_owned(), CopyState::Open));
     }
-    bench.site().label(&volser("B00001"), Some("default-copy2"), Some(64 << 20), Loss::Refuse).unwrap();
+    bench.site().label(&volser("B00001"), Some("default-copy2"), Some(64 << 20), Loss::Refuse, Promise::Keep).unwrap();
     fs::create_dir(bench.path("other")).unwrap();
     let mut other = bench.request(Level::Full);
     other.sources = vec![bench.path("other")];
@@ -68,7 +70,9 @@ fn a_copy_that_never_got_a_volume_is_made_by_the_next_run() {
     bench.rebuild();
     bench.assert_restores(&objects[0], "out");
     let site = bench.site();
-    for (copy, report) in site.verify_object(&objects[1], &RestoreWatch::default()).unwrap() {
+    for VerifiedCopy { copy, report, .. } in
+        site.verify_objects(std::slice::from_ref(&objects[1]), &RestoreWatch::default()).unwrap()
+    {
         assert!(copy == 2 && report.is_whole() && report.behind == 0, "copy {copy}: {report:?}");
     }
 }
@@ -109,7 +113,7 @@ fn a_twin_that_ended_what_it_had_not_begun_is_mended() {
     let mut request = bench.request(Level::Full);
     request.copies = 2;
     bench.interrupted(&request, 4, |_| ());
-    bench.site().label(&volser("B00001"), Some("default-copy2"), Some(64 << 20), Loss::Refuse).unwrap();
+    bench.site().label(&volser("B00001"), Some("default-copy2"), Some(64 << 20), Loss::Refuse, Promise::Keep).unwrap();
     let report = bench.backup(&request).unwrap();
     assert!(report.sources[0].resumed && report.failed_copies.is_empty(), "{report:?}");
     let object = bench.objects().remove(0);
@@ -131,13 +135,13 @@ fn what_a_copy_lost_with_a_volume_comes_back_on_another() {
     let object = bench.objects().remove(0);
     let volumes = bench.site().catalog().copies(object.id).unwrap()[0].volumes.clone();
     assert!(volumes.len() > 1, "{volumes:?}");
-    bench.site().erase(&volumes[0], Loss::Refuse).unwrap();
+    bench.site().erase(&volumes[0], Loss::Refuse, Promise::Keep).unwrap();
     assert_eq!(states(&bench, object.id)[0].2, CopyState::Open);
     bench.backup(&bench.request(Level::Incremental)).unwrap();
     assert_twins_are_whole(&bench, object.id);
-    // A copy of which nothing is left was given up: it is not made again.
+    // A copy that is given up by name is not made again.
     for volser in &bench.site().catalog().copies(object.id).unwrap()[1].volumes {
-        bench.site().erase(volser, Loss::Refuse).unwrap();
+        bench.site().erase(volser, Loss::Refuse, Promise::Drop).unwrap();
     }
     assert_eq!(states(&bench, object.id), [(1, "default".to_owned(), CopyState::Whole)]);
     bench.backup(&bench.request(Level::Incremental)).unwrap();
@@ -155,9 +159,9 @@ fn a_repair_that_cannot_be_done_says_why_and_others_go_on() {
     assert!(matches!(report.first_failure, Some(DirectorError::NoVolume { .. })), "{report:?}");
     assert!(report.copies[0].failure.as_ref().unwrap().contains("default-copy2"), "{report:?}");
     // `copy` to the pool that it was promised to makes the promised copy, not a third one.
-    site.label(&volser("B00001"), Some("default-copy2"), Some(64 << 20), Loss::Refuse).unwrap();
+    site.label(&volser("B00001"), Some("default-copy2"), Some(64 << 20), Loss::Refuse, Promise::Keep).unwrap();
     let object = bench.objects().remove(0);
-    assert_eq!(site.copy_object(&object, "default-copy2", &RestoreWatch::default()).unwrap().copy, 2);
+    assert_eq!(site.copy_objects(&[object.clone()], "default-copy2", &RestoreWatch::default()).unwrap()[0].copy, 2);
     drop(site);
     assert_twins_are_whole(&bench, object.id);
 }
@@ -168,7 +172,7 @@ fn an_interrupted_object_whose_volume_was_erased_is_begun_anew() {
     let bench = Bench::new(small());
     bench.fill("a", 200, 150_000);
     bench.interrupted(&bench.request(Level::Full), 3, |_| ());
-    bench.site().erase(&volser("A00001"), Loss::Accept).unwrap();
+    bench.site().erase(&volser("A00001"), Loss::Accept, Promise::Keep).unwrap();
     let report = bench.backup(&bench.request(Level::Full)).unwrap();
     assert!(!report.sources[0].resumed);
     let complete = bench.objects().into_iter().find(|object| object.id == report.sources[0].object).unwrap();

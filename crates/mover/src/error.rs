@@ -70,6 +70,15 @@ pub enum MoverError {
 }
 
 impl MoverError {
+    /// Whether what is on the volume is at fault, and not its drive, its key, or whoever mounts it.
+    pub fn blames_medium(&self) -> bool {
+        match self {
+            Self::Drive { source, .. } => source.blames_medium(),
+            Self::Format { .. } | Self::Misplaced { .. } | Self::OtherVolume { .. } | Self::NotLabelled { .. } => true,
+            Self::Compression(_) | Self::Thread(_) | Self::Stopped | Self::Host(_) => false,
+        }
+    }
+
     pub(crate) fn drive(volser: &Volser) -> impl FnOnce(DriveError) -> Self + '_ {
         move |source| Self::Drive { volser: volser.clone(), source }
     }

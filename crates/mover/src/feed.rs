@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use capstan_format::{BlockKind, ObjectId, Volser};
+use capstan_format::{BlockKind, ObjectId, Volser, VolumeId};
 use capstan_tape::{Drive, with_causes};
 use crossbeam_channel::Sender;
 
@@ -21,6 +21,8 @@ use crate::{HostError, MoverError};
 const SPARE_BUFFERS: usize = 8;
 /// Most damages that are kept with their places; beyond that they are counted.
 const DAMAGES_MAX: usize = 10_000;
+/// Most ranges of bad blocks that are kept; beyond that the last one of the volume grows over what is between.
+const BAD_RANGES_MAX: usize = 10_000;
 
 /// Mounts volumes for reading.
 pub trait ReadHost {
@@ -32,6 +34,11 @@ pub trait ReadHost {
     fn order(&mut self, drive: &mut dyn Drive, place: &VolumePlace, stretches: &[Stretch]) -> Vec<usize> {
         let _ = (drive, place);
         (0..stretches.len()).collect()
+    }
+
+    /// Called before a run of blocks is read, which begins at `lbn`: for whoever reads what stands in front of it on the way.
+    fn on_the_way(&mut self, reader: &mut VolumeReader<'_>, lbn: u64) {
+        let _ = (reader, lbn);
     }
 
     /// Takes the drive back.
@@ -53,6 +60,44 @@ pub struct Damage {
     pub offset: u64,
     /// What was wrong.
     pub reason: String,
+    /// Whether the medium is at fault. A key that is not there, or a drive that does not answer, says nothing of what is written.
+    pub of_medium: bool,
+}
+
+/// Consecutive blocks of a volume that are written badly, or not at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadBlocks {
+    /// The volume.
+    pub volser: Volser,
+    /// Its life.
+    pub volume: VolumeId,
+    /// The first.
+    pub first_lbn: u64,
+    /// How many.
+    pub blocks: u64,
+    /// What is wrong with the first.
+    pub reason: String,
+}
+
+/// Adds a block to ranges of bad blocks, in bounded room and leaving none out.
+pub fn add_bad_block(bad: &mut Vec<BadBlocks>, place: &VolumePlace, lbn: u64, reason: &str) {
+    let full = bad.len() >= BAD_RANGES_MAX;
+    if let Some(last) = bad.iter_mut().rev().find(|last| last.volser == place.volser && last.volume == place.volume) {
+        let end = last.first_lbn + last.blocks;
+        if (last.first_lbn..end).contains(&lbn) {
+            return;
+        }
+        if lbn == end || full && lbn > end {
+            last.blocks = lbn + 1 - last.first_lbn;
+            return;
+        }
+        if full && lbn < last.first_lbn {
+            (last.first_lbn, last.blocks) = (lbn, end - lbn);
+            return;
+        }
+    }
+    let (volser, volume) = (place.volser.clone(), place.volume);
+    bad.push(BadBlocks { volser, volume, first_lbn: lbn, blocks: 1, reason: reason.to_owned() });
 }
 
 impl fmt::Display for Damage {
@@ -79,6 +124,8 @@ pub struct ReadReport {
     pub recovered_count: u64,
     /// How many were lost, listed or not.
     pub lost_count: u64,
+    /// All blocks that the medium was at fault for, whether or not another copy gave them.
+    pub bad: Vec<BadBlocks>,
 }
 
 /// A volume by its index, and the drive that it is in, or why it could not be mounted.
@@ -135,6 +182,9 @@ pub fn read_streams(
             for run in order.iter().flat_map(|&stretch| &pass.runs[runs_of[stretch].clone()]) {
                 let open = feeds.len();
                 let feed = feeds.entry(run.stream).or_insert_with(|| crew.start(run.stream, open));
+                if let Ok(reader) = &mut reader {
+                    host.on_the_way(reader, run.lbn);
+                }
                 let stream = &wanted.streams[run.stream];
                 for index in 0..u64::from(run.blocks) {
                     if stop.load(Ordering::Relaxed) {
@@ -145,14 +195,17 @@ pub fn read_streams(
                     let buffer = pool.take();
                     let read = match &mut reader {
                         Ok(reader) => read_piece(reader, lbn, stream, (run.connection, run.base), offset, buffer)
-                            .map_err(|e| (with_causes(&e), Some(lbn))),
-                        Err(reason) => Err((reason.clone(), None)),
+                            .map_err(|e| (with_causes(&e), Some(lbn), e.blames_medium())),
+                        Err(reason) => Err((reason.clone(), None, false)),
                     };
                     report.blocks += 1;
-                    let piece = read.unwrap_or_else(|(reason, lbn)| {
+                    let piece = read.unwrap_or_else(|(reason, lbn, of_medium)| {
                         let (object, connection) = (stream.object, run.connection);
                         let volser = place.volser.clone();
-                        let damage = Damage { volser, lbn, object, connection, offset, reason };
+                        if let Some(lbn) = lbn.filter(|_| of_medium) {
+                            add_bad_block(&mut report.bad, place, lbn, &reason);
+                        }
+                        let damage = Damage { volser, lbn, object, connection, offset, reason, of_medium };
                         other.recover(host, stream, offset..end, pass.volume, damage, &pool, &mut report)
                     });
                     if let Piece::Block { plain_len, .. } = &piece {
@@ -277,7 +330,13 @@ impl OtherCopy<'_> {
                     }
                     return piece;
                 }
-                Err(error) => why = format!("{why}; {}", with_causes(&error)),
+                Err(error) => {
+                    let reason = with_causes(&error);
+                    if error.blames_medium() {
+                        add_bad_block(&mut report.bad, place, extent.first_lbn + index, &reason);
+                    }
+                    why = format!("{why}; {reason}");
+                }
             }
         }
         report.lost_count += 1;

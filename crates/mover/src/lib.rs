@@ -26,7 +26,7 @@ mod writer;
 pub use connection::Connection;
 pub use copy::{CheckpointBounds, CopyHost, HostError, VolumeEnd};
 pub use error::MoverError;
-pub use feed::{Damage, ReadHost, ReadReport, read_streams};
+pub use feed::{BadBlocks, Damage, ReadHost, ReadReport, add_bad_block, read_streams};
 pub use interleave::ExtentBounds;
 pub use meters::{Bottleneck, Meters};
 pub use pack::PackOptions;
@@ -40,5 +40,5 @@ pub use source::{
 };
 pub use stream::{RangeBytes, StreamReader};
 pub use stretch::{Stretch, take_apart};
-pub use volume::{FIRST_SESSION_LBN, FoundCheckpoint, VolumeReader, read_label, write_label};
+pub use volume::{FIRST_SESSION_LBN, FoundBlock, FoundCheckpoint, VolumeReader, read_label, write_label};
 pub use writer::{Commit, Mounted};

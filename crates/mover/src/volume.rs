@@ -69,6 +69,15 @@ pub struct FoundCheckpoint {
     pub checkpoint: Checkpoint,
 }
 
+/// What stands at a place of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FoundBlock {
+    /// A block of ours, whole; its header.
+    Block(BlockHeader),
+    /// A filemark.
+    Filemark,
+}
+
 enum Raw {
     Block(usize),
     Filemark,
@@ -156,6 +165,15 @@ impl<'a> VolumeReader<'a> {
         self.buffer = buffer;
         let header = header?;
         Ok((header, &self.buffer[BLOCK_HEADER_LEN..BLOCK_HEADER_LEN + header.stored_len as usize]))
+    }
+
+    /// What stands at `lbn`; a block is checked as by [`VolumeReader::read`].
+    pub fn find(&mut self, lbn: u64) -> Result<FoundBlock, MoverError> {
+        match self.read_raw(lbn)? {
+            Raw::Block(len) => Ok(FoundBlock::Block(self.open(lbn, &self.buffer[..len])?)),
+            Raw::Filemark => Ok(FoundBlock::Filemark),
+            Raw::EndOfData => Err(self.misplaced(lbn, "the volume ends before this block: it was cut short")),
+        }
     }
 
     /// The last checkpoint on the volume, if it has any.

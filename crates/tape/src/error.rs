@@ -316,6 +316,21 @@ pub enum DriveError {
     },
 }
 
+impl DriveError {
+    /// Whether what is on the cartridge is at fault: reading it again, here or elsewhere, is not expected to help.
+    pub fn blames_medium(&self) -> bool {
+        matches!(
+            self,
+            Self::ReadFailed { .. }
+                | Self::BlankCheck { .. }
+                | Self::BlockTooLong { .. }
+                | Self::Integrity { .. }
+                | Self::BeginningOfMedium
+                | Self::EndOfDataLost { .. }
+        )
+    }
+}
+
 fn name(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::Aes256Gcm => "AES-256-GCM",

@@ -7,6 +7,7 @@
 //! drives/0              link to the cartridge in drive 0; absent if the drive is empty
 //! drives/0.lock         locked by the process that uses drive 0
 //! robot.lock            locked while a cartridge is moved
+//! library.id            which library this is: a mount point without its disk has none
 //! ```
 //! A drive opens whatever its link points to, so that changer and drive share a bay without sharing memory, and several
 //! processes can use one library. A link was chosen over moving files because it can be neither half done nor lost: the
@@ -36,6 +37,7 @@ const EXTENSION: &str = "tape";
 const SLOTS: &str = "slots";
 const MAIL: &str = "mail";
 const DRIVES: &str = "drives";
+const MARKER: &str = "library.id";
 
 /// A virtual library.
 #[derive(Debug)]
@@ -53,6 +55,36 @@ impl VirtualLibrary {
         }
         library.empty_unused_drives()?;
         Ok(library)
+    }
+
+    /// Which library a directory holds, by its marker; `None` where there is no marker, or no directory.
+    pub fn id(directory: &Path) -> io::Result<Option<String>> {
+        match fs::read_to_string(directory.join(MARKER)) {
+            Ok(text) => Ok(Some(text.trim().to_owned())),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Marks a directory, which is made if it does not exist, as the library `id`. Gives the id that it has then: another process may
+    /// have been quicker.
+    pub fn mark(directory: &Path, id: &str) -> io::Result<String> {
+        fs::create_dir_all(directory)?;
+        let staged = directory.join(format!("{MARKER}.{id}"));
+        fs::write(&staged, format!("{id}\n"))?;
+        File::open(&staged)?.sync_all()?;
+        // A link, unlike a rename, never takes the place of one that is there.
+        let linked = fs::hard_link(&staged, directory.join(MARKER));
+        fs::remove_file(&staged)?;
+        match linked {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(Self::id(directory)?.unwrap_or_else(|| id.to_owned())),
+        }
+    }
+
+    /// Whether a cartridge is in a slot, the mail slot or a drive of the library in a directory.
+    pub fn holds(directory: &Path, volser: &Volser) -> bool {
+        [SLOTS, MAIL].iter().any(|part| directory.join(part).join(file_name(volser)).exists())
     }
 
     /// Takes a cartridge out of the library for good and deletes it. It must not be in a drive.

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_director::{Loss, Object, Overwritten, RestoreWatch, Volser};
+use capstan_director::{CopyReport, DirectorError, Loss, Object, Overwritten, Promise, RestoreWatch, Site, Volser};
 use serde_json::json;
 
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
-use crate::list::{find_object, short};
+use crate::list::{director, find_object, short};
 use crate::progress::{Display, rate, stop_on_interrupt};
 use crate::secrets::{Need, now_ns, open, state_dir, unlock_at};
 use crate::table::path_text;
@@ -39,47 +39,84 @@ pub(crate) fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
     if answer.trim() == "yes" { Ok(()) } else { Err(Failure::Other("nothing was done".to_owned())) }
 }
 
+/// The objects that are meant by a text: the one of that id, or the latest of a source with all that it stands on, the oldest first.
+pub(crate) fn chain_of(site: &Site, text: &str, chain: bool) -> Result<Vec<Object>, Failure> {
+    let object = find_object(site, text, None)?;
+    let (id, text) = (object.id.to_string(), text.to_ascii_lowercase());
+    if !chain && (id.starts_with(&text) || id.ends_with(&text)) {
+        return Ok(vec![object]);
+    }
+    let catalog = site.catalog();
+    let mut objects = Vec::new();
+    for id in catalog.chain(object.id).map_err(director)?.into_iter().rev() {
+        objects.extend(catalog.object(id).map_err(director)?);
+    }
+    Ok(objects)
+}
+
 pub(crate) fn copy(cli: &Cli, args: &args::Copy) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
-    let object = find_object(&site, &args.object, None)?;
+    let mut objects = chain_of(&site, &args.object, args.chain)?;
+    let all = objects.len();
+    if all > 1 {
+        // What a chain has there already need not be copied again.
+        let there =
+            |object: &Object| matches!(site.may_copy(object, &args.to_pool), Err(DirectorError::CopyInPool { .. }));
+        objects.retain(|object| !there(object));
+        display.say(&format!(
+            "{all} objects belong together; {} of them are in pool {} already",
+            all - objects.len(),
+            args.to_pool
+        ));
+    }
     let watch = Arc::new(RestoreWatch::default());
     stop_on_interrupt(&watch.stop);
     let line = |elapsed: Duration| {
         let bytes = watch.bytes.load(std::sync::atomic::Ordering::Relaxed);
         (format!("{} at {}", units::bytes(bytes), rate(bytes, elapsed)), None)
     };
-    let report = display.during(&line, || site.copy_object(&object, &args.to_pool, &watch))?;
+    let reports = display.during(&line, || site.copy_objects(&objects, &args.to_pool, &watch))?;
+    let mut whole = true;
+    let mut without_key = Vec::new();
+    for (report, object) in reports.into_iter().zip(&objects) {
+        show_copied(cli, args, object, &report);
+        for (_, error) in &report.without_key {
+            display.warn(&error.to_string());
+        }
+        let mut lost: Vec<_> = report.lost.iter().map(ToString::to_string).collect();
+        lost.dedup();
+        for damage in lost {
+            display.warn(&format!("lost: {damage}"));
+        }
+        whole &= report.lost.is_empty();
+        without_key.extend(report.without_key);
+    }
+    Ok(if whole { ExitCode::SUCCESS } else { ended_in_part(&without_key) })
+}
+
+fn show_copied(cli: &Cli, args: &args::Copy, object: &Object, report: &CopyReport) {
     if cli.json {
         println!(
             "{}",
             json!({"event": "copied", "object": object.id.to_string(), "copy": report.copy, "blocks": report.blocks,
                    "bytes": report.bytes, "lost_blocks": report.lost.len(), "elapsed_ns": report.elapsed_ns})
         );
-    } else {
-        let elapsed = Duration::from_nanos(report.elapsed_ns);
-        let verdict =
-            if report.lost.is_empty() { "written" } else { "NOT WHOLE: only a part of it could be read and written" };
-        println!(
-            "object {}: copy {} {verdict} to pool {}: {} blocks, {} in {} ({})",
-            short(&object),
-            report.copy,
-            args.to_pool,
-            units::count(report.blocks),
-            units::bytes(report.bytes),
-            units::duration(elapsed.as_secs_f64()),
-            rate(report.bytes, elapsed)
-        );
+        return;
     }
-    for (_, error) in &report.without_key {
-        display.warn(&error.to_string());
-    }
-    let mut lost: Vec<_> = report.lost.iter().map(ToString::to_string).collect();
-    lost.dedup();
-    for damage in lost {
-        display.warn(&format!("lost: {damage}"));
-    }
-    Ok(if report.lost.is_empty() { ExitCode::SUCCESS } else { ended_in_part(&report.without_key) })
+    let elapsed = Duration::from_nanos(report.elapsed_ns);
+    let verdict =
+        if report.lost.is_empty() { "written" } else { "NOT WHOLE: only a part of it could be read and written" };
+    println!(
+        "object {}: copy {} {verdict} to pool {}: {} blocks, {} in {} ({})",
+        short(object),
+        report.copy,
+        args.to_pool,
+        units::count(report.blocks),
+        units::bytes(report.bytes),
+        units::duration(elapsed.as_secs_f64()),
+        rate(report.bytes, elapsed)
+    );
 }
 
 pub(crate) fn rebuild(cli: &Cli, args: &args::Rebuild) -> Result<ExitCode, Failure> {
@@ -152,10 +189,10 @@ pub(crate) fn erase(cli: &Cli, args: &args::GiveUp) -> Result<ExitCode, Failure>
     let site = open(cli, Need::Nothing, display.events())?;
     let volume = volser(&args.volume)?;
     confirm(&format!("All that is on volume {volume} will be gone."), args.yes)?;
-    let lost = site.erase(&volume, if args.force { Loss::Accept } else { Loss::Refuse })?;
+    let lost = site.erase(&volume, loss(args.force), promise(args.drop_copies))?;
     show_lost(cli, &display, &volume, &lost);
     if !cli.json {
-        println!("volume {volume} is blank; {} objects lost a copy", lost.copies.len());
+        println!("volume {volume} is blank{}", copies_text(&lost, args.drop_copies));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -168,13 +205,10 @@ pub(crate) fn forget(cli: &Cli, args: &args::GiveUp) -> Result<ExitCode, Failure
         &format!("Volume {volume} will be forgotten. Should it turn up, `capstan rebuild` finds what it holds."),
         args.yes,
     )?;
-    let lost = site.forget(&volume, if args.force { Loss::Accept } else { Loss::Refuse })?;
+    let lost = site.forget(&volume, loss(args.force), promise(args.drop_copies))?;
     show_lost(cli, &display, &volume, &lost);
     if !cli.json {
-        println!("volume {volume} is forgotten; {} objects lost a copy", lost.copies.len());
-        if lost.copies.iter().any(|copy| copy.copies_left > 0) {
-            println!("`capstan repair` copies what it held from the copies that are left.");
-        }
+        println!("volume {volume} is forgotten{}", copies_text(&lost, args.drop_copies));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -184,12 +218,40 @@ pub(crate) fn label(cli: &Cli, args: &args::Label) -> Result<ExitCode, Failure> 
     let site = open(cli, Need::Keys, display.events())?;
     let pool = (args.pool != "scratch").then_some(args.pool.as_str());
     for text in &args.volumes {
-        let loss = if args.force { Loss::Accept } else { Loss::Refuse };
         let volume = volser(text)?;
-        let lost = site.label(&volume, pool, args.size, loss)?;
+        let lost = site.label(&volume, pool, args.size, loss(args.force), promise(args.drop_copies))?;
         show_lost(cli, &display, &volume, &lost);
+        if !cli.json && !lost.copies.is_empty() {
+            println!("volume {volume} is labelled{}", copies_text(&lost, args.drop_copies));
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn loss(force: bool) -> Loss {
+    if force { Loss::Accept } else { Loss::Refuse }
+}
+
+fn promise(drop_copies: bool) -> Promise {
+    if drop_copies { Promise::Drop } else { Promise::Keep }
+}
+
+/// What becomes of the copies that a volume held: the same words for each way to lose a volume.
+fn copies_text(lost: &Overwritten, dropped: bool) -> String {
+    let objects = lost.copies.len();
+    if objects == 0 {
+        return String::new();
+    }
+    let objects = if objects == 1 { "1 object".to_owned() } else { format!("{objects} objects") };
+    let elsewhere = lost.copies.iter().any(|copy| copy.copies_left > 0);
+    match (dropped, elsewhere) {
+        (true, _) => format!("; the copies of {objects} that it held are given up"),
+        (false, true) => format!(
+            "; {objects} lost a copy, which is promised still: `capstan repair` makes it again from the copies that are left \
+             (--drop-copies gives it up instead)"
+        ),
+        (false, false) => format!("; {objects} lost the last copy"),
+    }
 }
 
 /// Says which objects are gone with what was on a volume.

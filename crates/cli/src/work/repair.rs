@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use capstan_director::{ObjectStatus, RepairReport, RestoreWatch, Shortfall};
+use capstan_director::{DirectorError, ObjectStatus, RepairReport, RestoreWatch, Shortfall};
 use serde_json::json;
 
 use crate::args::{self, Cli};
@@ -59,6 +59,8 @@ fn show(cli: &Cli, report: RepairReport) -> Result<ExitCode, Failure> {
     }
     match report.first_failure {
         None => Ok(ExitCode::SUCCESS),
+        // The copies are as good as they can be: somebody has to back up again.
+        Some(DirectorError::NoCopyLeft { .. }) => Ok(ExitCode::from(DONE_WITH_PROBLEMS)),
         // Nothing could be done: the reason is the outcome, with its own exit code.
         Some(error) if whole == 0 => Err(error.into()),
         Some(_) => Ok(ExitCode::from(DONE_WITH_PROBLEMS)),

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_director::{
-    Devices, DirectorError, ExtractOptions, Object, OlderVersion, Overwrite, Place, RestorePlan, RestoreReport,
-    RestoreWatch, Site, Volser,
+    Devices, DirectorError, ExtractOptions, Object, ObjectStatus, OlderVersion, Overwrite, Place, RestorePlan,
+    RestoreReport, RestoreWatch, Site, VerifiedCopy, Volser,
 };
 use serde_json::json;
 
@@ -22,6 +22,7 @@ use crate::progress::{Display, order_json, rate, stop_on_interrupt};
 use crate::secrets::{Need, now_ns, open};
 use crate::table::path_text;
 use crate::units;
+use crate::work::media::chain_of;
 
 /// Files that are listed one by one.
 const FILES_SHOWN: usize = 50;
@@ -315,75 +316,91 @@ pub(crate) fn verify(cli: &Cli, args: &args::Verify) -> Result<ExitCode, Failure
             let report = display.during(&line, || site.verify_volume(&volser, &watch))?;
             whole &= report.is_whole();
             show_failures(&display, &report);
-            show_verified(cli, &format!("volume {volser}"), &report);
+            show_verified(cli, &format!("volume {volser}"), &report, false);
             without_key.extend(report.without_key);
             continue;
         }
         let object = object_or_volume(&site, what)?;
-        whole &= verify_object(cli, &display, &site, &object, &mut without_key)?;
+        let objects = chain_of(&site, what, args.chain)?;
+        whole &= verify_objects(cli, &display, &site, &objects, &mut without_key)?;
         if args.against_source {
-            whole &= against_source(cli, &display, &site, &object)?;
+            whole &= against_source(cli, &display, &site, &object, &args.exclude)?;
         }
     }
     Ok(if whole { ExitCode::SUCCESS } else { ended_in_part(&without_key) })
 }
 
-fn verify_object(
+fn verify_objects(
     cli: &Cli,
     display: &Display,
     site: &Site,
-    object: &Object,
+    objects: &[Object],
     without_key: &mut Vec<(Volser, DirectorError)>,
 ) -> Result<bool, Failure> {
     let watch = Arc::new(RestoreWatch::default());
     stop_on_interrupt(&watch.stop);
     let line = |elapsed: Duration| progress_line(&watch, 0, elapsed);
-    let reports = display.during(&line, || site.verify_object(object, &watch))?;
+    let verified = display.during(&line, || site.verify_objects(objects, &watch))?;
     let mut whole = true;
-    let none = reports.is_empty();
-    for (copy, report) in reports {
-        whole &= report.is_whole();
-        show_failures(display, &report);
-        if report.behind > 0 {
-            let paths = units::count(report.behind);
-            display
-                .warn(&format!("copy {copy} lacks {paths} paths that another copy holds: `capstan repair` mends it"));
+    for object in objects {
+        let mut any = false;
+        for VerifiedCopy { copy, report, .. } in verified.iter().filter(|verified| verified.object == object.id) {
+            any = true;
+            whole &= report.is_whole();
+            show_failures(display, report);
+            if report.behind > 0 {
+                let paths = units::count(report.behind);
+                display.warn(&format!(
+                    "copy {copy} lacks {paths} paths that another copy holds: `capstan repair` mends it"
+                ));
+            }
+            let interrupted = object.status == ObjectStatus::Open;
+            show_verified(cli, &format!("object {}, copy {copy}", short(object)), report, interrupted);
         }
-        show_verified(cli, &format!("object {}, copy {copy}", short(object)), &report);
-        without_key.extend(report.without_key);
+        if !any {
+            display.warn(&format!("object {} is on no volume any more: its data is gone", short(object)));
+            whole = false;
+        }
     }
-    let chain = site.catalog().chain(object.id).map_err(|error| Failure::Director(error.into()))?;
-    if chain.len() > 1 {
-        let based = chain.iter().map(ToString::to_string).filter(|id| *id != object.id.to_string());
-        let based: Vec<_> = based.map(|id| id[id.len() - 8..].to_owned()).collect();
-        display.say(&format!("it stands on earlier objects, verify them too: capstan verify {}", based.join(" ")));
+    without_key.extend(verified.into_iter().flat_map(|verified| verified.report.without_key));
+    if let [object] = objects {
+        let chain = site.catalog().chain(object.id).map_err(|error| Failure::Director(error.into()))?;
+        if chain.len() > 1 {
+            let earlier = chain.len() - 1;
+            display.say(&format!(
+                "it stands on {} that were not verified: --chain takes them along",
+                if earlier == 1 { "an earlier object".to_owned() } else { format!("{earlier} earlier objects") }
+            ));
+        }
     }
-    if none {
-        display.warn(&format!("object {} is on no volume any more: its data is gone", short(object)));
-    }
-    Ok(whole && !none)
+    Ok(whole)
 }
 
 fn names(volumes: &[Volser]) -> String {
     volumes.iter().map(Volser::as_str).collect::<Vec<_>>().join(", ")
 }
 
-fn show_verified(cli: &Cli, what: &str, report: &RestoreReport) {
+fn show_verified(cli: &Cli, what: &str, report: &RestoreReport, interrupted: bool) {
     if cli.json {
         let mut value = failures_json(report);
         value["event"] = json!("verified");
         value["what"] = json!(what);
+        value["damaged"] = json!(report.is_damaged());
         println!("{value}");
         return;
     }
     let elapsed = Duration::from_nanos(report.elapsed_ns);
-    let verdict = if report.is_whole() {
-        "good".to_owned()
-    } else if report.lost.is_empty() && !report.absent.is_empty() {
+    let verdict = if report.is_damaged() {
+        "DAMAGED".to_owned()
+    } else if !report.absent.is_empty() && !report.is_whole() {
         // Nothing is known to be wrong with what was not looked at.
         format!("NOT IN THE LIBRARY ({})", names(&report.absent))
+    } else if !report.is_whole() {
+        "NOT READ, see above".to_owned()
+    } else if interrupted {
+        "INTERRUPTED, what there is of it is good".to_owned()
     } else {
-        "DAMAGED".to_owned()
+        "good".to_owned()
     };
     println!(
         "{what}: {verdict}: {} blocks, {} paths, {} in {} ({})",
@@ -395,8 +412,14 @@ fn show_verified(cli: &Cli, what: &str, report: &RestoreReport) {
     );
 }
 
-fn against_source(cli: &Cli, display: &Display, site: &Site, object: &Object) -> Result<bool, Failure> {
-    let differences = site.compare_with_source(object)?;
+fn against_source(
+    cli: &Cli,
+    display: &Display,
+    site: &Site,
+    object: &Object,
+    exclude: &[String],
+) -> Result<bool, Failure> {
+    let differences = site.compare_with_source(object, exclude)?;
     for difference in differences.iter().take(FILES_SHOWN) {
         display.warn(&format!("/{}: {}", path_text(&difference.path), difference.reason));
     }

@@ -1,49 +1,70 @@
 //! The desk as readers see it: volumes that the catalog knows, with their keys, and in which order to read from each.
+//!
+//! A volume that is given back stays in its drive until another one is wanted, or until the desk is dropped: what follows is likely to
+//! be on it, too. So an act that reads a volume ten times mounts it once.
 
+use capstan_catalog::Verified;
 use capstan_format::Volser;
-use capstan_mover::{HostError, ReadHost, Stretch, VolumePlace};
+use capstan_mover::{BadBlocks, HostError, ReadHost, Stretch, VolumePlace, VolumeReader};
 use capstan_tape::{Drive, with_causes};
 
 use super::{Desk, locked};
 use crate::order::{Chosen, Filled, ReadOrder, choose};
+use crate::verify_blocks::BetweenBlocks;
 use crate::{DirectorError, Event};
 
-/// Mounts volumes for a read plan.
+/// Mounts volumes for read plans.
 pub(crate) struct ReadDesk {
     desk: Desk,
+    /// Volumes that are being read, and the drives they are in.
     numbers: Vec<(Volser, u32)>,
+    /// A volume that was given back and is in its drive still.
+    held: Option<(VolumePlace, Box<dyn Drive>)>,
     /// Volumes of which a key is not there, each key once, and why: what is read says so in words only.
     pub(crate) without_key: Vec<(Volser, DirectorError)>,
     /// In which order volumes were read, where there was a choice.
     pub(crate) orders: Vec<ReadOrder>,
+    /// Volumes that could not be read at all, because of what is on them, and why.
+    pub(crate) unreadable: Vec<(VolumePlace, String)>,
+    /// What stands between the data of a volume that is verified, and is read on the way.
+    pub(crate) between: Option<BetweenBlocks>,
 }
 
 impl ReadDesk {
     pub(crate) fn new(desk: Desk) -> Self {
-        Self { desk, numbers: Vec::new(), without_key: Vec::new(), orders: Vec::new() }
+        Self {
+            desk,
+            numbers: Vec::new(),
+            held: None,
+            without_key: Vec::new(),
+            orders: Vec::new(),
+            unreadable: Vec::new(),
+            between: None,
+        }
     }
 
     /// Why something was not read: the key that is not there, if it is that.
-    pub(crate) fn why_not(mut self, reason: String) -> DirectorError {
+    pub(crate) fn why_not(&mut self, reason: String) -> DirectorError {
         match self.without_key.is_empty() {
             true => DirectorError::Output { reason },
             false => self.without_key.swap_remove(0).1,
         }
     }
-}
 
-impl ReadHost for ReadDesk {
-    fn mount(&mut self, place: &VolumePlace) -> Result<Box<dyn Drive>, HostError> {
-        let volume = match self.desk.mount_to_read(&place.volser, place.volume) {
-            Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked)) => {
-                let text = with_causes(&error);
-                if self.without_key.iter().all(|(volser, _)| *volser != place.volser) {
-                    self.without_key.push((place.volser.clone(), error));
-                }
-                return Err(text.into());
+    /// Brings a volume into a drive, if it is not there still, and checks that it is the one that is meant.
+    pub(crate) fn open(&mut self, place: &VolumePlace) -> Result<Box<dyn Drive>, DirectorError> {
+        match self.held.take() {
+            Some((held, drive)) if held == *place => return Ok(drive),
+            held => {
+                self.held = held;
+                self.put_back();
             }
-            other => other?,
-        };
+        }
+        let volume = self.desk.mount_to_read(&place.volser, place.volume).inspect_err(|error| {
+            if error.blames_medium() && self.unreadable.iter().all(|(known, _)| known != place) {
+                self.unreadable.push((place.clone(), with_causes(error)));
+            }
+        })?;
         let now_ns = self.desk.now_ns();
         let counted = locked(&self.desk.catalog).update_volume(&place.volser, |known| {
             known.mounts += 1;
@@ -58,7 +79,57 @@ impl ReadHost for ReadDesk {
         Ok(volume.drive)
     }
 
+    /// Brings back what is in a drive still.
+    pub(crate) fn put_back(&mut self) {
+        let Some((place, drive)) = self.held.take() else { return };
+        let Some(at) = self.numbers.iter().position(|(volser, _)| *volser == place.volser) else { return };
+        let (volser, number) = self.numbers.swap_remove(at);
+        if let Err(error) = self.desk.dismount(drive, number, &volser) {
+            (self.desk.events)(Event::Notice { message: format!("volume {volser} could not be put back: {error}") });
+        }
+    }
+
+    /// Puts on record that a volume, or what it holds of an object, was read in full, and what was found bad.
+    pub(crate) fn record_verified(
+        &self,
+        place: &VolumePlace,
+        verified: Verified,
+        bad: &[BadBlocks],
+    ) -> Result<(), DirectorError> {
+        self.desk.record_verified(place, verified, bad)
+    }
+
+    /// Notes in the catalog what reading found bad, and says so.
+    pub(crate) fn note_bad(&mut self, bad: &[BadBlocks], found_by: &str) {
+        self.desk.note_bad(bad, &std::mem::take(&mut self.unreadable), found_by);
+    }
+}
+
+impl Drop for ReadDesk {
+    fn drop(&mut self) {
+        self.put_back();
+    }
+}
+
+impl ReadHost for ReadDesk {
+    fn mount(&mut self, place: &VolumePlace) -> Result<Box<dyn Drive>, HostError> {
+        match self.open(place) {
+            Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked)) => {
+                let text = with_causes(&error);
+                if self.without_key.iter().all(|(volser, _)| *volser != place.volser) {
+                    self.without_key.push((place.volser.clone(), error));
+                }
+                Err(text.into())
+            }
+            other => Ok(other?),
+        }
+    }
+
     fn order(&mut self, drive: &mut dyn Drive, place: &VolumePlace, stretches: &[Stretch]) -> Vec<usize> {
+        if self.between.is_some() {
+            // A volume that is verified is read from front to back.
+            return (0..stretches.len()).collect();
+        }
         // Without what the catalog knows there is no model's order, and the drive's all the same.
         let known = locked(&self.desk.catalog).volume(&place.volser).ok().flatten();
         let filled = known.map(|known| Filled { end_lbn: known.end_of_data_lbn, bytes: known.written });
@@ -71,6 +142,12 @@ impl ReadHost for ReadDesk {
         order
     }
 
+    fn on_the_way(&mut self, reader: &mut VolumeReader<'_>, lbn: u64) {
+        if let Some(between) = &mut self.between {
+            between.read_up_to(reader, lbn);
+        }
+    }
+
     fn release(&mut self, drive: Box<dyn Drive>, place: &VolumePlace) {
         for (volser, error) in self.desk.take_missed(&place.volser) {
             if self
@@ -81,10 +158,7 @@ impl ReadHost for ReadDesk {
                 self.without_key.push((volser, error));
             }
         }
-        let Some(at) = self.numbers.iter().position(|(volser, _)| *volser == place.volser) else { return };
-        let (volser, number) = self.numbers.swap_remove(at);
-        if let Err(error) = self.desk.dismount(drive, number, &volser) {
-            (self.desk.events)(Event::Notice { message: format!("volume {volser} could not be put back: {error}") });
-        }
+        self.put_back();
+        self.held = Some((place.clone(), drive));
     }
 }

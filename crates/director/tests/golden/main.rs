@@ -40,8 +40,8 @@ fn comes_back_whole(fixture: &str, volser: &str) {
         assert!(report.is_whole(), "{report:?}");
         assert_eq!(describe(&source), expected);
         assert_eq!(rebuilt.listed(object), names(&expected));
-        for (copy, report) in rebuilt.site.verify_object(object, &Default::default()).unwrap() {
-            assert!(report.is_whole(), "copy {copy}: {report:?}");
+        for verified in rebuilt.site.verify_objects(std::slice::from_ref(object), &Default::default()).unwrap() {
+            assert!(verified.report.is_whole(), "{verified:?}");
         }
     }
     let verified = rebuilt.site.verify_volume(&volser.parse().unwrap(), &Default::default()).unwrap();

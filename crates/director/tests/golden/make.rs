@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use capstan_director::{
-    Algorithm, BackupRequest, BackupWatch, Config, InitOptions, Level, Loss, Shortfall, Site, Target, TreeOptions,
-    Zeroizing,
+    Algorithm, BackupRequest, BackupWatch, Config, InitOptions, Level, Loss, Promise, Shortfall, Site, Target,
+    TreeOptions, Zeroizing,
 };
 use capstan_format::crc32c;
 
@@ -113,7 +113,7 @@ fn new_site(directory: &Path) -> Site {
     for recipe in &RECIPES {
         site.add_pool(recipe.name, recipe.encryption, None).unwrap();
         // For scratch: the pools take them from there in the order of their barcodes, and label each once.
-        site.label(&recipe.volser.parse().unwrap(), None, Some(64 << 20), Loss::Refuse).unwrap();
+        site.label(&recipe.volser.parse().unwrap(), None, Some(64 << 20), Loss::Refuse, Promise::Keep).unwrap();
     }
     site
 }

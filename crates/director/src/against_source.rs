@@ -1,0 +1,167 @@
+//! An object held against its source as it is now: what differs, and what the source has and the object lacks.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use capstan_catalog::Object;
+use capstan_format::{EntryKind, FileEntry, ObjectKind, crc32c_append};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
+
+use crate::DirectorError;
+use crate::restore::FailedFile;
+use crate::select::{index_path, path_pattern};
+use crate::site::{Site, locked};
+
+impl Site {
+    /// Compares the state at an object with the files as they are now: kind, size, time, mode, owner and content; and names what the
+    /// source has and the object lacks, but for what matches `excludes`. A directory that it lacks is named once.
+    pub fn compare_with_source(&self, object: &Object, excludes: &[String]) -> Result<Vec<FailedFile>, DirectorError> {
+        let excluded = excludes.iter().map(|glob| path_pattern(glob)).collect::<Result<Vec<_>, _>>()?;
+        let state = locked(&self.catalog).state(object.id)?;
+        let mut differences = Vec::new();
+        let mut known = HashSet::new();
+        for entry in state.subtree(&index_path(&object.source)) {
+            let entry = entry?.entry;
+            if let Some(reason) = difference(&entry) {
+                differences.push(FailedFile { path: entry.path.clone(), reason });
+            }
+            known.insert(entry.path);
+        }
+        if object.kind == ObjectKind::Tree {
+            let root = PathBuf::from(std::ffi::OsStr::from_bytes(&object.source));
+            let is_excluded = |path: &[u8]| excluded.iter().any(|excluded| excluded(path));
+            name_lacking(&root, &known, &is_excluded, &mut differences);
+        }
+        Ok(differences)
+    }
+}
+
+/// Names what is below a directory and not among the known paths.
+fn name_lacking(
+    root: &Path,
+    known: &HashSet<Vec<u8>>,
+    is_excluded: &dyn Fn(&[u8]) -> bool,
+    lacking: &mut Vec<FailedFile>,
+) {
+    let mut left = vec![root.to_owned()];
+    while let Some(directory) = left.pop() {
+        let own = index_path(directory.as_os_str().as_bytes());
+        let device = |path: &Path| std::fs::symlink_metadata(path).map(|metadata| metadata.dev()).ok();
+        let listed = match std::fs::read_dir(&directory) {
+            Ok(listed) => listed,
+            // A source that is one file has nothing below it.
+            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => continue,
+            Err(error) => {
+                lacking.push(FailedFile { path: own, reason: format!("it cannot be listed: {}", error.kind()) });
+                continue;
+            }
+        };
+        for entry in listed.flatten() {
+            let path = entry.path();
+            let name = index_path(path.as_os_str().as_bytes());
+            let Ok(kind) = entry.file_type() else { continue };
+            // A socket is never stored.
+            if kind.is_socket() || is_excluded(&name) {
+                continue;
+            }
+            if !known.contains(&name) {
+                lacking
+                    .push(FailedFile { path: name, reason: "the source has it, and the object does not".to_owned() });
+                continue;
+            }
+            // Another file system is looked into if the backup did so.
+            let crossed = || {
+                let below = [name.as_slice(), b"/"].concat();
+                device(&path) == device(&directory) || known.iter().any(|path| path.starts_with(&below))
+            };
+            if kind.is_dir() && crossed() {
+                left.push(path);
+            }
+        }
+    }
+}
+
+/// Longest piece of a path that is opened at once; the kernel's limit is 4,096 with the zero.
+const PIECE_LEN_MAX: usize = 4000;
+
+/// Opens the directory above a path, a piece at a time: a path may be longer than the kernel takes in one call.
+fn parent_of(path: &[u8]) -> rustix::io::Result<(OwnedFd, &[u8])> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut at = openat(CWD, c"/", flags, Mode::empty())?;
+    let mut rest = path;
+    loop {
+        let window = &rest[..rest.len().min(PIECE_LEN_MAX)];
+        let split = match (rest.len() <= PIECE_LEN_MAX, window.iter().rposition(|&byte| byte == b'/')) {
+            (_, Some(slash)) => slash,
+            (_, None) => return Ok((at, rest)),
+        };
+        at = openat(&at, &rest[..split], flags | OFlags::NOFOLLOW, Mode::empty())?;
+        rest = &rest[split + 1..];
+    }
+}
+
+fn difference(entry: &FileEntry) -> Option<String> {
+    let gone = |error: rustix::io::Errno| Some(format!("it cannot be looked at: {}", std::io::Error::from(error)));
+    let (parent, name) = match parent_of(&entry.path) {
+        Ok(found) => found,
+        Err(error) => return gone(error),
+    };
+    let name = if name.is_empty() { b"." } else { name };
+    let now = match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(now) => now,
+        Err(error) => return gone(error),
+    };
+    let kind = FileType::from_raw_mode(now.st_mode);
+    let same_kind = match entry.kind {
+        EntryKind::File => kind == FileType::RegularFile,
+        EntryKind::HardLink => kind != FileType::Directory,
+        EntryKind::Directory => kind == FileType::Directory,
+        EntryKind::Symlink => kind == FileType::Symlink,
+        EntryKind::Fifo => kind == FileType::Fifo,
+        EntryKind::CharDevice => kind == FileType::CharacterDevice,
+        EntryKind::BlockDevice => kind == FileType::BlockDevice,
+        EntryKind::Deleted => false,
+    };
+    if !same_kind {
+        return Some("it is of another kind now".to_owned());
+    }
+    let mode = now.st_mode & 0o7777;
+    if kind != FileType::Symlink && mode != entry.mode {
+        return Some(format!("its mode is {mode:04o}, was {:04o}", entry.mode));
+    }
+    if (now.st_uid, now.st_gid) != (entry.uid, entry.gid) {
+        return Some(format!("its owner is {}:{}, was {}:{}", now.st_uid, now.st_gid, entry.uid, entry.gid));
+    }
+    if entry.kind != EntryKind::File {
+        return None;
+    }
+    if u64::try_from(now.st_size) != Ok(entry.size) {
+        return Some(format!("it has {} bytes, had {}", now.st_size, entry.size));
+    }
+    let mtime_ns = now.st_mtime.saturating_mul(1_000_000_000).saturating_add(now.st_mtime_nsec as i64);
+    if mtime_ns != entry.mtime_ns {
+        return Some("its modification time differs".to_owned());
+    }
+    let opened = openat(&parent, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+    match opened.map_err(std::io::Error::from).and_then(|file| content_crc(File::from(file))) {
+        Ok(crc) if crc == entry.crc => None,
+        Ok(_) => Some("its content differs although size and time are the same".to_owned()),
+        Err(error) => Some(format!("it cannot be read: {error}")),
+    }
+}
+
+fn content_crc(mut file: File) -> std::io::Result<u32> {
+    let mut buffer = vec![0; 1 << 20];
+    let mut crc = 0;
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(crc),
+            len => crc = crc32c_append(crc, &buffer[..len]),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Which directory is the library of a catalog.
+//!
+//! A virtual library often lies on a disk of its own. If that is not mounted, its mount point is an empty directory, and a backup into it
+//! would be hidden as soon as the disk is there again. So the library's directory carries a marker ([`VirtualLibrary::id`]) that the
+//! catalog knows, and a directory without it is not used: lists go on, whatever needs a cartridge is refused with the reason.
+
+use std::path::Path;
+
+use capstan_catalog::Catalog;
+use capstan_format::Volser;
+use capstan_tape::{
+    CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, Errand, Library, VirtualLibrary,
+};
+use uuid::Uuid;
+
+use crate::DirectorError;
+
+/// The catalog's fact that names its library.
+pub(crate) const LIBRARY_FACT: &str = "library";
+
+/// Whether a directory is the library of a catalog; `Err` has the reason why not, for the operator. A library that was never marked is
+/// marked, if cartridges that the catalog knows are in it, or if the catalog knows none.
+pub(crate) fn check(directory: &Path, catalog: &mut Catalog) -> Result<Result<(), String>, DirectorError> {
+    let found = VirtualLibrary::id(directory).map_err(DirectorError::host("read the marker of", directory))?;
+    let reason = match (catalog.fact(LIBRARY_FACT)?, found) {
+        (Some(known), Some(found)) if known == found => return Ok(Ok(())),
+        (Some(_), Some(_)) => {
+            "it is the library of another catalog: look at library.path in capstan.toml, and at what is mounted there"
+        }
+        (Some(_), None) if !directory.exists() => {
+            "the directory is not there. If it is on a disk of its own, mount that disk"
+        }
+        (Some(_), None) => {
+            "it does not hold the file library.id, which marks the library of this catalog. If it is on a disk of its own, mount that disk"
+        }
+        (None, Some(found)) => {
+            note(catalog, &found);
+            return Ok(Ok(()));
+        }
+        (None, None) if cartridges_left(directory, catalog)? == Some(0) => {
+            "none of the cartridges that the catalog knows is in it. If it is on a disk of its own, mount that disk"
+        }
+        (None, None) => {
+            // A disk that cannot be written has been read from all the same, and is marked another time.
+            if let Ok(id) = VirtualLibrary::mark(directory, &Uuid::new_v4().simple().to_string()) {
+                note(catalog, &id);
+            }
+            return Ok(Ok(()));
+        }
+    };
+    let unless = "; if this is where the cartridges are on purpose, run `capstan library initialize`";
+    Ok(Err(format!("{reason}{unless}")))
+}
+
+/// Makes a directory the library of a catalog, whatever was known before.
+pub(crate) fn adopt(directory: &Path, catalog: &mut Catalog) -> Result<(), DirectorError> {
+    let id = VirtualLibrary::mark(directory, &Uuid::new_v4().simple().to_string());
+    let id = id.map_err(DirectorError::host("mark", directory))?;
+    Ok(catalog.put_fact(LIBRARY_FACT, &id)?)
+}
+
+/// How many labelled cartridges of the catalog are in a directory; `None` where the catalog knows none.
+pub(crate) fn cartridges_left(directory: &Path, catalog: &Catalog) -> Result<Option<usize>, DirectorError> {
+    let known: Vec<Volser> =
+        catalog.volumes()?.into_iter().filter(|volume| volume.id.is_some()).map(|volume| volume.volser).collect();
+    let left = known.iter().filter(|volser| VirtualLibrary::holds(directory, volser)).count();
+    Ok((!known.is_empty()).then_some(left))
+}
+
+/// Keeps the library's id. A catalog that cannot be written is noted another time.
+fn note(catalog: &mut Catalog, id: &str) {
+    let _ = catalog.put_fact(LIBRARY_FACT, id);
+}
+
+/// Stands for a library that is not to be used.
+#[derive(Debug)]
+pub(crate) struct AbsentLibrary {
+    pub(crate) library: String,
+    pub(crate) reason: String,
+}
+
+impl AbsentLibrary {
+    fn refusal<T>(&self) -> Result<T, ChangerError> {
+        Err(ChangerError::Unusable { library: self.library.clone(), reason: self.reason.clone() })
+    }
+}
+
+impl Changer for AbsentLibrary {
+    fn inventory(&mut self) -> Result<Vec<Element>, ChangerError> {
+        self.refusal()
+    }
+
+    fn load(&mut self, _volser: &Volser, _drive: u32) -> Result<(), ChangerError> {
+        self.refusal()
+    }
+
+    fn unload(&mut self, _drive: u32) -> Result<(), ChangerError> {
+        self.refusal()
+    }
+
+    fn run_errand(&mut self, _errand: &Errand) -> Result<(), ChangerError> {
+        self.refusal()
+    }
+}
+
+impl Library for AbsentLibrary {
+    fn drives(&mut self) -> Result<u32, ChangerError> {
+        self.refusal()
+    }
+
+    fn describe_drives(&mut self) -> Result<Vec<DriveDescription>, ChangerError> {
+        self.refusal()
+    }
+
+    fn take_drive(&mut self, _drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
+        self.refusal()
+    }
+
+    fn create_cartridge(&mut self, _spec: &CartridgeSpec) -> Result<(), ChangerError> {
+        self.refusal()
+    }
+}

@@ -1,0 +1,92 @@
+//! What stands between the data of a volume: session headers, catalog parts, checkpoints and their filemarks.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use capstan_catalog::Extent;
+use capstan_format::{BlockKind, ObjectId};
+use capstan_mover::{BadBlocks, Damage, FIRST_SESSION_LBN, FoundBlock, VolumePlace, VolumeReader, add_bad_block};
+use capstan_tape::with_causes;
+
+/// Blocks of a volume that are no object's, in the order of the tape, which are read on the way past them.
+pub(crate) struct BetweenBlocks {
+    place: VolumePlace,
+    left: VecDeque<Range<u64>>,
+    stop: Arc<AtomicBool>,
+    /// The block before the next one was a checkpoint, or could not be read: a filemark may stand behind it.
+    checkpoint_at: Option<u64>,
+    /// Blocks and filemarks that were read.
+    pub(crate) blocks: u64,
+    pub(crate) lost: Vec<Damage>,
+    pub(crate) bad: Vec<BadBlocks>,
+}
+
+impl BetweenBlocks {
+    /// All blocks up to `end_lbn` that are in none of the extents, which are sorted by block.
+    pub(crate) fn new(place: VolumePlace, end_lbn: u64, extents: &[Extent], stop: &Arc<AtomicBool>) -> Self {
+        let (stop, left) = (Arc::clone(stop), gaps(end_lbn, extents));
+        Self { place, left, stop, checkpoint_at: None, blocks: 0, lost: Vec::new(), bad: Vec::new() }
+    }
+
+    /// Reads those that stand in front of `lbn` and were not read yet.
+    pub(crate) fn read_up_to(&mut self, reader: &mut VolumeReader<'_>, lbn: u64) {
+        if *reader.volser() != self.place.volser {
+            return;
+        }
+        while let Some(range) = self.left.front_mut().filter(|range| range.start < lbn) {
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let at = range.start;
+            range.start += 1;
+            if range.is_empty() {
+                self.left.pop_front();
+            }
+            self.read(reader, at);
+        }
+    }
+
+    fn read(&mut self, reader: &mut VolumeReader<'_>, lbn: u64) {
+        self.blocks += 1;
+        let behind_checkpoint = lbn.checked_sub(1).is_some_and(|before| self.checkpoint_at == Some(before));
+        match reader.find(lbn) {
+            Ok(FoundBlock::Block(header)) => {
+                self.checkpoint_at = (header.kind == BlockKind::Checkpoint).then_some(lbn);
+            }
+            Ok(FoundBlock::Filemark) if behind_checkpoint => {}
+            Ok(FoundBlock::Filemark) => self.damaged(lbn, "a filemark stands where a block should be".to_owned(), true),
+            Err(error) => {
+                self.checkpoint_at = Some(lbn);
+                self.damaged(lbn, with_causes(&error), error.blames_medium());
+            }
+        }
+    }
+
+    fn damaged(&mut self, lbn: u64, reason: String, of_medium: bool) {
+        let volser = self.place.volser.clone();
+        if of_medium {
+            add_bad_block(&mut self.bad, &self.place, lbn, &reason);
+        }
+        let object = ObjectId([0; 16]);
+        self.lost.push(Damage { volser, lbn: Some(lbn), object, connection: 0, offset: 0, reason, of_medium });
+    }
+}
+
+/// What lies between extents, from the first session on.
+fn gaps(end_lbn: u64, extents: &[Extent]) -> VecDeque<Range<u64>> {
+    let mut left = VecDeque::new();
+    let mut at = FIRST_SESSION_LBN;
+    for extent in extents {
+        let record = &extent.record;
+        if at < record.first_lbn {
+            left.push_back(at..record.first_lbn);
+        }
+        at = at.max(record.first_lbn.saturating_add(u64::from(record.blocks)));
+    }
+    if at < end_lbn {
+        left.push_back(at..end_lbn);
+    }
+    left
+}
