@@ -155,7 +155,7 @@ impl<'a> Bases<'a> {
 }
 
 /// Why an object cannot be given back as a whole, what it stands on aside. A pure function of the catalog.
-fn why_gone(catalog: &Catalog, object: ObjectId) -> Result<Option<String>, DirectorError> {
+pub(crate) fn why_gone(catalog: &Catalog, object: ObjectId) -> Result<Option<String>, DirectorError> {
     let Some(record) = catalog.object(object)? else { return Err(CatalogError::UnknownObject(object).into()) };
     let copies = catalog.copies(object)?;
     let mut without_key = Vec::new();

@@ -11,12 +11,14 @@ mod baseline;
 mod care;
 mod cat;
 mod catch_up;
+mod clock;
 mod config;
 mod copy;
 mod desk;
 mod drive_history;
 mod error;
 mod events;
+mod expiry;
 mod jobs;
 mod keys;
 mod label;
@@ -44,6 +46,7 @@ pub use copy::CopyReport;
 pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};
 pub use error::{DirectorError, WriteOnceBar};
 pub use events::{Event, Events};
+pub use expiry::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, Kept, Unexpired, kept_reason, plan_expiry};
 pub use keys::DestroyedKey;
 pub use library::{DriveRow, Inventory, Place as LibraryPlace, Whereabouts};
 pub use order::{OrderedBy, Positioning, ReadOrder};
@@ -58,7 +61,8 @@ pub use site::{Clock, DEFAULT_POOL, InitOptions, Site, WriterLock, key_cluster, 
 
 // The words of lower rooms that this room's methods speak in, so that a door needs no other room.
 pub use capstan_catalog::{
-    CopyState, Counts, MediumKind, Object, ObjectFilter, ObjectStatus, Pool, StateEntry, Volume, VolumeState,
+    Begun, CLOCK_BACK_MAX_NS, CLOCK_GAP_MAX_NS, ClockDoubt, ClockReading, CopyState, Counts, GoneSource, MediumKind,
+    Object, ObjectFilter, ObjectStatus, Pool, StateEntry, Timeline, Volume, VolumeState,
 };
 pub use capstan_format::{
     Algorithm, EntryFlags, EntryKind, FileEntry, KeyTag, MediumSerial, ObjectId, ObjectKind, Volser,
