@@ -99,6 +99,8 @@ check 'and gives the latest' holds 'fifth file' '2026-11-05 04:00:00'
 check 'after half a year the clock is in doubt' prints '182 days after' backup '2027-05-06 03:30:00' late --incremental
 check 'a word settles that' on '2027-05-06 04:00:00' clock --confirm
 check 'and it is believed' silent_of_clock '2027-05-07 03:00:00' status
+check 'a rebuild keeps the word' on '2027-05-07 03:00:00' --quiet rebuild
+check 'and believes it' silent_of_clock '2027-05-07 03:00:00' status
 check 'so are days after that' silent_of_clock '2027-05-08 03:00:00' --quiet backup "$tree" --incremental
 
 # Expiry: a full one and incrementals in a pool that keeps for thirty days.

@@ -73,6 +73,25 @@ impl Catalog {
         Ok(())
     }
 
+    /// Takes over what operators said from an older catalog of the same volumes: no volume knows it.
+    pub fn keep_words(&mut self, old: &Self) -> Result<(), CatalogError> {
+        let transaction = self.write()?;
+        let mut confirmed = old.db.prepare("SELECT at_ns, after FROM clock_confirmed ORDER BY confirmation")?;
+        let mut rows = confirmed.query([])?;
+        while let Some(row) = rows.next()? {
+            let word = params![row.get::<_, i64>(0)?, row.get::<_, [u8; 16]>(1)?];
+            transaction.execute("INSERT INTO clock_confirmed (at_ns, after) VALUES (?1, ?2)", word)?;
+        }
+        let mut gone = old.db.prepare("SELECT source, client, after FROM gone_sources")?;
+        let mut rows = gone.query([])?;
+        while let Some(row) = rows.next()? {
+            let word = params![row.get::<_, Vec<u8>>(0)?, row.get::<_, String>(1)?, row.get::<_, [u8; 16]>(2)?];
+            transaction.execute("INSERT INTO gone_sources VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING", word)?;
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+
     /// Sources that are said to be gone.
     pub fn gone_sources(&self) -> Result<Vec<GoneSource>, CatalogError> {
         let mut statement = self.db.prepare_cached(
@@ -130,7 +149,15 @@ mod tests {
         record(&catalog, 3, "/old");
         assert_eq!(catalog.gone_sources().unwrap(), []);
         catalog.source_is_gone(&gone).unwrap();
-        assert_eq!(catalog.gone_sources().unwrap(), [gone]);
+        catalog.confirm_clock(7).unwrap();
+        // A catalog that is made anew takes the word over, and finds the objects later.
+        let anew = tempfile::tempdir().unwrap();
+        let mut anew = Catalog::open(anew.path()).unwrap();
+        anew.keep_words(&catalog).unwrap();
+        assert_eq!(anew.gone_sources().unwrap(), [gone]);
+        assert_eq!(anew.timeline(8).unwrap().reading(), catalog.timeline(8).unwrap().reading());
+        record(&anew, 4, "/old");
+        assert_eq!(anew.gone_sources().unwrap(), []);
     }
 
     #[test]

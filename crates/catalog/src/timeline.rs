@@ -16,7 +16,8 @@
 //! what is believed, so one wrong clock puts nothing else in doubt. Only an operator knows better: [`Catalog::confirm_clock`] says that
 //! the clock is right now, after which what was recorded before with a later time is in doubt, and what was doubted without need no more.
 //!
-//! Confirmations stand in the catalog alone. A rebuild does not know them, and doubts again what they had settled.
+//! Confirmations are on no volume. A rebuild takes them from the old catalog; where that cannot be read, what they had settled is in
+//! doubt again.
 
 use std::collections::HashMap;
 use std::ops::Range;
