@@ -237,11 +237,11 @@ impl Catalog {
         Ok(statement.query_map([], damage)?.collect::<Result<_, _>>()?)
     }
 
-    /// Objects that have blocks among those on record as damaged, by id.
+    /// Living objects that have blocks among those on record as damaged, by id.
     pub fn damaged_objects(&self) -> Result<Vec<ObjectId>, CatalogError> {
         let mut statement = self.db.prepare_cached(
-            "SELECT DISTINCT extents.object FROM damage JOIN extents USING (volume)
-             WHERE extents.first_lbn < damage.first_lbn + damage.blocks
+            "SELECT DISTINCT extents.object FROM damage JOIN extents USING (volume) JOIN objects USING (object)
+             WHERE expired_ns IS NULL AND extents.first_lbn < damage.first_lbn + damage.blocks
              AND extents.first_lbn + extents.blocks > damage.first_lbn ORDER BY extents.object",
         )?;
         Ok(statement.query_map([], |row| row.get(0).map(ObjectId))?.collect::<Result<_, _>>()?)

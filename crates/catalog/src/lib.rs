@@ -20,6 +20,8 @@
 //!   decoded. A damaged catalog is an error that says `capstan rebuild`, never a panic and never other files.
 //! - **What was promised is kept**: which copies an object is wanted in, and which of them are not known to be whole yet.
 //!   See [`Catalog::lacking_copies`].
+//! - **Clocks are evidence, not truth**: which object is the latest follows the order of recording and the chain, and a time that
+//!   cannot be right is in doubt. See [`Timeline`].
 //! - **One writer, many readers**, in any number of processes. Methods with `&mut self` write. A writer waits half a minute for
 //!   another; readers never wait. An [`Index`] that is open goes on to show what it showed.
 //!
@@ -79,11 +81,13 @@ mod pool;
 #[cfg(test)]
 #[path = "../tests/tape/random.rs"]
 mod random;
+mod recency;
 mod schema;
 mod scratch;
 mod seal;
 mod sort;
 mod state;
+mod timeline;
 mod volume;
 mod wanted;
 
@@ -93,11 +97,15 @@ pub use counts::Counts;
 pub use damage::{Damage, DamagedBlocks, Verification, Verified};
 pub use drive_report::{DriveReport, Moment};
 pub use error::CatalogError;
+pub use expire::GoneSource;
 pub use history::Version;
 pub use index::{Entries, Index, Wanted};
 pub use job::{Job, JobEnd, JobOutcome};
 pub use object::{Extent, Object, ObjectCopy, ObjectFilter, ObjectStatus};
 pub use pool::{Pool, ScratchFeed};
 pub use state::{State, StateEntries, StateEntry};
+pub use timeline::{
+    Begun, CLOCK_BACK_MAX_NS, CLOCK_GAP_MAX_NS, ClockConfirmed, ClockDoubt, ClockReading, Timeline, id_ms_after,
+};
 pub use volume::{LostCopy, MediumKind, Volume, VolumeKey, VolumeState};
 pub use wanted::{CopyState, Promise, WantedCopy};

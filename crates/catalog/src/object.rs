@@ -7,6 +7,7 @@ use crate::CatalogError;
 use crate::catalog::Catalog;
 use crate::counts::Counts;
 use crate::pool::impossible;
+use crate::recency::rank;
 use crate::volume::volser;
 
 /// How far an object has come.
@@ -17,7 +18,7 @@ pub enum ObjectStatus {
     Open,
     /// All of it is protected.
     Complete,
-    /// It was given up: its index and extents are gone.
+    /// It was given up. It can be taken back while its volumes are not labelled anew.
     Expired,
 }
 
@@ -61,8 +62,6 @@ pub struct ObjectFilter {
     pub policy: Option<String>,
     /// Only with this status; without it, all but expired ones.
     pub status: Option<ObjectStatus>,
-    /// Only those begun at this time or before.
-    pub started_by_ns: Option<i64>,
 }
 
 /// One copy of an object.
@@ -96,29 +95,29 @@ impl Catalog {
         find(&self.db, object)
     }
 
-    /// Objects, the latest first.
+    /// Objects, the latest first: those that were recorded last, and each before what it stands on. Clocks have no say.
     pub fn objects(&self, filter: &ObjectFilter) -> Result<Vec<Object>, CatalogError> {
-        self.select(filter, i64::MAX)
+        let mut objects = self.select(filter)?;
+        rank(&mut objects);
+        Ok(objects)
     }
 
     /// The latest object of a filter.
     pub fn latest(&self, filter: &ObjectFilter) -> Result<Option<Object>, CatalogError> {
-        Ok(self.select(filter, 1)?.pop())
+        Ok(self.objects(filter)?.into_iter().next())
     }
 
-    fn select(&self, filter: &ObjectFilter, limit: i64) -> Result<Vec<Object>, CatalogError> {
+    fn select(&self, filter: &ObjectFilter) -> Result<Vec<Object>, CatalogError> {
         let status = filter.status.map(|status| status as u8);
         let mut statement = self.db.prepare_cached(&format!(
             "{OBJECT} WHERE (:source IS NULL OR source = :source) AND (:client IS NULL OR client = :client)
-             AND (:policy IS NULL OR policy = :policy) AND (:started IS NULL OR started_ns <= :started)
+             AND (:policy IS NULL OR policy = :policy)
              AND CASE WHEN :status IS NULL THEN expired_ns IS NULL
                       WHEN :status = 2 THEN expired_ns IS NOT NULL
-                      ELSE expired_ns IS NULL AND complete = :status END
-             ORDER BY started_ns DESC, object DESC LIMIT :limit"
+                      ELSE expired_ns IS NULL AND complete = :status END"
         ))?;
         let parameters = named_params! {
-            ":source": filter.source, ":client": filter.client, ":policy": filter.policy,
-            ":started": filter.started_by_ns, ":status": status, ":limit": limit,
+            ":source": filter.source, ":client": filter.client, ":policy": filter.policy, ":status": status,
         };
         Ok(statement.query_map(parameters, object_row)?.collect::<Result<_, _>>()?)
     }
@@ -145,13 +144,16 @@ impl Catalog {
         Ok(copies)
     }
 
-    /// Objects that have data on a volume, the latest first.
+    /// Objects that have data on a volume, the latest first, but for expired ones.
     pub fn objects_on(&self, volser: &Volser) -> Result<Vec<Object>, CatalogError> {
         let mut statement = self.db.prepare_cached(&format!(
             "{OBJECT} WHERE object IN (SELECT object FROM copies JOIN volumes USING (volume) WHERE volser = ?1)
-             ORDER BY started_ns DESC, object DESC"
+             AND expired_ns IS NULL"
         ))?;
-        Ok(statement.query_map([volser.as_str()], object_row)?.collect::<Result<_, _>>()?)
+        let objects = statement.query_map([volser.as_str()], object_row)?;
+        let mut objects = objects.collect::<Result<Vec<_>, _>>()?;
+        rank(&mut objects);
+        Ok(objects)
     }
 
     /// How much of each connection's stream is whole, by connection.
@@ -187,9 +189,13 @@ impl Catalog {
         )
     }
 
-    /// The extents on a volume, in the order of the tape.
+    /// The extents on a volume, in the order of the tape, but for those of expired objects.
     pub fn extents_on(&self, volser: &Volser) -> Result<Vec<Extent>, CatalogError> {
-        self.select_extents("volser = ?1 ORDER BY first_lbn", params![volser.as_str()])
+        self.select_extents(
+            "volser = ?1 AND object NOT IN (SELECT object FROM objects WHERE expired_ns IS NOT NULL)
+             ORDER BY first_lbn",
+            params![volser.as_str()],
+        )
     }
 
     fn select_extents(&self, condition: &str, parameters: &[&dyn ToSql]) -> Result<Vec<Extent>, CatalogError> {

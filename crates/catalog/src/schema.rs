@@ -5,7 +5,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next; `user_version` counts the steps taken. Steps are only added.
-const STEPS: [&str; 6] = [
+const STEPS: [&str; 7] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the same
     // bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording idempotent.
     "
@@ -109,6 +109,14 @@ const STEPS: [&str; 6] = [
         bad_blocks INTEGER NOT NULL, PRIMARY KEY (volume, object)
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+    ",
+    // What an operator said that no volume knows: that the clock was right at a moment, and that a source is gone. `after` is the
+    // last object that was recorded before, of all or of that source.
+    "
+    CREATE TABLE clock_confirmed (confirmation INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, after BLOB NOT NULL) STRICT;
+    CREATE TABLE gone_sources (
+        source BLOB NOT NULL, client TEXT NOT NULL, after BLOB NOT NULL, PRIMARY KEY (source, client)
+    ) STRICT, WITHOUT ROWID;
     ",
 ];
 

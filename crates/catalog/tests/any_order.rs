@@ -6,7 +6,7 @@ mod tape;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use capstan_catalog::{Catalog, CatalogError, CopyState, ObjectFilter, ObjectStatus, Recorded};
+use capstan_catalog::{Catalog, CatalogError, CopyState, ObjectFilter, ObjectStatus, Promise, Recorded, Volume};
 use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, ObjectRecord, ObjectState};
 use tape::{Random, Tape, Written, catalog, object, object_id, part};
 
@@ -251,14 +251,30 @@ fn objects_expire_from_the_end_of_the_chain() {
     catalog.expire(ids[2], 9).unwrap();
     assert!(matches!(catalog.index(ids[2]), Err(CatalogError::Expired(_))));
     assert!(matches!(catalog.state(ids[2]), Err(CatalogError::Expired(_))));
-    assert!(catalog.extents(ids[2], None).unwrap().is_empty());
-    assert_eq!(catalog.wanted_copies(ids[2]).unwrap(), []);
     assert_eq!(catalog.object(ids[2]).unwrap().unwrap().status, ObjectStatus::Expired);
     assert_eq!(catalog.objects(&ObjectFilter::default()).unwrap().len(), 2);
     let expired = ObjectFilter { status: Some(ObjectStatus::Expired), ..ObjectFilter::default() };
     assert_eq!(catalog.latest(&expired).unwrap().unwrap().id, ids[2]);
+    // Nothing is lost yet: it can be taken back, as it was.
+    let before = dump(&catalog);
+    catalog.expire(ids[1], 9).unwrap();
+    assert_ne!(dump(&catalog), before);
+    catalog.unexpire(&[ids[1]]).unwrap();
+    assert_eq!(dump(&catalog), before);
     catalog.expire(ids[1], 9).unwrap();
     catalog.expire(ids[0], 9).unwrap();
+    for tape in &history.tapes {
+        assert_eq!(catalog.objects_on(&tape.volser).unwrap(), []);
+        assert_eq!(catalog.extents_on(&tape.volser).unwrap(), []);
+    }
+    // Their volumes are labelled anew: no living object loses anything, and nothing is kept of the expired ones.
+    for tape in &history.tapes {
+        assert_eq!(catalog.relabelled(&Volume::blank(tape.volser.clone()), Promise::Keep).unwrap(), []);
+    }
+    for id in &ids {
+        assert!(catalog.extents(*id, None).unwrap().is_empty() && catalog.copies(*id).unwrap().is_empty());
+        assert_eq!(catalog.wanted_copies(*id).unwrap(), []);
+    }
     assert_eq!(std::fs::read_dir(dir.path().join("index")).unwrap().count(), 0, "the files are gone");
     // A copy that comes late does not bring an expired object back.
     let mut tape = Tape::new("C00001L9", 33);

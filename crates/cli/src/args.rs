@@ -91,7 +91,9 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  capstan rebuild")]
     Rebuild(Rebuild),
     /// Forget objects whose retention has ended, or the ones named
-    #[command(after_help = "Example:\n  capstan expire\n  capstan expire 7f3a90c1")]
+    #[command(
+        after_help = "Examples:\n  capstan expire --dry-run\n  capstan expire --yes\n  capstan expire 7f3a90c1\n  capstan expire --gone /srv/old\n  capstan expire --undo\n\nThe last object of each source that can be restored is kept, unless the source is said to be gone; nothing is forgotten by time while the clock is in doubt."
+    )]
     Expire(Expire),
     /// Make a volume blank: all that is on it is gone
     #[command(after_help = "Example:\n  capstan erase A00001 --yes")]
@@ -124,6 +126,9 @@ pub(crate) enum Command {
     /// What is protected, what is in use, what needs attention
     #[command(after_help = "Example:\n  capstan status")]
     Status,
+    /// Whether the clock is believed, and which objects were made while it was in doubt
+    #[command(after_help = "Examples:\n  capstan clock\n  capstan clock --confirm")]
+    Clock(Clock),
     /// List, export, import or destroy keys
     #[command(
         after_help = "Examples:\n  capstan keys list\n  capstan keys export /media/stick/capstan.keys\n  capstan keys passphrase\n  capstan keys add --new-key-file /media/stick/capstan.key\n  capstan keys destroy A00001 --yes\n  capstan keys policies add yearly --encrypt-for 7d --decrypt-for 10y\n  capstan keys groups add offsite --policy yearly\n  capstan keys status"
@@ -235,6 +240,9 @@ pub(crate) struct Backup {
     /// Everything (the default)
     #[arg(long)]
     pub(crate) full: bool,
+    /// An incremental, or a full backup where the last full one is as old as this: 7d, 4w
+    #[arg(long, value_name = "TIME", conflicts_with = "full")]
+    pub(crate) full_every: Option<String>,
     /// Leave out paths that match; may be given several times
     #[arg(long, value_name = "GLOB")]
     pub(crate) exclude: Vec<String>,
@@ -399,12 +407,34 @@ pub(crate) struct Rebuild {
 
 #[derive(Debug, Args)]
 pub(crate) struct Expire {
-    /// Objects to forget now, whatever their retention
+    /// Objects to forget now, whatever their retention; with --undo, to take back
     #[arg(value_name = "OBJECT")]
     pub(crate) objects: Vec<String>,
     /// Only say what would be forgotten
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Keep so many of the last objects of each source that can be restored
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) keep_last: u16,
+    /// This source is gone for good: its last object needs no keeping. Noted until it is backed up again
+    #[arg(long, value_name = "SOURCE|HOST:SOURCE")]
+    pub(crate) gone: Vec<OsString>,
+    /// The clock is right although it is in doubt: same as `capstan clock --confirm` before
+    #[arg(long)]
+    pub(crate) trust_clock: bool,
+    /// Take back what the last run forgot, or the objects named
+    #[arg(long, conflicts_with_all = ["dry_run", "keep_last", "gone", "trust_clock", "yes"])]
+    pub(crate) undo: bool,
+    /// Do not ask, even if it takes more than half
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Clock {
+    /// Say that the clock is right now, whatever is recorded
+    #[arg(long)]
+    pub(crate) confirm: bool,
 }
 
 // No doc comment: it would become the text of both commands.

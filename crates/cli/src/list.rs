@@ -1,5 +1,6 @@
 //! Commands that list: from the catalog, without keys.
 
+mod clock;
 mod files;
 mod media;
 mod objects;
@@ -19,6 +20,7 @@ use crate::failure::Failure;
 use crate::secrets::{Need, open};
 use crate::table::Table;
 
+pub(crate) use clock::{clock, doubt_text, reading_json};
 pub(crate) use files::{find, ls, versions};
 pub(crate) use media::{pools, state_name, volumes};
 pub(crate) use objects::{objects, show, status};

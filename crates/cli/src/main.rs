@@ -88,5 +88,6 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Vtl(args) => vtl::vtl(cli, args),
         Command::Models => lab::models(cli),
         Command::Status => list::status(cli),
+        Command::Clock(clock) => list::clock(cli, clock),
     }
 }

@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::args::Cli;
+use crate::list::{doubt_text, reading_json};
 use crate::table::path_text;
 use crate::units;
 
@@ -87,6 +88,11 @@ impl Display {
             Event::CopyFailed { copy, reason } => self.warn(&format!("copy {copy} failed: {reason}")),
             Event::Waiting { message } => self.warn(message),
             Event::Notice { message } => self.warn(message),
+            Event::ClockDoubted { reading } => {
+                if let Some(text) = doubt_text(reading) {
+                    self.warn(&text);
+                }
+            }
             Event::Mended { object, copy, pool } => {
                 self.say(&format!("object {object}: copy {copy} in pool {pool} lacked something and is whole now"));
             }
@@ -205,6 +211,7 @@ fn event_json(event: &Event) -> serde_json::Value {
         }
         Event::Waiting { message } => json!({"event": "waiting", "message": message}),
         Event::Notice { message } => json!({"event": "notice", "message": message}),
+        Event::ClockDoubted { reading } => json!({"event": "clock-doubted", "clock": reading_json(reading)}),
     }
 }
 

@@ -53,6 +53,11 @@ pub(crate) fn count(value: u64) -> String {
     out
 }
 
+/// `1 object`, `12 objects`.
+pub(crate) fn objects(count: usize) -> String {
+    format!("{} object{}", self::count(count as u64), if count == 1 { "" } else { "s" })
+}
+
 /// `0.42 s`, `3 min 12 s`, `2 h 05 min`.
 pub(crate) fn duration(seconds: f64) -> String {
     if seconds < 10.0 {

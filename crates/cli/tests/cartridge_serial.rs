@@ -6,7 +6,7 @@ mod local;
 use std::fs;
 use std::sync::Arc;
 
-use capstan_director::{BackupRequest, BackupWatch, Loss, Site, Volser};
+use capstan_director::{BackupRequest, BackupWatch, Loss, Promise, Site, Volser};
 use local::{Ground, now_ns};
 
 #[test]
@@ -17,7 +17,7 @@ fn the_key_store_learns_from_the_drive_which_cartridge_a_volume_is_on() {
     let site = Site::open(&ground.path("state"), Some(&ground.unlock), now_ns, Arc::new(|_| {})).unwrap();
     let site = site.with_library(ground.robot());
     let volser = Volser::new("CAP001L9").unwrap();
-    site.label(&volser, None, None, Loss::Refuse).unwrap();
+    site.label(&volser, None, None, Loss::Refuse, Promise::Keep).unwrap();
     for _ in 0..2 {
         site.backup(&BackupRequest::of(vec![ground.source()]), &BackupWatch::default()).unwrap();
         let realm = site.keys().unwrap().realm().unwrap();

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use capstan_director::{
-    BackupRequest, BackupWatch, DirectorError, Event, ExtractOptions, Level, Loss, MediumKind, Object, Place, Promise,
-    RestoreWatch, Site, Volser, Volume, VolumeState, WriteOnceBar,
+    BackupRequest, BackupWatch, DirectorError, Event, ExpiryRequest, ExtractOptions, GoneSource, Level, Loss,
+    MediumKind, Object, Place, Promise, RestoreWatch, Site, Volser, Volume, VolumeState, WriteOnceBar,
 };
 use capstan_vtl::{CommandClass, DeviceFault, FaultOrder, FaultyUnit, LAYOUT_FILE, Library};
 
@@ -204,7 +204,10 @@ fn nothing_that_an_operator_orders_takes_what_is_on_it() {
     assert_eq!(bench.volume(0), catalog);
 
     let object = protected(&bench.site()).remove(0);
-    assert_eq!(bench.site().expire(&[object.id]).unwrap(), [], "nothing is free by it");
+    let gone = vec![GoneSource { source: object.source.clone(), client: object.client.clone() }];
+    let request = ExpiryRequest { named: vec![object.id], gone, ..ExpiryRequest::default() };
+    let plan = bench.site().plan_expiry(&request).unwrap();
+    assert_eq!(bench.site().expire(&plan, &request).unwrap().frees, [], "nothing is free by it");
     assert!(bench.was_said("it is WORM: it is not written anew"), "{:?}", bench.said);
     assert_eq!(bench.volume(0), catalog, "neither scratch nor without its pool");
     bench.write("b", 2, 2_000_000);

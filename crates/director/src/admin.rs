@@ -4,10 +4,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use capstan_catalog::{
-    Catalog, Extent, LostCopy, MediumKind, Object, ObjectFilter, ObjectStatus, Pool, Promise, ScratchFeed, Volume,
-    VolumeState,
+    Catalog, Extent, LostCopy, MediumKind, Object, ObjectStatus, Pool, Promise, ScratchFeed, Volume, VolumeState,
 };
-use capstan_format::{Algorithm, BLOCK_HEADER_LEN, ObjectId, Volser};
+use capstan_format::{Algorithm, BLOCK_HEADER_LEN, Volser};
 use capstan_tape::{ChangerError, EncryptionState};
 
 use crate::config::Carrier;
@@ -15,7 +14,7 @@ use crate::desk::Desk;
 use crate::label::{create_cartridge, label_volume};
 use crate::repair::{missing_ranges, stream_lengths};
 use crate::site::{Site, locked};
-use crate::{DirectorError, Event, WriteOnceBar};
+use crate::{DirectorError, WriteOnceBar};
 
 /// What becomes of objects on a volume that is written over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,61 +209,6 @@ impl Site {
     pub(crate) fn present(&self) -> Result<Vec<Volser>, DirectorError> {
         Desk::new(self).present()
     }
-
-    /// Objects that may be forgotten now: their retention has ended and nothing living stands on them.
-    pub fn expirable(&self) -> Result<Vec<Object>, DirectorError> {
-        let now_ns = self.now_ns();
-        let catalog = locked(&self.catalog);
-        let mut expirable: Vec<Object> = Vec::new();
-        // The latest first: an incremental is judged before its base.
-        for object in catalog.objects(&ObjectFilter::default())? {
-            let ended = object.expires_ns != 0 && object.expires_ns <= now_ns;
-            if ended && stands_alone(&catalog.dependents(object.id)?, &expirable) {
-                expirable.push(object);
-            }
-        }
-        Ok(expirable)
-    }
-
-    /// Forgets objects, in the order given. Volumes that hold nothing any more go back to scratch, but for those that are write-once.
-    pub fn expire(&self, objects: &[ObjectId]) -> Result<Vec<Volser>, DirectorError> {
-        let _lock = self.writer_lock()?;
-        let mut catalog = locked(&self.catalog);
-        let now_ns = self.now_ns();
-        let mut held = HashSet::new();
-        for object in objects {
-            held.extend(catalog.copies(*object)?.into_iter().flat_map(|copy| copy.volumes));
-            catalog.expire(*object, now_ns)?;
-        }
-        let mut freed = Vec::new();
-        for volume in catalog.volumes()? {
-            let used = matches!(volume.state, VolumeState::Filling | VolumeState::Full) && volume.checkpoint_lbn > 0;
-            let living =
-                catalog.objects_on(&volume.volser)?.iter().any(|object| object.status != ObjectStatus::Expired);
-            if used && !living && volume.medium == MediumKind::WriteOnce {
-                if held.contains(&volume.volser) {
-                    let message = format!(
-                        "volume {} holds nothing that is kept any more, and it is WORM: it is not written anew. Take it out, or leave it until \
-                         it is full",
-                        volume.volser
-                    );
-                    (self.events)(Event::Notice { message });
-                }
-            } else if used && !living {
-                catalog.update_volume(&volume.volser, |volume| {
-                    volume.state = VolumeState::Scratch;
-                    volume.pool = None;
-                })?;
-                let message = format!(
-                    "volume {} holds nothing that is kept any more: it is scratch now, and the next pool that needs a volume labels it anew",
-                    volume.volser
-                );
-                (self.events)(Event::Notice { message });
-                freed.push(volume.volser);
-            }
-        }
-        Ok(freed)
-    }
 }
 
 /// Whether a volume holds something of an object that no other does: another copy may be only part of one.
@@ -282,8 +226,4 @@ fn holds_alone(
     };
     let is_other = |extent: &Extent| others.contains(&extent.volser);
     Ok(lacking(&is_other) != lacking(&|extent| extent.volser == *volser || is_other(extent)))
-}
-
-fn stands_alone(dependents: &[ObjectId], expirable: &[Object]) -> bool {
-    dependents.iter().all(|dependent| expirable.iter().any(|object| object.id == *dependent))
 }

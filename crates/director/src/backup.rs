@@ -73,6 +73,8 @@ pub struct BackupRequest {
     pub copies: u8,
     /// Everything, or what changed.
     pub level: Level,
+    /// How old the last full object may get before an incremental becomes a full one, in nanoseconds; `None` for ever.
+    pub full_every_ns: Option<i64>,
     /// What to leave out and where to stop.
     pub tree: TreeOptions,
     /// Where blocks go.
@@ -96,6 +98,7 @@ impl BackupRequest {
             connections: 1,
             copies: 1,
             level: Level::Full,
+            full_every_ns: None,
             tree: TreeOptions::default(),
             target: Target::Pool,
             compression: None,
@@ -181,6 +184,7 @@ impl Site {
         let pools = pools.collect::<Result<Vec<_>, _>>()?;
         let desk = Desk::new(self).stopped_by(&watch.stop);
         if request.target == Target::Pool {
+            self.say_clock()?;
             desk.check_keys(&pools)?;
             desk.learn_destroyed(&pools)?;
         }

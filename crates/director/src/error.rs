@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use capstan_catalog::CatalogError;
-use capstan_format::Volser;
+use capstan_format::{ObjectId, Volser};
 use capstan_keys::KeyError;
 use capstan_mover::MoverError;
 use capstan_mover::extract::ExtractError;
@@ -63,6 +63,22 @@ pub enum DirectorError {
         wanted: String,
         /// How many match.
         count: usize,
+    },
+    /// Operator: the clock may be wrong.
+    #[error(
+        "the clock is {apart}, so nothing is forgotten by it. Set the clock; if it is right, say so once with `capstan clock --confirm`"
+    )]
+    ClockInDoubt {
+        /// How far it is from the newest record.
+        apart: String,
+    },
+    /// Operator: it is not to be forgotten.
+    #[error("object {object} is kept: {reason}")]
+    ObjectKept {
+        /// The object.
+        object: ObjectId,
+        /// Why, and what to do.
+        reason: String,
     },
     /// Operator: no such path.
     #[error("object {object} of {source_name} has no path {path:?}: `capstan ls` lists what it has")]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use capstan_catalog::ClockReading;
 use capstan_format::{ObjectId, Volser};
 
 use crate::base::BaseGone;
@@ -90,6 +91,11 @@ pub enum Event {
     Waiting {
         /// What to do.
         message: String,
+    },
+    /// The clock stands where it can hardly be right; what is made now is marked by that.
+    ClockDoubted {
+        /// What it says, and what is recorded.
+        reading: ClockReading,
     },
     /// Something that is no failure.
     Notice {

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, Pool, StateEntry};
+use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, Pool, StateEntry, id_ms_after};
 use capstan_format::{EntryFlags, ObjectId, ObjectKind, ObjectRecord, ObjectState};
 use capstan_mover::Metadata;
-use uuid::{ContextV7, Timestamp, Uuid};
+use uuid::Uuid;
 
 use crate::backup::{BackupRequest, Level, StreamInput, Target};
 use crate::base::{BaseGone, Bases, Footing};
@@ -17,6 +17,9 @@ use crate::{DirectorError, Event};
 
 /// A source that is one file of at least this length, without holes, is read in ranges by all connections.
 const IMAGE_LEN_MIN: u64 = 256 << 20;
+
+/// How much earlier than asked a full backup may come for being due.
+const FULL_EARLY_MAX_NS: i64 = 3_600_000_000_000;
 
 /// A source, and the object that it is read into.
 pub(crate) struct Job {
@@ -67,7 +70,29 @@ impl Site {
             }
             jobs.push(self.tree_job(path, &mut bases, request, pool, known)?);
         }
+        self.name_objects(&mut jobs)?;
         Ok(jobs)
+    }
+
+    /// Gives new objects their ids, which stand in the order of recording whatever the clock says.
+    fn name_objects(&self, jobs: &mut [Job]) -> Result<(), DirectorError> {
+        let mut last = locked(&self.catalog).last_object()?;
+        for job in jobs.iter_mut().filter(|job| !job.resumed) {
+            let id = object_id_after(job.record.started_ns, last);
+            job.record.object = id;
+            last = Some(id);
+        }
+        Ok(())
+    }
+
+    /// Whether the last full object below a base is as old as a full one may get.
+    fn full_is_due(&self, base: ObjectId, request: &BackupRequest) -> Result<bool, DirectorError> {
+        let Some(every_ns) = request.full_every_ns else { return Ok(false) };
+        let (timeline, catalog) = (self.timeline()?, locked(&self.catalog));
+        let full = catalog.chain(base)?.last().copied().unwrap_or(base);
+        let age_ns = timeline.begun(full).map_or(0, |begun| self.now_ns().saturating_sub(begun.by_ns));
+        // A timer does not fire to the second, and a weekly full one is not to slip by a day.
+        Ok(age_ns >= every_ns.saturating_sub(FULL_EARLY_MAX_NS.min(every_ns / 8)))
     }
 
     /// Whether an earlier run of one of the sources was interrupted.
@@ -96,7 +121,8 @@ impl Site {
         let started_ns = self.now_ns();
         let keep = pool.retention_ns.and_then(|ns| i64::try_from(ns).ok());
         ObjectRecord {
-            object: new_object_id(started_ns),
+            // Named once all are known.
+            object: ObjectId([0; 16]),
             source,
             client: self.client.clone(),
             policy: request.policy.clone(),
@@ -137,11 +163,20 @@ impl Site {
             });
         }
         let latest = locked(&self.catalog).latest(&filter)?;
-        let wants_base = request.level == Level::Incremental;
-        let footing = match wants_base {
+        let mut wants_base = request.level == Level::Incremental;
+        let mut footing = match wants_base {
             true => bases.footing(&ObjectFilter { status: Some(ObjectStatus::Complete), ..filter })?,
             false => Footing::default(),
         };
+        if let Some(base) = footing.base
+            && self.full_is_due(base, request)?
+        {
+            let name = String::from_utf8_lossy(&source);
+            let message =
+                format!("{name}: the last full backup is older than --full-every allows, so this one is full");
+            (self.events)(Event::Notice { message });
+            (wants_base, footing) = (false, Footing::default());
+        }
         let is_full = !wants_base || footing.base.is_none();
         // An object of the same kind that was interrupted goes on; its chunk length is on the volumes already.
         let open = latest.filter(|object| {
@@ -232,10 +267,12 @@ impl Site {
     }
 }
 
-pub(crate) fn new_object_id(now_ns: i64) -> ObjectId {
-    let now_ns = u64::try_from(now_ns).unwrap_or_default();
-    let at = Timestamp::from_unix(ContextV7::new(), now_ns / 1_000_000_000, (now_ns % 1_000_000_000) as u32);
-    ObjectId(*Uuid::new_v7(at).as_bytes())
+/// A new id (UUID version 7) behind the last one that is known.
+fn object_id_after(now_ns: i64, last: Option<ObjectId>) -> ObjectId {
+    let random = Uuid::new_v4().into_bytes();
+    let mut bytes = [0; 10];
+    bytes.copy_from_slice(&random[6..]);
+    ObjectId(*uuid::Builder::from_unix_timestamp_millis(id_ms_after(now_ns, last), &bytes).into_uuid().as_bytes())
 }
 
 /// Whether all that is known of an object stands on volumes of a pool and of its further copies: only those are looked at for
@@ -285,6 +322,18 @@ fn kind_of(path: &std::path::Path) -> ObjectKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_stands_behind_the_last_one_whatever_the_clock_says() {
+        let of_2030 = object_id_after(1_893_456_000_000_000_000, None);
+        let next = object_id_after(1_795_000_000_000_000_000, Some(of_2030));
+        let third = object_id_after(1_500_000_000_000_000_000, Some(next));
+        assert!(of_2030 < next && next < third, "{of_2030} {next} {third}");
+        assert_eq!(Uuid::from_bytes(third.0).get_version_num(), 7);
+        assert_eq!(third.to_string().len(), of_2030.to_string().len());
+        let today = object_id_after(1_795_000_000_000_000_000, None);
+        assert_eq!(Uuid::from_bytes(today.0).get_timestamp().map(|at| at.to_unix().0), Some(1_795_000_000));
+    }
 
     #[test]
     fn connections_are_numbered_on_until_the_numbers_are_used_up() {

@@ -12,6 +12,7 @@ mod baseline;
 mod care;
 mod cat;
 mod catch_up;
+mod clock;
 mod config;
 mod copy;
 mod damage;
@@ -19,6 +20,7 @@ mod desk;
 mod drive_history;
 mod error;
 mod events;
+mod expiry;
 mod jobs;
 mod keys;
 mod label;
@@ -49,6 +51,7 @@ pub use damage::LostParts;
 pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};
 pub use error::{DirectorError, WriteOnceBar};
 pub use events::{Event, Events};
+pub use expiry::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, Kept, Unexpired, kept_reason, plan_expiry};
 pub use keys::DestroyedKey;
 pub use library::{DriveRow, Inventory, Place as LibraryPlace, Whereabouts};
 pub use order::{OrderedBy, Positioning, ReadOrder};
@@ -64,8 +67,9 @@ pub use verify_object::VerifiedCopy;
 
 // The words of lower rooms that this room's methods speak in, so that a door needs no other room.
 pub use capstan_catalog::{
-    CopyState, Counts, Damage as DamageOnRecord, MediumKind, Object, ObjectFilter, ObjectStatus, Pool, Promise,
-    StateEntry, Verification, Volume, VolumeState,
+    Begun, CLOCK_BACK_MAX_NS, CLOCK_GAP_MAX_NS, ClockDoubt, ClockReading, CopyState, Counts, Damage as DamageOnRecord,
+    GoneSource, MediumKind, Object, ObjectFilter, ObjectStatus, Pool, Promise, StateEntry, Timeline, Verification,
+    Volume, VolumeState,
 };
 pub use capstan_format::{
     Algorithm, EntryFlags, EntryKind, FileEntry, KeyTag, MediumSerial, ObjectId, ObjectKind, Volser,

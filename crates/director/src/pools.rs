@@ -1,7 +1,7 @@
 //! Which volume a pool writes to next: a pure function of what volumes there are.
 //!
 //! The order: a volume of the pool that is partly written, the fullest first, so that volumes are finished; then an empty one
-//! of the pool; then one from the scratch pool, which is relabelled for this pool; then, if the library may make cartridges, a
+//! of the pool; then one from the scratch pool, which is relabelled for this pool, one that holds nothing first; then, if the library may make cartridges, a
 //! new one. Encrypted and plain pools never share a volume, because a volume is labelled for one pool.
 
 use capstan_format::Volser;
@@ -82,7 +82,9 @@ pub fn choose_volume(candidates: &[Candidate], pool: &str, in_use: &[Volser], re
         return Choice::Append(fullest.volser.clone());
     }
     let empty = of(Some(pool), Fill::Empty).min_by_key(|c| c.volser.clone());
-    let scratch = || of(None, Fill::Empty).min_by_key(|c| c.volser.clone()).filter(|_| refill.scratch);
+    // What expired and is on it can be taken back until it is labelled anew: it comes last.
+    let scratch =
+        || of(None, Fill::Empty).min_by_key(|c| (c.written_bytes > 0, c.volser.clone())).filter(|_| refill.scratch);
     if let Some(empty) = empty.or_else(scratch) {
         return Choice::Label(empty.volser.clone());
     }
@@ -146,6 +148,13 @@ mod tests {
     fn scratch_feeds_a_pool_that_has_none() {
         let volumes = [candidate("A", "daily", Fill::Full, 10), candidate("S", "scratch", Fill::Empty, 0)];
         assert_eq!(choose_volume(&volumes, "daily", &[], ANY), Choice::Label(volser("S")));
+    }
+
+    #[test]
+    fn scratch_that_still_holds_what_expired_is_taken_last() {
+        let volumes = [candidate("A", "scratch", Fill::Empty, 10), candidate("S", "scratch", Fill::Empty, 0)];
+        assert_eq!(choose_volume(&volumes, "daily", &[], ANY), Choice::Label(volser("S")));
+        assert_eq!(choose_volume(&volumes[..1], "daily", &[], ANY), Choice::Label(volser("A")));
     }
 
     #[test]

@@ -136,12 +136,17 @@ fn keep_findings(old: &Path, site: &Site) {
     }
 }
 
-/// Takes pools over from the old catalog, as far as it can be read: their retention, and pools without volumes, are on no volume.
+/// Takes over from the old catalog, as far as it can be read, what is on no volume: pools' retention, pools without volumes, and what
+/// operators said of clocks and sources.
 fn keep_pools(old: &Path, site: &Site) -> Result<(), DirectorError> {
     if !old.exists() {
         return Ok(());
     }
-    let pools = match Catalog::open(old).and_then(|old| old.pools()) {
+    let kept = Catalog::open(old).and_then(|old| {
+        locked(&site.catalog).keep_words(&old)?;
+        old.pools()
+    });
+    let pools = match kept {
         Ok(pools) => pools,
         Err(error) => {
             let message = format!("the old catalog cannot be read, so pools have no retention now: {error}");

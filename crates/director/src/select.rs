@@ -47,14 +47,11 @@ impl Site {
     pub fn find_object(&self, wanted: &str, at_ns: Option<i64>) -> Result<Object, DirectorError> {
         let catalog = self.catalog();
         let unknown = || DirectorError::UnknownObject { wanted: wanted.to_owned() };
-        let by_source = |source: Vec<u8>| -> Result<Option<Object>, DirectorError> {
-            let filter = ObjectFilter { source: Some(source), started_by_ns: at_ns, ..ObjectFilter::default() };
-            let complete = ObjectFilter { status: Some(ObjectStatus::Complete), ..filter.clone() };
-            Ok(catalog.latest(&complete)?.or(catalog.latest(&filter)?))
-        };
-        let source = wanted.as_bytes().to_vec();
-        if let Some(object) = by_source(source)? {
-            return Ok(object);
+        let filter = ObjectFilter { source: Some(wanted.as_bytes().to_vec()), ..ObjectFilter::default() };
+        let objects = self.made_by(&catalog, catalog.objects(&filter)?, at_ns)?;
+        let complete = objects.iter().find(|object| object.status == ObjectStatus::Complete);
+        if let Some(object) = complete.or(objects.first()) {
+            return Ok(object.clone());
         }
         let digits = wanted.len() >= 4 && wanted.bytes().all(|byte| byte.is_ascii_hexdigit());
         if !digits {
@@ -70,20 +67,31 @@ impl Site {
             0 => Err(unknown()),
             1 => {
                 let object = found.remove(0);
-                let Some(at_ns) = at_ns.filter(|&at_ns| at_ns < object.started_ns) else { return Ok(object) };
+                let found = self.made_by(&catalog, vec![object.clone()], at_ns)?;
+                if !found.is_empty() {
+                    return Ok(object);
+                }
                 // The same source as it was then.
-                let (source, status) = (Some(object.source.clone()), Some(ObjectStatus::Complete));
-                let filter = ObjectFilter {
-                    source,
-                    status,
-                    started_by_ns: Some(at_ns),
-                    client: Some(object.client),
-                    policy: None,
-                };
-                catalog.latest(&filter)?.ok_or_else(unknown)
+                let (source, status) = (Some(object.source), Some(ObjectStatus::Complete));
+                let filter = ObjectFilter { source, status, client: Some(object.client), policy: None };
+                let then = self.made_by(&catalog, catalog.objects(&filter)?, at_ns)?;
+                then.into_iter().next().ok_or_else(unknown)
             }
             count => Err(DirectorError::AmbiguousObject { wanted: wanted.to_owned(), count }),
         }
+    }
+
+    /// Those of some objects that were begun by a time; one whose clock was in doubt counts once that is certain.
+    fn made_by(
+        &self,
+        catalog: &Catalog,
+        objects: Vec<Object>,
+        at_ns: Option<i64>,
+    ) -> Result<Vec<Object>, DirectorError> {
+        let Some(at_ns) = at_ns.filter(|_| !objects.is_empty()) else { return Ok(objects) };
+        let timeline = catalog.timeline(self.now_ns())?;
+        let begun_by = |object: &Object| timeline.begun(object.id).is_some_and(|begun| begun.by_ns <= at_ns);
+        Ok(objects.into_iter().filter(begun_by).collect())
     }
 
     /// The entries of a place in the state at its object, with the directories above whatever comes back.

@@ -4,16 +4,20 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use capstan_director::{Counts, Object, ObjectFilter, ObjectKind, ObjectStatus, Protection, Site, Volser, VolumeState};
+use capstan_director::{
+    Counts, ExpiryRequest, Object, ObjectFilter, ObjectKind, ObjectStatus, Protection, Site, Timeline, Volser,
+    VolumeState,
+};
 use serde_json::{Value, json};
 
+use super::clock::{doubt_name, doubt_text, reading_json};
 use super::media::state_name;
 use super::{director, find_volume, object_or_volume, print, print_json, short, site};
 use crate::args::{self, Cli};
 use crate::failure::Failure;
-use crate::secrets::now_ns;
 use crate::table::{Table, path_text};
 use crate::units;
+use crate::work::bases_line;
 
 /// Objects that `status` lists one by one.
 const OBJECTS_SHOWN: usize = 10;
@@ -30,7 +34,8 @@ fn status_name(object: &Object) -> &'static str {
     }
 }
 
-fn object_json(site: &Site, object: &Object) -> Result<Value, Failure> {
+fn object_json(site: &Site, timeline: &Timeline, object: &Object) -> Result<Value, Failure> {
+    let begun = timeline.begun(object.id).filter(|begun| begun.doubt.is_some());
     let copies = site.catalog().copies(object.id).map_err(director)?;
     let whole = site.whole_copies(object)?;
     let wanted = site.catalog().wanted_copies(object.id).map_err(director)?;
@@ -59,6 +64,9 @@ fn object_json(site: &Site, object: &Object) -> Result<Value, Failure> {
         "started_ns": object.started_ns,
         "ended_ns": object.ended_ns,
         "expires_ns": object.expires_ns,
+        "clock_doubt": begun.and_then(|begun| doubt_name(begun.doubt)),
+        "begun_from_ns": begun.map(|begun| begun.from_ns),
+        "begun_by_ns": begun.map(|begun| begun.by_ns),
         "entries": counts.entries,
         "files": counts.files,
         "bytes": counts.bytes,
@@ -67,6 +75,12 @@ fn object_json(site: &Site, object: &Object) -> Result<Value, Failure> {
         "problems": counts.problems,
         "copies": copies,
     }))
+}
+
+/// When an object was begun by its clock, with a question mark where that is in doubt.
+fn begun_text(timeline: &Timeline, object: &Object) -> String {
+    let is_doubted = timeline.begun(object.id).is_some_and(|begun| begun.doubt.is_some());
+    units::time(object.started_ns) + if is_doubted { " ?" } else { "" }
 }
 
 pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failure> {
@@ -80,8 +94,9 @@ pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failu
         let expired = ObjectFilter { status: Some(ObjectStatus::Expired), ..filter };
         objects.extend(site.catalog().objects(&expired).map_err(director)?);
     }
+    let timeline = site.timeline()?;
     if cli.json {
-        let rows: Result<Vec<_>, _> = objects.iter().map(|object| object_json(&site, object)).collect();
+        let rows: Result<Vec<_>, _> = objects.iter().map(|object| object_json(&site, &timeline, object)).collect();
         return print_json(&Value::Array(rows?));
     }
     let mut table =
@@ -99,7 +114,7 @@ pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failu
         let on = on.chain(promised.map(|wanted| format!("{}(none)", wanted.pool)));
         table.row(vec![
             short(object),
-            units::time(object.started_ns),
+            begun_text(&timeline, object),
             level(object).to_owned(),
             status_name(object).to_owned(),
             units::count(counts.files),
@@ -114,9 +129,10 @@ pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failu
 
 pub(crate) fn show(cli: &Cli, args: &args::Show) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
+    let timeline = site.timeline()?;
     if let Some((volser, volume)) = find_volume(&site, &args.what)? {
         let objects = site.catalog().objects_on(&volser).map_err(director)?;
-        let rows: Result<Vec<_>, _> = objects.iter().map(|object| object_json(&site, object)).collect();
+        let rows: Result<Vec<_>, _> = objects.iter().map(|object| object_json(&site, &timeline, object)).collect();
         return print_json(&json!({
             "volume": volser.as_str(),
             "pool": volume.pool,
@@ -129,7 +145,7 @@ pub(crate) fn show(cli: &Cli, args: &args::Show) -> Result<ExitCode, Failure> {
         }));
     }
     let object = object_or_volume(&site, &args.what)?;
-    let mut value = object_json(&site, &object)?;
+    let mut value = object_json(&site, &timeline, &object)?;
     let catalog = site.catalog();
     let chain = catalog.chain(object.id).map_err(director)?;
     value["chain"] = chain.iter().map(ToString::to_string).collect();
@@ -159,7 +175,9 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
     };
     let (files, bytes) = (sum(|counts| counts.files), sum(|counts| counts.bytes));
     let written: u64 = volumes.iter().map(|volume| volume.written).sum();
-    let latest = protected.first().map(|object| object.ended_ns);
+    let latest = protected.first();
+    let (timeline, expiry) = (site.timeline()?, site.plan_expiry(&ExpiryRequest::default())?);
+    let reading = timeline.reading();
     if cli.json {
         return print_json(&json!({
             "state": site.dir(),
@@ -173,7 +191,9 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
             "volumes": volumes.len(),
             "written_bytes": written,
             "suspect": suspect.iter().map(|volume| volume.volser.as_str()).collect::<Vec<_>>(),
-            "latest_ended_ns": latest,
+            "latest_ended_ns": latest.map(|object| object.ended_ns),
+            "clock": reading_json(&reading),
+            "objects_kept_as_bases": expiry.kept_as_bases().count(),
         }));
     }
     let mut out = stdout().lock();
@@ -181,10 +201,22 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
     line("state", site.dir().display().to_string())?;
     line("protected", format!("{} objects, {} files, {}", protected.len(), units::count(files), units::bytes(bytes)))?;
     if let Some(latest) = latest {
-        let ago = units::duration((now_ns() - latest) as f64 / 1e9);
-        line("latest", format!("{}, {ago} ago", units::time(latest)))?;
+        // Where a clock is in doubt, a difference of times says nothing.
+        let is_doubted = timeline.begun(latest.id).is_none_or(|begun| begun.doubt.is_some());
+        let age_ns = reading.now_ns.saturating_sub(latest.ended_ns).max(0);
+        let age = match is_doubted || reading.doubt.is_some() {
+            true => "how long ago is in doubt: `capstan clock` says why".to_owned(),
+            false => format!("{} ago", units::duration(age_ns as f64 / 1e9)),
+        };
+        line("latest", format!("{}, {age}", units::time(latest.ended_ns)))?;
     }
     line("volumes", format!("{}, {} written", volumes.len(), units::bytes(written)))?;
+    if let Some(text) = bases_line(&expiry) {
+        line("kept", text)?;
+    }
+    if let Some(text) = doubt_text(&reading) {
+        line("attention", text)?;
+    }
     for object in unprotected.iter().take(OBJECTS_SHOWN) {
         let (id, source) = (short(object), path_text(&object.source));
         line(

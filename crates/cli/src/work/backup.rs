@@ -105,7 +105,8 @@ fn request(args: &args::Backup, display: &Display) -> Result<BackupRequest, Fail
         policy: args.policy.clone(),
         connections,
         copies: args.copies,
-        level: if args.incremental { Level::Incremental } else { Level::Full },
+        level: if args.incremental || args.full_every.is_some() { Level::Incremental } else { Level::Full },
+        full_every_ns: args.full_every.as_deref().map(units::parse_age).transpose().map_err(Failure::Usage)?,
         tree: TreeOptions {
             excludes: args.exclude.clone(),
             mounts: if args.one_file_system { Mounts::Stay } else { Mounts::Cross },

@@ -1,4 +1,4 @@
-//! `copy`, `rebuild`, `expire`, `erase`, `forget`, `label`.
+//! `copy`, `rebuild`, `erase`, `forget`, `label`.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -148,40 +148,6 @@ pub(crate) fn rebuild(cli: &Cli, args: &args::Rebuild) -> Result<ExitCode, Failu
         }
     }
     Ok(if report.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
-}
-
-pub(crate) fn expire(cli: &Cli, args: &args::Expire) -> Result<ExitCode, Failure> {
-    let display = Display::new(cli);
-    let site = open(cli, Need::Nothing, display.events())?;
-    let objects = if args.objects.is_empty() {
-        site.expirable()?
-    } else {
-        let found: Result<Vec<_>, _> = args.objects.iter().map(|object| find_object(&site, object, None)).collect();
-        found?
-    };
-    for object in &objects {
-        let what = format!("{} of {}, {}", short(object), path_text(&object.source), units::time(object.started_ns));
-        display.say(&format!("{} {what}", if args.dry_run { "would forget" } else { "forgetting" }));
-    }
-    let mut freed = Vec::new();
-    if !args.dry_run {
-        let ids: Vec<_> = objects.iter().map(|object| object.id).collect();
-        freed = site.expire(&ids)?;
-    }
-    if cli.json {
-        println!(
-            "{}",
-            json!({"event": "expired", "objects": objects.iter().map(|object| object.id.to_string()).collect::<Vec<_>>(),
-                   "freed": freed.iter().map(Volser::as_str).collect::<Vec<_>>(), "dry_run": args.dry_run})
-        );
-    } else {
-        let (what, freed) = (objects.len(), freed.len());
-        match args.dry_run {
-            true => println!("{what} objects would be forgotten; nothing was done"),
-            false => println!("{what} objects forgotten, {freed} volumes back to scratch"),
-        }
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn erase(cli: &Cli, args: &args::GiveUp) -> Result<ExitCode, Failure> {

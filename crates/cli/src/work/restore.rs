@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
-use crate::list::{find_volume, object_or_volume, short, split_place};
+use crate::list::{doubt_text, find_volume, object_or_volume, short, split_place};
 use crate::progress::{Display, order_json, rate, stop_on_interrupt};
 use crate::secrets::{Need, now_ns, open};
 use crate::table::path_text;
@@ -41,6 +41,9 @@ fn places(site: &Site, texts: &[OsString], at: Option<&str>) -> Result<Vec<Place
             )),
             _ => failure,
         })?;
+        if let Some(at_ns) = at_ns {
+            say_undated(site, &object, at_ns)?;
+        }
         match places.iter_mut().find(|place| place.object == object.id) {
             // The whole of an object holds each of its paths.
             Some(place) if place.paths.is_empty() => {}
@@ -52,6 +55,23 @@ fn places(site: &Site, texts: &[OsString], at: Option<&str>) -> Result<Vec<Place
         }
     }
     Ok(places)
+}
+
+/// Says which objects of the same source may be meant as well, because nobody knows whether they were made by then.
+fn say_undated(site: &Site, chosen: &Object, at_ns: i64) -> Result<(), Failure> {
+    if let Some(text) = doubt_text(&site.timeline()?.reading()) {
+        eprintln!("capstan: {text}");
+    }
+    for (object, begun) in site.undated_at(chosen, at_ns)? {
+        eprintln!(
+            "capstan: object {} of {} was made between {} and {}, while the clock was in doubt: name it by its id if it is the one you want",
+            short(&object),
+            path_text(&object.source),
+            units::time(begun.from_ns.max(0)),
+            units::time(begun.by_ns)
+        );
+    }
+    Ok(())
 }
 
 pub(crate) fn restore(cli: &Cli, args: &args::Restore) -> Result<ExitCode, Failure> {

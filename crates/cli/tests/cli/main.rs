@@ -14,7 +14,7 @@ mod key_cluster;
 mod policies;
 
 /// Every command, with arguments that list or describe something where it has any.
-const COMMANDS: [&str; 29] = [
+const COMMANDS: [&str; 30] = [
     "init",
     "backup",
     "objects",
@@ -37,6 +37,7 @@ const COMMANDS: [&str; 29] = [
     "library",
     "pools",
     "status",
+    "clock",
     "keys",
     "simulate",
     "lab",

@@ -127,6 +127,7 @@ fn backup(site: &Site, recipe: &Recipe, level: Level) {
         connections: recipe.connections,
         copies: 1,
         level,
+        full_every_ns: None,
         tree: TreeOptions::default(),
         target: Target::Pool,
         compression: Some(recipe.compression),

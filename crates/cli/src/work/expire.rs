@@ -1,0 +1,167 @@
+//! `expire`: the plan is shown, and what is shown is what is done.
+
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+use capstan_director::{
+    DirectorError, ExpiryPlan, ExpiryRefusal, ExpiryRequest, GoneSource, Object, ObjectFilter, ObjectId, ObjectStatus,
+    Site, Unexpired, Volser, kept_reason,
+};
+use serde_json::json;
+
+use super::media::confirm;
+use crate::args::{self, Cli};
+use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::list::{director, find_object, short};
+use crate::progress::Display;
+use crate::secrets::{Need, open};
+use crate::table::path_text;
+use crate::units;
+
+pub(crate) fn expire(cli: &Cli, args: &args::Expire) -> Result<ExitCode, Failure> {
+    let display = Display::new(cli);
+    let site = open(cli, Need::Nothing, display.events())?;
+    if args.undo {
+        return undo(cli, args, &display, &site);
+    }
+    let named: Result<Vec<_>, _> = args.objects.iter().map(|object| find_object(&site, object, None)).collect();
+    let gone: Result<Vec<_>, _> = args.gone.iter().map(|source| gone_source(&site, source)).collect();
+    let request = ExpiryRequest {
+        named: named?.into_iter().map(|object| object.id).collect(),
+        keep_last: usize::from(args.keep_last),
+        trust_clock: args.trust_clock,
+        gone: gone?,
+    };
+    let mut plan = site.plan_expiry(&request)?;
+    if plan.refusal == Some(ExpiryRefusal::Named) {
+        for (object, why) in &plan.kept {
+            let reason = kept_reason(*why, &object.source);
+            display.say(&format!("{} of {} is kept: {reason}", short(object), path_text(&object.source)));
+        }
+    }
+    plan.check()?;
+    for object in &plan.forget {
+        let what = format!("{} of {}, {}", short(object), path_text(&object.source), units::time(object.started_ns));
+        display.say(&format!("{} {what}", if args.dry_run { "would forget" } else { "to forget:" }));
+    }
+    if !args.dry_run {
+        if plan.takes_most() {
+            let (count, living) = (plan.forget.len(), plan.living);
+            confirm(&format!("{count} of {living} objects will be forgotten, which is more than half."), args.yes)?;
+        }
+        plan = site.expire(&plan, &request)?;
+    }
+    show(cli, args, &display, &plan);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(cli: &Cli, args: &args::Expire, display: &Display, plan: &ExpiryPlan) {
+    let (what, freed) = (units::objects(plan.forget.len()), plan.frees.len());
+    if cli.json {
+        let kept = plan
+            .kept
+            .iter()
+            .map(|(object, why)| json!({"object": object.id.to_string(), "reason": kept_reason(*why, &object.source)}));
+        println!(
+            "{}",
+            json!({"event": "expired", "objects": ids(&plan.forget), "kept": kept.collect::<Vec<_>>(),
+                   "freed": plan.frees.iter().map(Volser::as_str).collect::<Vec<_>>(), "dry_run": args.dry_run})
+        );
+        return;
+    }
+    match args.dry_run {
+        true => println!("{what} would be forgotten, {freed} volumes would be scratch; nothing was done"),
+        false => println!("{what} forgotten, {freed} volumes back to scratch"),
+    }
+    if !args.dry_run && !plan.forget.is_empty() {
+        println!(
+            "`capstan expire --undo` takes that back, as long as none of the volumes they are on is labelled anew."
+        );
+        if !plan.frees.is_empty() {
+            let names: Vec<_> = plan.frees.iter().map(Volser::as_str).collect();
+            println!("That happens to {} when a pool needs a volume and no other scratch is left.", names.join(", "));
+        }
+    }
+    if let Some(line) = bases_line(plan) {
+        display.say(&line);
+    }
+}
+
+/// What to say of objects that are kept only because younger ones stand on them.
+pub(crate) fn bases_line(plan: &ExpiryPlan) -> Option<String> {
+    let mut sources: Vec<_> = plan.kept_as_bases().map(|object| path_text(&object.source)).collect();
+    let count = sources.len();
+    sources.dedup();
+    let first = sources.first()?;
+    let others = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
+    Some(format!(
+        "{} of {first}{others}: past their retention, kept only because younger incrementals stand on them. A full backup lets them \
+         go once its own incrementals have taken their place: backup --full, or --full-every 30d with each incremental",
+        units::objects(count)
+    ))
+}
+
+fn ids(objects: &[Object]) -> Vec<String> {
+    objects.iter().map(|object| object.id.to_string()).collect()
+}
+
+/// `SOURCE` or `HOST:SOURCE`, as a source of which there are objects.
+fn gone_source(site: &Site, text: &std::ffi::OsStr) -> Result<GoneSource, Failure> {
+    let absolute = std::path::absolute(text).unwrap_or_default();
+    for source in [text.as_bytes(), absolute.as_os_str().as_bytes()] {
+        match &site.clients_of(source)?[..] {
+            [] => {}
+            [client] => return Ok(GoneSource { source: source.to_vec(), client: client.clone() }),
+            several => {
+                let source = path_text(source);
+                let each: Vec<_> = several.iter().map(|client| format!("{client}:{source}")).collect();
+                return Err(Failure::Usage(format!("several hosts have {source}: write {}", each.join(" or "))));
+            }
+        }
+    }
+    let (client, source) = text.as_bytes().split_at(text.as_bytes().iter().position(|&byte| byte == b':').unwrap_or(0));
+    let (client, source) = (String::from_utf8_lossy(client).into_owned(), source.strip_prefix(b":").unwrap_or(source));
+    if site.clients_of(source)?.contains(&client) {
+        return Ok(GoneSource { source: source.to_vec(), client });
+    }
+    Err(DirectorError::UnknownObject { wanted: text.to_string_lossy().into_owned() }.into())
+}
+
+fn undo(cli: &Cli, args: &args::Expire, display: &Display, site: &Site) -> Result<ExitCode, Failure> {
+    let expired = ObjectFilter { status: Some(ObjectStatus::Expired), ..ObjectFilter::default() };
+    let expired = site.catalog().objects(&expired).map_err(director)?;
+    let named: Result<Vec<ObjectId>, Failure> = args.objects.iter().map(|text| named(&expired, text)).collect();
+    let Unexpired { objects, lost, volumes } = site.unexpire(&named?)?;
+    for (object, reason) in &lost {
+        display.warn(&format!(
+            "object {} of {} cannot be taken back: {reason}",
+            short(object),
+            path_text(&object.source)
+        ));
+    }
+    if cli.json {
+        let lost = lost.iter().map(|(object, reason)| json!({"object": object.id.to_string(), "reason": reason}));
+        println!(
+            "{}",
+            json!({"event": "unexpired", "objects": ids(&objects), "lost": lost.collect::<Vec<_>>(),
+                   "volumes": volumes.iter().map(Volser::as_str).collect::<Vec<_>>()})
+        );
+    } else {
+        println!("{} taken back", units::objects(objects.len()));
+    }
+    Ok(if lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
+}
+
+/// The expired object that a text names by its id, or its beginning or end.
+fn named(expired: &[Object], text: &str) -> Result<ObjectId, Failure> {
+    let wanted = text.to_ascii_lowercase();
+    let matches = |object: &&Object| {
+        let id = object.id.to_string();
+        id.starts_with(&wanted) || id.ends_with(&wanted)
+    };
+    match &expired.iter().filter(matches).collect::<Vec<_>>()[..] {
+        [object] if wanted.len() >= 4 => Ok(object.id),
+        [_, _, ..] => Err(Failure::Usage(format!("{text:?} matches several expired objects: write more of the id"))),
+        _ => Err(Failure::Other(format!("no expired object matches {text:?}: `capstan objects --all` lists them"))),
+    }
+}

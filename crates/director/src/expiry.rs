@@ -1,0 +1,375 @@
+//! Expiry: which objects may be forgotten. A pure function of what is known; the dry run shows its plan, the run carries it out.
+//!
+//! What is kept whatever its retention says:
+//! - the last objects of a source that can be restored, unless the source is said to be gone: who stops a backup has not asked for the
+//!   last one to be thrown away;
+//! - what a living object stands on;
+//! - everything, while the clock is in doubt: a year that is wrong ends every retention.
+//!
+//! Retention counts from the moment an object was begun; for one whose clock was in doubt, from the first believed record behind it,
+//! and while there is none it does not end.
+
+use std::collections::{HashMap, HashSet};
+
+use capstan_catalog::{
+    Catalog, ClockReading, GoneSource, MediumKind, Object, ObjectFilter, ObjectStatus, Timeline, Volume, VolumeState,
+};
+use capstan_format::{ObjectId, Volser};
+
+use crate::base::why_gone;
+use crate::clock::distance;
+use crate::site::{Site, locked};
+use crate::{DirectorError, Event};
+
+/// Share of a medium up to which an unexpired volume counts as having room, in percent.
+const ROOM_PERCENT: u64 = 90;
+
+/// What is to be forgotten.
+#[derive(Debug, Clone)]
+pub struct ExpiryRequest {
+    /// These objects, whatever their retention; none for all whose retention has ended.
+    pub named: Vec<ObjectId>,
+    /// How many of the last objects of a source are kept.
+    pub keep_last: usize,
+    /// Whether the clock is taken to be right although it is in doubt.
+    pub trust_clock: bool,
+    /// Sources that are said to be gone now, beside those that were before.
+    pub gone: Vec<GoneSource>,
+}
+
+impl Default for ExpiryRequest {
+    fn default() -> Self {
+        Self { named: Vec::new(), keep_last: 1, trust_clock: false, gone: Vec::new() }
+    }
+}
+
+/// What the plan is a function of.
+#[derive(Debug)]
+pub struct ExpirySnapshot {
+    /// All living objects, the latest first.
+    pub objects: Vec<Object>,
+    /// Those of them that can be restored in full.
+    pub restorable: HashSet<ObjectId>,
+    /// When each was begun, and what time it is.
+    pub timeline: Timeline,
+    /// Sources that are gone.
+    pub gone: Vec<GoneSource>,
+    /// Volumes that become scratch when they hold nothing any more, with what they hold.
+    pub volumes: Vec<(Volser, Vec<ObjectId>)>,
+}
+
+/// Why an object is kept that was named, or whose retention has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// It is among the last of its source that can be restored.
+    Last,
+    /// So many living objects stand on it directly.
+    Base {
+        /// How many.
+        dependents: usize,
+    },
+}
+
+/// Why nothing of a plan is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpiryRefusal {
+    /// The clock is in doubt.
+    Clock,
+    /// An object was named that is kept.
+    Named,
+}
+
+/// What is forgotten, and what is not.
+#[derive(Debug)]
+pub struct ExpiryPlan {
+    /// Objects to forget, each before what it stands on.
+    pub forget: Vec<Object>,
+    /// Objects that were named, or whose retention has ended, and that are kept.
+    pub kept: Vec<(Object, Kept)>,
+    /// Volumes that are scratch then.
+    pub frees: Vec<Volser>,
+    /// How many objects there are.
+    pub living: usize,
+    /// The clock that it was made by.
+    pub clock: ClockReading,
+    /// Why nothing of it is done.
+    pub refusal: Option<ExpiryRefusal>,
+}
+
+impl ExpiryPlan {
+    /// Whether it takes so much that somebody should be asked.
+    pub fn takes_most(&self) -> bool {
+        self.forget.len() * 2 > self.living
+    }
+
+    /// Objects that are kept only because younger ones stand on them.
+    pub fn kept_as_bases(&self) -> impl Iterator<Item = &Object> {
+        let bases = self.kept.iter().filter(|(_, why)| matches!(why, Kept::Base { .. }));
+        bases.map(|(object, _)| object)
+    }
+
+    /// The refusal as an error.
+    pub fn check(&self) -> Result<(), DirectorError> {
+        match self.refusal {
+            None => Ok(()),
+            Some(ExpiryRefusal::Clock) => Err(DirectorError::ClockInDoubt { apart: distance(&self.clock) }),
+            Some(ExpiryRefusal::Named) => {
+                let Some((object, why)) = self.kept.first() else { return Ok(()) };
+                Err(DirectorError::ObjectKept { object: object.id, reason: kept_reason(*why, &object.source) })
+            }
+        }
+    }
+}
+
+/// Why an object is kept, and what to do.
+pub fn kept_reason(why: Kept, source: &[u8]) -> String {
+    let source = String::from_utf8_lossy(source);
+    match why {
+        Kept::Last => format!(
+            "it is the last of {source} that can be restored. Once there is a later one it can go; if the source is gone, say so with --gone {source}"
+        ),
+        Kept::Base { dependents: 1 } => "1 living object stands on it: name that one as well".to_owned(),
+        Kept::Base { dependents } => format!("{dependents} living objects stand on it: name those as well"),
+    }
+}
+
+/// Decides what is forgotten. A pure function.
+pub fn plan_expiry(known: &ExpirySnapshot, request: &ExpiryRequest) -> ExpiryPlan {
+    let clock = known.timeline.reading();
+    let floor = floor(known, request);
+    let mut dependents: HashMap<ObjectId, usize> = HashMap::new();
+    for base in known.objects.iter().filter_map(|object| object.base) {
+        *dependents.entry(base).or_default() += 1;
+    }
+    let (mut forget, mut kept): (Vec<Object>, Vec<(Object, Kept)>) = (Vec::new(), Vec::new());
+    // The latest first: an object is judged before what it stands on.
+    for object in &known.objects {
+        let is_due = match &request.named[..] {
+            [] => keeps_until(object, &known.timeline).is_some_and(|until_ns| until_ns <= clock.now_ns),
+            named => named.contains(&object.id),
+        };
+        let dependents_left = dependents.get(&object.id).copied().unwrap_or_default();
+        if !is_due {
+            continue;
+        } else if floor.contains(&object.id) {
+            kept.push((object.clone(), Kept::Last));
+        } else if dependents_left > 0 {
+            kept.push((object.clone(), Kept::Base { dependents: dependents_left }));
+        } else {
+            if let Some(left) = object.base.and_then(|base| dependents.get_mut(&base)) {
+                *left -= 1;
+            }
+            forget.push(object.clone());
+        }
+    }
+    let goes = |object: &ObjectId| forget.iter().any(|going| going.id == *object);
+    let is_freed = |(_, objects): &&(Volser, Vec<ObjectId>)| objects.iter().all(goes);
+    let frees = known.volumes.iter().filter(is_freed).map(|(volser, _)| volser.clone()).collect();
+    let refusal = if request.named.is_empty() && clock.doubt.is_some() && !request.trust_clock {
+        Some(ExpiryRefusal::Clock)
+    } else if !request.named.is_empty() && !kept.is_empty() {
+        Some(ExpiryRefusal::Named)
+    } else {
+        None
+    };
+    ExpiryPlan { forget, kept, frees, living: known.objects.len(), clock, refusal }
+}
+
+/// When the retention of an object ends; `None` for never, and while nobody knows when it was begun.
+fn keeps_until(object: &Object, timeline: &Timeline) -> Option<i64> {
+    let begun = timeline.begun(object.id)?;
+    if object.expires_ns == 0 || !begun.is_bounded {
+        return None;
+    }
+    Some(match begun.doubt {
+        None => object.expires_ns,
+        Some(_) => begun.by_ns.saturating_add(object.expires_ns.saturating_sub(object.started_ns)),
+    })
+}
+
+/// The last objects of each source that is not gone. Of a source of which none can be restored in full, those that can be in part.
+fn floor(known: &ExpirySnapshot, request: &ExpiryRequest) -> HashSet<ObjectId> {
+    type Kept = (Vec<ObjectId>, Vec<ObjectId>);
+    let mut sources: HashMap<(&[u8], &str), Kept> = HashMap::new();
+    for object in known.objects.iter().filter(|object| object.status == ObjectStatus::Complete) {
+        let is_gone = |gone: &&GoneSource| gone.source == object.source && gone.client == object.client;
+        if known.gone.iter().chain(&request.gone).any(|gone| is_gone(&gone)) {
+            continue;
+        }
+        let (whole, part) = sources.entry((&object.source, &object.client)).or_default();
+        let kept = if known.restorable.contains(&object.id) { whole } else { part };
+        if kept.len() < request.keep_last {
+            kept.push(object.id);
+        }
+    }
+    sources.into_values().flat_map(|(whole, part)| if whole.is_empty() { part } else { whole }).collect()
+}
+
+/// What came of taking objects back.
+#[derive(Debug, Default)]
+pub struct Unexpired {
+    /// Objects that are there again.
+    pub objects: Vec<Object>,
+    /// Objects that could not be taken back, and why.
+    pub lost: Vec<(Object, String)>,
+    /// Volumes that are no longer scratch.
+    pub volumes: Vec<Volser>,
+}
+
+impl Site {
+    /// What would be forgotten now.
+    pub fn plan_expiry(&self, request: &ExpiryRequest) -> Result<ExpiryPlan, DirectorError> {
+        Ok(plan_expiry(&self.expiry_snapshot(self.now_ns())?, request))
+    }
+
+    fn expiry_snapshot(&self, now_ns: i64) -> Result<ExpirySnapshot, DirectorError> {
+        let restorable = self.protection()?.protected.into_iter().map(|object| object.id).collect();
+        let catalog = locked(&self.catalog);
+        let mut volumes = Vec::new();
+        for volume in catalog.volumes()? {
+            if is_used(&volume) && volume.medium == MediumKind::Rewritable {
+                let objects = catalog.objects_on(&volume.volser)?.into_iter().map(|object| object.id).collect();
+                volumes.push((volume.volser, objects));
+            }
+        }
+        Ok(ExpirySnapshot {
+            objects: catalog.objects(&ObjectFilter::default())?,
+            restorable,
+            timeline: catalog.timeline(now_ns)?,
+            gone: catalog.gone_sources()?,
+            volumes,
+        })
+    }
+
+    /// The machines that have objects of a source.
+    pub fn clients_of(&self, source: &[u8]) -> Result<Vec<String>, DirectorError> {
+        let filter = ObjectFilter { source: Some(source.to_vec()), ..ObjectFilter::default() };
+        let objects = locked(&self.catalog).objects(&filter)?;
+        let mut clients: Vec<_> = objects.into_iter().map(|object| object.client).collect();
+        clients.sort();
+        clients.dedup();
+        Ok(clients)
+    }
+
+    /// Carries a plan out, and what is still so of it: of what it shows nothing is forgotten that has become a base or the last of its
+    /// source meanwhile. Gives what was done. Volumes that hold nothing any more go back to scratch, but for write-once ones.
+    pub fn expire(&self, shown: &ExpiryPlan, request: &ExpiryRequest) -> Result<ExpiryPlan, DirectorError> {
+        shown.check()?;
+        let _lock = self.writer_lock()?;
+        let mut now = plan_expiry(&self.expiry_snapshot(shown.clock.now_ns)?, request);
+        now.check()?;
+        now.forget.retain(|object| shown.forget.iter().any(|was| was.id == object.id));
+        now.frees.retain(|volser| shown.frees.contains(volser));
+        let mut catalog = locked(&self.catalog);
+        if request.trust_clock && now.clock.doubt.is_some() {
+            catalog.confirm_clock(now.clock.now_ns)?;
+        }
+        for gone in &request.gone {
+            catalog.source_is_gone(gone)?;
+        }
+        let mut held = HashSet::new();
+        let mark_ns = catalog.expiry_mark(now.clock.now_ns)?;
+        for object in &now.forget {
+            held.extend(catalog.copies(object.id)?.into_iter().flat_map(|copy| copy.volumes));
+            catalog.expire(object.id, mark_ns)?;
+        }
+        let mut freed = Vec::new();
+        for volume in catalog.volumes()? {
+            if !is_used(&volume) || !catalog.objects_on(&volume.volser)?.is_empty() {
+                continue;
+            }
+            if volume.medium == MediumKind::WriteOnce && held.contains(&volume.volser) {
+                let message = format!(
+                    "volume {} holds nothing that is kept any more, and it is WORM: it is not written anew. Take it out, or leave it until \
+                     it is full",
+                    volume.volser
+                );
+                (self.events)(Event::Notice { message });
+            } else if now.frees.contains(&volume.volser) {
+                catalog.update_volume(&volume.volser, |volume| {
+                    volume.state = VolumeState::Scratch;
+                    volume.pool = None;
+                })?;
+                freed.push(volume.volser);
+            }
+        }
+        now.frees = freed;
+        Ok(now)
+    }
+
+    /// Takes back that objects were given up, and what they stand on: these, or those of the last run. What has lost a volume since
+    /// cannot be taken back.
+    pub fn unexpire(&self, objects: &[ObjectId]) -> Result<Unexpired, DirectorError> {
+        let _lock = self.writer_lock()?;
+        let mut catalog = locked(&self.catalog);
+        let wanted = if objects.is_empty() { catalog.last_expired()? } else { objects.to_vec() };
+        let mut done = Unexpired::default();
+        let mut judged: HashMap<ObjectId, Option<String>> = HashMap::new();
+        for object in wanted {
+            let mut chain = Vec::new();
+            let mut at = Some(object);
+            while let Some(record) = at.map(|id| catalog.object(id)).transpose()?.flatten() {
+                // What lives is whole or not by its own account; a chain that leads back to itself was made up.
+                if record.status != ObjectStatus::Expired || chain.iter().any(|known: &Object| known.id == record.id) {
+                    break;
+                }
+                at = record.base;
+                chain.push(record);
+            }
+            // From the base on: what stands on something that is lost is lost with it.
+            let mut below: Option<String> = None;
+            for record in chain.into_iter().rev() {
+                let reason = match judged.get(&record.id) {
+                    Some(known) => known.clone(),
+                    None => below.clone().map_or_else(|| why_gone(&catalog, record.id), |reason| Ok(Some(reason)))?,
+                };
+                if judged.insert(record.id, reason.clone()).is_none() {
+                    match &reason {
+                        None => done.objects.push(record),
+                        Some(reason) => done.lost.push((record, reason.clone())),
+                    }
+                }
+                below = reason;
+            }
+        }
+        let ids: Vec<_> = done.objects.iter().map(|object| object.id).collect();
+        done.volumes = back_from_scratch(&mut catalog, &ids)?;
+        catalog.unexpire(&ids)?;
+        Ok(done)
+    }
+}
+
+/// Whether a volume holds sessions of a pool.
+fn is_used(volume: &Volume) -> bool {
+    matches!(volume.state, VolumeState::Filling | VolumeState::Full) && volume.checkpoint_lbn > 0
+}
+
+/// Gives scratch volumes that hold these objects back to the pools that their copies were promised to.
+fn back_from_scratch(catalog: &mut Catalog, objects: &[ObjectId]) -> Result<Vec<Volser>, DirectorError> {
+    let mut pools: Vec<(Volser, String)> = Vec::new();
+    for object in objects {
+        let wanted = catalog.wanted_copies(*object)?;
+        for copy in catalog.copies(*object)? {
+            let Some(pool) = wanted.iter().find(|wanted| wanted.copy == copy.copy) else { continue };
+            pools.extend(copy.volumes.into_iter().map(|volser| (volser, pool.pool.clone())));
+        }
+    }
+    let mut back = Vec::new();
+    for (volser, pool) in pools {
+        let is_scratch = catalog.volume(&volser)?.is_some_and(|volume| volume.state == VolumeState::Scratch);
+        if is_scratch && catalog.pool(&pool)?.is_some() {
+            catalog.update_volume(&volser, |volume| {
+                // Whether it was full is not known any more; where little room is left, none of it is used.
+                let limit = volume.capacity.map_or(u64::MAX, |capacity| capacity / 100 * ROOM_PERCENT);
+                volume.state = if volume.written < limit { VolumeState::Filling } else { VolumeState::Full };
+                volume.pool = Some(pool);
+            })?;
+            back.push(volser);
+        }
+    }
+    Ok(back)
+}
+
+#[cfg(test)]
+#[path = "expiry/tests.rs"]
+mod tests;

@@ -1,0 +1,159 @@
+//! Plans by cases: days, sources and chains in, what is forgotten and what is kept out.
+
+use capstan_format::ObjectKind;
+
+use super::*;
+
+const DAY: i64 = 86_400 * 1_000_000_000;
+/// 2026-11-22, in days since 1970.
+const TODAY: i64 = 20_779;
+
+fn id(number: u8) -> ObjectId {
+    ObjectId([number; 16])
+}
+
+/// An object of `/srv` that is kept for 30 days; its base, and the day it was begun.
+fn object(number: u8, base: u8, day: i64) -> Object {
+    Object {
+        id: id(number),
+        source: b"/srv".to_vec(),
+        client: "tern".to_owned(),
+        policy: String::new(),
+        kind: ObjectKind::Tree,
+        status: ObjectStatus::Complete,
+        base: (base > 0).then(|| id(base)),
+        chunk_len: 1,
+        started_ns: day * DAY,
+        ended_ns: day * DAY + 1,
+        expires_ns: (day + 30) * DAY,
+        counts: None,
+    }
+}
+
+/// What is known on a day; all can be restored.
+fn known(objects: &[Object], today: i64) -> ExpirySnapshot {
+    let recorded: Vec<_> = objects.iter().map(|object| (object.id, object.started_ns)).collect();
+    ExpirySnapshot {
+        objects: objects.iter().rev().cloned().collect(),
+        restorable: objects.iter().map(|object| object.id).collect(),
+        timeline: Timeline::new(&recorded, &[], today * DAY),
+        gone: Vec::new(),
+        volumes: vec![(Volser::new("A00001").expect("a barcode"), objects.iter().map(|object| object.id).collect())],
+    }
+}
+
+fn numbers(objects: &[Object]) -> Vec<u8> {
+    objects.iter().map(|object| object.id.0[0]).collect()
+}
+
+fn kept(plan: &ExpiryPlan) -> Vec<(u8, Kept)> {
+    plan.kept.iter().map(|(object, why)| (object.id.0[0], *why)).collect()
+}
+
+fn names(numbers: &[u8]) -> ExpiryRequest {
+    ExpiryRequest { named: numbers.iter().map(|number| id(*number)).collect(), ..ExpiryRequest::default() }
+}
+
+fn srv_is_gone() -> ExpiryRequest {
+    let gone = vec![GoneSource { source: b"/srv".to_vec(), client: "tern".to_owned() }];
+    ExpiryRequest { gone, ..ExpiryRequest::default() }
+}
+
+/// Backups stopped, or the clock jumped by less than a doubt: all retentions end, and the last one was thrown away with the others.
+#[test]
+fn the_last_of_a_source_stays_unless_the_source_is_gone() {
+    let full = [object(1, 0, TODAY), object(2, 0, TODAY + 1), object(3, 0, TODAY + 2)];
+    let late = known(&full, TODAY + 34);
+    let plan = plan_expiry(&late, &ExpiryRequest::default());
+    assert_eq!((numbers(&plan.forget), kept(&plan)), (vec![2, 1], vec![(3, Kept::Last)]));
+    assert_eq!((plan.refusal, plan.takes_most(), plan.frees.len()), (None, true, 0));
+    let plan = plan_expiry(&late, &ExpiryRequest { keep_last: 2, ..ExpiryRequest::default() });
+    assert_eq!((numbers(&plan.forget), plan.takes_most()), (vec![1], false));
+    let plan = plan_expiry(&late, &srv_is_gone());
+    assert_eq!((numbers(&plan.forget), plan.frees.len()), (vec![3, 2, 1], 1));
+    // Each source of each host has a last one.
+    let mut others = full.to_vec();
+    others[1].client = "auk".to_owned();
+    let plan = plan_expiry(&known(&others, TODAY + 34), &srv_is_gone());
+    assert_eq!((numbers(&plan.forget), kept(&plan)), (vec![3, 1], vec![(2, Kept::Last)]));
+}
+
+#[test]
+fn what_cannot_be_restored_is_not_the_last() {
+    let full = [object(1, 0, TODAY), object(2, 0, TODAY + 1), object(3, 0, TODAY + 2)];
+    let mut late = known(&full, TODAY + 34);
+    late.restorable.remove(&id(3));
+    let plan = plan_expiry(&late, &ExpiryRequest::default());
+    assert_eq!((numbers(&plan.forget), kept(&plan)), (vec![3, 1], vec![(2, Kept::Last)]));
+    // A part is better than nothing.
+    late.restorable.clear();
+    assert_eq!(kept(&plan_expiry(&late, &ExpiryRequest::default())), [(3, Kept::Last)]);
+    // What was interrupted protects nothing.
+    let mut open = full.to_vec();
+    open[2].status = ObjectStatus::Open;
+    assert_eq!(kept(&plan_expiry(&known(&open, TODAY + 34), &ExpiryRequest::default())), [(2, Kept::Last)]);
+}
+
+#[test]
+fn a_chain_is_kept_by_its_youngest_and_that_is_counted() {
+    let chain = [object(1, 0, TODAY), object(2, 1, TODAY + 1), object(3, 2, TODAY + 32), object(4, 0, TODAY + 33)];
+    let plan = plan_expiry(&known(&chain, TODAY + 40), &ExpiryRequest::default());
+    let base = Kept::Base { dependents: 1 };
+    assert_eq!((numbers(&plan.forget), kept(&plan)), (vec![], vec![(2, base), (1, base)]));
+    assert_eq!(plan.kept_as_bases().count(), 2);
+    // Once the youngest goes, all go at once, each before what it stands on.
+    let plan = plan_expiry(&known(&chain, TODAY + 63), &ExpiryRequest::default());
+    assert_eq!((numbers(&plan.forget), kept(&plan)), (vec![3, 2, 1], vec![(4, Kept::Last)]));
+}
+
+/// The dry run said that it would forget a base, and the run refused.
+#[test]
+fn an_object_that_is_named_is_forgotten_only_with_what_stands_on_it() {
+    let chain = [object(1, 0, TODAY), object(2, 1, TODAY + 1), object(3, 0, TODAY + 2)];
+    let now = known(&chain, TODAY + 3);
+    let plan = plan_expiry(&now, &names(&[1]));
+    assert_eq!((plan.refusal, kept(&plan)), (Some(ExpiryRefusal::Named), vec![(1, Kept::Base { dependents: 1 })]));
+    assert!(plan.check().is_err_and(|error| error.to_string().contains("1 living object stands on it")));
+    let plan = plan_expiry(&now, &names(&[1, 2]));
+    assert_eq!((plan.refusal, numbers(&plan.forget)), (None, vec![2, 1]));
+    let plan = plan_expiry(&now, &names(&[3]));
+    assert_eq!((plan.refusal, kept(&plan)), (Some(ExpiryRefusal::Named), vec![(3, Kept::Last)]));
+    assert!(plan.check().is_err_and(|error| error.to_string().contains("--gone /srv")));
+    let gone = ExpiryRequest { named: vec![id(3)], ..srv_is_gone() };
+    assert_eq!(numbers(&plan_expiry(&now, &gone).forget), [3]);
+}
+
+/// A clock of 2035 forgot everything, without a question.
+#[test]
+fn nothing_is_forgotten_by_a_clock_in_doubt() {
+    let full = [object(1, 0, TODAY), object(2, 0, TODAY + 1)];
+    for now in [TODAY + 3_000, TODAY - 1] {
+        let plan = plan_expiry(&known(&full, now), &ExpiryRequest::default());
+        assert_eq!(plan.refusal, Some(ExpiryRefusal::Clock));
+        assert!(plan.check().is_err_and(|error| error.to_string().contains("capstan clock --confirm")));
+        // What is named needs no clock.
+        let plan = plan_expiry(&known(&full, now), &names(&[1]));
+        assert_eq!((plan.refusal, numbers(&plan.forget)), (None, vec![1]));
+    }
+    let trusted = ExpiryRequest { trust_clock: true, ..ExpiryRequest::default() };
+    let plan = plan_expiry(&known(&full, TODAY + 3_000), &trusted);
+    assert_eq!((plan.refusal, numbers(&plan.forget), kept(&plan)), (None, vec![1], vec![(2, Kept::Last)]));
+}
+
+#[test]
+fn a_retention_that_began_in_doubt_counts_from_what_is_believed() {
+    // One of 2020, one of 2030, and the clock right before and after.
+    let mut objects = [object(1, 0, TODAY), object(2, 0, 18_262), object(3, 0, 21_915), object(4, 0, TODAY + 2)];
+    let forgotten =
+        |objects: &[Object], now| numbers(&plan_expiry(&known(objects, now), &ExpiryRequest::default()).forget);
+    assert_eq!(
+        forgotten(&objects, TODAY + 31),
+        [1],
+        "not the one of 2020, whose thirty days were over when it was made"
+    );
+    assert_eq!(forgotten(&objects, TODAY + 32), [3, 2, 1], "nor is the one of 2030 kept for years");
+    // While nothing believed is behind them, nobody knows.
+    assert_eq!(forgotten(&objects[..3], TODAY + 33), [1]);
+    objects[1].expires_ns = 0;
+    assert_eq!(forgotten(&objects, TODAY + 32), [3, 1], "never is never");
+}
