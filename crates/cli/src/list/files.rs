@@ -1,17 +1,17 @@
 //! Files: directories, patterns, versions.
 
-use std::io::{Write, stdout};
+use std::io::{BufWriter, Write, stdout};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use capstan_director::{DirectorError, EntryFlags, EntryKind, FileEntry, Object, ObjectFilter, StateEntry, index_path};
-use serde_json::{Value, json};
 
 use super::objects::level;
-use super::{director, find_object, print, print_json, short, site, split_place};
+use super::{director, find_object, print, print_rows, short, site, split_place};
 use crate::args::{self, Cli};
 use crate::failure::Failure;
-use crate::table::{Table, path_text};
+use crate::json::{EntryRow, Lines};
+use crate::table::{RunningTable, Table, path_text};
 use crate::units;
 
 fn kind_letter(kind: EntryKind) -> char {
@@ -61,21 +61,23 @@ fn kind_name(kind: EntryKind) -> &'static str {
     }
 }
 
-fn entry_json(entry: &FileEntry) -> Value {
-    json!({
-        "path": path_text(&entry.path),
-        "kind": kind_name(entry.kind),
-        "flags": flags_text(entry),
-        "mode": format!("{:04o}", entry.mode),
-        "uid": entry.uid,
-        "gid": entry.gid,
-        "size": entry.size,
-        "mtime_ns": entry.mtime_ns,
-        "crc32c": format!("{:08x}", entry.crc),
-        "connection": entry.connection,
-        "offset": entry.offset,
-        "member_len": entry.member_len,
-    })
+fn entry_json(entry: &FileEntry) -> EntryRow {
+    EntryRow {
+        path: (&entry.path).into(),
+        object: None,
+        backed_up_ns: None,
+        kind: kind_name(entry.kind),
+        flags: flags_text(entry),
+        mode: format!("{:04o}", entry.mode),
+        uid: entry.uid,
+        gid: entry.gid,
+        size: entry.size,
+        mtime_ns: entry.mtime_ns,
+        crc32c: format!("{:08x}", entry.crc),
+        connection: entry.connection,
+        offset: entry.offset,
+        member_len: entry.member_len,
+    }
 }
 
 fn entry_row(entry: &FileEntry) -> Vec<String> {
@@ -110,14 +112,11 @@ pub(crate) fn ls(cli: &Cli, args: &args::Ls) -> Result<ExitCode, Failure> {
     let (object, path) = split_place(&site, &args.place, None)?;
     let state = site.catalog().state(object.id).map_err(director)?;
     let path = path.unwrap_or_else(|| index_path(&object.source));
-    let mut entries = Vec::new();
-    let found = if args.recursive { state.subtree(&path) } else { state.children(&path) };
-    for entry in found {
-        entries.push(listed(entry.map_err(director)?));
-    }
-    if entries.is_empty() {
-        match state.get(&path).map_err(director)? {
-            Some(entry) => entries.push(listed(entry)),
+    let mut found = if args.recursive { state.subtree(&path) } else { state.children(&path) }.peekable();
+    let itself = match found.peek() {
+        Some(_) => None,
+        None => match state.get(&path).map_err(director)? {
+            Some(entry) => Some(Ok(entry)),
             None => {
                 return Err(Failure::Director(DirectorError::UnknownPath {
                     object: short(&object),
@@ -125,28 +124,31 @@ pub(crate) fn ls(cli: &Cli, args: &args::Ls) -> Result<ExitCode, Failure> {
                     path: path_text(&path),
                 }));
             }
-        }
-    }
+        },
+    };
+    // Never all at once: a tree may have millions.
+    let entries = found.chain(itself).map(|entry| entry.map(listed).map_err(director));
     if cli.json {
-        return print_json(&entries.iter().map(entry_json).collect());
+        return print_rows(entries.map(|entry| entry.map(|entry| entry_json(&entry))));
     }
-    let mut table = Table::new(&ENTRY_HEADS);
-    entries.iter().for_each(|entry| table.row(entry_row(entry)));
-    print(&table)
+    let mut out = BufWriter::new(stdout().lock());
+    let mut table = RunningTable::new(&ENTRY_HEADS);
+    for entry in entries {
+        table.row(entry_row(&entry?), &mut out).map_err(Failure::output)?;
+    }
+    table.finish(&mut out).and_then(|()| out.flush()).map_err(Failure::output)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn find(cli: &Cli, args: &args::Find) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
     let wanted = capstan_director::path_pattern(&args.glob)?;
-    let mut out = stdout().lock();
+    let mut out = Lines::new();
     let mut written = Ok(());
-    let mut rows = Vec::new();
     let mut found = |object: &Object, entry: FileEntry| {
         if cli.json {
-            let mut row = entry_json(&entry);
-            row["object"] = json!(object.id.to_string());
-            rows.push(row);
-            return ControlFlow::Continue(());
+            written = out.row(&EntryRow { object: Some(object.id.to_string()), ..entry_json(&entry) });
+            return if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
         }
         let gone = if entry.kind == EntryKind::Deleted { "  (deleted)" } else { "" };
         let line = format!(
@@ -157,7 +159,7 @@ pub(crate) fn find(cli: &Cli, args: &args::Find) -> Result<ExitCode, Failure> {
             units::time(entry.mtime_ns),
             path_text(&entry.path)
         );
-        written = writeln!(out, "{line}");
+        written = out.text(&line);
         if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     match &args.object {
@@ -172,11 +174,8 @@ pub(crate) fn find(cli: &Cli, args: &args::Find) -> Result<ExitCode, Failure> {
         }
         None => site.catalog().find(&ObjectFilter::default(), &*wanted, &mut found).map_err(director)?,
     }
-    drop(out);
-    if cli.json {
-        return print_json(&Value::Array(rows));
-    }
-    written.map_err(Failure::output)?;
+    written?;
+    out.finish()?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -191,12 +190,10 @@ pub(crate) fn versions(cli: &Cli, args: &args::Versions) -> Result<ExitCode, Fai
     }
     if cli.json {
         let rows = versions.iter().map(|version| {
-            let mut row = entry_json(&version.entry);
-            row["object"] = json!(version.object.id.to_string());
-            row["backed_up_ns"] = json!(version.object.started_ns);
-            row
+            let (object, backed_up_ns) = (Some(version.object.id.to_string()), Some(version.object.started_ns));
+            Ok(EntryRow { object, backed_up_ns, ..entry_json(&version.entry) })
         });
-        return print_json(&rows.collect());
+        return print_rows(rows);
     }
     let mut table = Table::new(&["object", "backed up", "level", "mode", ">size", "modified", "flags"]);
     for version in &versions {

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use capstan_director::{Algorithm, MediumKind, Pool, VolumeState, Whereabouts};
-use serde_json::json;
 
-use super::{cipher, director, print, print_json, site};
+use super::{cipher, director, print, print_rows, site};
 use crate::args::{self, Cli, PoolAction};
 use crate::failure::Failure;
+use crate::json::{PoolRow, VolumeRow};
 use crate::table::Table;
 use crate::units;
 
@@ -37,26 +37,26 @@ pub(crate) fn volumes(cli: &Cli, args: &args::Volumes) -> Result<ExitCode, Failu
     let places = site.whereabouts(&volumes)?;
     if cli.json {
         let rows = volumes.iter().zip(&places).map(|(volume, place)| {
-            json!({
-                "volume": volume.volser.as_str(),
-                "pool": volume.pool,
-                "state": state_name(volume.state),
-                "worm": volume.medium == MediumKind::WriteOnce,
-                "id": volume.id.map(|id| id.to_string()),
-                "encryption": volume.key.map(|key| key.algorithm.name()),
-                "key": volume.key.map(|key| key.tag.to_string()),
-                "capacity_bytes": volume.capacity,
-                "written_bytes": volume.written,
-                "labelled_ns": volume.labelled_ns,
-                "written_ns": volume.written_ns,
-                "mounts": volume.mounts,
-                "errors": volume.errors,
-                "recycled": volume.recycled,
-                "in_library": matches!(place, Whereabouts::At(_)),
-                "place": place_name(*place),
+            Ok(VolumeRow {
+                volume: volume.volser.to_string(),
+                pool: volume.pool.clone(),
+                state: state_name(volume.state),
+                worm: volume.medium == MediumKind::WriteOnce,
+                id: volume.id.map(|id| id.to_string()),
+                encryption: volume.key.map(|key| key.algorithm.name()),
+                key: volume.key.map(|key| key.tag.to_string()),
+                capacity_bytes: volume.capacity,
+                written_bytes: volume.written,
+                labelled_ns: volume.labelled_ns,
+                written_ns: volume.written_ns,
+                mounts: volume.mounts,
+                errors: volume.errors,
+                recycled: volume.recycled,
+                in_library: matches!(place, Whereabouts::At(_)),
+                place: place_name(*place),
             })
         });
-        return print_json(&rows.collect());
+        return print_rows(rows);
     }
     let mut table = Table::new(&[
         "volume",
@@ -103,14 +103,14 @@ pub(crate) fn pools(cli: &Cli, args: &args::Pools) -> Result<ExitCode, Failure> 
     let of = |pool: &Pool| volumes.iter().filter(|volume| volume.pool.as_ref() == Some(&pool.name)).count();
     if cli.json {
         let rows = pools.iter().map(|pool| {
-            json!({
-                "pool": pool.name,
-                "encryption": pool.encryption.map(Algorithm::name),
-                "retention_ns": pool.retention_ns,
-                "volumes": of(pool),
+            Ok(PoolRow {
+                pool: pool.name.clone(),
+                encryption: pool.encryption.map(Algorithm::name),
+                retention_ns: pool.retention_ns,
+                volumes: of(pool),
             })
         });
-        return print_json(&rows.collect());
+        return print_rows(rows);
     }
     let mut table = Table::new(&["pool", "encryption", "retention", ">volumes"]);
     for pool in &pools {

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use capstan_director::{Counts, Object, ObjectFilter, ObjectKind, ObjectStatus, Protection, Site, Volser, VolumeState};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::media::state_name;
-use super::{director, find_volume, object_or_volume, print, print_json, short, site};
+use super::{director, find_volume, object_or_volume, print, print_json, print_rows, short, site};
 use crate::args::{self, Cli};
 use crate::failure::Failure;
+use crate::json::{CopyRow, ExtentRow, ObjectRow, ShownObject, ShownVolume, StatusRow};
 use crate::secrets::now_ns;
 use crate::table::{Table, path_text};
 use crate::units;
@@ -30,43 +31,43 @@ fn status_name(object: &Object) -> &'static str {
     }
 }
 
-fn object_json(site: &Site, object: &Object) -> Result<Value, Failure> {
+fn object_json(site: &Site, object: &Object) -> Result<ObjectRow, Failure> {
     let copies = site.catalog().copies(object.id).map_err(director)?;
     let whole = site.whole_copies(object)?;
     let wanted = site.catalog().wanted_copies(object.id).map_err(director)?;
     let promised = wanted.iter().filter(|wanted| copies.iter().all(|copy| copy.copy != wanted.copy));
-    let promised: Vec<_> = promised
-        .map(|wanted| json!({"copy": wanted.copy, "volumes": [], "whole": false, "pool": wanted.pool}))
-        .collect();
-    let copies: Vec<_> = copies
-        .iter()
-        .map(|copy| {
-            let volumes: Vec<_> = copy.volumes.iter().map(Volser::as_str).collect();
-            let pool = wanted.iter().find(|wanted| wanted.copy == copy.copy).map(|wanted| &wanted.pool);
-            json!({"copy": copy.copy, "volumes": volumes, "whole": whole.contains(&copy.copy), "pool": pool})
-        })
-        .chain(promised)
-        .collect();
+    let promised = promised.map(|wanted| CopyRow {
+        copy: wanted.copy,
+        volumes: Vec::new(),
+        whole: false,
+        pool: Some(wanted.pool.clone()),
+    });
+    let there = copies.iter().map(|copy| CopyRow {
+        copy: copy.copy,
+        volumes: copy.volumes.iter().map(ToString::to_string).collect(),
+        whole: whole.contains(&copy.copy),
+        pool: wanted.iter().find(|wanted| wanted.copy == copy.copy).map(|wanted| wanted.pool.clone()),
+    });
     let counts = object.counts.unwrap_or_default();
-    Ok(json!({
-        "object": object.id.to_string(),
-        "source": String::from_utf8_lossy(&object.source),
-        "client": object.client,
-        "policy": object.policy,
-        "level": level(object),
-        "status": status_name(object),
-        "base": object.base.map(|base| base.to_string()),
-        "started_ns": object.started_ns,
-        "ended_ns": object.ended_ns,
-        "expires_ns": object.expires_ns,
-        "entries": counts.entries,
-        "files": counts.files,
-        "bytes": counts.bytes,
-        "deleted": counts.deleted,
-        "changed": counts.changed,
-        "problems": counts.problems,
-        "copies": copies,
-    }))
+    Ok(ObjectRow {
+        object: object.id.to_string(),
+        source: object.source.as_slice().into(),
+        client: object.client.clone(),
+        policy: object.policy.clone(),
+        level: level(object),
+        status: status_name(object),
+        base: object.base.map(|base| base.to_string()),
+        started_ns: object.started_ns,
+        ended_ns: object.ended_ns,
+        expires_ns: object.expires_ns,
+        entries: counts.entries,
+        files: counts.files,
+        bytes: counts.bytes,
+        deleted: counts.deleted,
+        changed: counts.changed,
+        problems: counts.problems,
+        copies: there.chain(promised).collect(),
+    })
 }
 
 pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failure> {
@@ -81,8 +82,7 @@ pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failu
         objects.extend(site.catalog().objects(&expired).map_err(director)?);
     }
     if cli.json {
-        let rows: Result<Vec<_>, _> = objects.iter().map(|object| object_json(&site, object)).collect();
-        return print_json(&Value::Array(rows?));
+        return print_rows(objects.iter().map(|object| object_json(&site, object)));
     }
     let mut table =
         Table::new(&["object", "begun", "level", "status", ">files", ">size", ">problems", "copies on", "source"]);
@@ -117,36 +117,44 @@ pub(crate) fn show(cli: &Cli, args: &args::Show) -> Result<ExitCode, Failure> {
     if let Some((volser, volume)) = find_volume(&site, &args.what)? {
         let objects = site.catalog().objects_on(&volser).map_err(director)?;
         let rows: Result<Vec<_>, _> = objects.iter().map(|object| object_json(&site, object)).collect();
-        return print_json(&json!({
-            "volume": volser.as_str(),
-            "pool": volume.pool,
-            "state": state_name(volume.state),
-            "id": volume.id.map(|id| id.to_string()),
-            "key": volume.key.map(|key| key.tag.to_string()),
-            "end_of_data_lbn": volume.end_of_data_lbn,
-            "last_checkpoint_lbn": volume.checkpoint_lbn,
-            "objects": rows?,
-        }));
+        let shown = ShownVolume {
+            volume: volser.to_string(),
+            pool: volume.pool,
+            state: state_name(volume.state),
+            id: volume.id.map(|id| id.to_string()),
+            key: volume.key.map(|key| key.tag.to_string()),
+            end_of_data_lbn: volume.end_of_data_lbn,
+            last_checkpoint_lbn: volume.checkpoint_lbn,
+            objects: rows?,
+        };
+        return print_shown(cli, &shown);
     }
     let object = object_or_volume(&site, &args.what)?;
-    let mut value = object_json(&site, &object)?;
-    let catalog = site.catalog();
-    let chain = catalog.chain(object.id).map_err(director)?;
-    value["chain"] = chain.iter().map(ToString::to_string).collect();
-    let extents = catalog.extents(object.id, None).map_err(director)?;
-    value["extents"] = extents
-        .iter()
-        .map(|extent| {
-            let record = &extent.record;
-            json!({
-                "copy": extent.copy, "volume": extent.volser.as_str(), "connection": record.connection,
-                "first_lbn": record.first_lbn, "blocks": record.blocks, "offset": record.offset,
-                "plain_len": record.plain_len, "stored_len": record.stored_len,
-            })
-        })
-        .collect();
-    drop(catalog);
-    print_json(&value)
+    let row = object_json(&site, &object)?;
+    let chain = site.catalog().chain(object.id).map_err(director)?;
+    let extents = site.catalog().extents(object.id, None).map_err(director)?;
+    let extents = extents.iter().map(|extent| ExtentRow {
+        copy: extent.copy,
+        volume: extent.volser.to_string(),
+        connection: extent.record.connection,
+        first_lbn: extent.record.first_lbn,
+        blocks: extent.record.blocks,
+        offset: extent.record.offset,
+        plain_len: extent.record.plain_len,
+        stored_len: extent.record.stored_len,
+    });
+    let chain = chain.iter().map(ToString::to_string).collect();
+    print_shown(cli, &ShownObject { object: row, chain, extents: extents.collect() })
+}
+
+/// For people over many lines.
+fn print_shown(cli: &Cli, shown: &impl Serialize) -> Result<ExitCode, Failure> {
+    if cli.json {
+        return print_json(shown);
+    }
+    let text = serde_json::to_string_pretty(shown).map_err(|error| Failure::output(error.into()))?;
+    writeln!(stdout(), "{text}").map_err(Failure::output)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
@@ -161,25 +169,28 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
     let written: u64 = volumes.iter().map(|volume| volume.written).sum();
     let latest = protected.first().map(|object| object.ended_ns);
     if cli.json {
-        return print_json(&json!({
-            "state": site.dir(),
-            "objects_complete": protected.len() + unprotected.len(),
-            "objects_protected": protected.len(),
-            "objects_unprotected": unprotected.iter().map(|object| object.id.to_string()).collect::<Vec<_>>(),
-            "objects_lacking_a_copy": lacking.len(),
-            "objects_interrupted": open.len(),
-            "files": files,
-            "bytes": bytes,
-            "volumes": volumes.len(),
-            "written_bytes": written,
-            "suspect": suspect.iter().map(|volume| volume.volser.as_str()).collect::<Vec<_>>(),
-            "latest_ended_ns": latest,
-        }));
+        return print_json(&StatusRow {
+            state: site.dir().display().to_string(),
+            objects_complete: protected.len() + unprotected.len(),
+            objects_protected: protected.len(),
+            objects_unprotected: unprotected.iter().map(|object| object.id.to_string()).collect(),
+            objects_lacking_a_copy: lacking.len(),
+            objects_interrupted: open.len(),
+            files,
+            bytes,
+            volumes: volumes.len(),
+            written_bytes: written,
+            suspect: suspect.iter().map(|volume| volume.volser.to_string()).collect(),
+            latest_ended_ns: latest,
+        });
     }
     let mut out = stdout().lock();
     let mut line = |name: &str, value: String| writeln!(out, "{name:<12}{value}").map_err(Failure::output);
     line("state", site.dir().display().to_string())?;
-    line("protected", format!("{} objects, {} files, {}", protected.len(), units::count(files), units::bytes(bytes)))?;
+    line("protected", {
+        let objects = units::counted(protected.len() as u64, "object");
+        format!("{objects}, {}, {}", units::counted(files, "file"), units::bytes(bytes))
+    })?;
     if let Some(latest) = latest {
         let ago = units::duration((now_ns() - latest) as f64 / 1e9);
         line("latest", format!("{}, {ago} ago", units::time(latest)))?;
@@ -193,10 +204,15 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
         )?;
     }
     if unprotected.len() > OBJECTS_SHOWN {
-        line("attention", format!("and {} more objects", unprotected.len() - OBJECTS_SHOWN))?;
+        line("attention", {
+            let more = (unprotected.len() - OBJECTS_SHOWN) as u64;
+            format!("{} more cannot, either", units::counted(more, "object"))
+        })?;
     }
     if !lacking.is_empty() {
-        line("attention", format!("{} objects lack a copy: run `capstan repair`", lacking.len()))?;
+        let lack = if lacking.len() == 1 { "lacks" } else { "lack" };
+        let objects = units::counted(lacking.len() as u64, "object");
+        line("attention", format!("{objects} {lack} a copy: run `capstan repair`"))?;
     }
     for object in &open {
         let source = path_text(&object.source);

@@ -61,11 +61,11 @@ pub(crate) fn copy(cli: &Cli, args: &args::Copy) -> Result<ExitCode, Failure> {
         let verdict =
             if report.lost.is_empty() { "written" } else { "NOT WHOLE: only a part of it could be read and written" };
         println!(
-            "object {}: copy {} {verdict} to pool {}: {} blocks, {} in {} ({})",
+            "object {}: copy {} {verdict} to pool {}: {}, {} in {} ({})",
             short(&object),
             report.copy,
             args.to_pool,
-            units::count(report.blocks),
+            units::counted(report.blocks, "block"),
             units::bytes(report.bytes),
             units::duration(elapsed.as_secs_f64()),
             rate(report.bytes, elapsed)
@@ -103,8 +103,12 @@ pub(crate) fn rebuild(cli: &Cli, args: &args::Rebuild) -> Result<ExitCode, Failu
         );
     } else {
         println!(
-            "{} volumes read ({} blank), {} checkpoints: {} complete objects, {} interrupted",
-            report.volumes, report.blank, report.checkpoints, report.complete, report.open
+            "{} read ({} blank), {}: {}, {} interrupted",
+            units::counted(report.volumes, "volume"),
+            report.blank,
+            units::counted(report.checkpoints, "checkpoint"),
+            units::counted(report.complete, "complete object"),
+            report.open
         );
         if let Some(old) = &report.old {
             println!("the old catalog is kept in {}", old.display());
@@ -138,10 +142,10 @@ pub(crate) fn expire(cli: &Cli, args: &args::Expire) -> Result<ExitCode, Failure
                    "freed": freed.iter().map(Volser::as_str).collect::<Vec<_>>(), "dry_run": args.dry_run})
         );
     } else {
-        let (what, freed) = (objects.len(), freed.len());
+        let (what, freed) = (units::counted(objects.len() as u64, "object"), freed.len());
         match args.dry_run {
-            true => println!("{what} objects would be forgotten; nothing was done"),
-            false => println!("{what} objects forgotten, {freed} volumes back to scratch"),
+            true => println!("{what} would be forgotten; nothing was done"),
+            false => println!("{what} forgotten, {} back to scratch", units::counted(freed as u64, "volume")),
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -155,7 +159,7 @@ pub(crate) fn erase(cli: &Cli, args: &args::GiveUp) -> Result<ExitCode, Failure>
     let lost = site.erase(&volume, if args.force { Loss::Accept } else { Loss::Refuse })?;
     show_lost(cli, &display, &volume, &lost);
     if !cli.json {
-        println!("volume {volume} is blank; {} objects lost a copy", lost.copies.len());
+        println!("volume {volume} is blank; {} lost a copy", units::counted(lost.copies.len() as u64, "object"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -171,7 +175,7 @@ pub(crate) fn forget(cli: &Cli, args: &args::GiveUp) -> Result<ExitCode, Failure
     let lost = site.forget(&volume, if args.force { Loss::Accept } else { Loss::Refuse })?;
     show_lost(cli, &display, &volume, &lost);
     if !cli.json {
-        println!("volume {volume} is forgotten; {} objects lost a copy", lost.copies.len());
+        println!("volume {volume} is forgotten; {} lost a copy", units::counted(lost.copies.len() as u64, "object"));
         if lost.copies.iter().any(|copy| copy.copies_left > 0) {
             println!("`capstan repair` copies what it held from the copies that are left.");
         }
@@ -212,8 +216,8 @@ fn show_lost(cli: &Cli, display: &Display, volume: &Volser, lost: &Overwritten) 
     let more = lost.last.len() - named.len();
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     display.warn(&format!(
-        "volume {volume} held what no other volume holds of {} objects, which is gone for good: {}{more}",
-        lost.last.len(),
+        "volume {volume} held what no other volume holds of {}, which is gone for good: {}{more}",
+        units::counted(lost.last.len() as u64, "object"),
         named.join("; ")
     ));
 }
