@@ -107,12 +107,12 @@ class Sweep:
         # The first checkpoint of an object may hold the beginning of one large file, and nothing that is whole.
         if capstan.json("show", identity)["entries"] == 0:
             return set()
-        rows = capstan.json("ls", "-R", f"{identity}:{self.source}")
+        rows = capstan.rows("ls", "-R", f"{identity}:{self.source}")
         return {json.dumps(row, sort_keys=True) for row in rows}
 
     def note(self):
         """Takes what the catalog lists as known, and fails if it lists less than before."""
-        objects = {row["object"]: row for row in self.capstan.json("objects")}
+        objects = {row["object"]: row for row in self.capstan.rows("objects")}
         for identity in self.known.keys() - objects.keys():
             raise Failed(f"object {identity} was listed and is gone")
         for identity in objects:
@@ -183,7 +183,7 @@ class Sweep:
             del self.known[identity]
 
     def newest(self):
-        return max(self.capstan.json("objects"), key=lambda row: row["started_ns"])["object"]
+        return max(self.capstan.rows("objects"), key=lambda row: row["started_ns"])["object"]
 
 
 def main():
@@ -220,7 +220,7 @@ def main():
         checks.check("it is restored", done.returncode == 0 and not crashed(done.returncode), said(done))
         differences = compare(sweep.source, scratch / "restored" / str(sweep.source).lstrip("/"))
         checks.check("and equals the source", not differences, differences)
-        done = sweep.capstan.run("--quiet", "verify", *[row["volume"] for row in sweep.capstan.json("volumes")])
+        done = sweep.capstan.run("--quiet", "verify", *[row["volume"] for row in sweep.capstan.rows("volumes")])
         checks.check("every volume verifies", done.returncode == 0, said(done))
     checks.finish()
 

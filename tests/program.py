@@ -41,8 +41,12 @@ class Capstan:
         return done.stdout
 
     def json(self, *arguments):
-        """What a command that lists printed."""
+        """What a command that gives one answer printed."""
         return json.loads(self.must("--json", *arguments))
+
+    def rows(self, *arguments):
+        """What a command that lists printed, a row a line."""
+        return [json.loads(line) for line in self.must("--json", *arguments).splitlines()]
 
     def configure(self, **settings):
         """Changes settings that stand in capstan.toml."""

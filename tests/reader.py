@@ -26,7 +26,8 @@ from reader_volume import Volume
 
 KINDS = ["?", "file", "directory", "symlink", "hard link", "fifo", "character device", "block device", "deleted"]
 FARTHEST = (1 << 63) - 1  # the latest time that an entry can tell; its member tells the seconds
-FLAGS = {1: "grew", 2: "shrank", 4: "vanished", 8: "changed", 16: "sparse", 32: "unreadable"}
+UNREADABLE = 32
+FLAGS = {1: "grew", 2: "shrank", 4: "vanished", 8: "changed", 16: "sparse", UNREADABLE: "unreadable"}
 CIPHERS = ["", "AES-256-GCM", "AES-256-CCM"]
 TAR_TYPES = {
     FILE: tarfile.REGTYPE,
@@ -253,6 +254,9 @@ def extract(image, images, directory):
                     target.delete(entry.path)
                 elif entry.length:
                     target.write(part, entry)
+                    if entry.flags & UNREADABLE:
+                        what = "not all of it was listed" if entry.kind == DIRECTORY else "zeros stand for a part of it"
+                        note(f"object {part.name()}: {shown(entry.path)}: could not be read to its end: {what}")
                 else:
                     note(f"object {part.name()}: {shown(entry.path)}: not stored; what its base has of it is left")
             except (Damage, OSError) as problem:

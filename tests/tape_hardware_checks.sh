@@ -33,7 +33,7 @@ for drive in 0 1; do
     check "drive $drive is paired with its place by its serial number" \
         grep -q "$(number_of /dev/vtl/drive$drive-sg) .*$(number_of /dev/vtl/drive$drive) .*drive $drive of library 0" $scratch/scan
 done
-check 'all of it is JSON, too' prints '"drive": 1' capstan drives scan --json
+check 'all of it is JSON, too' prints '"drive":1' capstan drives scan --json
 nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$CAPSTAN_BIN" drives scan; }
 check 'who has no right is told so' prints 'no right' nobody
 

@@ -39,7 +39,7 @@ shows 'two copies, over two drives and two cartridges each' capstan backup $scra
 shows 'no drive keeps a cartridge' refused eval 'capstan drives | grep -q A0000'
 objects() { "$CAPSTAN_BIN" objects --json | tr ',{' '\n\n' | sed -n 's/^ *"object": *"\([0-9a-f]*\)".*/\1/p'; }
 object=$(objects | head -n 1)
-shows 'four volumes are written' eval '[ "$("$CAPSTAN_BIN" volumes --json | grep -c "\"written_bytes\": [1-9]")" -eq 4 ]'
+shows 'four volumes are written' eval '[ "$("$CAPSTAN_BIN" volumes --json | grep -c "\"written_bytes\":[1-9]")" -eq 4 ]'
 [ -n "$object" ] || exit 1
 shows 'the object is verified' capstan verify "$object"
 shows 'and restored' capstan restore "$object" --to $scratch/restored

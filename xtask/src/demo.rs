@@ -166,15 +166,17 @@ impl Demo {
         Ok(output.stdout)
     }
 
+    /// The rows of a list.
+    fn rows(&self, list: &str) -> Result<Vec<Value>> {
+        let rows = self.output(&["--json", list])?;
+        Ok(serde_json::Deserializer::from_slice(&rows).into_iter().collect::<Result<_, _>>()?)
+    }
+
     /// Files, bytes and rate of the first backup, from what the program lists.
     fn measure(&mut self, name: &str, bottleneck: &str, took: Duration) -> Result<()> {
-        let listed: Value = serde_json::from_slice(&self.output(&["--json", "objects"])?)?;
-        let sum = |field: &str| -> u64 {
-            let objects = listed.as_array().into_iter().flatten();
-            objects.filter_map(|object| object[field].as_u64()).sum()
-        };
-        let volumes: Value = serde_json::from_slice(&self.output(&["--json", "volumes"])?)?;
-        let written: u64 = volumes.as_array().into_iter().flatten().filter_map(|v| v["written_bytes"].as_u64()).sum();
+        let objects = self.rows("objects")?;
+        let sum = |field: &str| -> u64 { objects.iter().filter_map(|object| object[field].as_u64()).sum() };
+        let written: u64 = self.rows("volumes")?.iter().filter_map(|v| v["written_bytes"].as_u64()).sum();
         let (files, bytes) = (sum("files"), sum("bytes"));
         let rate = bytes as f64 / took.as_secs_f64() / 1e6;
         let ratio = bytes as f64 * 2.0 / written.max(1) as f64;

@@ -264,7 +264,7 @@ pub(crate) struct Backup {
     /// zstd level, -7 (fastest) to 19, 0 for none [default: from capstan.toml]
     #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-7..=19))]
     pub(crate) compression: Option<i32>,
-    /// Wait for a volume when the pool has none, instead of failing
+    /// Wait for a volume when the pool has none, and for another capstan that writes, instead of failing
     #[arg(long)]
     pub(crate) wait: bool,
 }

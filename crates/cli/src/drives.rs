@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::args::Cli;
 use crate::failure::Failure;
-use crate::list::{print, print_json, site};
+use crate::list::{print, print_json, print_rows, site};
 use crate::progress::Display;
 use crate::table::Table;
 use crate::units;
@@ -92,7 +92,7 @@ fn list(cli: &Cli) -> Result<ExitCode, Failure> {
                 "volume": drive.volser.as_ref().map(Volser::as_str),
             })
         };
-        return print_json(&drives.iter().map(row).collect());
+        return print_rows(drives.iter().map(|drive| Ok(row(drive))));
     }
     let mut table = Table::new(&[">drive", "model", "serial", "volume", "device"]);
     for drive in &drives {

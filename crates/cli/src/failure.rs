@@ -3,7 +3,9 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use capstan_director::{DirectorError, Volser};
+use capstan_director::{DirectorError, Volser, without_error_numbers};
+
+use crate::json;
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -43,7 +45,7 @@ fn with_causes(error: &dyn std::error::Error) -> String {
         }
         cause = error.source();
     }
-    text
+    without_error_numbers(&text)
 }
 
 impl Failure {
@@ -57,8 +59,8 @@ impl Failure {
         Self::Other(format!("cannot write the output: {error}"))
     }
 
-    pub(crate) fn exit_code(&self) -> ExitCode {
-        ExitCode::from(match self {
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
             Self::Usage(_) => 2,
             Self::Other(_) => 1,
             Self::Stopped(_) => 130,
@@ -72,7 +74,18 @@ impl Failure {
                 DirectorError::Interrupted | DirectorError::RestoreInterrupted => 130,
                 _ => 1,
             },
-        })
+        }
+    }
+
+    /// Says what failed, to people and, as the last line of its output, to whoever reads JSON.
+    pub(crate) fn tell(&self, json: bool) -> ExitCode {
+        let exit_code = self.exit_code();
+        if json {
+            // A reader that is gone needs no line.
+            let _ = json::print(&json::Event::Error { message: self.to_string(), exit_code });
+        }
+        eprintln!("capstan: {self}");
+        ExitCode::from(exit_code)
     }
 }
 
@@ -85,7 +98,9 @@ impl From<DirectorError> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::Passphrase(text) | Self::Stopped(text) | Self::Other(text) => f.write_str(text),
+            Self::Usage(text) | Self::Passphrase(text) | Self::Stopped(text) | Self::Other(text) => {
+                f.write_str(&without_error_numbers(text))
+            }
             Self::Director(error) => f.write_str(&with_causes(error)),
         }
     }

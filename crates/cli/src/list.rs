@@ -6,21 +6,22 @@ mod media;
 mod objects;
 
 use std::ffi::OsStr;
-use std::io::{Write, stdout};
+use std::io::stdout;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use capstan_director::{Algorithm, DirectorError, Events, Object, Site, Volser, Volume, index_path};
-use serde_json::Value;
+use serde::Serialize;
 
 use crate::args::{Cipher, Cli};
 use crate::failure::Failure;
+use crate::json::{self, Lines};
 use crate::secrets::{Need, open};
 use crate::table::Table;
 
-pub(crate) use clock::{clock, doubt_text, reading_json};
+pub(crate) use clock::{clock, doubt_name, doubt_text};
 pub(crate) use files::{find, ls, versions};
 pub(crate) use media::{pools, state_name, volumes};
 pub(crate) use objects::{objects, show, status};
@@ -33,8 +34,20 @@ pub(crate) fn site(cli: &Cli) -> Result<Site, Failure> {
     open(cli, Need::Nothing, silent())
 }
 
-pub(crate) fn print_json(value: &Value) -> Result<ExitCode, Failure> {
-    writeln!(stdout(), "{value:#}").map_err(Failure::output)?;
+pub(crate) fn print_json(value: &impl Serialize) -> Result<ExitCode, Failure> {
+    json::print(value)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A line a row, as the rows come.
+pub(crate) fn print_rows<T: Serialize>(
+    rows: impl IntoIterator<Item = Result<T, Failure>>,
+) -> Result<ExitCode, Failure> {
+    let mut lines = Lines::new();
+    for row in rows {
+        lines.row(&row?)?;
+    }
+    lines.finish()?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -3,6 +3,7 @@
 mod args;
 mod drives;
 mod failure;
+mod json;
 mod lab;
 mod library;
 mod list;
@@ -22,14 +23,17 @@ use failure::Failure;
 
 fn main() -> ExitCode {
     restore_sigpipe();
-    let cli = Cli::parse();
-    match run(&cli) {
-        Ok(code) => code,
-        Err(failure) => {
-            eprintln!("capstan: {failure}");
-            failure.exit_code()
-        }
+    let cli = Cli::try_parse().unwrap_or_else(|error| not_understood(&error));
+    run(&cli).unwrap_or_else(|failure| failure.tell(cli.json))
+}
+
+/// Ends as clap does, which prints help and faults of the command line itself; a fault is a line of JSON, too, where that was asked for.
+fn not_understood(error: &clap::Error) -> ! {
+    if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
+        let message = error.to_string().trim_end().to_owned();
+        let _ = json::print(&json::Event::Error { message, exit_code: 2 });
     }
+    error.exit()
 }
 
 /// `capstan ls ... | head` ends quietly, as other programs do.

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use capstan_director::{Event, Events, OrderedBy, Positioning, ReadOrder};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::json;
 
 use crate::args::Cli;
-use crate::list::{doubt_text, reading_json};
+use crate::json::{self, words};
+use crate::list::doubt_text;
 use crate::table::path_text;
 use crate::units;
 
@@ -50,6 +50,7 @@ impl Display {
 
     /// A warning: shown even when quiet.
     pub(crate) fn warn(&self, line: &str) {
+        let line = words(line);
         let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
         match &*bar {
             Some(bar) => bar.suspend(|| eprintln!("capstan: {line}")),
@@ -59,7 +60,8 @@ impl Display {
 
     fn event(&self, event: &Event) {
         if self.json {
-            println!("{}", event_json(event));
+            // A reader that is gone is no reason to give up a backup.
+            let _ = json::print(&json::Event::from(event));
         }
         match event {
             Event::Created { volser } => self.say(&format!("new cartridge {volser}")),
@@ -82,6 +84,9 @@ impl Display {
                 let how = if *resumed { "going on with" } else { "begun" };
                 self.say(&format!("{}: {how} object {object}", path_text(source)));
             }
+            Event::SourceMissing { source, reason } => {
+                self.warn(&format!("source {} is not backed up: {reason}", path_text(source)));
+            }
             Event::BaseGone { source, gone, base } => {
                 self.warn(&format!("{}: {}", path_text(source), gone.message(*base)));
             }
@@ -96,7 +101,8 @@ impl Display {
             Event::Mended { object, copy, pool } => {
                 self.say(&format!("object {object}: copy {copy} in pool {pool} lacked something and is whole now"));
             }
-            Event::Mounted { .. } | Event::Checkpoint { .. } => {}
+            // Problems are listed at the end, by source.
+            Event::Mounted { .. } | Event::Checkpoint { .. } | Event::PathProblem { .. } => {}
         }
     }
 
@@ -159,60 +165,6 @@ fn order_text(order: &ReadOrder) -> Option<String> {
         format!(": about {taken} of positioning, front to back {front_to_back}")
     });
     Some(format!("volume {volser}: {stretches} places are read {whose}{}", gain.unwrap_or_default()))
-}
-
-/// `{"volume": "A00001L9", "order": "model", "model": "LTO-9", "places": 12, "positioning_s": 190.4, "front_to_back_s": 1262.0}`
-pub(crate) fn order_json(order: &ReadOrder) -> serde_json::Value {
-    let (by, model) = match &order.by {
-        OrderedBy::Drive => ("drive", None),
-        OrderedBy::Model(model) => ("model", Some(model)),
-        OrderedBy::Position => ("position", None),
-    };
-    json!({
-        "volume": order.volser.as_str(),
-        "order": by,
-        "model": model,
-        "places": order.stretches,
-        "positioning_s": order.positioning.map(|positioning| positioning.taken_s),
-        "front_to_back_s": order.positioning.map(|positioning| positioning.front_to_back_s),
-    })
-}
-
-fn event_json(event: &Event) -> serde_json::Value {
-    match event {
-        Event::Mounted { volser, drive } => json!({"event": "mounted", "volume": volser.as_str(), "drive": drive}),
-        Event::Labelled { volser, pool, recycled } => {
-            json!({"event": "labelled", "volume": volser.as_str(), "pool": pool, "recycled": recycled})
-        }
-        Event::Created { volser } => json!({"event": "created", "volume": volser.as_str()}),
-        Event::Ordered { order } => {
-            let mut value = order_json(order);
-            value["event"] = json!("ordered");
-            value
-        }
-        Event::Full { volser } => json!({"event": "full", "volume": volser.as_str()}),
-        Event::Begun { object, source, resumed } => {
-            json!({"event": "begun", "object": object.to_string(), "source": path_text(source), "resumed": resumed})
-        }
-        Event::BaseGone { source, gone, base } => json!({
-            "event": "base-gone",
-            "source": path_text(source),
-            "object": gone.object.to_string(),
-            "reason": gone.reason,
-            "base": base.map(|base| base.to_string()),
-        }),
-        Event::Checkpoint { objects, copy, volser, bytes } => {
-            let objects: Vec<_> = objects.iter().map(ToString::to_string).collect();
-            json!({"event": "checkpoint", "objects": objects, "copy": copy, "volume": volser.as_str(), "bytes": bytes})
-        }
-        Event::CopyFailed { copy, reason } => json!({"event": "copy-failed", "copy": copy, "reason": reason}),
-        Event::Mended { object, copy, pool } => {
-            json!({"event": "mended", "object": object.to_string(), "copy": copy, "pool": pool})
-        }
-        Event::Waiting { message } => json!({"event": "waiting", "message": message}),
-        Event::Notice { message } => json!({"event": "notice", "message": message}),
-        Event::ClockDoubted { reading } => json!({"event": "clock-doubted", "clock": reading_json(reading)}),
-    }
 }
 
 /// Turns Ctrl-C into a flag; a second Ctrl-C ends the process at once.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use capstan_director::{ClusterPlace, Config, DirectorError, Events, Site, Unlock, Zeroizing};
+use capstan_director::{ClusterPlace, Config, DirectorError, Events, Site, Unlock, Zeroizing, find_settings};
 
 use crate::args::Cli;
 use crate::failure::Failure;
@@ -157,9 +157,7 @@ pub(crate) fn enrolment_passphrase() -> Result<Zeroizing<String>, Failure> {
 pub(crate) fn open(cli: &Cli, need: Need, events: Events) -> Result<Site, Failure> {
     let dir = state_dir(cli)?;
     // Before a passphrase is asked for, it is looked whether there is anything to unlock.
-    if !dir.join("capstan.toml").exists() {
-        return Err(DirectorError::NotInitialised { path: dir }.into());
-    }
+    find_settings(&dir)?;
     let unlock = if need == Need::Keys { unlock_at(cli, &dir)? } else { None };
     Ok(Site::open(&dir, unlock.as_ref(), now_ns, events)?)
 }

@@ -53,9 +53,13 @@ pub(crate) fn count(value: u64) -> String {
     out
 }
 
-/// `1 object`, `12 objects`.
-pub(crate) fn objects(count: usize) -> String {
-    format!("{} object{}", self::count(count as u64), if count == 1 { "" } else { "s" })
+/// `1 object`, `2,345 objects`, `3 copies`.
+pub(crate) fn counted(value: u64, noun: &str) -> String {
+    match (value, noun.strip_suffix('y')) {
+        (1, _) => format!("1 {noun}"),
+        (_, Some(stem)) => format!("{} {stem}ies", count(value)),
+        (_, None) => format!("{} {noun}s", count(value)),
+    }
 }
 
 /// `0.42 s`, `3 min 12 s`, `2 h 05 min`.
@@ -80,6 +84,11 @@ pub(crate) fn time(ns: i64) -> String {
         Ok(time) => time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
         Err(_) => ns.to_string(),
     }
+}
+
+/// The local day; `-` for zero, which stands for never.
+pub(crate) fn day(ns: i64) -> String {
+    time(ns).split(' ').next().unwrap_or_default().to_owned()
 }
 
 /// A duration such as `30d`, `12w` or `10y`, in nanoseconds; a year is 365.25 days.
@@ -141,6 +150,9 @@ mod tests {
     fn counts_and_durations_read_well() {
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(count(999), "999");
+        assert_eq!(counted(1, "object"), "1 object");
+        assert_eq!(counted(0, "object"), "0 objects");
+        assert_eq!(counted(1_200, "copy"), "1,200 copies");
         assert_eq!(duration(0.419), "0.42 s");
         assert_eq!(duration(192.4), "3 min 12 s");
         assert_eq!(duration(7500.0), "2 h 05 min");

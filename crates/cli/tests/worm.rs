@@ -285,8 +285,9 @@ fn the_command_shows_what_is_worm_and_says_why_not() {
     for _ in 0..2 {
         let volumes = capstan(&["volumes"], 0);
         assert!(volumes.contains("filling (WORM)") && volumes.matches("WORM").count() == 1, "{volumes}");
-        let rows: serde_json::Value = serde_json::from_str(&capstan(&["volumes", "--json"], 0)).unwrap();
-        assert_eq!((&rows[0]["worm"], &rows[1]["worm"]), (&true.into(), &false.into()), "{rows}");
+        let rows = capstan(&["volumes", "--json"], 0);
+        let worm: Vec<_> = rows.lines().map(|row| row.contains("\"worm\":true")).collect();
+        assert_eq!(worm, [true, false], "{rows}");
         capstan(&["rebuild"], 0);
     }
     assert_eq!(fs::read(slots.join("A00001.tape")).unwrap()[4096..], before[4096..]);

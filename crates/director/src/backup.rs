@@ -138,11 +138,22 @@ pub struct SourceOutcome {
     pub report: Result<SourceReport, String>,
 }
 
+/// A source of which there is no object, because it was not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingSource {
+    /// The source.
+    pub source: Vec<u8>,
+    /// Why it could not be looked at.
+    pub reason: String,
+}
+
 /// How a backup ended.
 #[derive(Debug)]
 pub struct BackupReport {
     /// One outcome a source.
     pub sources: Vec<SourceOutcome>,
+    /// Sources that were not there.
+    pub missing: Vec<MissingSource>,
     /// Bytes of the streams.
     pub plain_bytes: u64,
     /// Bytes written to the first copy.
@@ -176,6 +187,7 @@ impl Site {
     /// Runs a backup to its end.
     pub fn backup(&self, request: &BackupRequest, watch: &BackupWatch) -> Result<BackupReport, DirectorError> {
         let _lock = match request.target {
+            Target::Pool if request.shortfall == Shortfall::Wait => Some(self.writer_lock_waited_for(&watch.stop)?),
             Target::Pool => Some(self.writer_lock()?),
             Target::Null => None,
         };
@@ -194,7 +206,7 @@ impl Site {
             // on a volume already would put two streams into one.
             known = catch_up_pool(&desk, &request.pool)?;
         }
-        let jobs = self.jobs(&desk, request, &pools[0], known)?;
+        let (jobs, missing) = self.jobs(&desk, request, &pools[0], known)?;
         if request.target == Target::Pool {
             // Before the first block, so that a copy that fails before its first checkpoint is made later.
             let each =
@@ -264,6 +276,7 @@ impl Site {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
         Ok(BackupReport {
             sources,
+            missing,
             plain_bytes: meters.plain_bytes.load(Ordering::Relaxed),
             stored_bytes: meters.stored_bytes.load(Ordering::Relaxed),
             elapsed_ns,
@@ -443,10 +456,17 @@ impl Site {
                 let mut options = request.tree.clone();
                 options.excludes.extend(self.library_below(path));
                 let tree = TreeSource::new(std::slice::from_ref(path), &options);
-                tree.and_then(|tree| tree.run(&mut sinks, baseline, &watch.progress))
+                let events = Arc::clone(&self.events);
+                let tell = move |path: &[u8], kind| events(Event::PathProblem { object, path: path.to_vec(), kind });
+                tree.and_then(|tree| tree.on_problem(Box::new(tell)).run(&mut sinks, baseline, &watch.progress))
             }
         };
         let report = read.map_err(|error| with_causes(&error))?;
+        if kind == ObjectKind::Device {
+            for problem in &report.problems {
+                (self.events)(Event::PathProblem { object, path: problem.path.clone(), kind: problem.kind });
+            }
+        }
         for sink in sinks {
             sink.finish().map_err(|error| with_causes(&error))?;
         }

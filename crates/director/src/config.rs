@@ -24,6 +24,16 @@ pub struct Config {
     pub data: DataConfig,
     /// Where keys come from.
     pub keys: KeysConfig,
+    /// What `status` calls to attention.
+    pub attention: AttentionConfig,
+}
+
+/// What `status` calls to attention.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AttentionConfig {
+    /// A volume that was not verified for this many days; 0 for none.
+    pub verify_days: u32,
 }
 
 /// Where keys come from: the sealed store of this machine, or a cluster of key nodes.

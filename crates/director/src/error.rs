@@ -30,6 +30,15 @@ pub enum DirectorError {
         /// Where it should be.
         path: PathBuf,
     },
+    /// Operator: there is one, perhaps, and it is somebody else's.
+    #[error("the state directory {} cannot be used: run capstan as the user it belongs to", path.display())]
+    StateUnreadable {
+        /// Where it is.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
     /// Operator: there is one already.
     #[error("{} holds a Capstan state already: it is left as it is", path.display())]
     AlreadyInitialised {
@@ -198,10 +207,12 @@ pub enum DirectorError {
         nodes: String,
     },
     /// Source: it cannot be read at all.
-    #[error("source {} cannot be read", path.display())]
+    #[error("source {} cannot be read{}", path.display(), further_sources(missing))]
     Source {
         /// The source.
         path: PathBuf,
+        /// Others that cannot, either.
+        missing: Vec<PathBuf>,
         /// Why.
         #[source]
         source: std::io::Error,
@@ -381,6 +392,10 @@ impl From<MoverError> for DirectorError {
 /// Whether the catalog refused what a volume's catalog part says: the checkpoints before it are none the worse.
 pub(crate) fn refuses_part(error: &CatalogError) -> bool {
     matches!(error, CatalogError::PartRefused { .. } | CatalogError::PartDamaged { .. } | CatalogError::TooLarge { .. })
+}
+
+fn further_sources(missing: &[PathBuf]) -> String {
+    missing.iter().map(|path| format!(", nor {}", path.display())).collect()
 }
 
 fn shortage_text(shortage: &Shortage) -> String {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use capstan_catalog::ClockReading;
 use capstan_format::{ObjectId, Volser};
+use capstan_mover::ProblemKind;
 
 use crate::base::BaseGone;
 use crate::order::ReadOrder;
@@ -50,6 +51,22 @@ pub enum Event {
         source: Vec<u8>,
         /// Whether an earlier run had begun it.
         resumed: bool,
+    },
+    /// A source is not there, or cannot be looked at; the others are backed up.
+    SourceMissing {
+        /// The source.
+        source: Vec<u8>,
+        /// Why.
+        reason: String,
+    },
+    /// A path was not read as it should have been. Every one is told, as it is met.
+    PathProblem {
+        /// The object.
+        object: ObjectId,
+        /// The path as the object has it.
+        path: Vec<u8>,
+        /// What happened to it.
+        kind: ProblemKind,
     },
     /// A backup does not stand on the latest complete object of its source.
     BaseGone {

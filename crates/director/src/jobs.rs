@@ -1,13 +1,15 @@
 //! What each source becomes: an object of its own, or the one that an interrupted run left open; and what it is compared with.
 
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, Pool, StateEntry, id_ms_after};
 use capstan_format::{EntryFlags, ObjectId, ObjectKind, ObjectRecord, ObjectState};
 use capstan_mover::Metadata;
+use capstan_tape::with_causes;
 use uuid::Uuid;
 
-use crate::backup::{BackupRequest, Level, StreamInput, Target};
+use crate::backup::{BackupRequest, Level, MissingSource, StreamInput, Target};
 use crate::base::{BaseGone, Bases, Footing};
 use crate::baseline::{BaselineBuilder, StateBaseline};
 use crate::catch_up::{Known, is_copy_pool};
@@ -35,15 +37,16 @@ pub(crate) struct Job {
 }
 
 impl Site {
-    /// One object a source: a new one, or the one that an interrupted run left open.
+    /// One object a source: a new one, or the one that an interrupted run left open. A source that is not there is named, and the
+    /// others are read, as long as there is one.
     pub(crate) fn jobs(
         &self,
         desk: &Desk,
         request: &BackupRequest,
         pool: &Pool,
         known: Known,
-    ) -> Result<Vec<Job>, DirectorError> {
-        let mut jobs = Vec::new();
+    ) -> Result<(Vec<Job>, Vec<MissingSource>), DirectorError> {
+        let (mut jobs, mut missing) = (Vec::new(), Vec::new());
         let mut bases = Bases::new(desk);
         if let Some(StreamInput { name, .. }) = &request.stream {
             let record = self.new_record(name.clone().into_bytes(), ObjectKind::Stream, None, request, pool);
@@ -64,14 +67,29 @@ impl Site {
             if request.sources[..number].contains(path) {
                 continue;
             }
-            std::fs::symlink_metadata(path).map_err(|source| DirectorError::Source { path: path.clone(), source })?;
+            if let Err(source) = std::fs::symlink_metadata(path) {
+                missing.push((path.clone(), source));
+                continue;
+            }
             if path == &library || path.starts_with(&library) {
                 return Err(DirectorError::SourceHoldsLibrary { path: path.clone() });
             }
             jobs.push(self.tree_job(path, &mut bases, request, pool, known)?);
         }
         self.name_objects(&mut jobs)?;
-        Ok(jobs)
+        if jobs.is_empty()
+            && let Some((path, source)) = missing.pop()
+        {
+            let missing = missing.into_iter().map(|(path, _)| path).collect();
+            return Err(DirectorError::Source { path, missing, source });
+        }
+        let missing = missing.into_iter().map(|(path, source)| {
+            let missing = MissingSource { source: path.into_os_string().into_vec(), reason: with_causes(&source) };
+            let (source, reason) = (missing.source.clone(), missing.reason.clone());
+            (self.events)(Event::SourceMissing { source, reason });
+            missing
+        });
+        Ok((jobs, missing.collect()))
     }
 
     /// Gives new objects their ids, which stand in the order of recording whatever the clock says.

@@ -43,9 +43,9 @@ mod verify_object;
 
 pub use admin::{Loss, Overwritten};
 pub use append::Shortfall;
-pub use backup::{BackupReport, BackupRequest, BackupWatch, Level, SourceOutcome, StreamInput, Target};
+pub use backup::{BackupReport, BackupRequest, BackupWatch, Level, MissingSource, SourceOutcome, StreamInput, Target};
 pub use base::BaseGone;
-pub use config::{BY_HAND, Config, DataConfig, KeysConfig, LibraryConfig};
+pub use config::{AttentionConfig, BY_HAND, Config, DataConfig, KeysConfig, LibraryConfig};
 pub use copy::CopyReport;
 pub use damage::LostParts;
 pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};
@@ -62,7 +62,7 @@ pub use rebuild::{RebuildReport, rebuild};
 pub use repair::{RepairReport, RepairedCopy};
 pub use restore::{FailedFile, RestoreReport};
 pub use select::{Place, index_path, path_pattern};
-pub use site::{Clock, DEFAULT_POOL, InitOptions, Site, WriterLock, key_cluster, key_store_path};
+pub use site::{Clock, DEFAULT_POOL, InitOptions, Site, WriterLock, find_settings, key_cluster, key_store_path};
 pub use verify_object::VerifiedCopy;
 
 // The words of lower rooms that this room's methods speak in, so that a door needs no other room.
@@ -83,8 +83,8 @@ pub use capstan_keys::{
     SealedStore, SeenAs, SeenCartridge, SlotKind, SlotRecord, Unlock, create_key_file,
 };
 pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};
-pub use capstan_mover::{Damage, Mounts, RestoreWatch, Severity, TreeOptions};
+pub use capstan_mover::{Damage, Mounts, ProblemKind, RestoreWatch, Severity, TreeOptions};
 pub use capstan_tape::scsi::{AlertDemand, Finding, TapeAlert};
 pub use capstan_tape::{DriveDescription, Element, ElementAddress};
-pub use capstan_tape::{exercise, linux};
+pub use capstan_tape::{exercise, linux, without_error_numbers};
 pub use zeroize::Zeroizing;

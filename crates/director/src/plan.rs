@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use capstan_catalog::{Catalog, ObjectStatus, StateEntry, Volume};
-use capstan_format::{EntryKind, ObjectId, ObjectKind, Volser};
+use capstan_format::{EntryFlags, EntryKind, ObjectId, ObjectKind, Volser};
 use capstan_keys::KeyError;
 use capstan_mover::{ReadPlan, Wanted, plan_reads, take_apart};
 
 use crate::DirectorError;
-use crate::select::{Located, Place, WhichCopy, is_lost};
+use crate::select::{Located, Place, WhichCopy};
 use crate::site::{Site, locked};
 
 /// Bytes a second that virtual volumes are taken to give, for the estimate.
@@ -50,8 +50,13 @@ pub struct RestorePlan {
     pub bytes: u64,
     /// Bytes of blocks to read, before compression.
     pub read_bytes: u64,
-    /// Paths of which nothing is stored: they vanished or could not be read when they were backed up.
+    /// Paths of which nothing is stored, because they could not be read when they were backed up.
     pub lost: Vec<Vec<u8>>,
+    /// Paths of which nothing is stored, because they vanished while they were backed up: nothing is missing in what comes back.
+    pub vanished: Vec<Vec<u8>>,
+    /// Paths that come back in part: directories that could not be listed (to their end) and files that could not be read to
+    /// theirs, where zeros stand for the rest.
+    pub incomplete: Vec<Vec<u8>>,
     /// Paths that could not be read when they were last backed up: an older version is restored.
     pub older: Vec<OlderVersion>,
     /// Volumes of the plan whose key was destroyed, and what that means: what no other copy holds of them is gone.
@@ -92,7 +97,9 @@ impl Site {
             }
         }
         entries.sort_by(|a, b| (&a.entry.path, a.object).cmp(&(&b.entry.path, b.object)));
-        entries.dedup_by(|a, b| a.object == b.object && a.entry == b.entry);
+        // One that was asked for here and is a way to something there is one member all the same.
+        let member = |entry: &StateEntry| (entry.object, entry.entry.connection, entry.entry.offset);
+        entries.dedup_by(|a, b| a.entry.path == b.entry.path && member(a) == member(b));
         let mut streams = Vec::new();
         for object in &objects {
             let kind = locked(&self.catalog).object(*object)?.map(|object| object.kind);
@@ -134,6 +141,12 @@ impl Site {
         let without_key = self.destroyed_keys(&passes)?;
         // Catalog parts come from volumes, and a hostile one may claim anything.
         let read_bytes = total(reads.passes.iter().flat_map(|pass| &pass.runs).map(|run| run.plain_len));
+        let paths_that = |flag, stored: bool| {
+            let with = entries
+                .iter()
+                .filter(|entry| entry.entry.flags.contains(flag) && (entry.entry.member_len > 0) == stored);
+            with.map(|entry| entry.entry.path.clone()).collect()
+        };
         let is_file = |entry: &&StateEntry| entry.entry.kind == EntryKind::File;
         let estimate_ns = passes.len() as u64 * MOUNT_NS
             + reads.locates() * LOCATE_NS
@@ -141,7 +154,9 @@ impl Site {
         Ok(RestorePlan {
             members: entries.iter().filter(|entry| entry.entry.member_len > 0).count() as u64,
             bytes: total(entries.iter().filter(is_file).map(|entry| entry.entry.size)),
-            lost: entries.iter().filter(|entry| is_lost(&entry.entry)).map(|entry| entry.entry.path.clone()).collect(),
+            lost: paths_that(EntryFlags::UNREADABLE, false),
+            vanished: paths_that(EntryFlags::VANISHED, false),
+            incomplete: paths_that(EntryFlags::UNREADABLE, true),
             older,
             without_key,
             wanted,

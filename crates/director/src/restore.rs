@@ -18,9 +18,6 @@ use crate::order::ReadOrder;
 use crate::plan::RestorePlan;
 use crate::site::Site;
 
-/// Most damaged files that are listed by name.
-const NAMES_MAX: usize = 10_000;
-
 /// A file that could not be given back, and why.
 #[derive(Debug, Clone)]
 pub struct FailedFile {
@@ -194,5 +191,5 @@ fn named(plan: &RestorePlan, failed: &[FailedMember]) -> Vec<FailedFile> {
         let reason = reasons.get(&(entry.object, entry.entry.connection, entry.entry.offset))?;
         (entry.entry.member_len > 0).then(|| FailedFile { path: entry.entry.path.clone(), reason: (*reason).clone() })
     });
-    hit.take(NAMES_MAX).collect()
+    hit.collect()
 }

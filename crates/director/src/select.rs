@@ -129,7 +129,7 @@ impl Site {
         }
         for directory in directories {
             if let (false, Some(above)) = (found.contains_key(&directory), state.get(&directory)?) {
-                found.insert(directory, above);
+                found.insert(directory, as_a_way(above));
             }
         }
         Ok(found.into_values().collect())
@@ -150,6 +150,12 @@ impl Site {
         }
         locate_streams(catalog, streams, present, copy, Layout::Joined)
     }
+}
+
+/// A directory that nobody asked for, but for something in it: that it could not be read or listed is no matter then.
+fn as_a_way(above: StateEntry) -> StateEntry {
+    let flags = EntryFlags(above.entry.flags.0 & !EntryFlags::UNREADABLE.0);
+    StateEntry { entry: FileEntry { flags, ..above.entry }, unread: None, ..above }
 }
 
 /// The paths of the directories above a path, from the outermost.
@@ -305,11 +311,6 @@ pub(crate) fn locate_streams(
     }
     wanted.volumes = volumes;
     Ok(Located { wanted, absent: absent.into_iter().collect() })
-}
-
-/// Whether nothing of an entry is stored, so that nothing of it can be restored.
-pub(crate) fn is_lost(entry: &FileEntry) -> bool {
-    entry.flags.0 & EntryFlags::VANISHED.with(EntryFlags::UNREADABLE).0 != 0 && entry.member_len == 0
 }
 
 #[cfg(test)]

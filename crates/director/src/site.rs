@@ -14,6 +14,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -118,9 +119,7 @@ impl Site {
     /// Opens a state directory. Without `unlock` everything works that needs no key; where a cluster keeps the keys it is not needed for
     /// anything, and nobody is asked before a key is wanted.
     pub fn open(dir: &Path, unlock: Option<&Unlock>, clock: Clock, events: Events) -> Result<Self, DirectorError> {
-        if !dir.join("capstan.toml").exists() {
-            return Err(DirectorError::NotInitialised { path: dir.to_owned() });
-        }
+        find_settings(dir)?;
         // An empty one in its place would say that nothing is protected.
         if !dir.join("catalog").join("catalog.db").exists() {
             return Err(DirectorError::CatalogMissing { path: dir.join("catalog") });
@@ -150,10 +149,7 @@ impl Site {
         clock: Clock,
         events: Events,
     ) -> Result<Self, DirectorError> {
-        let config_path = dir.join("capstan.toml");
-        if !config_path.exists() {
-            return Err(DirectorError::NotInitialised { path: dir.to_owned() });
-        }
+        let config_path = find_settings(dir)?;
         let config = Config::read(&config_path)?;
         let library = open_library(dir, &config.library, &mut locked(&catalog), &events)?;
         let (mut keys, mut store) = (None, None);
@@ -208,6 +204,27 @@ impl Site {
         self.writer_lock_within(WRITER_WAIT)
     }
 
+    /// Takes the writer's place, however long somebody else has it, and says who.
+    pub(crate) fn writer_lock_waited_for(&self, stop: &AtomicBool) -> Result<WriterLock, DirectorError> {
+        let mut told = None;
+        loop {
+            let holder = match self.writer_lock() {
+                Err(DirectorError::Busy { holder }) => holder,
+                other => return other,
+            };
+            if stop.load(Ordering::Relaxed) {
+                return Err(DirectorError::Interrupted);
+            }
+            if told.as_ref() != Some(&holder) {
+                let message = format!(
+                    "another capstan (process {holder}) is writing in this state directory: this backup begins when it has ended"
+                );
+                (self.events)(Event::Waiting { message });
+                told = Some(holder);
+            }
+        }
+    }
+
     pub(crate) fn writer_lock_within(&self, wait: Duration) -> Result<WriterLock, DirectorError> {
         let path = self.dir.join("writer.lock");
         let mut options = File::options();
@@ -232,6 +249,18 @@ impl Site {
         let note = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         note.map_err(DirectorError::host("write", &path))?;
         Ok(WriterLock { _file: file })
+    }
+}
+
+/// The file of settings of a state directory. One that this user may not look into is not one that was never made.
+pub fn find_settings(dir: &Path) -> Result<PathBuf, DirectorError> {
+    let path = dir.join("capstan.toml");
+    match std::fs::metadata(&path) {
+        Ok(_) => Ok(path),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(DirectorError::NotInitialised { path: dir.to_owned() })
+        }
+        Err(source) => Err(DirectorError::StateUnreadable { path: dir.to_owned(), source }),
     }
 }
 

@@ -87,7 +87,8 @@ impl EntryFlags {
     pub const CHANGED: Self = Self(8);
     /// Holes are stored as holes.
     pub const SPARSE: Self = Self(16);
-    /// It could not be read; nothing is stored.
+    /// It could not be read. Without a member nothing is stored; with one, zeros stand for a part of a file, and of a directory what
+    /// is in it could not be listed to its end.
     pub const UNREADABLE: Self = Self(32);
 
     /// Whether every bit of `other` is set.

@@ -35,8 +35,8 @@ pub use restore::{FailedMember, RestoreWatch, StreamsReport, restore_streams, ve
 pub use session::{Session, SessionOptions, SessionOutcome};
 pub use sink::{Baseline, Metadata, Stopped, StreamSink, Verdict};
 pub use source::{
-    DeviceSource, Mounts, Problem, ProblemKind, Progress, Severity, SourceError, SourceReport, StreamSource, Totals,
-    TreeOptions, TreeSource, change_fingerprint,
+    DeviceSource, Mounts, OnProblem, Problem, ProblemKind, Progress, Severity, SourceError, SourceReport, StreamSource,
+    Totals, TreeOptions, TreeSource, change_fingerprint,
 };
 pub use stream::{RangeBytes, StreamReader};
 pub use stretch::{Stretch, take_apart};

@@ -33,7 +33,7 @@ use crate::Stopped;
 pub use count::Totals;
 pub use device::DeviceSource;
 pub use metadata::change_fingerprint;
-pub use report::{Problem, ProblemKind, Progress, Severity, SourceReport};
+pub use report::{OnProblem, Problem, ProblemKind, Progress, Severity, SourceReport};
 pub use stream::StreamSource;
 pub use tree::{Mounts, TreeOptions, TreeSource};
 

@@ -20,7 +20,28 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
         }
         cause = error.source();
     }
-    text
+    without_error_numbers(&text)
+}
+
+/// A message without the numbers that the standard library puts behind what the system says: `Permission denied (os error 13)` tells an
+/// operator nothing that `Permission denied` does not.
+pub fn without_error_numbers(text: &str) -> String {
+    const MARK: &str = " (os error ";
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once(MARK) {
+        out.push_str(before);
+        let digits = behind.len() - behind.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        rest = match behind[digits..].strip_prefix(')') {
+            Some(after) if digits > 0 => after,
+            _ => {
+                out.push_str(MARK);
+                behind
+            }
+        };
+    }
+    out.push_str(rest);
+    out
 }
 
 /// Why a drive did not do what it was asked. Sense key, code and qualifier of the SCSI condition stand in parentheses.
@@ -371,4 +392,21 @@ pub enum GenerationError {
         /// Which drives write it.
         instead: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_system_errors_are_left_out_and_nothing_else() {
+        let denied = std::io::Error::from_raw_os_error(13);
+        assert_eq!(
+            without_error_numbers(&format!("a: {denied}; b: {denied}")),
+            "a: Permission denied; b: Permission denied"
+        );
+        for text in ["", "a file (os error x)", "a file (os error )", "a file (os error 1", "a file (copy 1)"] {
+            assert_eq!(without_error_numbers(text), text);
+        }
+    }
 }

@@ -53,7 +53,7 @@ pub use drive::{
     BlockLimits, Drive, DriveCare, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome,
     Rewritability, VolumeDescription, WriteOutcome,
 };
-pub use error::{DriveError, GenerationError, with_causes};
+pub use error::{DriveError, GenerationError, with_causes, without_error_numbers};
 pub use faulty::{Draw, Fault, Faulty, Next};
 pub use keyed::Keyed;
 pub use library::VirtualLibrary;

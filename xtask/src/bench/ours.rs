@@ -115,5 +115,5 @@ pub(super) const CONTESTANTS: &[Contestant] = &[
 pub(super) const VERSION_BYTES: &str =
     "rm -rf out; mkdir out; capstan -q init >&2; capstan -q backup /usr >&2 || [ $? -eq 3 ]
 bytes=$(find out -name '*.parquet' -printf '%s')
-entries=$(capstan --json objects | python3 -c 'import json, sys; print(json.load(sys.stdin)[0][\"entries\"])')
+entries=$(capstan --json objects | python3 -c 'import json, sys; print(json.loads(sys.stdin.readline())[\"entries\"])')
 echo $bytes $entries | awk '{ print $1 / $2 }'; rm -rf out";

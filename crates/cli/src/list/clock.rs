@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 
 use capstan_director::{ClockDoubt, ClockReading, ObjectFilter};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{director, print_json, short, site};
 use crate::args::{self, Cli};
 use crate::failure::Failure;
+use crate::json::ClockRow;
 use crate::table::path_text;
 use crate::units;
 
@@ -17,11 +18,6 @@ pub(crate) fn doubt_name(doubt: Option<ClockDoubt>) -> Option<&'static str> {
         ClockDoubt::Behind => "behind",
         ClockDoubt::Ahead => "ahead",
     })
-}
-
-/// A reading as JSON.
-pub(crate) fn reading_json(reading: &ClockReading) -> Value {
-    json!({"now_ns": reading.now_ns, "newest_ns": reading.newest_ns, "doubt": doubt_name(reading.doubt)})
 }
 
 /// What is wrong with the clock, and what to do; `None` where it is believed.
@@ -56,7 +52,7 @@ pub(crate) fn clock(cli: &Cli, args: &args::Clock) -> Result<ExitCode, Failure> 
             json!({"object": object.id.to_string(), "started_ns": object.started_ns, "doubt": doubt_name(begun.doubt),
                    "begun_from_ns": begun.from_ns, "begun_by_ns": begun.by_ns})
         });
-        return print_json(&json!({"clock": reading_json(&reading), "objects": objects.collect::<Vec<_>>()}));
+        return print_json(&json!({"clock": ClockRow::from(&reading), "objects": objects.collect::<Vec<_>>()}));
     }
     let newest = reading.newest_ns.map_or_else(|| "nothing is recorded yet".to_owned(), units::time);
     println!("clock       {}", units::time(reading.now_ns));

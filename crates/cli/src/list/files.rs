@@ -1,17 +1,19 @@
 //! Files: directories, patterns, versions.
 
-use std::io::{Write, stdout};
+use std::io::{BufWriter, Write, stdout};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
-use capstan_director::{DirectorError, EntryFlags, EntryKind, FileEntry, Object, ObjectFilter, StateEntry, index_path};
-use serde_json::{Value, json};
+use capstan_director::{
+    DirectorError, EntryFlags, EntryKind, FileEntry, LostParts, Object, ObjectFilter, StateEntry, index_path,
+};
 
 use super::objects::level;
-use super::{director, find_object, print, print_json, short, site, split_place};
+use super::{director, find_object, print, print_rows, short, site, split_place};
 use crate::args::{self, Cli};
 use crate::failure::Failure;
-use crate::table::{Table, path_text};
+use crate::json::{EntryRow, Lines};
+use crate::table::{RunningTable, Table, path_text};
 use crate::units;
 
 fn kind_letter(kind: EntryKind) -> char {
@@ -42,10 +44,11 @@ fn mode_text(entry: &FileEntry) -> String {
     text
 }
 
-fn flags_text(entry: &FileEntry) -> String {
+/// The flags of an entry, and `lost` where damage took it in every copy.
+fn flags_text(entry: &FileEntry, is_lost: bool) -> String {
     const NAMES: [&str; 6] = ["grew", "shrank", "vanished", "changed", "sparse", "unreadable"];
     let set = NAMES.iter().enumerate().filter(|(bit, _)| entry.flags.0 & (1 << bit) != 0);
-    set.map(|(_, name)| *name).collect::<Vec<_>>().join(",")
+    set.map(|(_, name)| *name).chain(is_lost.then_some("lost")).collect::<Vec<_>>().join(",")
 }
 
 fn kind_name(kind: EntryKind) -> &'static str {
@@ -61,24 +64,26 @@ fn kind_name(kind: EntryKind) -> &'static str {
     }
 }
 
-fn entry_json(entry: &FileEntry) -> Value {
-    json!({
-        "path": path_text(&entry.path),
-        "kind": kind_name(entry.kind),
-        "flags": flags_text(entry),
-        "mode": format!("{:04o}", entry.mode),
-        "uid": entry.uid,
-        "gid": entry.gid,
-        "size": entry.size,
-        "mtime_ns": entry.mtime_ns,
-        "crc32c": format!("{:08x}", entry.crc),
-        "connection": entry.connection,
-        "offset": entry.offset,
-        "member_len": entry.member_len,
-    })
+fn entry_json(entry: &FileEntry, is_lost: bool) -> EntryRow {
+    EntryRow {
+        path: (&entry.path).into(),
+        object: None,
+        backed_up_ns: None,
+        kind: kind_name(entry.kind),
+        flags: flags_text(entry, is_lost),
+        mode: format!("{:04o}", entry.mode),
+        uid: entry.uid,
+        gid: entry.gid,
+        size: entry.size,
+        mtime_ns: entry.mtime_ns,
+        crc32c: format!("{:08x}", entry.crc),
+        connection: entry.connection,
+        offset: entry.offset,
+        member_len: entry.member_len,
+    }
 }
 
-fn entry_row(entry: &FileEntry) -> Vec<String> {
+fn entry_row(entry: &FileEntry, is_lost: bool) -> Vec<String> {
     let mut name = path_text(&entry.path);
     if entry.kind == EntryKind::Directory {
         name.push('/');
@@ -89,20 +94,22 @@ fn entry_row(entry: &FileEntry) -> Vec<String> {
         entry.gid.to_string(),
         units::count(entry.size),
         units::time(entry.mtime_ns),
-        flags_text(entry),
+        flags_text(entry, is_lost),
         name,
     ]
 }
 
 const ENTRY_HEADS: [&str; 7] = ["mode", ">uid", ">gid", ">size", "modified", "flags", "path"];
 
-/// The entry of a state. One that is older than the state, because the path could not be read since, says so by its flag.
-fn listed(entry: StateEntry) -> FileEntry {
-    let StateEntry { mut entry, unread, .. } = entry;
+/// The entry of a state, and whether damage took it in every copy. One that is older than the state, because the path could not be read
+/// since, says so by its flag.
+fn listed(lost: &LostParts, entry: StateEntry) -> (FileEntry, bool) {
+    let StateEntry { mut entry, unread, object } = entry;
+    let is_lost = lost.holds(object, &entry);
     if unread.is_some() {
         entry.flags = entry.flags.with(EntryFlags::UNREADABLE);
     }
-    entry
+    (entry, is_lost)
 }
 
 pub(crate) fn ls(cli: &Cli, args: &args::Ls) -> Result<ExitCode, Failure> {
@@ -110,14 +117,11 @@ pub(crate) fn ls(cli: &Cli, args: &args::Ls) -> Result<ExitCode, Failure> {
     let (object, path) = split_place(&site, &args.place, None)?;
     let state = site.catalog().state(object.id).map_err(director)?;
     let path = path.unwrap_or_else(|| index_path(&object.source));
-    let mut entries = Vec::new();
-    let found = if args.recursive { state.subtree(&path) } else { state.children(&path) };
-    for entry in found {
-        entries.push(listed(entry.map_err(director)?));
-    }
-    if entries.is_empty() {
-        match state.get(&path).map_err(director)? {
-            Some(entry) => entries.push(listed(entry)),
+    let mut found = if args.recursive { state.subtree(&path) } else { state.children(&path) }.peekable();
+    let itself = match found.peek() {
+        Some(_) => None,
+        None => match state.get(&path).map_err(director)? {
+            Some(entry) => Some(Ok(entry)),
             None => {
                 return Err(Failure::Director(DirectorError::UnknownPath {
                     object: short(&object),
@@ -125,30 +129,40 @@ pub(crate) fn ls(cli: &Cli, args: &args::Ls) -> Result<ExitCode, Failure> {
                     path: path_text(&path),
                 }));
             }
-        }
-    }
+        },
+    };
+    // Never all at once: a tree may have millions.
+    let lost = site.lost_parts()?;
+    let entries = found.chain(itself).map(|entry| entry.map(|entry| listed(&lost, entry)).map_err(director));
     if cli.json {
-        return print_json(&entries.iter().map(entry_json).collect());
+        return print_rows(entries.map(|entry| entry.map(|(entry, is_lost)| entry_json(&entry, is_lost))));
     }
-    let mut table = Table::new(&ENTRY_HEADS);
-    entries.iter().for_each(|entry| table.row(entry_row(entry)));
-    print(&table)
+    let mut out = BufWriter::new(stdout().lock());
+    let mut table = RunningTable::new(&ENTRY_HEADS);
+    for entry in entries {
+        let (entry, is_lost) = entry?;
+        table.row(entry_row(&entry, is_lost), &mut out).map_err(Failure::output)?;
+    }
+    table.finish(&mut out).and_then(|()| out.flush()).map_err(Failure::output)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn find(cli: &Cli, args: &args::Find) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
     let wanted = capstan_director::path_pattern(&args.glob)?;
-    let mut out = stdout().lock();
+    let mut out = Lines::new();
     let mut written = Ok(());
-    let mut rows = Vec::new();
-    let mut found = |object: &Object, entry: FileEntry| {
+    let lost = site.lost_parts()?;
+    let mut found = |object: &Object, entry: FileEntry, is_lost: bool| {
         if cli.json {
-            let mut row = entry_json(&entry);
-            row["object"] = json!(object.id.to_string());
-            rows.push(row);
-            return ControlFlow::Continue(());
+            written = out.row(&EntryRow { object: Some(object.id.to_string()), ..entry_json(&entry, is_lost) });
+            return if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
         }
-        let gone = if entry.kind == EntryKind::Deleted { "  (deleted)" } else { "" };
+        let gone = match (entry.kind, is_lost) {
+            (EntryKind::Deleted, _) => "  (deleted)",
+            (_, true) => "  (LOST: no copy has all of it any more)",
+            _ => "",
+        };
         let line = format!(
             "{}  {}  {:>15}  {}  {}{gone}",
             short(object),
@@ -157,7 +171,7 @@ pub(crate) fn find(cli: &Cli, args: &args::Find) -> Result<ExitCode, Failure> {
             units::time(entry.mtime_ns),
             path_text(&entry.path)
         );
-        written = writeln!(out, "{line}");
+        written = out.text(&line);
         if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     match &args.object {
@@ -165,18 +179,22 @@ pub(crate) fn find(cli: &Cli, args: &args::Find) -> Result<ExitCode, Failure> {
             let object = find_object(&site, object, None)?;
             let state = site.catalog().state(object.id).map_err(director)?;
             for entry in state.find(&*wanted) {
-                if found(&object, listed(entry.map_err(director)?)).is_break() {
+                let (entry, is_lost) = listed(&lost, entry.map_err(director)?);
+                if found(&object, entry, is_lost).is_break() {
                     break;
                 }
             }
         }
-        None => site.catalog().find(&ObjectFilter::default(), &*wanted, &mut found).map_err(director)?,
+        None => {
+            let mut any = |object: &Object, entry: FileEntry| {
+                let is_lost = lost.holds(object.id, &entry);
+                found(object, entry, is_lost)
+            };
+            site.catalog().find(&ObjectFilter::default(), &*wanted, &mut any).map_err(director)?;
+        }
     }
-    drop(out);
-    if cli.json {
-        return print_json(&Value::Array(rows));
-    }
-    written.map_err(Failure::output)?;
+    written?;
+    out.finish()?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -189,14 +207,14 @@ pub(crate) fn versions(cli: &Cli, args: &args::Versions) -> Result<ExitCode, Fai
         let path = std::path::absolute(&args.path).unwrap_or_else(|_| args.path.clone());
         versions = site.catalog().versions(&index_path(path.as_os_str().as_bytes())).map_err(director)?;
     }
+    let lost = site.lost_parts()?;
     if cli.json {
         let rows = versions.iter().map(|version| {
-            let mut row = entry_json(&version.entry);
-            row["object"] = json!(version.object.id.to_string());
-            row["backed_up_ns"] = json!(version.object.started_ns);
-            row
+            let (object, backed_up_ns) = (Some(version.object.id.to_string()), Some(version.object.started_ns));
+            let is_lost = lost.holds(version.object.id, &version.entry);
+            Ok(EntryRow { object, backed_up_ns, ..entry_json(&version.entry, is_lost) })
         });
-        return print_json(&rows.collect());
+        return print_rows(rows);
     }
     let mut table = Table::new(&["object", "backed up", "level", "mode", ">size", "modified", "flags"]);
     for version in &versions {
@@ -208,7 +226,7 @@ pub(crate) fn versions(cli: &Cli, args: &args::Versions) -> Result<ExitCode, Fai
             if entry.kind == EntryKind::Deleted { "deleted".to_owned() } else { mode_text(entry) },
             units::count(entry.size),
             units::time(entry.mtime_ns),
-            flags_text(entry),
+            flags_text(entry, lost.holds(version.object.id, entry)),
         ]);
     }
     print(&table)

@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use capstan_director::{Algorithm, MediumKind, Pool, VolumeState, Whereabouts};
-use serde_json::json;
+use capstan_director::{Algorithm, MediumKind, Pool, Volume, VolumeState, Whereabouts};
 
-use super::{cipher, director, print, print_json, site};
+use super::{cipher, director, print, print_rows, site};
 use crate::args::{self, Cli, PoolAction};
 use crate::failure::Failure;
+use crate::json::{PoolRow, VolumeRow};
 use crate::table::Table;
 use crate::units;
 
@@ -35,28 +35,35 @@ pub(crate) fn volumes(cli: &Cli, args: &args::Volumes) -> Result<ExitCode, Failu
     let mut volumes = site.catalog().volumes().map_err(director)?;
     volumes.retain(|volume| args.pool.is_none() || volume.pool == args.pool);
     let places = site.whereabouts(&volumes)?;
+    let damage = site.catalog().damage().map_err(director)?;
+    let damaged = |volume: &Volume| -> u64 {
+        damage.iter().filter(|damage| damage.volser == volume.volser).map(|damage| damage.blocks.blocks).sum()
+    };
+    let verified = |volume: &Volume| site.catalog().volume_verified(&volume.volser).map_err(director);
     if cli.json {
         let rows = volumes.iter().zip(&places).map(|(volume, place)| {
-            json!({
-                "volume": volume.volser.as_str(),
-                "pool": volume.pool,
-                "state": state_name(volume.state),
-                "worm": volume.medium == MediumKind::WriteOnce,
-                "id": volume.id.map(|id| id.to_string()),
-                "encryption": volume.key.map(|key| key.algorithm.name()),
-                "key": volume.key.map(|key| key.tag.to_string()),
-                "capacity_bytes": volume.capacity,
-                "written_bytes": volume.written,
-                "labelled_ns": volume.labelled_ns,
-                "written_ns": volume.written_ns,
-                "mounts": volume.mounts,
-                "errors": volume.errors,
-                "recycled": volume.recycled,
-                "in_library": matches!(place, Whereabouts::At(_)),
-                "place": place_name(*place),
+            Ok(VolumeRow {
+                volume: volume.volser.to_string(),
+                pool: volume.pool.clone(),
+                state: state_name(volume.state),
+                worm: volume.medium == MediumKind::WriteOnce,
+                id: volume.id.map(|id| id.to_string()),
+                encryption: volume.key.map(|key| key.algorithm.name()),
+                key: volume.key.map(|key| key.tag.to_string()),
+                capacity_bytes: volume.capacity,
+                written_bytes: volume.written,
+                labelled_ns: volume.labelled_ns,
+                written_ns: volume.written_ns,
+                mounts: volume.mounts,
+                errors: volume.errors,
+                recycled: volume.recycled,
+                damaged_blocks: damaged(volume),
+                verified_ns: verified(volume)?.map(|verified| verified.at_ns),
+                in_library: matches!(place, Whereabouts::At(_)),
+                place: place_name(*place),
             })
         });
-        return print_json(&rows.collect());
+        return print_rows(rows);
     }
     let mut table = Table::new(&[
         "volume",
@@ -68,15 +75,17 @@ pub(crate) fn volumes(cli: &Cli, args: &args::Volumes) -> Result<ExitCode, Failu
         "last written",
         ">mounts",
         ">errors",
+        "verified",
         "place",
     ]);
     for (volume, place) in volumes.iter().zip(&places) {
         table.row(vec![
             volume.volser.to_string(),
             volume.pool.clone().unwrap_or_else(|| "scratch".to_owned()),
-            match volume.medium {
-                MediumKind::Rewritable => state_name(volume.state).to_owned(),
-                MediumKind::WriteOnce => format!("{} (WORM)", state_name(volume.state)),
+            match (volume.medium, damaged(volume)) {
+                (MediumKind::Rewritable, 0) => state_name(volume.state).to_owned(),
+                (MediumKind::WriteOnce, 0) => format!("{} (WORM)", state_name(volume.state)),
+                (_, blocks) => format!("{}, {} bad", state_name(volume.state), units::counted(blocks, "block")),
             },
             volume.key.map_or("none", |key| key.algorithm.name()).to_owned(),
             units::bytes(volume.written),
@@ -84,6 +93,11 @@ pub(crate) fn volumes(cli: &Cli, args: &args::Volumes) -> Result<ExitCode, Failu
             units::time(volume.written_ns.unwrap_or_default()),
             volume.mounts.to_string(),
             volume.errors.to_string(),
+            match verified(volume)? {
+                Some(verified) => units::day(verified.at_ns),
+                None if volume.checkpoint_lbn > 0 => "never".to_owned(),
+                None => String::new(),
+            },
             place_name(*place),
         ]);
     }
@@ -103,14 +117,14 @@ pub(crate) fn pools(cli: &Cli, args: &args::Pools) -> Result<ExitCode, Failure> 
     let of = |pool: &Pool| volumes.iter().filter(|volume| volume.pool.as_ref() == Some(&pool.name)).count();
     if cli.json {
         let rows = pools.iter().map(|pool| {
-            json!({
-                "pool": pool.name,
-                "encryption": pool.encryption.map(Algorithm::name),
-                "retention_ns": pool.retention_ns,
-                "volumes": of(pool),
+            Ok(PoolRow {
+                pool: pool.name.clone(),
+                encryption: pool.encryption.map(Algorithm::name),
+                retention_ns: pool.retention_ns,
+                volumes: of(pool),
             })
         });
-        return print_json(&rows.collect());
+        return print_rows(rows);
     }
     let mut table = Table::new(&["pool", "encryption", "retention", ">volumes"]);
     for pool in &pools {

@@ -5,16 +5,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use capstan_director::{
-    Counts, ExpiryRequest, Object, ObjectFilter, ObjectKind, ObjectStatus, Protection, Site, Timeline, Volser,
-    VolumeState,
+    Counts, ExpiryRequest, LostParts, Object, ObjectFilter, ObjectKind, ObjectStatus, Protection, Site, Timeline,
+    Volser, VolumeState,
 };
-use serde_json::{Value, json};
+use serde::Serialize;
 
-use super::clock::{doubt_name, doubt_text, reading_json};
+use super::clock::{doubt_name, doubt_text};
 use super::media::state_name;
-use super::{director, find_volume, object_or_volume, print, print_json, short, site};
+use super::{director, find_volume, object_or_volume, print, print_json, print_rows, short, site};
 use crate::args::{self, Cli};
 use crate::failure::Failure;
+use crate::json::{CopyRow, DamageRow, ExtentRow, ObjectRow, ShownObject, ShownVolume, StatusRow};
 use crate::table::{Table, path_text};
 use crate::units;
 use crate::work::bases_line;
@@ -34,47 +35,71 @@ fn status_name(object: &Object) -> &'static str {
     }
 }
 
-fn object_json(site: &Site, timeline: &Timeline, object: &Object) -> Result<Value, Failure> {
+fn object_json(site: &Site, timeline: &Timeline, lost: &LostParts, object: &Object) -> Result<ObjectRow, Failure> {
     let begun = timeline.begun(object.id).filter(|begun| begun.doubt.is_some());
     let copies = site.catalog().copies(object.id).map_err(director)?;
     let whole = site.whole_copies(object)?;
     let wanted = site.catalog().wanted_copies(object.id).map_err(director)?;
     let promised = wanted.iter().filter(|wanted| copies.iter().all(|copy| copy.copy != wanted.copy));
-    let promised: Vec<_> = promised
-        .map(|wanted| json!({"copy": wanted.copy, "volumes": [], "whole": false, "pool": wanted.pool}))
-        .collect();
-    let copies: Vec<_> = copies
-        .iter()
-        .map(|copy| {
-            let volumes: Vec<_> = copy.volumes.iter().map(Volser::as_str).collect();
-            let pool = wanted.iter().find(|wanted| wanted.copy == copy.copy).map(|wanted| &wanted.pool);
-            json!({"copy": copy.copy, "volumes": volumes, "whole": whole.contains(&copy.copy), "pool": pool})
-        })
-        .chain(promised)
-        .collect();
+    let promised = promised.map(|wanted| CopyRow {
+        copy: wanted.copy,
+        volumes: Vec::new(),
+        whole: false,
+        verified_ns: None,
+        verified_bad_blocks: None,
+        pool: Some(wanted.pool.clone()),
+    });
+    let mut verified = Vec::new();
+    for copy in &copies {
+        verified.push(site.catalog().copy_verified(object.id, copy.copy).map_err(director)?);
+    }
+    let there = copies.iter().zip(verified).map(|(copy, verified)| CopyRow {
+        copy: copy.copy,
+        verified_ns: verified.as_ref().map(|verified| verified.at_ns),
+        verified_bad_blocks: verified.map(|verified| verified.bad_blocks),
+        volumes: copy.volumes.iter().map(ToString::to_string).collect(),
+        whole: whole.contains(&copy.copy),
+        pool: wanted.iter().find(|wanted| wanted.copy == copy.copy).map(|wanted| wanted.pool.clone()),
+    });
     let counts = object.counts.unwrap_or_default();
-    Ok(json!({
-        "object": object.id.to_string(),
-        "source": String::from_utf8_lossy(&object.source),
-        "client": object.client,
-        "policy": object.policy,
-        "level": level(object),
-        "status": status_name(object),
-        "base": object.base.map(|base| base.to_string()),
-        "started_ns": object.started_ns,
-        "ended_ns": object.ended_ns,
-        "expires_ns": object.expires_ns,
-        "clock_doubt": begun.and_then(|begun| doubt_name(begun.doubt)),
-        "begun_from_ns": begun.map(|begun| begun.from_ns),
-        "begun_by_ns": begun.map(|begun| begun.by_ns),
-        "entries": counts.entries,
-        "files": counts.files,
-        "bytes": counts.bytes,
-        "deleted": counts.deleted,
-        "changed": counts.changed,
-        "problems": counts.problems,
-        "copies": copies,
-    }))
+    Ok(ObjectRow {
+        object: object.id.to_string(),
+        source: object.source.as_slice().into(),
+        client: object.client.clone(),
+        policy: object.policy.clone(),
+        level: level(object),
+        status: status_name(object),
+        base: object.base.map(|base| base.to_string()),
+        started_ns: object.started_ns,
+        ended_ns: object.ended_ns,
+        expires_ns: object.expires_ns,
+        clock_doubt: begun.and_then(|begun| doubt_name(begun.doubt)),
+        begun_from_ns: begun.map(|begun| begun.from_ns),
+        begun_by_ns: begun.map(|begun| begun.by_ns),
+        lost_bytes: lost.bytes(object.id),
+        entries: counts.entries,
+        files: counts.files,
+        bytes: counts.bytes,
+        deleted: counts.deleted,
+        changed: counts.changed,
+        problems: counts.problems,
+        copies: there.chain(promised).collect(),
+    })
+}
+
+/// When the copy that was verified last was, and what that found.
+fn verified_text(site: &Site, object: &Object) -> Result<String, Failure> {
+    let catalog = site.catalog();
+    let mut last = None;
+    for copy in catalog.copies(object.id).map_err(director)? {
+        last = last
+            .max(catalog.copy_verified(object.id, copy.copy).map_err(director)?.map(|one| (one.at_ns, one.bad_blocks)));
+    }
+    Ok(match last {
+        None => "never".to_owned(),
+        Some((at_ns, 0)) => units::day(at_ns),
+        Some((at_ns, _)) => format!("{} DAMAGED", units::day(at_ns)),
+    })
 }
 
 /// When an object was begun by its clock, with a question mark where that is in doubt.
@@ -94,13 +119,22 @@ pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failu
         let expired = ObjectFilter { status: Some(ObjectStatus::Expired), ..filter };
         objects.extend(site.catalog().objects(&expired).map_err(director)?);
     }
-    let timeline = site.timeline()?;
+    let (timeline, lost) = (site.timeline()?, site.lost_parts()?);
     if cli.json {
-        let rows: Result<Vec<_>, _> = objects.iter().map(|object| object_json(&site, &timeline, object)).collect();
-        return print_json(&Value::Array(rows?));
+        return print_rows(objects.iter().map(|object| object_json(&site, &timeline, &lost, object)));
     }
-    let mut table =
-        Table::new(&["object", "begun", "level", "status", ">files", ">size", ">problems", "copies on", "source"]);
+    let mut table = Table::new(&[
+        "object",
+        "begun",
+        "level",
+        "status",
+        ">files",
+        ">size",
+        ">problems",
+        "verified",
+        "copies on",
+        "source",
+    ]);
     for object in &objects {
         let counts = object.counts.unwrap_or_default();
         let copies = site.catalog().copies(object.id).map_err(director)?;
@@ -116,10 +150,14 @@ pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failu
             short(object),
             begun_text(&timeline, object),
             level(object).to_owned(),
-            status_name(object).to_owned(),
+            match lost.bytes(object.id) {
+                0 => status_name(object).to_owned(),
+                _ => format!("{}, part LOST", status_name(object)),
+            },
             units::count(counts.files),
             units::bytes(counts.bytes),
             units::count(counts.problems),
+            verified_text(&site, object)?,
             on.collect::<Vec<_>>().join(" "),
             path_text(&object.source),
         ]);
@@ -129,46 +167,63 @@ pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failu
 
 pub(crate) fn show(cli: &Cli, args: &args::Show) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
-    let timeline = site.timeline()?;
+    let (timeline, lost) = (site.timeline()?, site.lost_parts()?);
     if let Some((volser, volume)) = find_volume(&site, &args.what)? {
         let objects = site.catalog().objects_on(&volser).map_err(director)?;
-        let rows: Result<Vec<_>, _> = objects.iter().map(|object| object_json(&site, &timeline, object)).collect();
-        return print_json(&json!({
-            "volume": volser.as_str(),
-            "pool": volume.pool,
-            "state": state_name(volume.state),
-            "id": volume.id.map(|id| id.to_string()),
-            "key": volume.key.map(|key| key.tag.to_string()),
-            "end_of_data_lbn": volume.end_of_data_lbn,
-            "last_checkpoint_lbn": volume.checkpoint_lbn,
-            "objects": rows?,
-        }));
+        let damage = site.catalog().damage().map_err(director)?;
+        let verified = site.catalog().volume_verified(&volser).map_err(director)?;
+        let rows: Result<Vec<_>, _> =
+            objects.iter().map(|object| object_json(&site, &timeline, &lost, object)).collect();
+        let shown = ShownVolume {
+            volume: volser.to_string(),
+            pool: volume.pool,
+            state: state_name(volume.state),
+            id: volume.id.map(|id| id.to_string()),
+            key: volume.key.map(|key| key.tag.to_string()),
+            end_of_data_lbn: volume.end_of_data_lbn,
+            last_checkpoint_lbn: volume.checkpoint_lbn,
+            verified_ns: verified.map(|verified| verified.at_ns),
+            damage: damage.iter().filter(|damage| damage.volser == volser).map(DamageRow::from).collect(),
+            objects: rows?,
+        };
+        return print_shown(cli, &shown);
     }
     let object = object_or_volume(&site, &args.what)?;
-    let mut value = object_json(&site, &timeline, &object)?;
-    let catalog = site.catalog();
-    let chain = catalog.chain(object.id).map_err(director)?;
-    value["chain"] = chain.iter().map(ToString::to_string).collect();
-    let extents = catalog.extents(object.id, None).map_err(director)?;
-    value["extents"] = extents
-        .iter()
-        .map(|extent| {
-            let record = &extent.record;
-            json!({
-                "copy": extent.copy, "volume": extent.volser.as_str(), "connection": record.connection,
-                "first_lbn": record.first_lbn, "blocks": record.blocks, "offset": record.offset,
-                "plain_len": record.plain_len, "stored_len": record.stored_len,
-            })
-        })
-        .collect();
-    drop(catalog);
-    print_json(&value)
+    let row = object_json(&site, &timeline, &lost, &object)?;
+    let chain = site.catalog().chain(object.id).map_err(director)?;
+    let extents = site.catalog().extents(object.id, None).map_err(director)?;
+    let extents = extents.iter().map(|extent| ExtentRow {
+        copy: extent.copy,
+        volume: extent.volser.to_string(),
+        connection: extent.record.connection,
+        first_lbn: extent.record.first_lbn,
+        blocks: extent.record.blocks,
+        offset: extent.record.offset,
+        plain_len: extent.record.plain_len,
+        stored_len: extent.record.stored_len,
+    });
+    let chain = chain.iter().map(ToString::to_string).collect();
+    print_shown(cli, &ShownObject { object: row, chain, extents: extents.collect() })
+}
+
+/// For people over many lines.
+fn print_shown(cli: &Cli, shown: &impl Serialize) -> Result<ExitCode, Failure> {
+    if cli.json {
+        return print_json(shown);
+    }
+    let text = serde_json::to_string_pretty(shown).map_err(|error| Failure::output(error.into()))?;
+    writeln!(stdout(), "{text}").map_err(Failure::output)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
     let Protection { protected, unprotected, lacking, open } = site.protection()?;
     let volumes = site.catalog().volumes().map_err(director)?;
+    let damage = site.catalog().damage().map_err(director)?;
+    let lost = site.lost_parts()?;
+    let lost_in_part: Vec<_> =
+        protected.iter().chain(&unprotected).filter(|object| lost.bytes(object.id) > 0).collect();
     let suspect: Vec<_> = volumes.iter().filter(|volume| volume.state == VolumeState::Suspect).collect();
     let sum = |count: fn(Counts) -> u64| -> u64 {
         protected.iter().map(|object| count(object.counts.unwrap_or_default())).fold(0, u64::saturating_add)
@@ -179,27 +234,33 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
     let (timeline, expiry) = (site.timeline()?, site.plan_expiry(&ExpiryRequest::default())?);
     let reading = timeline.reading();
     if cli.json {
-        return print_json(&json!({
-            "state": site.dir(),
-            "objects_complete": protected.len() + unprotected.len(),
-            "objects_protected": protected.len(),
-            "objects_unprotected": unprotected.iter().map(|object| object.id.to_string()).collect::<Vec<_>>(),
-            "objects_lacking_a_copy": lacking.len(),
-            "objects_interrupted": open.len(),
-            "files": files,
-            "bytes": bytes,
-            "volumes": volumes.len(),
-            "written_bytes": written,
-            "suspect": suspect.iter().map(|volume| volume.volser.as_str()).collect::<Vec<_>>(),
-            "latest_ended_ns": latest.map(|object| object.ended_ns),
-            "clock": reading_json(&reading),
-            "objects_kept_as_bases": expiry.kept_as_bases().count(),
-        }));
+        return print_json(&StatusRow {
+            state: site.dir().display().to_string(),
+            objects_complete: protected.len() + unprotected.len(),
+            objects_protected: protected.len(),
+            objects_unprotected: unprotected.iter().map(|object| object.id.to_string()).collect(),
+            objects_lacking_a_copy: lacking.len(),
+            objects_interrupted: open.len(),
+            files,
+            bytes,
+            volumes: volumes.len(),
+            written_bytes: written,
+            suspect: suspect.iter().map(|volume| volume.volser.to_string()).collect(),
+            latest_ended_ns: latest.map(|object| object.ended_ns),
+            clock: (&reading).into(),
+            objects_kept_as_bases: expiry.kept_as_bases().count(),
+            objects_lost_in_part: lost_in_part.iter().map(|object| object.id.to_string()).collect(),
+            damage: damage.iter().map(DamageRow::from).collect(),
+            library_problem: site.library_problem(),
+        });
     }
     let mut out = stdout().lock();
     let mut line = |name: &str, value: String| writeln!(out, "{name:<12}{value}").map_err(Failure::output);
     line("state", site.dir().display().to_string())?;
-    line("protected", format!("{} objects, {} files, {}", protected.len(), units::count(files), units::bytes(bytes)))?;
+    line("protected", {
+        let objects = units::counted(protected.len() as u64, "object");
+        format!("{objects}, {}, {}", units::counted(files, "file"), units::bytes(bytes))
+    })?;
     if let Some(latest) = latest {
         // Where a clock is in doubt, a difference of times says nothing.
         let is_doubted = timeline.begun(latest.id).is_none_or(|begun| begun.doubt.is_some());
@@ -217,18 +278,30 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
     if let Some(text) = doubt_text(&reading) {
         line("attention", text)?;
     }
+    if let Some(problem) = site.library_problem() {
+        line("attention", problem)?;
+    }
     for object in unprotected.iter().take(OBJECTS_SHOWN) {
         let (id, source) = (short(object), path_text(&object.source));
-        line(
-            "attention",
-            format!("object {id} of {source} cannot be restored in full: `capstan verify {id}` says why"),
-        )?;
+        let why = match lost.bytes(object.id) {
+            0 => format!("`capstan verify {id}` says why"),
+            bytes => format!(
+                "{} of it can be read in no copy any more; `capstan ls -R {id}` flags the files. Back it up again with --full",
+                units::bytes(bytes)
+            ),
+        };
+        line("attention", format!("object {id} of {source} cannot be restored in full: {why}"))?;
     }
     if unprotected.len() > OBJECTS_SHOWN {
-        line("attention", format!("and {} more objects", unprotected.len() - OBJECTS_SHOWN))?;
+        line("attention", {
+            let more = (unprotected.len() - OBJECTS_SHOWN) as u64;
+            format!("{} more cannot, either", units::counted(more, "object"))
+        })?;
     }
     if !lacking.is_empty() {
-        line("attention", format!("{} objects lack a copy: run `capstan repair`", lacking.len()))?;
+        let lack = if lacking.len() == 1 { "lacks" } else { "lack" };
+        let objects = units::counted(lacking.len() as u64, "object");
+        line("attention", format!("{objects} {lack} a copy: run `capstan repair`"))?;
     }
     for object in &open {
         let source = path_text(&object.source);
@@ -240,12 +313,42 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
     }
     for volume in &suspect {
         let volser = &volume.volser;
+        let own = || damage.iter().filter(|damage| damage.volser == *volser);
+        let blocks: u64 = own().map(|damage| damage.blocks.blocks).sum();
+        let why = match own().next() {
+            Some(first) if blocks > 0 => format!(
+                ": {} cannot be read since {} ({}). `capstan repair` copies what they held from another copy",
+                units::counted(blocks, "block"),
+                units::day(first.since_ns),
+                first.found_by
+            ),
+            Some(first) => format!(" since {}: {}", units::day(first.since_ns), first.blocks.reason),
+            None => String::new(),
+        };
         line(
             "attention",
             format!(
-                "volume {volser} is suspect: `capstan verify {volser}` says what can be read, and clears it if that is all"
+                "volume {volser} is suspect{why}. `capstan verify {volser}` says what can be read, and clears it if that is all"
             ),
         )?;
+    }
+    let days = site.config().attention.verify_days;
+    if days > 0 {
+        let oldest_ns = reading.now_ns.saturating_sub(i64::from(days).saturating_mul(86_400_000_000_000));
+        for volume in volumes.iter().filter(|volume| volume.pool.is_some() && volume.checkpoint_lbn > 0) {
+            let volser = &volume.volser;
+            let verified = site.catalog().volume_verified(volser).map_err(director)?.map(|verified| verified.at_ns);
+            if verified.or(volume.labelled_ns).is_some_and(|at_ns| at_ns < oldest_ns) {
+                let when =
+                    verified.map_or_else(|| "never".to_owned(), |at_ns| format!("last on {}", units::day(at_ns)));
+                line(
+                    "attention",
+                    format!(
+                        "volume {volser} was verified {when}; every {days} days is wanted: `capstan verify {volser}`"
+                    ),
+                )?;
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

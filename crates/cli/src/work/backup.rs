@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_director::{
-    BY_HAND, BackupReport, BackupRequest, BackupWatch, BaseGone, Config, DirectorError, InitOptions, KeysConfig, Level,
-    Mounts, Severity, Shortfall, Site, StreamInput, Target, TreeOptions,
+    BY_HAND, BackupReport, BackupRequest, BackupWatch, Config, DirectorError, InitOptions, KeysConfig, Level, Mounts,
+    Severity, Shortfall, Site, StreamInput, Target, TreeOptions,
 };
-use serde_json::json;
 
 use crate::args::{self, Cli, Device};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::json::{self, BackupEnd};
 use crate::list::cipher;
 use crate::progress::{Display, rate, stop_on_interrupt};
 use crate::secrets::{Need, new_unlock, open, state_dir};
@@ -54,7 +54,7 @@ pub(crate) fn init(cli: &Cli, args: &args::Init) -> Result<ExitCode, Failure> {
     let unlock = if of_cluster { None } else { Some(new_unlock(cli)?) };
     Site::init(&dir, &InitOptions { config, encryption: cipher(args.encrypt) }, unlock.as_ref())?;
     if cli.json {
-        println!("{}", json!({"event": "initialised", "state": dir}));
+        json::print(&json::Event::Initialised { state: dir.display().to_string() })?;
         return Ok(ExitCode::SUCCESS);
     }
     if of_cluster {
@@ -125,7 +125,8 @@ fn normalised(source: &Path) -> Result<PathBuf, Failure> {
     if !path.components().any(|part| part == std::path::Component::ParentDir) {
         return Ok(path.components().collect());
     }
-    std::fs::canonicalize(&path).map_err(|error| Failure::Usage(format!("{}: {error}", source.display())))
+    // One that is not there is named with those that are not, and does not stop the others.
+    Ok(std::fs::canonicalize(&path).unwrap_or(path))
 }
 
 pub(crate) fn backup(cli: &Cli, args: &args::Backup) -> Result<ExitCode, Failure> {
@@ -142,8 +143,8 @@ pub(crate) fn backup(cli: &Cli, args: &args::Backup) -> Result<ExitCode, Failure
         let flushed = watch.meters.get().map_or(0, |meters| meters.flushed_bytes.load(Ordering::Relaxed));
         let safe = if flushed > 0 { format!(", {} on volumes", units::bytes(flushed)) } else { String::new() };
         let text = format!(
-            "{} files, {} at {}{safe}  {}",
-            units::count(files),
+            "{}, {} at {}{safe}  {}",
+            units::counted(files, "file"),
             units::bytes(bytes),
             rate(bytes, elapsed),
             shortened(&path_text(&watch.progress.current()))
@@ -151,7 +152,7 @@ pub(crate) fn backup(cli: &Cli, args: &args::Backup) -> Result<ExitCode, Failure
         (text, share)
     };
     let report = display.during(&line, || site.backup(&request, &watch))?;
-    Ok(show(cli, &display, &report))
+    show(cli, &display, &report)
 }
 
 fn shortened(path: &str) -> String {
@@ -160,7 +161,7 @@ fn shortened(path: &str) -> String {
     if count <= LEN { path.to_owned() } else { format!("…{}", path.chars().skip(count - LEN).collect::<String>()) }
 }
 
-fn show(cli: &Cli, display: &Display, report: &BackupReport) -> ExitCode {
+fn show(cli: &Cli, display: &Display, report: &BackupReport) -> Result<ExitCode, Failure> {
     let elapsed = Duration::from_nanos(report.elapsed_ns);
     let mut losses = 0;
     let mut failed = 0;
@@ -168,14 +169,18 @@ fn show(cli: &Cli, display: &Display, report: &BackupReport) -> ExitCode {
         match &source.report {
             Ok(read) => {
                 losses += read.count(Severity::Loss);
-                for problem in read.problems.iter().take(PROBLEMS_SHOWN) {
-                    if problem.kind.severity() >= Severity::Unsteady {
-                        display.warn(&problem.to_string());
-                    }
+                let all = read.count(Severity::Loss) + read.count(Severity::Unsteady);
+                let worth_saying = read.problems.iter().filter(|problem| problem.kind.severity() >= Severity::Unsteady);
+                let shown: Vec<_> = worth_saying.take(PROBLEMS_SHOWN).collect();
+                for problem in &shown {
+                    display.warn(&format!("{}: {}", path_text(&problem.path), problem.kind));
                 }
-                let hidden = read.problems.len().saturating_sub(PROBLEMS_SHOWN);
+                let hidden = all.saturating_sub(shown.len() as u64);
                 if hidden > 0 {
-                    display.warn(&format!("and {hidden} more: `capstan ls -R` shows them by their flags"));
+                    let hidden = units::count(hidden);
+                    display.warn(&format!(
+                        "and {hidden} more: `capstan ls -R` shows them by their flags, `--json` names each"
+                    ));
                 }
             }
             Err(reason) => {
@@ -185,18 +190,18 @@ fn show(cli: &Cli, display: &Display, report: &BackupReport) -> ExitCode {
         }
     }
     if cli.json {
-        println!("{}", report_json(report));
+        json::print(&BackupEnd::Finished(report.into()))?;
     } else if !cli.quiet {
         print_table(report, elapsed);
     }
-    let copies_failed = !report.failed_copies.is_empty();
-    if failed > 0 {
+    let in_part = losses > 0 || failed > 0 || !report.failed_copies.is_empty() || !report.missing.is_empty();
+    Ok(if failed > 0 && failed == report.sources.len() {
         ExitCode::FAILURE
-    } else if losses > 0 || copies_failed {
+    } else if in_part {
         ExitCode::from(DONE_WITH_PROBLEMS)
     } else {
         ExitCode::SUCCESS
-    }
+    })
 }
 
 fn print_table(report: &BackupReport, elapsed: Duration) {
@@ -242,51 +247,4 @@ fn print_table(report: &BackupReport, elapsed: Duration) {
             println!("{}: {}", path_text(&source.source), gone.message(source.base));
         }
     }
-}
-
-fn base_gone_json(gone: &BaseGone) -> serde_json::Value {
-    json!({"object": gone.object.to_string(), "reason": gone.reason})
-}
-
-fn report_json(report: &BackupReport) -> serde_json::Value {
-    let sources: Vec<_> = report
-        .sources
-        .iter()
-        .map(|source| {
-            let read = source.report.clone().unwrap_or_default();
-            json!({
-                "object": source.object.to_string(),
-                "source": path_text(&source.source),
-                "resumed": source.resumed,
-                "base": source.base.map(|base| base.to_string()),
-                "base_gone": source.base_gone.as_ref().map(base_gone_json),
-                "files": read.files,
-                "others": read.others,
-                "directories": read.directories,
-                "bytes": read.bytes,
-                "unchanged": read.unchanged,
-                "deleted": read.deleted,
-                "losses": read.count(Severity::Loss),
-                "unsteady": read.count(Severity::Unsteady),
-                "error": source.report.as_ref().err(),
-            })
-        })
-        .collect();
-    let failed: Vec<_> =
-        report.failed_copies.iter().map(|(copy, reason)| json!({"copy": copy, "reason": reason})).collect();
-    let passed_over: Vec<_> = report
-        .passed_over
-        .iter()
-        .map(|(volser, reason)| json!({"volume": volser.as_str(), "reason": reason}))
-        .collect();
-    json!({
-        "event": "finished",
-        "sources": sources,
-        "plain_bytes": report.plain_bytes,
-        "stored_bytes": report.stored_bytes,
-        "elapsed_ns": report.elapsed_ns,
-        "bottleneck": report.bottleneck.name(),
-        "failed_copies": failed,
-        "passed_over": passed_over,
-    })
 }

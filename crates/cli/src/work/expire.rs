@@ -56,7 +56,7 @@ pub(crate) fn expire(cli: &Cli, args: &args::Expire) -> Result<ExitCode, Failure
 }
 
 fn show(cli: &Cli, args: &args::Expire, display: &Display, plan: &ExpiryPlan) {
-    let (what, freed) = (units::objects(plan.forget.len()), plan.frees.len());
+    let (what, freed) = (units::counted(plan.forget.len() as u64, "object"), plan.frees.len());
     if cli.json {
         let kept = plan
             .kept
@@ -97,7 +97,7 @@ pub(crate) fn bases_line(plan: &ExpiryPlan) -> Option<String> {
     Some(format!(
         "{} of {first}{others}: past their retention, kept only because younger incrementals stand on them. A full backup lets them \
          go once its own incrementals have taken their place: backup --full, or --full-every 30d with each incremental",
-        units::objects(count)
+        units::counted(count as u64, "object")
     ))
 }
 
@@ -147,7 +147,7 @@ fn undo(cli: &Cli, args: &args::Expire, display: &Display, site: &Site) -> Resul
                    "volumes": volumes.iter().map(Volser::as_str).collect::<Vec<_>>()})
         );
     } else {
-        println!("{} taken back", units::objects(objects.len()));
+        println!("{} taken back", units::counted(objects.len() as u64, "object"));
     }
     Ok(if lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
 }

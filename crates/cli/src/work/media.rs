@@ -108,11 +108,11 @@ fn show_copied(cli: &Cli, args: &args::Copy, object: &Object, report: &CopyRepor
     let verdict =
         if report.lost.is_empty() { "written" } else { "NOT WHOLE: only a part of it could be read and written" };
     println!(
-        "object {}: copy {} {verdict} to pool {}: {} blocks, {} in {} ({})",
+        "object {}: copy {} {verdict} to pool {}: {}, {} in {} ({})",
         short(object),
         report.copy,
         args.to_pool,
-        units::count(report.blocks),
+        units::counted(report.blocks, "block"),
         units::bytes(report.bytes),
         units::duration(elapsed.as_secs_f64()),
         rate(report.bytes, elapsed)
@@ -140,8 +140,12 @@ pub(crate) fn rebuild(cli: &Cli, args: &args::Rebuild) -> Result<ExitCode, Failu
         );
     } else {
         println!(
-            "{} volumes read ({} blank), {} checkpoints: {} complete objects, {} interrupted",
-            report.volumes, report.blank, report.checkpoints, report.complete, report.open
+            "{} read ({} blank), {}: {}, {} interrupted",
+            units::counted(report.volumes, "volume"),
+            report.blank,
+            units::counted(report.checkpoints, "checkpoint"),
+            units::counted(report.complete, "complete object"),
+            report.open
         );
         if let Some(old) = &report.old {
             println!("the old catalog is kept in {}", old.display());
@@ -208,7 +212,7 @@ fn copies_text(lost: &Overwritten, dropped: bool) -> String {
     if objects == 0 {
         return String::new();
     }
-    let objects = if objects == 1 { "1 object".to_owned() } else { format!("{objects} objects") };
+    let objects = units::counted(objects as u64, "object");
     let elsewhere = lost.copies.iter().any(|copy| copy.copies_left > 0);
     match (dropped, elsewhere) {
         (true, _) => format!("; the copies of {objects} that it held are given up"),
@@ -240,8 +244,8 @@ fn show_lost(cli: &Cli, display: &Display, volume: &Volser, lost: &Overwritten) 
     let more = lost.last.len() - named.len();
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     display.warn(&format!(
-        "volume {volume} held what no other volume holds of {} objects, which is gone for good: {}{more}",
-        lost.last.len(),
+        "volume {volume} held what no other volume holds of {}, which is gone for good: {}{more}",
+        units::counted(lost.last.len() as u64, "object"),
         named.join("; ")
     ));
 }

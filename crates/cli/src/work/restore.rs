@@ -13,12 +13,12 @@ use capstan_director::{
     Devices, DirectorError, ExtractOptions, Object, ObjectStatus, OlderVersion, Overwrite, Place, RestorePlan,
     RestoreReport, RestoreWatch, Site, VerifiedCopy, Volser,
 };
-use serde_json::json;
 
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
+use crate::json::{self, DifferenceLine, RestoreEnd, RestoreFinished, words};
 use crate::list::{doubt_text, find_volume, object_or_volume, short, split_place};
-use crate::progress::{Display, order_json, rate, stop_on_interrupt};
+use crate::progress::{Display, rate, stop_on_interrupt};
 use crate::secrets::{Need, now_ns, open};
 use crate::table::path_text;
 use crate::units;
@@ -80,7 +80,7 @@ pub(crate) fn restore(cli: &Cli, args: &args::Restore) -> Result<ExitCode, Failu
     let site = open(cli, need, display.events())?;
     let places = places(&site, &args.places, args.at.as_deref())?;
     let plan = site.plan_restore(&places)?;
-    show_plan(cli, &plan);
+    show_plan(cli, &plan)?;
     let Some(directory) = args.to.as_ref().filter(|_| !args.dry_run) else { return Ok(ExitCode::SUCCESS) };
     let options = ExtractOptions {
         overwrite: match args.overwrite {
@@ -96,52 +96,32 @@ pub(crate) fn restore(cli: &Cli, args: &args::Restore) -> Result<ExitCode, Failu
     let total = plan.bytes;
     let line = |elapsed: Duration| progress_line(&watch, total, elapsed);
     let report = display.during(&line, || site.restore(&plan, directory, &options, &watch))?;
-    Ok(show_restore(cli, &display, &plan, &report, directory))
+    show_restore(cli, &display, &plan, &report, directory)
 }
 
 fn progress_line(watch: &RestoreWatch, total: u64, elapsed: Duration) -> (String, Option<f64>) {
     let (members, bytes) = (watch.members.load(Ordering::Relaxed), watch.bytes.load(Ordering::Relaxed));
     let share = (total > 0).then(|| (bytes as f64 / total as f64).min(1.0));
-    (format!("{} paths, {} at {}", units::count(members), units::bytes(bytes), rate(bytes, elapsed)), share)
+    (format!("{}, {} at {}", units::counted(members, "path"), units::bytes(bytes), rate(bytes, elapsed)), share)
 }
 
-fn show_plan(cli: &Cli, plan: &RestorePlan) {
+fn show_plan(cli: &Cli, plan: &RestorePlan) -> Result<(), Failure> {
     if cli.json {
-        let passes: Vec<_> = plan
-            .passes
-            .iter()
-            .map(|pass| json!({"volume": pass.volser.as_str(), "blocks": pass.blocks, "blocks_skipped": pass.skipped}))
-            .collect();
-        println!(
-            "{}",
-            json!({
-                "event": "plan",
-                "passes": passes,
-                "members": plan.members,
-                "bytes": plan.bytes,
-                "read_bytes": plan.read_bytes,
-                "absent": plan.absent.iter().map(Volser::as_str).collect::<Vec<_>>(),
-                "estimate_ns": plan.estimate_ns,
-                "lost": plan.lost.iter().map(|path| path_text(path)).collect::<Vec<_>>(),
-                "older": plan.older.iter().map(older_json).collect::<Vec<_>>(),
-                "without_key": without_key_json(&plan.without_key),
-            })
-        );
-        return;
+        return json::print(&json::Event::plan(plan));
     }
     for (_, error) in &plan.without_key {
         eprintln!("capstan: {error}");
     }
     if cli.quiet {
-        return;
+        return Ok(());
     }
-    eprintln!("{} paths, {} of files", units::count(plan.members), units::bytes(plan.bytes));
+    eprintln!("{}, {} of files", units::counted(plan.members, "path"), units::bytes(plan.bytes));
     for (number, pass) in plan.passes.iter().enumerate() {
         eprintln!(
-            "  mount {}: volume {}, read {} blocks, pass over {}",
+            "  mount {}: volume {}, read {}, pass over {}",
             number + 1,
             pass.volser,
-            units::count(pass.blocks),
+            units::counted(pass.blocks, "block"),
             units::count(pass.skipped)
         );
     }
@@ -154,6 +134,7 @@ fn show_plan(cli: &Cli, plan: &RestorePlan) {
         eprintln!("capstan: an object was interrupted and never finished: what it has is restored");
     }
     not_as_asked(plan).iter().for_each(|line| eprintln!("capstan: {line}"));
+    Ok(())
 }
 
 /// Paths that do not come back as they were at the time that was asked for, a line each.
@@ -162,13 +143,18 @@ fn not_as_asked(plan: &RestorePlan) -> Vec<String> {
         .lost
         .iter()
         .map(|path| format!("{}: could not be read when it was backed up; nothing of it is stored", path_text(path)));
-    let mut lines: Vec<_> = plan.older.iter().map(older_text).chain(lost).take(FILES_SHOWN).collect();
-    let more = plan.older.len() + plan.lost.len() - lines.len();
+    let incomplete = plan.incomplete.iter().map(|path| {
+        format!(
+            "{}: is incomplete, because it could not be read or listed to its end when it was backed up",
+            path_text(path)
+        )
+    });
+    let all = lost.chain(incomplete).chain(plan.older.iter().map(older_text));
+    let mut lines: Vec<_> = all.take(FILES_SHOWN).collect();
+    let more = plan.older.len() + plan.lost.len() + plan.incomplete.len() - lines.len();
     if more > 0 {
-        lines.push(format!(
-            "and {} more paths that could not be read when they were backed up",
-            units::count(more as u64)
-        ));
+        let more = units::counted(more as u64, "more path");
+        lines.push(format!("and {more} that could not be read when the backup ran"));
     }
     lines
 }
@@ -183,16 +169,6 @@ fn older_text(older: &OlderVersion) -> String {
     )
 }
 
-fn older_json(older: &OlderVersion) -> serde_json::Value {
-    json!({"path": path_text(&older.path), "object": older.object.to_string(), "backed_up_ns": older.backed_up_ns})
-}
-
-fn without_key_json(without_key: &[(Volser, DirectorError)]) -> serde_json::Value {
-    let row =
-        |(volser, error): &(Volser, DirectorError)| json!({"volume": volser.as_str(), "reason": error.to_string()});
-    without_key.iter().map(row).collect()
-}
-
 fn show_failures(display: &Display, report: &RestoreReport) {
     for (_, error) in &report.without_key {
         display.warn(&error.to_string());
@@ -204,7 +180,7 @@ fn show_failures(display: &Display, report: &RestoreReport) {
     }
     for (reason, paths) in by_reason.iter().take(FILES_SHOWN) {
         let (first, more) = (path_text(paths[0]), paths.len() - 1);
-        let shown = if more == 0 { first } else { format!("{first} and {} more paths", units::count(more as u64)) };
+        let shown = if more == 0 { first } else { format!("{first} and {}", units::counted(more as u64, "more path")) };
         display.warn(&format!("{shown}: {reason}"));
         for path in paths.iter().skip(1).take(PATHS_OF_A_REASON) {
             display.say(&format!("  {}", path_text(path)));
@@ -228,33 +204,18 @@ fn show_failures(display: &Display, report: &RestoreReport) {
     }
 }
 
-fn failures_json(report: &RestoreReport) -> serde_json::Value {
-    let files: Vec<_> =
-        report.failed.iter().map(|file| json!({"path": path_text(&file.path), "reason": file.reason})).collect();
-    let damage = |damage: &capstan_director::Damage| json!({"volume": damage.volser.as_str(), "lbn": damage.lbn, "reason": damage.to_string()});
-    json!({
-        "failed": files,
-        "lost_blocks": report.lost.iter().map(damage).collect::<Vec<_>>(),
-        "recovered_blocks": report.recovered.iter().map(damage).collect::<Vec<_>>(),
-        "members": report.members,
-        "bytes": report.bytes,
-        "blocks": report.blocks,
-        "absent": report.absent.iter().map(Volser::as_str).collect::<Vec<_>>(),
-        "without_key": without_key_json(&report.without_key),
-        "behind": report.behind,
-        "orders": report.orders.iter().map(order_json).collect::<Vec<_>>(),
-        "elapsed_ns": report.elapsed_ns,
-    })
-}
-
 fn show_restore(
     cli: &Cli,
     display: &Display,
     plan: &RestorePlan,
     report: &RestoreReport,
     directory: &Path,
-) -> ExitCode {
+) -> Result<ExitCode, Failure> {
     show_failures(display, report);
+    if let (Some(first), false) = (plan.vanished.first(), cli.quiet || cli.json) {
+        let (first, count) = (path_text(first), units::counted(plan.vanished.len() as u64, "path"));
+        eprintln!("{count} vanished while the backup ran and could not be stored, the first: {first}");
+    }
     if !cli.json {
         // Once more behind all that scrolled by.
         not_as_asked(plan).iter().for_each(|line| display.warn(line));
@@ -274,33 +235,25 @@ fn show_restore(
         ));
     }
     if cli.json {
-        let mut value = failures_json(report);
-        value["event"] = json!("finished");
-        value["kept"] = json!(kept);
-        value["lost"] = plan.lost.iter().map(|path| path_text(path)).collect();
-        value["older"] = plan.older.iter().map(older_json).collect();
-        value["problems"] = problems
-            .iter()
-            .map(|problem| json!({"path": path_text(&problem.path), "reason": problem.reason}))
-            .collect();
-        println!("{value}");
+        json::print(&RestoreEnd::Finished(RestoreFinished::new(plan, report)))?;
     } else if !cli.quiet {
         let elapsed = Duration::from_nanos(report.elapsed_ns);
         println!(
-            "{} paths, {} restored to {} in {} ({}), {} blocks read",
-            units::count(report.members),
+            "{}, {} restored to {} in {} ({}), {} read",
+            units::counted(report.members, "path"),
             units::bytes(report.bytes),
             directory.display(),
             units::duration(elapsed.as_secs_f64()),
             rate(report.bytes, elapsed),
-            units::count(report.blocks)
+            units::counted(report.blocks, "block")
         );
     }
     if !report.is_whole() {
-        return ended_in_part(&report.without_key);
+        return Ok(ended_in_part(&report.without_key));
     }
-    let as_asked = problems.is_empty() && plan.lost.is_empty() && plan.older.is_empty();
-    if as_asked { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) }
+    // What vanished is not there to be given back.
+    let as_asked = problems.is_empty() && plan.lost.is_empty() && plan.incomplete.is_empty() && plan.older.is_empty();
+    Ok(if as_asked { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
 }
 
 pub(crate) fn cat(cli: &Cli, args: &args::Cat) -> Result<ExitCode, Failure> {
@@ -402,11 +355,12 @@ fn names(volumes: &[Volser]) -> String {
 
 fn show_verified(cli: &Cli, what: &str, report: &RestoreReport, interrupted: bool) {
     if cli.json {
-        let mut value = failures_json(report);
-        value["event"] = json!("verified");
-        value["what"] = json!(what);
-        value["damaged"] = json!(report.is_damaged());
-        println!("{value}");
+        // A reader that is gone changes nothing of the verdict.
+        let _ = json::print(&json::Event::Verified {
+            what: what.to_owned(),
+            damaged: report.is_damaged(),
+            work: report.into(),
+        });
         return;
     }
     let elapsed = Duration::from_nanos(report.elapsed_ns);
@@ -423,9 +377,9 @@ fn show_verified(cli: &Cli, what: &str, report: &RestoreReport, interrupted: boo
         "good".to_owned()
     };
     println!(
-        "{what}: {verdict}: {} blocks, {} paths, {} in {} ({})",
-        units::count(report.blocks),
-        units::count(report.members),
+        "{what}: {verdict}: {}, {}, {} in {} ({})",
+        units::counted(report.blocks, "block"),
+        units::counted(report.members, "path"),
         units::bytes(report.bytes),
         units::duration(elapsed.as_secs_f64()),
         rate(report.bytes, elapsed)
@@ -447,15 +401,15 @@ fn against_source(
         display.warn(&format!("and {} more differences", differences.len() - FILES_SHOWN));
     }
     if cli.json {
-        let rows: Vec<_> = differences
-            .iter()
-            .map(|difference| json!({"path": path_text(&difference.path), "reason": difference.reason}))
-            .collect();
-        println!("{}", json!({"event": "compared", "differences": rows}));
+        let line = |path: &Vec<u8>, reason: &str| DifferenceLine { path: path.into(), reason: words(reason) };
+        let differences = differences.iter().map(|difference| line(&difference.path, &difference.reason)).collect();
+        json::print(&json::Event::Compared { differences })?;
     } else if differences.is_empty() {
         println!("object {}: the source is as it was backed up", short(object));
     } else {
-        println!("object {}: {} paths of the source differ", short(object), units::count(differences.len() as u64));
+        let differ = if differences.len() == 1 { "differs" } else { "differ" };
+        let paths = units::counted(differences.len() as u64, "path");
+        println!("object {}: {paths} of the source {differ}", short(object));
     }
     Ok(differences.is_empty())
 }

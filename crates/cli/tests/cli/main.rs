@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use assert_cmd::cargo::CommandCargoExt;
 use tempfile::TempDir;
 
+mod json;
 mod key_cluster;
 mod policies;
+mod unread;
 
 /// Every command, with arguments that list or describe something where it has any.
 const COMMANDS: [&str; 30] = [
@@ -92,7 +94,29 @@ impl Bench {
         String::from_utf8(output.stderr).unwrap()
     }
 
-    /// A list as JSON.
+    /// A list as JSON, an object a line.
+    fn rows(&self, args: &[&str]) -> Vec<serde_json::Value> {
+        let args = [args, &["--json"]].concat();
+        let lines = self.done(&args, 0);
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// A command that may read nothing that its mode forbids. Root reads everything unless it lays that down.
+    fn held_to_modes(&self, args: &[&str]) -> Command {
+        use std::os::unix::fs::MetadataExt;
+        let plain = self.command(args);
+        let root = fs::metadata("/proc/self").unwrap().uid() == 0;
+        let mut command = if root { Command::new("setpriv") } else { Command::new("env") };
+        if root {
+            command.args(["--bounding-set", "-dac_override,-dac_read_search"]);
+        }
+        command.arg(plain.get_program()).args(plain.get_args()).current_dir(self.dir.path()).stdin(Stdio::null());
+        command.env("CAPSTAN_STATE", self.dir.path().join("state")).env("CAPSTAN_PASSPHRASE", "three plain words");
+        command.env_remove("CAPSTAN_KEY_FILE");
+        command
+    }
+
+    /// One answer as JSON.
     fn json(&self, args: &[&str]) -> serde_json::Value {
         let args = [args, &["--json"]].concat();
         let text = self.done(&args, 0);
@@ -195,14 +219,14 @@ fn a_backup_comes_back_and_every_list_is_json() {
     assert_eq!(bench.done(&["cat", &letter], 0), "dear Ada\n");
     bench.done(&["verify", "home", "A00001", "--against-source"], 0);
 
-    assert_eq!(bench.json(&["objects"]).as_array().unwrap().len(), 2);
-    assert_eq!(bench.json(&["objects", "--source", &source]).as_array().unwrap().len(), 2);
-    assert_eq!(bench.json(&["ls", &format!("home:{source}/letters")]).as_array().unwrap().len(), 2);
-    assert_eq!(bench.json(&["find", "ada*"]).as_array().unwrap().len(), 1);
-    assert_eq!(bench.json(&["versions", "home/letters/ada.txt"]).as_array().unwrap().len(), 1);
-    assert_eq!(bench.json(&["volumes"]).as_array().unwrap().len(), 2);
-    assert_eq!(bench.json(&["drives"]).as_array().unwrap().len(), 4);
-    assert_eq!(bench.json(&["pools"]).as_array().unwrap().len(), 2);
+    assert_eq!(bench.rows(&["objects"]).len(), 2);
+    assert_eq!(bench.rows(&["objects", "--source", &source]).len(), 2);
+    assert_eq!(bench.rows(&["ls", &format!("home:{source}/letters")]).len(), 2);
+    assert_eq!(bench.rows(&["find", "ada*"]).len(), 1);
+    assert_eq!(bench.rows(&["versions", "home/letters/ada.txt"]).len(), 1);
+    assert_eq!(bench.rows(&["volumes"]).len(), 2);
+    assert_eq!(bench.rows(&["drives"]).len(), 4);
+    assert_eq!(bench.rows(&["pools"]).len(), 2);
     assert_eq!(bench.json(&["keys", "list"]).as_array().unwrap().len(), 2);
     assert_eq!(bench.json(&["status"])["objects_complete"], 2);
     assert_eq!(bench.json(&["show", "home"])["copies"][0]["whole"], true);
@@ -215,9 +239,9 @@ fn a_backup_comes_back_and_every_list_is_json() {
 fn rebuild_keeps_pools_that_have_no_volume() {
     let bench = Bench::new(&[]);
     bench.done(&["pools", "add", "vault", "--retention", "10y"], 0);
-    let before = bench.json(&["pools"]);
+    let before = bench.rows(&["pools"]);
     bench.done(&["rebuild"], 0);
-    assert_eq!(bench.json(&["pools"]), before);
+    assert_eq!(bench.rows(&["pools"]), before);
     bench.done(&["backup", "home"], 0);
 }
 
@@ -230,7 +254,7 @@ fn repair_makes_the_copies_that_were_promised() {
     let objects = bench.done(&["objects"], 0);
     assert!(objects.contains("A00001 default-copy2(none)"), "{objects}");
     let status = bench.done(&["status"], 0);
-    assert!(status.contains("1 objects lack a copy: run `capstan repair`"), "{status}");
+    assert!(status.contains("1 object lacks a copy: run `capstan repair`"), "{status}");
     assert!(bench.said(&["repair"], 5).contains("capstan label NEW --pool default-copy2"));
     bench.done(&["label", "B00001", "--pool", "default-copy2"], 0);
     let events = bench.done(&["repair", "home", "--json"], 0);
@@ -248,7 +272,7 @@ fn repair_makes_the_copies_that_were_promised() {
 /// A path of which nothing or only an older version is stored was restored, or not, with exit code 0.
 #[test]
 fn what_comes_back_older_than_asked_is_named_and_ends_with_3() {
-    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::fs::PermissionsExt;
     let bench = Bench::new(&[]);
     let letter = bench.source().join("letters/ada.txt");
     bench.done(&["backup", "home"], 0);
@@ -258,16 +282,7 @@ fn what_comes_back_older_than_asked_is_named_and_ends_with_3() {
         fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
     }
     let args = ["backup", "home", "--incremental"];
-    let plain = bench.command(&args);
-    // Root reads everything unless it lays that down.
-    let root = fs::metadata("/proc/self").unwrap().uid() == 0;
-    let mut command = if root { Command::new("setpriv") } else { Command::new("env") };
-    if root {
-        command.args(["--bounding-set", "-dac_override,-dac_read_search"]);
-    }
-    command.arg(plain.get_program()).args(plain.get_args()).current_dir(bench.dir.path()).stdin(Stdio::null());
-    command.env("CAPSTAN_STATE", bench.dir.path().join("state")).env("CAPSTAN_PASSPHRASE", "three plain words");
-    ended(&command.env_remove("CAPSTAN_KEY_FILE").output().unwrap(), &args, 3);
+    ended(&bench.held_to_modes(&args).output().unwrap(), &args, 3);
 
     let place = format!("home:{}", letter.display());
     let older = "letters/ada.txt: could not be read when it was last backed up";
@@ -392,7 +407,7 @@ fn what_is_lost_by_force_is_named() {
     let said = bench.said(&["erase", "A00001", "--yes"], 1);
     assert!(said.contains("1 objects"), "{said}");
     let said = bench.said(&["erase", "A00001", "--yes", "--force"], 0);
-    assert!(said.contains("of 1 objects") && said.contains("home/letters,"), "{said}");
+    assert!(said.contains("of 1 object,") && said.contains("home/letters,"), "{said}");
     let events = bench.done(&["label", "A00002", "--force", "--json"], 0);
     let events: Vec<serde_json::Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let lost = events.iter().find(|event| event["event"] == "overwritten").unwrap();
@@ -539,8 +554,8 @@ fn a_lost_volume_is_forgotten_and_its_copies_are_made_again() {
     fs::remove_file(slots.join("A00001.tape")).unwrap();
     bench.done(&["restore", &bench.source_text(), "--to", "back"], 0);
 
-    let twin = bench.json(&["volumes"]);
-    let mut twin = twin.as_array().unwrap().iter().map(|volume| volume["volume"].as_str().unwrap().to_owned());
+    let twin = bench.rows(&["volumes"]);
+    let mut twin = twin.iter().map(|volume| volume["volume"].as_str().unwrap().to_owned());
     let twin = twin.rfind(|volume| volume != "A00001").unwrap();
     fs::remove_file(slots.join(format!("{twin}.tape"))).unwrap();
     bench.done(&["forget", "A00001", "--yes", "--force"], 0);

@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use capstan_format::EntryFlags;
 use rustix::fs::{Advice, CWD, FileType, fadvise};
 use rustix::io::{ReadWriteFlags, preadv2};
 
@@ -39,8 +40,10 @@ const PROBES: usize = 2;
 pub(crate) enum State {
     /// Its name, and what the directory says it is.
     Listed(FileType),
-    /// A directory, to be written as it was described when it was entered.
-    Directory(FileMetadata),
+    /// A directory, to be written as it was described when it was entered, and flagged if it could not be listed.
+    Directory(FileMetadata, EntryFlags),
+    /// A directory that cannot be opened: to be described by name, and flagged.
+    Unlisted,
     /// An open file, not yet described.
     Opened(OwnedFd),
     /// An open file, to be written.

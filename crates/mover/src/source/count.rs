@@ -12,6 +12,7 @@ use std::thread;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, fstat, openat, statat};
 
 use super::listing::{Lister, Rest};
+use super::metadata::FileMetadata;
 use super::queue::{Directory, Parent, Queue, Work};
 use super::tree::{DIRECTORY_FLAGS, Descent, TreeSource, raise_descriptor_limit};
 
@@ -91,7 +92,7 @@ impl TreeSource {
                     let Some((name, _)) = names.get(*index) else { continue };
                     let parent = match parent {
                         Parent::Open(directory) => Arc::clone(directory),
-                        Parent::Closed(source, path) => match self.reopen(queue, *source, path) {
+                        Parent::Closed(closed) => match self.reopen(queue, closed.source, &closed.path) {
                             Ok(directory) => directory,
                             Err(_) => continue,
                         },
@@ -103,9 +104,9 @@ impl TreeSource {
                         continue;
                     };
                     totals.directories.fetch_add(1, Ordering::Relaxed);
-                    let Ok(device) = fstat(&fd).map(|stat| stat.st_dev) else { continue };
-                    if self.descend(fd.as_fd(), device, Some(parent.device)) == Descent::Enter {
-                        let directory = queue.directory(fd, path.clone(), device, parent.source);
+                    let Ok(metadata) = fstat(&fd).map(|stat| FileMetadata::new(&stat)) else { continue };
+                    if self.descend(fd.as_fd(), metadata.device, Some(parent.metadata.device)) == Descent::Enter {
+                        let directory = queue.directory(fd, path.clone(), metadata, parent.source);
                         let (found, end) = lister.read(directory.fd.as_fd());
                         queue.put(&directory, found, end.unwrap_or(Rest::End));
                     }
@@ -123,7 +124,7 @@ impl TreeSource {
         }
         totals.directories.fetch_add(1, Ordering::Relaxed);
         let Ok(fd) = openat(CWD, &*root.name, DIRECTORY_FLAGS, Mode::empty()) else { return };
-        let directory = queue.directory(fd, root.path.clone(), stat.st_dev, number);
+        let directory = queue.directory(fd, root.path.clone(), FileMetadata::new(&stat), number);
         let (found, end) = lister.read(directory.fd.as_fd());
         queue.put(&directory, found, end.unwrap_or(Rest::End));
     }

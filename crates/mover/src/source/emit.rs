@@ -9,7 +9,8 @@ use rustix::fs::fstat;
 use super::content::{self, Beyond, Content, Mapped, Read};
 use super::metadata::FileMetadata;
 use super::owners::OwnerNames;
-use super::report::{ProblemKind, Progress, SourceReport, Tally};
+use super::report::{OnProblem, ProblemKind, Progress, SourceReport, Tally};
+use super::tree::TreeSource;
 use crate::{Stopped, StreamSink};
 
 /// One connection's writer of members, with the buffers that it uses again and again.
@@ -18,18 +19,20 @@ pub(crate) struct Emitter<'a, S> {
     pub(crate) report: SourceReport,
     pub(crate) tally: Tally<'a>,
     owners: &'a OwnerNames,
+    on_problem: Option<&'a OnProblem>,
     header: Vec<u8>,
     extents: Vec<DataExtent>,
     mean_size: u64,
 }
 
 impl<'a, S: StreamSink> Emitter<'a, S> {
-    pub(crate) fn new(sink: &'a mut S, owners: &'a OwnerNames, progress: &'a Progress) -> Self {
+    pub(crate) fn new(sink: &'a mut S, source: &'a TreeSource, progress: &'a Progress) -> Self {
         Self {
             sink,
             report: SourceReport::default(),
             tally: Tally::new(progress),
-            owners,
+            owners: &source.owners,
+            on_problem: source.on_problem.as_ref(),
             header: Vec::with_capacity(4096),
             extents: Vec::new(),
             mean_size: 0,
@@ -43,6 +46,9 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
 
     pub(crate) fn problem(&mut self, path: &[u8], kind: ProblemKind) {
         self.tally.problem();
+        if let Some(on_problem) = self.on_problem {
+            on_problem(path, kind);
+        }
         self.report.problem(path, kind);
     }
 
@@ -51,6 +57,7 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
         &mut self,
         path: &[u8],
         kind: EntryKind,
+        flags: EntryFlags,
         metadata: &FileMetadata,
         link: &[u8],
         records: &[u8],
@@ -64,6 +71,7 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
             self.tally.file(path);
         }
         let mut entry = entry(path, kind, metadata);
+        entry.flags = flags;
         if kind == EntryKind::HardLink {
             entry.link = link.to_vec();
         }

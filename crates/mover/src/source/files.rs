@@ -146,10 +146,11 @@ impl<S: StreamSink> Walker<'_, S> {
                 State::Open(fd, metadata) => {
                     self.emitter.file(batch.path(item), fd.as_fd(), metadata, batch.records(item))?;
                 }
-                State::Directory(metadata) => {
-                    self.emitter.bare(batch.path(item), EntryKind::Directory, metadata, b"", batch.records(item))?;
+                State::Directory(metadata, flags) => {
+                    let (path, records) = (batch.path(item), batch.records(item));
+                    self.emitter.bare(path, EntryKind::Directory, *flags, metadata, b"", records)?;
                 }
-                State::Listed(_) | State::ByName => self.by_name(batch, item)?,
+                State::Listed(_) | State::ByName | State::Unlisted => self.by_name(batch, item)?,
                 State::Opened(_) | State::Done => {}
             }
         }
@@ -160,6 +161,8 @@ impl<S: StreamSink> Walker<'_, S> {
     /// Whatever has no content, or cannot be opened: described by name.
     fn by_name(&mut self, batch: &Batch, item: usize) -> Result<(), Stopped> {
         let (directory, name, path) = (batch.directory(item), batch.name(item), batch.path(item));
+        let state = &batch.items[item].state;
+        let unlisted = matches!(state, State::Unlisted);
         let metadata = match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => FileMetadata::new(&stat),
             Err(Errno::NOENT) => {
@@ -167,8 +170,12 @@ impl<S: StreamSink> Walker<'_, S> {
                 return Ok(());
             }
             Err(error) => {
-                self.emitter.problem(path, ProblemKind::Unreadable(error.raw_os_error()));
-                self.walk.keep_state_below(path);
+                // Of a directory that cannot be opened, that was said.
+                if !unlisted {
+                    self.emitter.problem(path, ProblemKind::Unreadable(error.raw_os_error()));
+                    self.walk.keep_state_below(path);
+                }
+                self.emitter.absent(path, listed_kind(state), EntryFlags::UNREADABLE, None);
                 return Ok(());
             }
         };
@@ -190,11 +197,27 @@ impl<S: StreamSink> Walker<'_, S> {
         if kind != EntryKind::Directory && self.is_further_name(path, &metadata, wanted) {
             return Ok(());
         }
-        if !wanted {
+        let flags = match kind {
+            EntryKind::Directory if unlisted => EntryFlags::UNREADABLE,
+            _ => EntryFlags::default(),
+        };
+        if !wanted && flags == EntryFlags::default() {
             self.emitter.tally.file(path);
             return Ok(());
         }
         self.read_attributes(path, AttributesOf::Named(directory, name), metadata.device);
-        self.emitter.bare(path, kind, &metadata, &target, self.attributes.records())
+        self.emitter.bare(path, kind, flags, &metadata, &target, self.attributes.records())
+    }
+}
+
+/// What a path that cannot be described was listed as; a file, where nothing is known.
+fn listed_kind(state: &State) -> EntryKind {
+    match state {
+        State::Unlisted | State::Directory(..) => EntryKind::Directory,
+        State::Listed(FileType::Symlink) => EntryKind::Symlink,
+        State::Listed(FileType::Fifo) => EntryKind::Fifo,
+        State::Listed(FileType::CharacterDevice) => EntryKind::CharDevice,
+        State::Listed(FileType::BlockDevice) => EntryKind::BlockDevice,
+        State::Listed(_) | State::ByName | State::Opened(_) | State::Open(..) | State::Done => EntryKind::File,
     }
 }

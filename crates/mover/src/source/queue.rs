@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::listing::{Listing, Names, Rest};
+use super::metadata::FileMetadata;
 
 /// An open directory.
 #[derive(Debug)]
@@ -21,8 +22,8 @@ pub(crate) struct Directory {
     pub(crate) fd: OwnedFd,
     /// Its path in the object.
     pub(crate) path: Vec<u8>,
-    /// Device of its file system.
-    pub(crate) device: u64,
+    /// As it was described when it was opened.
+    pub(crate) metadata: FileMetadata,
     /// Number of the source that it lies in.
     pub(crate) source: usize,
     open: Arc<AtomicUsize>,
@@ -34,13 +35,24 @@ impl Drop for Directory {
     }
 }
 
+/// What it takes to open a directory again, and to say that it could not be.
+#[derive(Debug)]
+pub(crate) struct ClosedDirectory {
+    /// The source's number.
+    pub(crate) source: usize,
+    /// The path in the object.
+    pub(crate) path: Vec<u8>,
+    /// As it was described when it was open.
+    pub(crate) metadata: FileMetadata,
+}
+
 /// A directory whose children wait.
 #[derive(Debug, Clone)]
 pub(crate) enum Parent {
     /// Open.
     Open(Arc<Directory>),
-    /// Closed to save a descriptor: the source's number and the path in the object.
-    Closed(usize, Vec<u8>),
+    /// Closed to save a descriptor.
+    Closed(Arc<ClosedDirectory>),
 }
 
 /// A piece of work.
@@ -90,9 +102,15 @@ impl Queue {
     }
 
     /// Counts an open directory.
-    pub(crate) fn directory(&self, fd: OwnedFd, path: Vec<u8>, device: u64, source: usize) -> Arc<Directory> {
+    pub(crate) fn directory(
+        &self,
+        fd: OwnedFd,
+        path: Vec<u8>,
+        metadata: FileMetadata,
+        source: usize,
+    ) -> Arc<Directory> {
         self.open.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Directory { fd, path, device, source, open: Arc::clone(&self.open) })
+        Arc::new(Directory { fd, path, metadata, source, open: Arc::clone(&self.open) })
     }
 
     /// Waits for the next piece of work, of at most so many files; `None` when all is done or the walk was stopped.
@@ -123,7 +141,8 @@ impl Queue {
         }
         if found.directories.len() > 0 {
             let parent = if self.open.load(Ordering::Relaxed) > self.open_max {
-                Parent::Closed(directory.source, directory.path.clone())
+                let (source, path, metadata) = (directory.source, directory.path.clone(), directory.metadata);
+                Parent::Closed(Arc::new(ClosedDirectory { source, path, metadata }))
             } else {
                 Parent::Open(Arc::clone(directory))
             };

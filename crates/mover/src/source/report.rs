@@ -5,8 +5,14 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use capstan_tape::without_error_numbers;
+
 /// Problems that are kept in full; further ones are only counted, so that a broken disk does not fill the memory.
 const PROBLEMS_KEPT_MAX: usize = 1_000;
+
+/// Told of each problem as it is met, with the path as the object has it; called from any of a source's threads. A report keeps the first
+/// thousand only.
+pub type OnProblem = Box<dyn Fn(&[u8], ProblemKind) + Send + Sync>;
 
 /// What happened to one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +36,8 @@ pub enum ProblemKind {
     Unreadable(i32),
     /// Reading failed in the middle; zeros stand for what could not be read.
     ReadFailed(i32),
-    /// The directory could not be listed; what lies in it is not stored, and an incremental keeps its earlier state.
+    /// The directory could not be listed, or not to its end; what was not listed is not stored, and an incremental keeps its
+    /// earlier state. The directory's entry is flagged.
     Unlisted(i32),
     /// Extended attributes or access control lists could not be read; the rest is stored.
     AttributesUnreadable(i32),
@@ -97,7 +104,8 @@ impl fmt::Display for ProblemKind {
             Self::TooManyExtents => ("has too many holes; the last of them are stored as zeros", None),
         };
         f.write_str(words)?;
-        errno.map_or(Ok(()), |errno| write!(f, " ({})", io::Error::from_raw_os_error(errno)))
+        let said = |errno| without_error_numbers(&io::Error::from_raw_os_error(errno).to_string());
+        errno.map_or(Ok(()), |errno| write!(f, " ({})", said(errno)))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The tree source: directories and files, walked by all connections at once.
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -17,9 +18,10 @@ use super::emit::Emitter;
 use super::exclude::Excludes;
 use super::filesystem::is_pseudo;
 use super::links::Links;
+use super::metadata::FileMetadata;
 use super::owners::OwnerNames;
 use super::queue::{Directory, Queue};
-use super::report::{Progress, SourceReport};
+use super::report::{OnProblem, Progress, SourceReport};
 use super::walker::Walker;
 use crate::{Baseline, Stopped, StreamSink};
 
@@ -55,12 +57,12 @@ pub(crate) struct Root {
 /// Directories and files to be read as one object.
 ///
 /// A source `/usr/share` gives members `usr/share/...`, the root directory gives `.` and then `usr/...`.
-#[derive(Debug)]
 pub struct TreeSource {
     pub(crate) roots: Vec<Root>,
     pub(crate) excludes: Excludes,
     pub(crate) mounts: Mounts,
     pub(crate) owners: OwnerNames,
+    pub(crate) on_problem: Option<OnProblem>,
 }
 
 impl TreeSource {
@@ -84,7 +86,14 @@ impl TreeSource {
             return Err(SourceError::Nothing);
         }
         let excludes = Excludes::new(&options.excludes)?;
-        Ok(Self { roots, excludes, mounts: options.mounts, owners: OwnerNames::read() })
+        Ok(Self { roots, excludes, mounts: options.mounts, owners: OwnerNames::read(), on_problem: None })
+    }
+
+    /// The same source that tells of each problem as it is met.
+    #[must_use]
+    pub fn on_problem(mut self, on_problem: OnProblem) -> Self {
+        self.on_problem = Some(on_problem);
+        self
     }
 
     /// Walks the tree on one thread for each connection and writes it into their streams.
@@ -121,6 +130,7 @@ impl TreeSource {
             files_max: descriptors / 8 / sinks.len().max(1),
             links: Links::default(),
             kept: Mutex::new(Vec::new()),
+            cut_short: Mutex::default(),
         };
         let Some((last, others)) = sinks.split_last_mut() else { return Err(SourceError::NoConnection) };
         let walk = &walk;
@@ -175,10 +185,13 @@ impl TreeSource {
         for name in below.split(|&byte| byte == b'/').filter(|&name| !name.is_empty() && name != b".") {
             fd = openat(&fd, name, DIRECTORY_FLAGS, Mode::empty())?;
         }
-        let device = fstat(&fd)?.st_dev;
-        Ok(queue.directory(fd, path.to_vec(), device, source))
+        let metadata = FileMetadata::new(&fstat(&fd)?);
+        Ok(queue.directory(fd, path.to_vec(), metadata, source))
     }
 }
+
+/// A directory as it was described, and the pax records of its attributes.
+type Described = (FileMetadata, Vec<u8>);
 
 /// What the connections of one run share.
 pub(crate) struct Walk<'a> {
@@ -192,6 +205,8 @@ pub(crate) struct Walk<'a> {
     pub(crate) links: Links,
     /// Paths that could not be looked into: what the base has below them stays.
     kept: Mutex<Vec<Vec<u8>>>,
+    /// Directories whose listing failed when they had been written already.
+    cut_short: Mutex<BTreeMap<Vec<u8>, Described>>,
 }
 
 impl Walk<'_> {
@@ -202,10 +217,27 @@ impl Walk<'_> {
         }
     }
 
-    /// What comes after all content: hard links, then what is no longer there.
+    /// Notes that a directory that was written already could not be listed to its end, with the pax records of its attributes;
+    /// whether that is new.
+    pub(crate) fn cut_short(&self, path: &[u8], metadata: FileMetadata, records: &[u8]) -> bool {
+        let mut cut_short = self.cut_short.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = !cut_short.contains_key(path);
+        if new {
+            cut_short.insert(path.to_vec(), (metadata, records.to_vec()));
+        }
+        new
+    }
+
+    /// What comes after all content: directories that turned out not to be whole, hard links, then what is no longer there.
     fn finish<S: StreamSink>(&self, mut emitter: Emitter<'_, S>) -> Result<SourceReport, Stopped> {
+        let cut_short = std::mem::take(&mut *self.cut_short.lock().unwrap_or_else(PoisonError::into_inner));
+        for (path, (metadata, records)) in cut_short {
+            // Of two members of one path the later counts: here the one that is flagged.
+            emitter.bare(&path, EntryKind::Directory, EntryFlags::UNREADABLE, &metadata, b"", &records)?;
+        }
         for link in self.links.take() {
-            emitter.bare(&link.path, EntryKind::HardLink, &link.metadata, &link.target, b"")?;
+            let flags = EntryFlags::default();
+            emitter.bare(&link.path, EntryKind::HardLink, flags, &link.metadata, &link.target, b"")?;
         }
         if let Some(baseline) = self.baseline {
             let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -317,6 +349,33 @@ mod tests {
         let plenty = paths_within(1_000, source.path());
         assert_eq!(plenty.len(), 17);
         assert_eq!(paths_within(0, source.path()), plenty);
+    }
+
+    #[test]
+    fn a_directory_that_fails_after_it_was_written_is_written_again_with_its_flag() {
+        let source = tempfile::tempdir().unwrap();
+        let tree = TreeSource::new(&[source.path().to_owned()], &TreeOptions::default()).unwrap();
+        let walk = Walk {
+            source: &tree,
+            baseline: None,
+            queue: Queue::new(1, 1),
+            connections: 1,
+            files_max: 1,
+            links: Links::default(),
+            kept: Mutex::default(),
+            cut_short: Mutex::default(),
+        };
+        let metadata = FileMetadata::new(&rustix::fs::stat(source.path()).unwrap());
+        assert!(walk.cut_short(b"dir", metadata, b""));
+        assert!(!walk.cut_short(b"dir", metadata, b""), "said once, whatever number of its children were to be opened");
+        let mut sink = Entries::default();
+        walk.finish(Emitter::new(&mut sink, &tree, &Progress::new())).unwrap();
+        let [entry] = &sink.entries[..] else { panic!("{:?}", sink.entries) };
+        assert_eq!(
+            (&entry.path[..], entry.kind, entry.flags),
+            (&b"dir"[..], EntryKind::Directory, EntryFlags::UNREADABLE)
+        );
+        assert!(entry.member_len > 0);
     }
 
     #[test]

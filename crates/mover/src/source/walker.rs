@@ -43,7 +43,7 @@ impl<'a, S: StreamSink> Walker<'a, S> {
     pub(crate) fn new(walk: &'a Walk<'a>, sink: &'a mut S, progress: &'a Progress) -> Self {
         Self {
             walk,
-            emitter: Emitter::new(sink, &walk.source.owners, progress),
+            emitter: Emitter::new(sink, walk.source, progress),
             attributes: AttributeReader::new(),
             lister: Lister::new(),
             gathered: Batch::default(),
@@ -113,7 +113,17 @@ impl<'a, S: StreamSink> Walker<'a, S> {
                     self.child(parent, name);
                 }
             }
-            Work::Rest(directory) => self.list(directory),
+            Work::Rest(directory) => {
+                if let Err(error) = self.list(directory) {
+                    // What cannot be listed any more may still be described.
+                    let read =
+                        self.attributes.read(AttributesOf::Open(directory.fd.as_fd()), directory.metadata.device);
+                    let records = if read.is_ok() { self.attributes.records() } else { b"" };
+                    if self.walk.cut_short(&directory.path, directory.metadata, records) {
+                        self.unlisted(&directory.path, error);
+                    }
+                }
+            }
             Work::Files(directory, names, range) => {
                 self.gathered.enter(Some(directory));
                 for (name, file_type) in range.clone().filter_map(|index| names.get(index)) {
@@ -138,10 +148,11 @@ impl<'a, S: StreamSink> Walker<'a, S> {
             Ok(FileType::Symlink) => self.emitter.problem(&root.path, ProblemKind::SourceIsLink),
             Ok(_) => {}
             Err(error) => {
-                // Perhaps not mounted today: nothing below it is taken for deleted.
+                // Perhaps not mounted today: nothing below it is taken for deleted. A source is nearly always a directory.
                 self.gathered.pop();
                 self.walk.keep_state_below(&root.path);
                 self.emitter.problem(&root.path, ProblemKind::Unreadable(error.raw_os_error()));
+                self.emitter.absent(&root.path, EntryKind::Directory, EntryFlags::UNREADABLE, None);
             }
         }
     }
@@ -149,9 +160,14 @@ impl<'a, S: StreamSink> Walker<'a, S> {
     fn child(&mut self, parent: &Parent, name: &[u8]) {
         let parent = match parent {
             Parent::Open(directory) => Arc::clone(directory),
-            Parent::Closed(source, path) => match self.walk.source.reopen(&self.walk.queue, *source, path) {
+            Parent::Closed(closed) => match self.walk.source.reopen(&self.walk.queue, closed.source, &closed.path) {
                 Ok(directory) => directory,
-                Err(error) => return self.unlisted(path, error),
+                Err(error) => {
+                    if self.walk.cut_short(&closed.path, closed.metadata, b"") {
+                        self.unlisted(&closed.path, error);
+                    }
+                    return;
+                }
             },
         };
         self.gathered.enter(Some(&parent));
@@ -159,7 +175,7 @@ impl<'a, S: StreamSink> Walker<'a, S> {
         if self.excluded(item) {
             self.gathered.pop();
         } else {
-            self.directory(item, parent.source, Some(parent.device));
+            self.directory(item, parent.source, Some(parent.metadata.device));
         }
     }
 
@@ -167,7 +183,7 @@ impl<'a, S: StreamSink> Walker<'a, S> {
     fn find_type(&mut self, item: usize, parent: &Directory) {
         let stat = statat(self.gathered.directory(item), self.gathered.name(item), AtFlags::SYMLINK_NOFOLLOW);
         match stat.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
-            Ok(FileType::Directory) => self.directory(item, parent.source, Some(parent.device)),
+            Ok(FileType::Directory) => self.directory(item, parent.source, Some(parent.metadata.device)),
             Ok(file_type) => self.gathered.items[item].state = State::Listed(file_type),
             Err(_) => self.gathered.items[item].state = State::ByName,
         }
@@ -188,40 +204,45 @@ impl<'a, S: StreamSink> Walker<'a, S> {
             }
             // Something else by now; or a directory that can be described at least.
             Err(error) => {
-                self.gathered.items[item].state = State::ByName;
-                if !matches!(error, Errno::NOTDIR | Errno::LOOP) {
+                let exchanged = matches!(error, Errno::NOTDIR | Errno::LOOP);
+                self.gathered.items[item].state = if exchanged { State::ByName } else { State::Unlisted };
+                if !exchanged {
                     self.unlisted(&path, error);
                 }
                 return;
             }
         };
         self.read_attributes(&path, AttributesOf::Open(fd.as_fd()), metadata.device);
-        self.gathered.items[item].state = if self.wanted(&path, &metadata) {
-            self.gathered.keep_records(item, self.attributes.records());
-            State::Directory(metadata)
-        } else {
-            self.emitter.tally.directory();
-            State::Done
+        self.gathered.keep_records(item, self.attributes.records());
+        let wanted = self.wanted(&path, &metadata);
+        let listed = match self.walk.source.descend(fd.as_fd(), metadata.device, above) {
+            Descent::Enter => self.list(&self.walk.queue.directory(fd, path.clone(), metadata, source)),
+            Descent::Stay => Ok(()),
+            Descent::Pseudo => {
+                self.emitter.problem(&path, ProblemKind::PseudoFilesystem);
+                Ok(())
+            }
         };
-        match self.walk.source.descend(fd.as_fd(), metadata.device, above) {
-            Descent::Enter => {}
-            Descent::Stay => return,
-            Descent::Pseudo => return self.emitter.problem(&path, ProblemKind::PseudoFilesystem),
-        }
-        self.list(&self.walk.queue.directory(fd, path, metadata.device, source));
+        self.gathered.items[item].state = match listed {
+            Ok(()) if wanted => State::Directory(metadata, EntryFlags::default()),
+            Ok(()) => {
+                self.emitter.tally.directory();
+                State::Done
+            }
+            // In an incremental, too, where it stands as it did: what it holds is not known to.
+            Err(error) => {
+                self.unlisted(&path, error);
+                State::Directory(metadata, EntryFlags::UNREADABLE)
+            }
+        };
     }
 
     /// Puts the next piece of a directory on the stack.
-    fn list(&mut self, directory: &Arc<Directory>) {
+    fn list(&mut self, directory: &Arc<Directory>) -> Result<(), Errno> {
         let (found, end) = self.lister.read(directory.fd.as_fd());
-        let rest = end.unwrap_or_else(|error| {
-            // A directory that was removed since it was opened says so; what it held is gone.
-            if error != Errno::NOENT {
-                self.unlisted(&directory.path, error);
-            }
-            Rest::End
-        });
-        self.walk.queue.put(directory, found, rest);
+        self.walk.queue.put(directory, found, end.unwrap_or(Rest::End));
+        // A directory that was removed since it was opened says so; what it held is gone.
+        end.map(drop).or_else(|error| if error == Errno::NOENT { Ok(()) } else { Err(error) })
     }
 
     fn excluded(&self, item: usize) -> bool {

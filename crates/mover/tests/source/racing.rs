@@ -197,6 +197,9 @@ fn what_may_not_be_read_is_reported_and_the_rest_is_stored() {
     fs::create_dir(root.join("closed")).unwrap();
     fs::write(root.join("closed/inner"), "inner").unwrap();
     fs::write(root.join("open"), "open").unwrap();
+    fs::create_dir_all(root.join("listed/below")).unwrap();
+    fs::write(root.join("listed/file"), "what is in it can be listed and not opened").unwrap();
+    fs::set_permissions(root.join("listed"), fs::Permissions::from_mode(0o400)).unwrap();
     for name in ["secret", "closed"] {
         fs::set_permissions(root.join(name), fs::Permissions::from_mode(0o0)).unwrap();
     }
@@ -211,11 +214,22 @@ fn what_may_not_be_read_is_reported_and_the_rest_is_stored() {
     .unwrap();
     let mut kinds = kinds(&report);
     kinds.sort_by_key(|kind| format!("{kind:?}"));
-    assert_eq!(kinds, [ProblemKind::Unlisted(13), ProblemKind::Unreadable(13)]);
-    assert_eq!(report.count(Severity::Loss), 2);
+    let (unlisted, unreadable) = (ProblemKind::Unlisted(13), ProblemKind::Unreadable(13));
+    assert_eq!(kinds, [unlisted, unlisted, unreadable, unreadable]);
+    assert_eq!(report.count(Severity::Loss), 4);
     let secret = entry(&sinks, "/secret");
     assert_eq!((secret.flags, secret.member_len, secret.size), (EntryFlags::UNREADABLE, 0, 6));
-    assert_eq!(entry(&sinks, "/closed").kind, EntryKind::Directory);
+    // A directory that could not be listed left no trace in the object, nor did what could not even be described.
+    let closed = entry(&sinks, "/closed");
+    assert_eq!((closed.kind, closed.flags), (EntryKind::Directory, EntryFlags::UNREADABLE));
+    assert!(closed.member_len > 0, "what it is itself is stored");
+    assert_eq!(entry(&sinks, "/listed").flags, EntryFlags::default());
+    for (name, kind) in [("/listed/below", EntryKind::Directory), ("/listed/file", EntryKind::File)] {
+        let entry = entry(&sinks, name);
+        assert_eq!((entry.kind, entry.flags, entry.member_len), (kind, EntryFlags::UNREADABLE, 0), "{name}");
+    }
     assert_eq!(entry(&sinks, "/open").crc, crc32c(b"open"));
-    fs::set_permissions(source.path().join("closed"), fs::Permissions::from_mode(0o700)).unwrap();
+    for name in ["closed", "listed"] {
+        fs::set_permissions(source.path().join(name), fs::Permissions::from_mode(0o700)).unwrap();
+    }
 }

@@ -1,0 +1,134 @@
+//! What `--json` prints: each line one object, and each object one of the types below.
+//!
+//! docs/JSON.md and docs/json.schema.json are made from these types and their comments (`page`, a test), so a field's comment is written for
+//! whoever reads that page. Commands whose lines are not there yet build them with `json!`.
+
+mod backup;
+mod events;
+mod lists;
+#[cfg(test)]
+mod page;
+mod restore;
+
+use std::io::{Write, stdout};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use capstan_director::{ObjectId, without_error_numbers};
+#[cfg(test)]
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::table::path_text;
+
+pub(crate) use backup::BackupEnd;
+pub(crate) use events::Event;
+pub(crate) use lists::{
+    ClockRow, CopyRow, DamageRow, EntryRow, ExtentRow, ObjectRow, PoolRow, ShownObject, ShownVolume, StatusRow,
+    VolumeRow,
+};
+pub(crate) use restore::{DifferenceLine, RestoreEnd, RestoreFinished};
+
+/// A path, as it can be handed back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct Path {
+    /// The path. Where its bytes are not UTF-8 those that are not are shown as `\xNN`, and `path_base64` has all of them.
+    path: String,
+    /// The bytes of a path that is not UTF-8; else left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_base64: Option<String>,
+}
+
+impl From<&[u8]> for Path {
+    fn from(bytes: &[u8]) -> Self {
+        let (path, path_base64) = text_and_bytes(bytes);
+        Self { path, path_base64 }
+    }
+}
+
+impl From<&Vec<u8>> for Path {
+    fn from(bytes: &Vec<u8>) -> Self {
+        Self::from(bytes.as_slice())
+    }
+}
+
+/// A source, as it can be handed back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct Source {
+    /// The source: a path, or the name of a stream. Where its bytes are not UTF-8 those that are not are shown as `\xNN`, and
+    /// `source_base64` has all of them.
+    source: String,
+    /// The bytes of a source that is not UTF-8; else left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_base64: Option<String>,
+}
+
+impl From<&[u8]> for Source {
+    fn from(bytes: &[u8]) -> Self {
+        let (source, source_base64) = text_and_bytes(bytes);
+        Self { source, source_base64 }
+    }
+}
+
+fn text_and_bytes(bytes: &[u8]) -> (String, Option<String>) {
+    match str::from_utf8(bytes) {
+        Ok(text) => (text.to_owned(), None),
+        Err(_) => (path_text(bytes), Some(STANDARD.encode(bytes))),
+    }
+}
+
+/// A reason or a message, without the numbers of system errors.
+pub(crate) fn words(text: &(impl ToString + ?Sized)) -> String {
+    without_error_numbers(&text.to_string())
+}
+
+pub(crate) fn id(object: ObjectId) -> String {
+    object.to_string()
+}
+
+/// Prints a line. Rows go through a writer of their own ([`Lines`]).
+pub(crate) fn print(value: &impl Serialize) -> Result<(), Failure> {
+    let mut lines = Lines::new();
+    lines.row(value)?;
+    lines.finish()
+}
+
+/// Prints rows as they come, holding none.
+pub(crate) struct Lines {
+    out: std::io::BufWriter<std::io::StdoutLock<'static>>,
+}
+
+impl Lines {
+    pub(crate) fn new() -> Self {
+        Self { out: std::io::BufWriter::with_capacity(1 << 16, stdout().lock()) }
+    }
+
+    pub(crate) fn row(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        serde_json::to_writer(&mut self.out, value).map_err(|error| Failure::output(error.into()))?;
+        self.out.write_all(b"\n").map_err(Failure::output)
+    }
+
+    /// A line for people, where a list has both.
+    pub(crate) fn text(&mut self, line: &str) -> Result<(), Failure> {
+        writeln!(self.out, "{line}").map_err(Failure::output)
+    }
+
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+        self.out.flush().map_err(Failure::output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_can_be_handed_back_whatever_their_bytes() {
+        let line = |path: &[u8]| serde_json::to_string(&Path::from(path)).expect("it is plain");
+        assert_eq!(line(b"a\nb\\c\xc3\xa9"), r#"{"path":"a\nb\\cé"}"#, "the string itself, as JSON escapes it");
+        assert_eq!(line(b"a\xffb"), r#"{"path":"a\\xffb","path_base64":"Yf9i"}"#);
+    }
+}

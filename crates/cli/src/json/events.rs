@@ -1,0 +1,254 @@
+//! Lines that tell what happens, each with its name in `event`.
+
+use capstan_director::{Event as Told, PassRow, RestorePlan, Severity};
+#[cfg(test)]
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::lists::ClockRow;
+use super::restore::{DifferenceLine, OlderLine, OrderLine, PassLine, VolumeReason, Work, older, paths};
+use super::{Path, Source, id, words};
+
+/// What happens while a command works, one object a line; the last line of a command is `finished`, `verified`, `compared` or `error`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub(crate) enum Event {
+    /// `init` has made a state directory.
+    Initialised {
+        /// Where.
+        state: String,
+    },
+    /// A command failed. Standard error has the same for people.
+    Error {
+        /// What failed, why, and what to do; further causes stand on lines of their own.
+        message: String,
+        /// The exit code that the command ends with.
+        exit_code: u8,
+    },
+    /// A virtual cartridge was made.
+    Created {
+        /// The volume.
+        volume: String,
+    },
+    /// A volume was labelled; what it held before is gone.
+    Labelled {
+        /// The volume.
+        volume: String,
+        /// Its pool; empty for scratch.
+        pool: String,
+        /// How many lives it had before.
+        recycled: u32,
+    },
+    /// A volume is in a drive.
+    Mounted {
+        /// The volume.
+        volume: String,
+        /// The drive.
+        drive: String,
+    },
+    /// Parts of a volume will be read, in this order.
+    Ordered(OrderLine),
+    /// A volume is full, and the work goes on with another.
+    Full {
+        /// The volume.
+        volume: String,
+    },
+    /// An object was begun.
+    Begun {
+        /// Its id.
+        object: String,
+        /// Its source.
+        #[serde(flatten)]
+        source: Source,
+        /// Whether an earlier run had begun it.
+        resumed: bool,
+    },
+    /// A source is not there, or cannot be looked at; the others are backed up.
+    SourceMissing {
+        /// The source.
+        #[serde(flatten)]
+        source: Source,
+        /// Why.
+        reason: String,
+    },
+    /// A path was not backed up as it should have been. There is a line for every one.
+    Problem {
+        /// The object.
+        object: String,
+        /// The path as the object has it.
+        #[serde(flatten)]
+        path: Path,
+        /// `loss`: something of it is not in the object; `unsteady`: it was in use, or vanished; `note`: nothing is wrong.
+        severity: String,
+        /// What happened to it.
+        reason: String,
+    },
+    /// A backup does not stand on the latest complete object of its source, because that cannot be restored.
+    BaseGone {
+        /// The source.
+        #[serde(flatten)]
+        source: Source,
+        /// That object.
+        object: String,
+        /// Why it cannot be restored.
+        reason: String,
+        /// What the backup stands on instead; null for a full one.
+        base: Option<String>,
+    },
+    /// Everything up to here is flushed and in the catalog: it can be restored whatever happens now.
+    Checkpoint {
+        /// Objects that the copy holds something of.
+        objects: Vec<String>,
+        /// Which copy.
+        copy: u8,
+        /// The volume.
+        volume: String,
+        /// Bytes of the run on this volume.
+        bytes: u64,
+    },
+    /// A copy failed; others go on.
+    CopyFailed {
+        /// Which copy.
+        copy: u8,
+        /// Why.
+        reason: String,
+    },
+    /// A copy lacked something and is whole now.
+    Mended {
+        /// The object.
+        object: String,
+        /// Which copy.
+        copy: u8,
+        /// Its pool.
+        pool: String,
+    },
+    /// Somebody or something is waited for: a volume, a person, another capstan.
+    Waiting {
+        /// What to do.
+        message: String,
+    },
+    /// Something that is no failure.
+    Notice {
+        /// What.
+        message: String,
+    },
+    /// The clock is in doubt: what is made now is marked.
+    ClockDoubted {
+        /// What it says.
+        clock: ClockRow,
+    },
+    /// What a restore will read.
+    Plan {
+        /// Mounts, in order.
+        passes: Vec<PassLine>,
+        /// Paths that will be written.
+        members: u64,
+        /// Bytes of files that will be written.
+        bytes: u64,
+        /// Bytes to read, before compression.
+        read_bytes: u64,
+        /// Volumes that hold part of it and are not in the library.
+        absent: Vec<String>,
+        /// How long it is thought to take, in nanoseconds.
+        estimate_ns: u64,
+        /// Paths that could not be read when they were backed up: nothing of them is stored.
+        lost: Vec<Path>,
+        /// Paths that come back as an older backup had them.
+        older: Vec<OlderLine>,
+        /// Directories that could not be listed, and files that could not be read to their ends, when they were backed up.
+        incomplete: Vec<Path>,
+        /// Paths that vanished while they were backed up.
+        vanished: Vec<Path>,
+        /// Volumes whose key was destroyed.
+        without_key: Vec<VolumeReason>,
+    },
+    /// A volume, or a copy of an object, was read.
+    Verified {
+        /// What was read.
+        what: String,
+        /// Whether something that was read is at fault, and not merely out of reach.
+        damaged: bool,
+        /// What came of it.
+        #[serde(flatten)]
+        work: Work,
+    },
+    /// An object was compared with its source.
+    Compared {
+        /// What differs.
+        differences: Vec<DifferenceLine>,
+    },
+}
+
+impl Event {
+    pub(crate) fn plan(plan: &RestorePlan) -> Self {
+        let pass = |pass: &PassRow| PassLine {
+            volume: pass.volser.to_string(),
+            blocks: pass.blocks,
+            blocks_skipped: pass.skipped,
+        };
+        Self::Plan {
+            passes: plan.passes.iter().map(pass).collect(),
+            members: plan.members,
+            bytes: plan.bytes,
+            read_bytes: plan.read_bytes,
+            absent: plan.absent.iter().map(ToString::to_string).collect(),
+            estimate_ns: plan.estimate_ns,
+            lost: paths(&plan.lost),
+            older: older(plan),
+            incomplete: paths(&plan.incomplete),
+            vanished: paths(&plan.vanished),
+            without_key: plan.without_key.iter().map(VolumeReason::from).collect(),
+        }
+    }
+}
+
+impl From<&Told> for Event {
+    fn from(event: &Told) -> Self {
+        match event {
+            Told::Mounted { volser, drive } => Self::Mounted { volume: volser.to_string(), drive: drive.clone() },
+            Told::Labelled { volser, pool, recycled } => {
+                Self::Labelled { volume: volser.to_string(), pool: pool.clone(), recycled: *recycled }
+            }
+            Told::Created { volser } => Self::Created { volume: volser.to_string() },
+            Told::Ordered { order } => Self::Ordered(order.into()),
+            Told::Full { volser } => Self::Full { volume: volser.to_string() },
+            Told::Begun { object, source, resumed } => {
+                Self::Begun { object: id(*object), source: source.as_slice().into(), resumed: *resumed }
+            }
+            Told::SourceMissing { source, reason } => {
+                Self::SourceMissing { source: source.as_slice().into(), reason: words(reason) }
+            }
+            Told::PathProblem { object, path, kind } => Self::Problem {
+                object: id(*object),
+                path: path.into(),
+                severity: match kind.severity() {
+                    Severity::Loss => "loss",
+                    Severity::Unsteady => "unsteady",
+                    Severity::Note => "note",
+                }
+                .to_owned(),
+                reason: words(kind),
+            },
+            Told::BaseGone { source, gone, base } => Self::BaseGone {
+                source: source.as_slice().into(),
+                object: id(gone.object),
+                reason: words(&gone.reason),
+                base: base.map(id),
+            },
+            Told::Checkpoint { objects, copy, volser, bytes } => Self::Checkpoint {
+                objects: objects.iter().copied().map(id).collect(),
+                copy: *copy,
+                volume: volser.to_string(),
+                bytes: *bytes,
+            },
+            Told::CopyFailed { copy, reason } => Self::CopyFailed { copy: *copy, reason: words(reason) },
+            Told::Mended { object, copy, pool } => {
+                Self::Mended { object: id(*object), copy: *copy, pool: pool.clone() }
+            }
+            Told::Waiting { message } => Self::Waiting { message: words(message) },
+            Told::Notice { message } => Self::Notice { message: words(message) },
+            Told::ClockDoubted { reading } => Self::ClockDoubted { clock: reading.into() },
+        }
+    }
+}

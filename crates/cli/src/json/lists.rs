@@ -1,0 +1,321 @@
+//! Rows of lists, a line each. They have no `event`.
+
+#[cfg(test)]
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use capstan_director::{ClockReading, DamageOnRecord};
+
+use super::{Path, Source, words};
+use crate::list::doubt_name;
+
+/// A path of an object: a line of `ls`, `find` and `versions`. `OBJECT:PATH` hands it back.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct EntryRow {
+    /// The path, without a leading slash.
+    #[serde(flatten)]
+    pub(crate) path: Path,
+    /// The object that has it; left out by `ls`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) object: Option<String>,
+    /// When that object was begun, nanoseconds since 1970; `versions` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) backed_up_ns: Option<i64>,
+    /// `file`, `directory`, `symlink`, `hardlink`, `fifo`, `char-device`, `block-device`, or `deleted`: the source no longer has it.
+    pub(crate) kind: &'static str,
+    /// With commas between them: `grew`, `shrank`, `changed` (while it was read), `vanished`, `sparse`, `unreadable`, `lost`
+    /// (no copy has all of it any more).
+    pub(crate) flags: String,
+    /// Permission bits, octal.
+    pub(crate) mode: String,
+    /// Owner.
+    pub(crate) uid: u32,
+    /// Group.
+    pub(crate) gid: u32,
+    /// Bytes of content, holes included.
+    pub(crate) size: u64,
+    /// Modification time, nanoseconds since 1970.
+    pub(crate) mtime_ns: i64,
+    /// CRC32C of the content, hexadecimal; 0 where there is none.
+    pub(crate) crc32c: String,
+    /// The stream that holds the member (docs/FORMAT.md).
+    pub(crate) connection: u16,
+    /// Where the member begins in that stream.
+    pub(crate) offset: u64,
+    /// Bytes of the member; 0 where nothing is stored.
+    pub(crate) member_len: u64,
+}
+
+/// A copy of an object.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct CopyRow {
+    /// Its number, from 1.
+    pub(crate) copy: u8,
+    /// Volumes that it stands on; none, if it was promised and nothing of it is there.
+    pub(crate) volumes: Vec<String>,
+    /// Whether all of the object is on it.
+    pub(crate) whole: bool,
+    /// When all of it was last read back, nanoseconds since 1970; null if it never was.
+    pub(crate) verified_ns: Option<i64>,
+    /// Blocks of it that could not be read then.
+    pub(crate) verified_bad_blocks: Option<u64>,
+    /// The pool that it was promised in, if it is known.
+    pub(crate) pool: Option<String>,
+}
+
+/// An object: a line of `objects`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ObjectRow {
+    /// Its id.
+    pub(crate) object: String,
+    /// What was backed up.
+    #[serde(flatten)]
+    pub(crate) source: Source,
+    /// The host.
+    pub(crate) client: String,
+    /// The policy's name.
+    pub(crate) policy: String,
+    /// `full` or `incr`.
+    pub(crate) level: &'static str,
+    /// `complete`, `interrupted` or `expired`.
+    pub(crate) status: &'static str,
+    /// The object that an incremental stands on.
+    pub(crate) base: Option<String>,
+    /// When it was begun, nanoseconds since 1970.
+    pub(crate) started_ns: i64,
+    /// When it was complete; 0 before.
+    pub(crate) ended_ns: i64,
+    /// When it may be forgotten; 0 for never.
+    pub(crate) expires_ns: i64,
+    /// `behind` or `ahead` where the clock was in doubt when it was begun; else null.
+    pub(crate) clock_doubt: Option<&'static str>,
+    /// Where the clock was in doubt: not before this it was begun, nanoseconds since 1970.
+    pub(crate) begun_from_ns: Option<i64>,
+    /// Where the clock was in doubt: by then it was begun.
+    pub(crate) begun_by_ns: Option<i64>,
+    /// Bytes of it that can be read in no copy any more, as far as is known.
+    pub(crate) lost_bytes: u64,
+    /// Paths of every kind; like all counts, of an incremental what it holds itself.
+    pub(crate) entries: u64,
+    /// Regular files.
+    pub(crate) files: u64,
+    /// Bytes of their content.
+    pub(crate) bytes: u64,
+    /// Paths that the base has and the source no longer has.
+    pub(crate) deleted: u64,
+    /// Files that grew, shrank or changed while they were read.
+    pub(crate) changed: u64,
+    /// Paths that vanished, or could not be read in full.
+    pub(crate) problems: u64,
+    /// Its copies.
+    pub(crate) copies: Vec<CopyRow>,
+}
+
+/// Blocks that could not be read.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct DamageRow {
+    /// The volume.
+    pub(crate) volume: String,
+    /// The first logical block.
+    pub(crate) first_lbn: u64,
+    /// How many; 0 where something is wrong with the volume and no block of it is known to be bad.
+    pub(crate) blocks: u64,
+    /// When it was found first, nanoseconds since 1970.
+    pub(crate) since_ns: i64,
+    /// What found it: `verify`, `restore`, `copy`, `repair`, `cat` or `mount`.
+    pub(crate) found_by: String,
+    /// What was found.
+    pub(crate) reason: String,
+}
+
+impl From<&DamageOnRecord> for DamageRow {
+    fn from(damage: &DamageOnRecord) -> Self {
+        Self {
+            volume: damage.volser.to_string(),
+            first_lbn: damage.blocks.first_lbn,
+            blocks: damage.blocks.blocks,
+            since_ns: damage.since_ns,
+            found_by: damage.found_by.clone(),
+            reason: words(&damage.blocks.reason),
+        }
+    }
+}
+
+/// What the clock says.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ClockRow {
+    /// What it says, nanoseconds since 1970.
+    pub(crate) now_ns: i64,
+    /// The newest record that is believed.
+    pub(crate) newest_ns: Option<i64>,
+    /// `behind` or `ahead` where it is in doubt; else null.
+    pub(crate) doubt: Option<&'static str>,
+}
+
+impl From<&ClockReading> for ClockRow {
+    fn from(reading: &ClockReading) -> Self {
+        Self { now_ns: reading.now_ns, newest_ns: reading.newest_ns, doubt: doubt_name(reading.doubt) }
+    }
+}
+
+/// Consecutive blocks of one stream on one volume.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ExtentRow {
+    /// The copy.
+    pub(crate) copy: u8,
+    /// The volume.
+    pub(crate) volume: String,
+    /// The stream.
+    pub(crate) connection: u16,
+    /// The first logical block.
+    pub(crate) first_lbn: u64,
+    /// How many blocks.
+    pub(crate) blocks: u32,
+    /// Where they begin in the stream.
+    pub(crate) offset: u64,
+    /// Bytes of the stream.
+    pub(crate) plain_len: u64,
+    /// Bytes on the volume.
+    pub(crate) stored_len: u64,
+}
+
+/// `show OBJECT`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ShownObject {
+    /// As in `objects`.
+    #[serde(flatten)]
+    pub(crate) object: ObjectRow,
+    /// It and the objects that it stands on, the latest first.
+    pub(crate) chain: Vec<String>,
+    /// Where its streams stand.
+    pub(crate) extents: Vec<ExtentRow>,
+}
+
+/// `show VOLUME`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ShownVolume {
+    /// Its barcode.
+    pub(crate) volume: String,
+    /// Its pool; null for scratch.
+    pub(crate) pool: Option<String>,
+    /// As in `volumes`.
+    pub(crate) state: &'static str,
+    /// The id of its life.
+    pub(crate) id: Option<String>,
+    /// The tag of its key.
+    pub(crate) key: Option<String>,
+    /// The logical block number of the end of data.
+    pub(crate) end_of_data_lbn: u64,
+    /// That of the last checkpoint.
+    pub(crate) last_checkpoint_lbn: u64,
+    /// When all of it was last read back, nanoseconds since 1970; null if it never was.
+    pub(crate) verified_ns: Option<i64>,
+    /// What is on record as damaged.
+    pub(crate) damage: Vec<DamageRow>,
+    /// What is on it, as in `objects`.
+    pub(crate) objects: Vec<ObjectRow>,
+}
+
+/// A volume: a line of `volumes`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct VolumeRow {
+    /// Its barcode.
+    pub(crate) volume: String,
+    /// Its pool; null for scratch.
+    pub(crate) pool: Option<String>,
+    /// `blank`, `scratch`, `filling`, `full`, `suspect` or `retired`.
+    pub(crate) state: &'static str,
+    /// Whether it can be written once only.
+    pub(crate) worm: bool,
+    /// The id of its life.
+    pub(crate) id: Option<String>,
+    /// The cipher; null for none.
+    pub(crate) encryption: Option<&'static str>,
+    /// The tag of its key.
+    pub(crate) key: Option<String>,
+    /// What it holds, if that is known.
+    pub(crate) capacity_bytes: Option<u64>,
+    /// What is written on it.
+    pub(crate) written_bytes: u64,
+    /// When it was labelled, nanoseconds since 1970.
+    pub(crate) labelled_ns: Option<i64>,
+    /// When it was last written.
+    pub(crate) written_ns: Option<i64>,
+    /// How often it was mounted.
+    pub(crate) mounts: u64,
+    /// Errors that were met on it.
+    pub(crate) errors: u64,
+    /// How many lives it had before.
+    pub(crate) recycled: u32,
+    /// Blocks that are on record as damaged.
+    pub(crate) damaged_blocks: u64,
+    /// When all of it was last read back, nanoseconds since 1970; null if it never was.
+    pub(crate) verified_ns: Option<i64>,
+    /// Whether it is in the library.
+    pub(crate) in_library: bool,
+    /// Where: an element of the library, `outside` or `shelf`.
+    pub(crate) place: String,
+}
+
+/// A pool: a line of `pools`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct PoolRow {
+    /// Its name.
+    pub(crate) pool: String,
+    /// The cipher; null for none.
+    pub(crate) encryption: Option<&'static str>,
+    /// For how long its objects are kept, in nanoseconds; null for ever.
+    pub(crate) retention_ns: Option<u64>,
+    /// How many volumes it has.
+    pub(crate) volumes: usize,
+}
+
+/// `status`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct StatusRow {
+    /// The state directory.
+    pub(crate) state: String,
+    /// Objects that are complete.
+    pub(crate) objects_complete: usize,
+    /// Those that can be restored in full.
+    pub(crate) objects_protected: usize,
+    /// Those that cannot.
+    pub(crate) objects_unprotected: Vec<String>,
+    /// Those that lack a copy that was promised.
+    pub(crate) objects_lacking_a_copy: usize,
+    /// Objects that a run left open, or writes now.
+    pub(crate) objects_interrupted: usize,
+    /// Files of what is protected.
+    pub(crate) files: u64,
+    /// Bytes of what is protected.
+    pub(crate) bytes: u64,
+    /// How many volumes there are.
+    pub(crate) volumes: usize,
+    /// What is written on them.
+    pub(crate) written_bytes: u64,
+    /// Volumes that are suspect.
+    pub(crate) suspect: Vec<String>,
+    /// When the latest protected object was complete, nanoseconds since 1970.
+    pub(crate) latest_ended_ns: Option<i64>,
+    /// What the clock says, and whether that is believed.
+    pub(crate) clock: ClockRow,
+    /// Objects that are kept only because younger ones stand on them.
+    pub(crate) objects_kept_as_bases: usize,
+    /// Objects of which something can be read in no copy any more.
+    pub(crate) objects_lost_in_part: Vec<String>,
+    /// What is on record as damaged.
+    pub(crate) damage: Vec<DamageRow>,
+    /// Why the library cannot be used; null if it can.
+    pub(crate) library_problem: Option<String>,
+}

@@ -1,0 +1,165 @@
+//! docs/JSON.md and docs/json.schema.json, made from the types: a test holds the kept ones to them.
+
+use std::fmt::Write;
+
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use super::{
+    BackupEnd, EntryRow, Event, ObjectRow, PoolRow, RestoreEnd, ShownObject, ShownVolume, StatusRow, VolumeRow,
+};
+
+const INTRODUCTION: &str = "# What --json prints
+
+This page is made from the program's types (`CAPSTAN_WRITE_DOCS=1 cargo test -p capstan-cli --bin capstan json` writes it anew);
+[json.schema.json](json.schema.json) has the same as JSON Schema.
+
+- **Each line of standard output is one JSON object.** Lists print a line a row, as the rows come: read them line by line (`jq -c`, `for line in
+  output`), whatever their length. A list of nothing prints nothing.
+- **What happens has an `event`, rows have none.** The last line of a command that works is `finished`, `verified` or `compared`.
+- **A failure is an object, too:** its last line is `error`, with the exit code. Standard error has the same for people, and warnings as text.
+- **Paths can be handed back.** `path` is the path itself. Where its bytes are not UTF-8 it is shown with `\\xNN`, and `path_base64` has the bytes:
+  `capstan cat \"$OBJECT:$(echo \"$path_base64\" | base64 -d)\"`. The same holds for `source` and `source_base64`.
+- Times are nanoseconds since 1970, in UTC. Fields may be added; none of these goes away without a line in the changelog.
+
+Not on this page: the events `copied`, `repaired`, `rebuilt`, `expired` and `overwritten`, and what `keys`, `drives`, `library`, `vtl`, `simulate` and
+`lab` print; `keys`, `simulate` and `lab` print one JSON value over several lines.
+";
+
+/// One kind of line: its title, and the name of its schema.
+struct Part {
+    title: &'static str,
+    name: String,
+}
+
+fn part<T: JsonSchema>(generator: &mut SchemaGenerator, title: &'static str) -> Part {
+    generator.subschema_for::<T>();
+    Part { title, name: T::schema_name().into_owned() }
+}
+
+fn document() -> (Vec<Part>, Map<String, Value>) {
+    let mut generator = schemars::generate::SchemaSettings::draft2020_12().for_serialize().into_generator();
+    let parts = vec![
+        part::<Event>(&mut generator, "Events"),
+        part::<BackupEnd>(&mut generator, "The end of `backup`"),
+        part::<RestoreEnd>(&mut generator, "The end of `restore`"),
+        part::<EntryRow>(&mut generator, "Rows of `ls`, `find`, `versions`"),
+        part::<ObjectRow>(&mut generator, "Rows of `objects`"),
+        part::<ShownObject>(&mut generator, "`show OBJECT`"),
+        part::<ShownVolume>(&mut generator, "`show VOLUME`"),
+        part::<VolumeRow>(&mut generator, "Rows of `volumes`"),
+        part::<PoolRow>(&mut generator, "Rows of `pools`"),
+        part::<StatusRow>(&mut generator, "`status`"),
+    ];
+    let schemas = generator.take_definitions(true);
+    (parts, schemas)
+}
+
+fn schema_text(schemas: &Map<String, Value>) -> String {
+    let all = json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "What capstan --json prints", "$defs": schemas});
+    format!("{all:#}\n")
+}
+
+fn referred(reference: &str) -> &str {
+    reference.rsplit('/').next().unwrap_or(reference)
+}
+
+/// What a field is, in a word or two.
+fn type_text(schema: &Value) -> String {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let name = referred(reference);
+        return format!("[{name}](#{})", name.to_lowercase());
+    }
+    if let Some(value) = schema["const"].as_str() {
+        return format!("`{value}`");
+    }
+    if let Some(either) = schema["anyOf"].as_array() {
+        return either.iter().map(type_text).collect::<Vec<_>>().join(" or ");
+    }
+    let one = |name: &str| match name {
+        "array" => format!("array of {}", type_text(&schema["items"])),
+        other => other.to_owned(),
+    };
+    match &schema["type"] {
+        Value::String(name) => one(name),
+        Value::Array(names) => names.iter().filter_map(Value::as_str).map(one).collect::<Vec<_>>().join(" or "),
+        _ => "any".to_owned(),
+    }
+}
+
+fn words_of(schema: &Value) -> String {
+    schema["description"].as_str().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn table(out: &mut String, schema: &Value, schemas: &Map<String, Value>) {
+    out.push_str("\n| field | type | what |\n|---|---|---|\n");
+    rows(out, schema);
+    // A line that is another type with its name in front.
+    if let Some(reference) = schema["$ref"].as_str() {
+        rows(out, &schemas[referred(reference)]);
+    }
+}
+
+fn rows(out: &mut String, schema: &Value) {
+    let required = |name: &str| schema["required"].as_array().is_some_and(|all| all.iter().any(|one| one == name));
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let kind = type_text(field);
+        let kind = if required(name) { kind } else { format!("{kind}, or left out") };
+        writeln!(out, "| `{name}` | {kind} | {} |", words_of(field).replace('|', "\\|")).expect("a text takes it");
+    }
+}
+
+fn page() -> String {
+    let (parts, schemas) = document();
+    let mut out = INTRODUCTION.to_owned();
+    for part in &parts {
+        let schema = &schemas[&part.name];
+        write!(out, "\n## {}\n\n{}\n", part.title, words_of(schema)).expect("a text takes it");
+        match schema["oneOf"].as_array() {
+            Some(variants) => {
+                for variant in variants {
+                    let name = variant["properties"]["event"]["const"].as_str().unwrap_or_default();
+                    write!(out, "\n### `{name}`\n\n{}\n", words_of(variant)).expect("a text takes it");
+                    table(&mut out, variant, &schemas);
+                }
+            }
+            None => table(&mut out, schema, &schemas),
+        }
+    }
+    out.push_str("\n## What stands within\n");
+    let tops: Vec<_> = parts.iter().map(|part| part.name.as_str()).collect();
+    for (name, schema) in schemas.iter().filter(|(name, _)| !tops.contains(&name.as_str())) {
+        write!(out, "\n### {name}\n\n{}\n", words_of(schema)).expect("a text takes it");
+        table(&mut out, schema, &schemas);
+    }
+    out
+}
+
+/// Changed by the types alone: `CAPSTAN_WRITE_DOCS=1 cargo test -p capstan-cli --bin capstan json` writes both anew.
+#[test]
+fn the_pages_in_docs_are_those_of_the_types() {
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let made = [("JSON.md", page()), ("json.schema.json", schema_text(&document().1))];
+    for (name, made) in made {
+        let kept_at = docs.join(name);
+        if std::env::var_os("CAPSTAN_WRITE_DOCS").is_some() {
+            std::fs::write(&kept_at, &made).expect("docs can be written");
+        }
+        let kept = std::fs::read_to_string(&kept_at).unwrap_or_default();
+        assert!(kept == made, "docs/{name} is of other types: write it anew with CAPSTAN_WRITE_DOCS=1");
+    }
+}
+
+#[test]
+fn every_field_says_what_it_is() {
+    let (_, schemas) = document();
+    for (name, schema) in &schemas {
+        let variants = schema["oneOf"].as_array().map_or_else(|| vec![schema], |variants| variants.iter().collect());
+        for variant in variants {
+            for (field, about) in variant["properties"].as_object().into_iter().flatten() {
+                let plain = field == "event" || about["description"].is_string();
+                assert!(plain, "{name}: {field} has no words");
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What `--json` prints: lines as docs/JSON.md describes them, in bounded memory, failures included.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::{Bench, ended};
+
+fn schemas() -> Value {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json.schema.json");
+    serde_json::from_str::<Value>(&fs::read_to_string(kept).unwrap()).unwrap()["$defs"].take()
+}
+
+/// Whether an object has the fields that a schema knows: all that are required, and no other.
+fn fits(object: &Value, schema: &Value, schemas: &Value) -> bool {
+    let within = schema["$ref"].as_str().map(|reference| &schemas[reference.rsplit('/').next().unwrap()]);
+    let all: Vec<_> = [Some(schema), within].into_iter().flatten().collect();
+    let fields = object.as_object().unwrap();
+    let known = |name: &str| all.iter().any(|schema| schema["properties"].get(name).is_some());
+    let required = all.iter().filter_map(|schema| schema["required"].as_array()).flatten();
+    let named = schema["properties"]["event"]["const"].as_str();
+    fields.keys().all(|name| known(name))
+        && required.into_iter().all(|name| fields.contains_key(name.as_str().unwrap()))
+        && named == object["event"].as_str()
+}
+
+fn assert_described(schemas: &Value, kind: &str, rows: &[Value]) {
+    assert!(!rows.is_empty(), "{kind}");
+    for row in rows {
+        assert!(fits(row, &schemas[kind], schemas), "not as docs/JSON.md says of {kind}: {row}");
+    }
+}
+
+fn events(bench: &Bench, args: &[&str], code: i32) -> Vec<Value> {
+    let printed = bench.done(&[args, &["--json"]].concat(), code);
+    printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn every_line_is_as_the_page_says() {
+    let bench = Bench::new(&[]);
+    let schemas = schemas();
+    let told = |events: &[Value]| {
+        let kinds = ["Event", "BackupEnd", "RestoreEnd"].map(|name| schemas[name]["oneOf"].as_array().unwrap());
+        let known: Vec<_> = kinds.into_iter().flatten().collect();
+        for event in events {
+            assert!(known.iter().any(|schema| fits(event, schema, &schemas)), "not on the page: {event}");
+        }
+        events.iter().map(|event| event["event"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let name = std::ffi::OsString::from_vec(b"odd\xff\nname".to_vec());
+    fs::write(bench.source().join(&name), "odd\n").unwrap();
+    let backup = events(&bench, &["backup", "home", "absent"], 3);
+    let names = told(&backup);
+    for name in ["source-missing", "begun", "checkpoint", "finished"] {
+        assert!(names.iter().any(|other| other == name), "{name} in {names:?}");
+    }
+    told(&events(&bench, &["verify", "home", "--against-source"], 0));
+    assert_eq!(told(&events(&bench, &["restore", "home", "--to", "back"], 0)).last().unwrap(), "finished");
+    for (kind, args) in [
+        ("EntryRow", &["ls", "-R", "home"][..]),
+        ("EntryRow", &["find", "*"]),
+        ("EntryRow", &["versions", "home/noise"]),
+        ("ObjectRow", &["objects"]),
+        ("VolumeRow", &["volumes"]),
+        ("PoolRow", &["pools"]),
+        ("StatusRow", &["status"]),
+        ("ShownObject", &["show", "home"]),
+        ("ShownVolume", &["show", "A00001"]),
+    ] {
+        assert_described(&schemas, kind, &bench.rows(args));
+    }
+
+    // A path comes back as it can be handed in.
+    let odd = bench.rows(&["find", "odd*"]).remove(0);
+    assert!(odd["path"].as_str().unwrap().ends_with("odd\\xff\\nname"), "{odd}");
+    let back = std::process::Command::new("base64").arg("-d").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut back = back.unwrap();
+    std::io::Write::write_all(&mut back.stdin.take().unwrap(), odd["path_base64"].as_str().unwrap().as_bytes())
+        .unwrap();
+    let bytes = back.wait_with_output().unwrap().stdout;
+    assert!(bytes.ends_with(name.as_bytes()));
+    let place = [odd["object"].as_str().unwrap().as_bytes(), b":", &bytes].concat();
+    let cat = bench.command(&["cat"]).arg(std::ffi::OsString::from_vec(place)).output().unwrap();
+    assert_eq!(cat.stdout, b"odd\n");
+
+    // A failure is the last line, with its exit code; so is a fault of the command line.
+    for (args, code) in
+        [(&["ls", "nothing"][..], 1), (&["restore", "home", "--to", "x", "--at", "some day"], 2), (&["ls"], 2)]
+    {
+        let last = events(&bench, args, code).pop().unwrap();
+        told(std::slice::from_ref(&last));
+        assert_eq!((&last["event"], &last["exit_code"]), (&"error".into(), &code.into()), "{args:?}");
+    }
+}
+
+/// A list was one array that was built in memory: 2.6 kB a row and more, 5.3 GB for two million.
+#[test]
+fn lists_hold_no_rows() {
+    const FILES: usize = 1_200;
+    let bench = Bench::new(&[]);
+    // Rows of 3.5 kB, so that few files make a long list.
+    let (deep, name) = (vec!["d".repeat(250); 13].join("/"), "n".repeat(240));
+    fs::create_dir_all(bench.source().join(&deep)).unwrap();
+    for number in 0..FILES {
+        fs::write(bench.source().join(&deep).join(format!("{name}{number}")), "").unwrap();
+    }
+    for _ in 0..8 {
+        bench.done(&["backup", "home", "-q"], 0);
+    }
+    let peak_kib = |args: &[&str], least: usize| -> u64 {
+        let mut listing = bench.command(args).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(listing.stdout.take().unwrap()).split(b'\n');
+        // Nearly to the end: what is left is more than a pipe takes, so the program is there to be looked at.
+        assert_eq!(lines.by_ref().take(least).count(), least);
+        let status = fs::read_to_string(format!("/proc/{}/status", listing.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB")).unwrap();
+        assert!(lines.count() > 100);
+        assert!(listing.wait().unwrap().success());
+        peak.trim().parse().unwrap()
+    };
+    let one = peak_kib(&["ls", "-R", "home"], FILES - 200);
+    let all = peak_kib(&["--json", "find", "*"], 8 * (FILES - 20));
+    eprintln!("one tree as text {one} KiB, eight as JSON {all} KiB");
+    assert!(all < one + 20 * 1024, "{one} KiB for one tree as text, {all} KiB for eight as JSON");
+}
+
+#[test]
+fn who_may_not_look_into_the_state_is_told_so() {
+    // It was told to run `capstan init`.
+    use std::os::unix::fs::PermissionsExt;
+    let bench = Bench::new(&[]);
+    let state = bench.dir.path().join("state");
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o000)).unwrap();
+    let output = bench.held_to_modes(&["objects", "--json"]).output().unwrap();
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).unwrap();
+    ended(&output, &["objects"], 1);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("Permission denied") && !said.contains("capstan init") && !said.contains("os error"),
+        "{said}"
+    );
+    let error: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(error["event"], "error");
+}
