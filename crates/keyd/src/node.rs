@@ -379,6 +379,11 @@ impl Node {
         self.memory_mut().doubt(kind.that(words));
     }
 
+    /// What was doubted of a kind is believed again.
+    pub fn believe(&self, kind: DoubtKind) {
+        self.memory_mut().doubts.forget(kind);
+    }
+
     fn memory(&self) -> RwLockReadGuard<'_, Memory> {
         self.memory.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -22,7 +22,7 @@ use crate::door::{Limits, Shutdown, enrolment_routes, health_routes, renewal_rou
 use crate::identity::{Gate, PresentedCertificate, SystemClock, kmip_tls, member_tls, stranger_tls};
 use crate::ledger::{EtcdLedger, EtcdTiming, Ledger};
 use crate::node::{NodeSettings, Standing, WallClock};
-use crate::replica::{Delivery, Freshness, PackedRecords, Replica, ReplicaError, follow};
+use crate::replica::{Delivery, Freshness, PackedRecords, Replica, follow};
 use crate::root::SealedRoot;
 
 /// How often a node looks at what is due.
@@ -76,6 +76,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
             ..NodeSettings::default()
         },
         clock: clock.clone(),
+        lost_ledger: std::sync::Mutex::default(),
         turn: std::sync::Mutex::default(),
     };
     let metrics = metrics::Metrics::new(&settings);
@@ -160,13 +161,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     });
     let following = async {
         match following.join_next().await {
-            Some(Ok(error)) => {
-                if let ReplicaError::WentBack { .. } = error {
-                    // What is here is more than the ledger has: it goes on as if cut off, for as long as the policies allow.
-                    service.doubt_for_good(&error.to_string()).await;
-                }
-                anyhow::Error::from(error).context("the replica cannot be used any more")
-            }
+            Some(Ok(error)) => anyhow::Error::from(error).context("the replica cannot be used any more"),
             Some(Err(failed)) => anyhow::Error::from(failed).context("what follows the ledger failed"),
             None => std::future::pending().await,
         }

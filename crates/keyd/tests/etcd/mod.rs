@@ -206,9 +206,15 @@ impl Etcd {
         copy_folder(&self.data(place), &self.folder.path().join("saved"));
     }
 
+    /// Puts the data of a member forward to what it was when it was put back.
+    pub(crate) fn put_forward(&self, place: usize) {
+        std::fs::remove_dir_all(self.data(place)).unwrap();
+        std::fs::rename(self.folder.path().join("newer"), self.data(place)).unwrap();
+    }
+
     /// Puts the data of a member back that was copied.
     pub(crate) fn put_back(&self, place: usize) {
-        std::fs::remove_dir_all(self.data(place)).unwrap();
+        std::fs::rename(self.data(place), self.folder.path().join("newer")).unwrap();
         copy_folder(&self.folder.path().join("saved"), &self.data(place));
     }
 
