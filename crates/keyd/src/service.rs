@@ -34,10 +34,12 @@ mod people;
 mod phase;
 mod problem;
 mod proof;
+mod reenrol;
 mod registrar;
 mod removed;
 mod run;
 mod sparing;
+mod strangers;
 mod unlock;
 mod wiped;
 
@@ -61,6 +63,7 @@ pub use backups::{
 pub use directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory, TokenSettings};
 pub use found::{FirstUser, Founded, Founding, FoundingError, RootChoice, found, new_cluster};
 pub use openapi::openapi;
+pub use reenrol::Reenrol;
 pub use run::{Ended, run};
 pub use unlock::{Opener, TokenPin, Unlock};
 

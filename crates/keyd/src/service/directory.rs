@@ -1,8 +1,8 @@
 //! The state directory of a node.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use capstan_keys::Name;
@@ -160,6 +160,8 @@ impl StateDirectory {
                 if fs::read_dir(path).map_err(host)?.next().is_some() {
                     return Err(DirectoryError::Exists { path: path.to_owned() });
                 }
+                // Whoever made it for us may have left it open to others.
+                fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(host)?;
             }
             Err(error) => return Err(host(error)),
         }

@@ -250,7 +250,7 @@ fn listed(view: View<'_>, kind: PeerKind, now_ns: i64) -> Result<Vec<PeerListed>
         let enrolment = Enrolment::decode(bytes).map_err(|error| broken(&error))?;
         let stage = match enrolment.state {
             EnrolmentState::Used => "used",
-            EnrolmentState::Open if now_ns >= enrolment.expires_ns || enrolment.tries_left == 0 => "over",
+            EnrolmentState::Open if now_ns >= enrolment.expires_ns => "over",
             EnrolmentState::Open => "open",
         };
         let name = &enrolment.peer.name;
