@@ -28,6 +28,8 @@ use crate::identity::Gate;
 
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 1024;
+/// Those of them that one client may have.
+const PEER_CONNECTIONS_MAX: usize = 128;
 /// Longest message that needs no room of its own: libraries send and get some thousand bytes.
 const SMALL: usize = 64 << 10;
 /// Room for all longer ones together, requests up to 1 MiB and answers up to 4 MiB: without it the connections could hold five gigabytes, since
@@ -44,7 +46,8 @@ pub(super) async fn serve(
     gate: Gate,
     shutdown: Shutdown,
 ) {
-    let limits = Limits { connections_max: CONNECTIONS_MAX, ..Limits::default() };
+    let limits =
+        Limits { connections_max: CONNECTIONS_MAX, peer_connections_max: PEER_CONNECTIONS_MAX, ..Limits::default() };
     let tally = service.metrics.door("kmip");
     let room = Arc::new(Semaphore::new(LARGE_BYTES / UNIT));
     let handle = {
