@@ -37,6 +37,7 @@ mod proof;
 mod reenrol;
 mod registrar;
 mod removed;
+mod room;
 mod run;
 mod sparing;
 mod strangers;
@@ -101,6 +102,10 @@ pub struct Service {
     /// Keys of other stores, part by part.
     arriving: people::Arriving,
     metrics: Arc<metrics::Metrics>,
+    /// Of the ledger.
+    room: room::RoomSeen,
+    /// What KMIP clients may take of it.
+    quotas: kmip::Quotas,
 }
 
 impl Service {

@@ -216,6 +216,24 @@ fn what_is_destroyed_is_gone_and_its_name_is_free() {
     client.one(Operation::Create, aes(vec![name("one")])).unwrap();
 }
 
+/// A client that made objects of 36 KB of attributes and destroyed them had filled the ledger all the same.
+#[test]
+fn little_is_left_of_what_is_destroyed() {
+    let mut client = Client::new();
+    let mut attributes = vec![name("one"), custom("x-Barcode", "A00001L9")];
+    attributes.extend((0..30).map(|number| custom(&format!("x-Junk{number}"), &"x".repeat(1000))));
+    let created = client.one(Operation::Create, aes(attributes)).unwrap();
+    let Value::TextString(text) = uid(&created).value else { unreachable!() };
+    let len = |client: &Client| client.objects.index().find(&text).unwrap().object.encode().len();
+    assert!(len(&client) > 30_000);
+    client.one(Operation::Destroy, vec![uid(&created)]).unwrap();
+    assert!(len(&client) <= 2048, "{} bytes are left", len(&client));
+    let left = format!("{:?}", client.one(Operation::GetAttributes, vec![uid(&created)]).unwrap());
+    for kept in ["Destroy Date", "Digest", "x-Barcode", "Cryptographic Length"] {
+        assert!(left.contains(kept), "{kept}: {left}");
+    }
+}
+
 #[test]
 fn rekeying_passes_the_name_on_and_links_both() {
     let mut client = Client::new();

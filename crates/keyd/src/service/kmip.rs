@@ -10,6 +10,7 @@
 
 mod audit;
 mod desk;
+mod quota;
 
 use std::io;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ use zeroize::Zeroizing;
 use super::Service;
 use crate::door::{Limits, Shutdown, Standing, Visit, serve_streams};
 use crate::identity::Gate;
+
+pub(super) use quota::Quotas;
 
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 1024;
@@ -114,7 +117,7 @@ async fn converse(
             timeout(limits.write, stream.shutdown()).await??;
             return Ok(());
         }
-        service.commit_notes(said.notes).await;
+        service.commit_notes(&peer.id.name, said.notes).await;
         place.stands(Standing::Idle);
     }
 }

@@ -61,6 +61,14 @@ impl Etcd {
         etcd
     }
 
+    /// Starts so many members with a further argument.
+    pub(crate) async fn start_with(count: usize, argument: &str) -> Self {
+        let etcd = Self::prepare(count, Door::Plain, |_| vec![argument.to_owned()]);
+        etcd.start_all();
+        etcd.wait_for_leader().await;
+        etcd
+    }
+
     /// Starts one member that speaks TLS alone and asks for a certificate; `arguments` gets the folder to put files in, and gives etcd's
     /// arguments for them.
     pub(crate) fn start_tls(arguments: impl FnOnce(&Path) -> Vec<String>) -> Self {

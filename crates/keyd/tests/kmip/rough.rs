@@ -13,7 +13,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::node::Node;
 
-type Tls = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 /// Discover Versions, as 1.4 writes it.
 const ASKED: [u8; 104] = *b"\x42\x00\x78\x01\0\0\0\x60\
@@ -25,7 +25,7 @@ const ASKED: [u8; 104] = *b"\x42\x00\x78\x01\0\0\0\x60\
 const LONGEST: u32 = 1 << 20;
 const SOON: Duration = Duration::from_secs(10);
 
-fn config(client: &Path) -> Arc<ClientConfig> {
+pub(crate) fn config(client: &Path) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(client.join("ca.pem")).unwrap()).unwrap();
     let chain = vec![CertificateDer::from_pem_file(client.join("cert.pem")).unwrap()];
@@ -34,7 +34,7 @@ fn config(client: &Path) -> Arc<ClientConfig> {
     Arc::new(config.with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap())
 }
 
-fn connect(node: &Node, config: &Arc<ClientConfig>) -> Tls {
+pub(crate) fn connect(node: &Node, config: &Arc<ClientConfig>) -> Tls {
     let name = ServerName::try_from("127.0.0.1").unwrap();
     let mut connection = ClientConnection::new(config.clone(), name).unwrap();
     let mut socket = TcpStream::connect(&node.kmip).unwrap();

@@ -60,6 +60,7 @@ pub(crate) fn destroy(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>
         object.written_state = object.written_state.after(Event::Destroy).map_err(|_| gone())?;
     }
     object.set("Destroy Date", Value::DateTime(batch.now_s));
+    object.reduce();
     store(batch, object)
 }
 

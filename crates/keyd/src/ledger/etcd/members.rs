@@ -126,6 +126,11 @@ impl Members {
         })
     }
 
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter()
+    }
+
     /// The node's own member, if another one is asked in its place.
     pub(super) fn absent_home(&self) -> Option<&Member> {
         (self.first.load(Ordering::Relaxed) != 0).then(|| &self.members[0])
