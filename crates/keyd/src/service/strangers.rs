@@ -103,6 +103,7 @@ mod tests {
         assert!(strangers.next(noisy, now + Duration::from_secs(6)).is_err());
         strangers.proved(noisy);
         assert_eq!(strangers.next(noisy, now + Duration::from_secs(6)), Ok(()), "who is let in does not wait");
+        let now = now + Duration::from_secs(6);
         // Addresses of one network are one place; there are more of them than can be counted.
         let heard = (0..100).filter(|n| strangers.next(from(&format!("2001:db8::{n}")), now).is_ok()).count();
         assert_eq!(heard, 20);
