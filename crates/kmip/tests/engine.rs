@@ -250,6 +250,49 @@ fn rekeying_passes_the_name_on_and_links_both() {
     assert_ne!(one, other);
 }
 
+/// The old names were lost where a new one was given, and a key without an Offset was Pre-Active whatever its dates.
+#[test]
+fn rekeying_keeps_the_names_and_copies_the_dates() {
+    let mut client = Client::new();
+    let old = client.one(Operation::Create, aes(vec![name("one"), name("two")])).unwrap();
+    client.one(Operation::Activate, vec![uid(&old)]).unwrap();
+    client.now_s += 60;
+    let given = Item::structure(Tag::TEMPLATE_ATTRIBUTE, vec![name("three")]);
+    let new = client.one(Operation::ReKey, vec![uid(&old), given]).unwrap();
+    for text in ["one", "two", "three"] {
+        assert_eq!(uid(&client.one(Operation::Locate, vec![name(text)]).unwrap()), uid(&new), "{text}");
+    }
+    assert_eq!(client.state(&new), State::Active);
+}
+
+/// It told the mask that the key has and went on, so that nothing of a batch with Undo was taken back.
+#[test]
+fn a_check_for_a_use_that_is_missing_fails_in_2_1() {
+    let mut client = Client::new();
+    let created = client.one(Operation::Create, aes(vec![])).unwrap();
+    let derive = Item::integer(Tag::CRYPTOGRAPHIC_USAGE_MASK, 0x200);
+    let checked = client.one(Operation::Check, vec![uid(&created), derive.clone()]).unwrap();
+    assert!(checked.child(Tag::CRYPTOGRAPHIC_USAGE_MASK).is_some(), "1.4 is told what the key may");
+    (client.major, client.minor) = (2, 1);
+    let refused = client.one(Operation::Check, vec![uid(&created), derive]).unwrap_err();
+    assert_eq!(refused.reason, Some(ResultReason::IncompatibleCryptographicUsageMask.into()));
+}
+
+#[test]
+fn a_template_that_was_destroyed_is_not_got() {
+    let mut client = Client::new();
+    let template = vec![
+        Item::enumeration(Tag::OBJECT_TYPE, ObjectType::Template),
+        Item::structure(Tag::TEMPLATE_ATTRIBUTE, vec![name("daily")]),
+        Item::structure(Tag::TEMPLATE, vec![custom("x-Pool", "daily")]),
+    ];
+    let template = client.one(Operation::Register, template).unwrap();
+    client.one(Operation::Get, vec![uid(&template)]).unwrap();
+    client.one(Operation::Destroy, vec![uid(&template)]).unwrap();
+    let refused = client.one(Operation::Get, vec![uid(&template)]).unwrap_err();
+    assert_eq!(refused.reason, Some(ResultReason::ItemNotFound.into()));
+}
+
 #[test]
 fn a_conflict_is_noticed_and_decided_again() {
     let mut client = Client::new();
