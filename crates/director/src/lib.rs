@@ -76,7 +76,8 @@ pub use capstan_format::{
 };
 pub use capstan_keys::api::{CartridgeListed, CartridgeSeenAs, KeyOfVolume, KmaState, PeerId, PeerKind};
 pub use capstan_keys::cluster::{
-    ClusterError, ClusterPlace, ClusterStatus, EnrolmentPassphrase, Identity, KeyCluster, NodeStatus, enrol,
+    ClusterError, ClusterPlace, ClusterStatus, EnrolmentPassphrase, Identity, KeyCluster, NodeStatus, check_place,
+    enrol,
 };
 pub use capstan_keys::{
     Agent, ImportOutcome, IssuedKey, KeyGroup, KeyRecord, KeyUse, Name, Period, Permission, Policy, Revocation,

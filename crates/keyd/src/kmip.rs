@@ -16,6 +16,6 @@ mod objects;
 mod record;
 
 pub use client::ClientRecord;
-pub use objects::{Objects, OpenObjects};
+pub use objects::{Objects, OpenObjects, Usage};
 pub(crate) use record::opens;
 pub use record::{Attempt, ObjectError, ObjectRecord};

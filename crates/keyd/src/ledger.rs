@@ -19,7 +19,7 @@ mod etcd;
 mod faulty;
 mod simulated;
 
-pub use etcd::{EtcdFiles, EtcdLedger, EtcdMembers, EtcdTiming};
+pub use etcd::{EtcdFiles, EtcdLedger, EtcdMembers, EtcdTiming, QUOTA_BYTES};
 pub use faulty::{Faults, Faulty};
 pub use simulated::SimulatedLedger;
 
@@ -205,6 +205,17 @@ pub enum Watched {
     },
 }
 
+/// How much of its room a ledger has used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// What its largest member takes on its disk. What was replaced is in it until the member was compacted and defragmented.
+    pub used_bytes: u64,
+    /// How much a member takes at most.
+    pub quota_bytes: u64,
+    /// A member has met its quota: nothing is committed any more.
+    pub is_full: bool,
+}
+
 /// Why the ledger did not answer.
 #[derive(Debug, Error)]
 pub enum LedgerError {
@@ -301,4 +312,9 @@ pub trait Ledger: Send + Sync + 'static {
     /// Forgets how it came to the state of that commit: what was replaced up to then can no longer be asked for. Nothing of what is changes;
     /// a watch from before is refused with [`LedgerError::Compacted`]. To forget twice is to forget once.
     fn forget(&self, revision: i64) -> BoxFuture<'_, Result<(), LedgerError>>;
+
+    /// How much room it has; nothing where it has no bound.
+    fn room(&self) -> BoxFuture<'_, Result<Option<Room>, LedgerError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 }

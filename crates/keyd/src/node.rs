@@ -118,6 +118,12 @@ pub enum NodeError {
         #[source]
         source: Option<LedgerError>,
     },
+    /// Operator: the ledger has no room, and nothing was changed.
+    #[error("{source}")]
+    LedgerFull {
+        /// What the ledger says, and what to do.
+        source: LedgerError,
+    },
     /// Peers and policy: the node has been cut off for longer than the policy lets it go on.
     #[error(
         "this node has been cut off from the cluster {why}: that is for longer than policy {policy} allows ({limit}). Try another node, or \
@@ -377,6 +383,11 @@ impl Node {
     /// Notes for people what it does not believe.
     pub fn doubt(&self, kind: DoubtKind, words: String) {
         self.memory_mut().doubt(kind.that(words));
+    }
+
+    /// What was doubted of a kind is believed again.
+    pub fn believe(&self, kind: DoubtKind) {
+        self.memory_mut().doubts.forget(kind);
     }
 
     fn memory(&self) -> RwLockReadGuard<'_, Memory> {

@@ -37,6 +37,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Enrol(enrol) => clients::enrol(&enrol),
         Command::Renew(renew) => clients::renew(&renew),
         Command::Unlock(unlock) => clients::unlock(&unlock),
+        Command::Reenrol(reenrol) => clients::reenrol(&reenrol),
         Command::Lock(asking) => clients::lock(&asking),
         Command::Status(status) => status::status(&status),
         Command::People(asked) => people::run(asked),

@@ -34,10 +34,13 @@ mod people;
 mod phase;
 mod problem;
 mod proof;
+mod reenrol;
 mod registrar;
 mod removed;
+mod room;
 mod run;
 mod sparing;
+mod strangers;
 mod unlock;
 mod wiped;
 
@@ -61,6 +64,7 @@ pub use backups::{
 pub use directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory, TokenSettings};
 pub use found::{FirstUser, Founded, Founding, FoundingError, RootChoice, found, new_cluster};
 pub use openapi::openapi;
+pub use reenrol::Reenrol;
 pub use run::{Ended, run};
 pub use unlock::{Opener, TokenPin, Unlock};
 
@@ -98,6 +102,10 @@ pub struct Service {
     /// Keys of other stores, part by part.
     arriving: people::Arriving,
     metrics: Arc<metrics::Metrics>,
+    /// Of the ledger.
+    room: room::RoomSeen,
+    /// What KMIP clients may take of it.
+    quotas: kmip::Quotas,
 }
 
 impl Service {

@@ -31,9 +31,9 @@ pub use members::{AutonomousUnlock, KmaListed, KmaMember, KmaState, NodeLocked};
 pub use peer::{ClusterId, ConversationId, InvalidId, PeerId, PeerKind, RequestId, Serial};
 pub use people::{
     AddKma, AddPeer, AddSite, AgentGroups, AssignKmipClient, Decide, DescribeSite, EnrolmentOpened, ExtendUnit,
-    GroupSaid, JournalOfRemoved, KeyListed, KmipClientAssigned, Leave, MoveKma, NamedKey, Outcome, Page, PeerListed,
-    PendingListed, PolicySaid, QuorumSaid, RemovedListed, Requested, Revoked, ShownOnce, SiteListed, SplitRoot,
-    UnitListed, UserListed, UserRoles,
+    GroupSaid, JournalOfRemoved, KeyListed, KmipClientAssigned, KmipUsage, Leave, MoveKma, NamedKey, Outcome, Page,
+    PeerListed, PendingListed, PolicySaid, QuorumSaid, RemovedListed, Requested, Revoked, ShownOnce, SiteListed,
+    SplitRoot, UnitListed, UserListed, UserRoles,
 };
 pub use problem::{PROBLEM_MEDIA_TYPE, Problem};
 pub use transfer::{

@@ -37,7 +37,7 @@ pub use enrol::enrol;
 pub use enrolment::{CertificateAwaited, EnrolmentClient};
 pub use error::{ClusterError, Gone, Silence};
 pub use handover::{HandOverFailed, KeyRequest, hand_over};
-pub use identity::{CertificateKey, Identity, IdentityError};
+pub use identity::{CertificateKey, Identity, IdentityError, check_place, check_split_place};
 pub use one_node::NodeClient;
 pub use pake::{PakeError, PakeKeys, PakeServer, PakeVerifier};
 pub use passphrase::{EnrolmentPassphrase, InvalidPassphrase};

@@ -216,6 +216,24 @@ fn what_is_destroyed_is_gone_and_its_name_is_free() {
     client.one(Operation::Create, aes(vec![name("one")])).unwrap();
 }
 
+/// A client that made objects of 36 KB of attributes and destroyed them had filled the ledger all the same.
+#[test]
+fn little_is_left_of_what_is_destroyed() {
+    let mut client = Client::new();
+    let mut attributes = vec![name("one"), custom("x-Barcode", "A00001L9")];
+    attributes.extend((0..30).map(|number| custom(&format!("x-Junk{number}"), &"x".repeat(1000))));
+    let created = client.one(Operation::Create, aes(attributes)).unwrap();
+    let Value::TextString(text) = uid(&created).value else { unreachable!() };
+    let len = |client: &Client| client.objects.index().find(&text).unwrap().object.encode().len();
+    assert!(len(&client) > 30_000);
+    client.one(Operation::Destroy, vec![uid(&created)]).unwrap();
+    assert!(len(&client) <= 2048, "{} bytes are left", len(&client));
+    let left = format!("{:?}", client.one(Operation::GetAttributes, vec![uid(&created)]).unwrap());
+    for kept in ["Destroy Date", "Digest", "x-Barcode", "Cryptographic Length"] {
+        assert!(left.contains(kept), "{kept}: {left}");
+    }
+}
+
 #[test]
 fn rekeying_passes_the_name_on_and_links_both() {
     let mut client = Client::new();
@@ -230,6 +248,49 @@ fn rekeying_passes_the_name_on_and_links_both() {
     assert!(shown.items().contains(&custom("x-Pool", "daily")));
     let [one, other] = [&old, &new].map(|key| key_bytes(&client.one(Operation::Get, vec![uid(key)]).unwrap()));
     assert_ne!(one, other);
+}
+
+/// The old names were lost where a new one was given, and a key without an Offset was Pre-Active whatever its dates.
+#[test]
+fn rekeying_keeps_the_names_and_copies_the_dates() {
+    let mut client = Client::new();
+    let old = client.one(Operation::Create, aes(vec![name("one"), name("two")])).unwrap();
+    client.one(Operation::Activate, vec![uid(&old)]).unwrap();
+    client.now_s += 60;
+    let given = Item::structure(Tag::TEMPLATE_ATTRIBUTE, vec![name("three")]);
+    let new = client.one(Operation::ReKey, vec![uid(&old), given]).unwrap();
+    for text in ["one", "two", "three"] {
+        assert_eq!(uid(&client.one(Operation::Locate, vec![name(text)]).unwrap()), uid(&new), "{text}");
+    }
+    assert_eq!(client.state(&new), State::Active);
+}
+
+/// It told the mask that the key has and went on, so that nothing of a batch with Undo was taken back.
+#[test]
+fn a_check_for_a_use_that_is_missing_fails_in_2_1() {
+    let mut client = Client::new();
+    let created = client.one(Operation::Create, aes(vec![])).unwrap();
+    let derive = Item::integer(Tag::CRYPTOGRAPHIC_USAGE_MASK, 0x200);
+    let checked = client.one(Operation::Check, vec![uid(&created), derive.clone()]).unwrap();
+    assert!(checked.child(Tag::CRYPTOGRAPHIC_USAGE_MASK).is_some(), "1.4 is told what the key may");
+    (client.major, client.minor) = (2, 1);
+    let refused = client.one(Operation::Check, vec![uid(&created), derive]).unwrap_err();
+    assert_eq!(refused.reason, Some(ResultReason::IncompatibleCryptographicUsageMask.into()));
+}
+
+#[test]
+fn a_template_that_was_destroyed_is_not_got() {
+    let mut client = Client::new();
+    let template = vec![
+        Item::enumeration(Tag::OBJECT_TYPE, ObjectType::Template),
+        Item::structure(Tag::TEMPLATE_ATTRIBUTE, vec![name("daily")]),
+        Item::structure(Tag::TEMPLATE, vec![custom("x-Pool", "daily")]),
+    ];
+    let template = client.one(Operation::Register, template).unwrap();
+    client.one(Operation::Get, vec![uid(&template)]).unwrap();
+    client.one(Operation::Destroy, vec![uid(&template)]).unwrap();
+    let refused = client.one(Operation::Get, vec![uid(&template)]).unwrap_err();
+    assert_eq!(refused.reason, Some(ResultReason::ItemNotFound.into()));
 }
 
 #[test]

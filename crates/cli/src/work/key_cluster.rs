@@ -58,6 +58,8 @@ pub(super) fn enrol(cli: &Cli, args: &Enrol) -> Result<ExitCode, Failure> {
         let reason = "it exists, and may be who this machine is for a cluster: choose another name, or move it away";
         return Err(Failure::Other(format!("{} is not written: {reason}", file.display())));
     }
+    // An enrolment is used up by the node's answer: what could not be kept then would be lost.
+    capstan_director::check_place(file).map_err(|error| Failure::because(&error))?;
     let passphrase: EnrolmentPassphrase =
         enrolment_passphrase()?.parse().map_err(|error| Failure::Passphrase(format!("{error}")))?;
     let peer = PeerId { kind: PeerKind::Agent, name: args.name.clone() };

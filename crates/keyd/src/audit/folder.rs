@@ -1,7 +1,8 @@
 //! The files of a log: numbered by their first record, of bounded size, and the reserve.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufReader, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +14,8 @@ use crate::lock::lock;
 pub const RESERVE_LEN: u64 = 4 << 20;
 const RESERVE: &str = "reserve";
 const LOCK: &str = "lock";
+/// Holds the number of the last record that is anchored.
+const ANCHORED: &str = "anchored";
 /// Digits of a record's number in a file's name: enough for a thousand records a second for thirty years.
 const DIGITS: usize = 12;
 
@@ -72,10 +75,13 @@ impl Folder {
             return Err(AuditError::InUse { directory: directory.to_owned() });
         };
         let files = log_files(directory).map_err(unusable)?;
+        let anchored = anchored(directory)?;
         let Some((last, earlier)) = files.split_last() else {
-            let file = create(directory, 1).map_err(unusable)?;
+            // Numbers that were anchored are not given again, where the files were put away.
+            let head = Head { sequence: anchored, ..Head::NONE };
+            let file = create(directory, anchored + 1).map_err(unusable)?;
             let folder = Self { directory: directory.to_owned(), file, _lock: lock };
-            return Ok(Found { folder, len: 0, head: Head::NONE, torn: None });
+            return Ok(Found { folder, len: 0, head, torn: None });
         };
         let mut end = End::of(last).map_err(unusable)?;
         // A crash between the creation of a file and its first record leaves it empty.
@@ -91,7 +97,18 @@ impl Folder {
         if let Some(what) = end.broken {
             return Err(AuditError::Altered { what });
         }
+        let sequence = end.head.map_or(0, |head| head.sequence);
+        if sequence < anchored {
+            let what = format!(
+                "it ends with record {sequence}, and record {anchored} was anchored: what stood behind was cut off"
+            );
+            return Err(AuditError::Altered { what });
+        }
         let file = OpenOptions::new().append(true).open(last).map_err(unusable)?;
+        // Earlier programs left them for everybody to read.
+        for path in files.iter() {
+            fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(unusable)?;
+        }
         if end.torn.is_some() {
             file.set_len(end.len).and_then(|()| file.sync_all()).map_err(unusable)?;
         }
@@ -142,10 +159,33 @@ impl Disk for Folder {
     }
 }
 
+/// Up to which record other nodes have the anchor of the log of this folder; 0 if there is none.
+fn anchored(directory: &Path) -> Result<u64, AuditError> {
+    let path = directory.join(ANCHORED);
+    match fs::read_to_string(&path) {
+        Ok(text) => {
+            let unread = || AuditError::Altered { what: format!("{} does not say a record's number", path.display()) };
+            text.trim().parse().map_err(|_| unread())
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(AuditError::Unusable { directory: directory.to_owned(), source: Arc::new(error) }),
+    }
+}
+
+/// Notes up to which record the log is anchored: a log that is found shorter was cut.
+pub(super) fn note_anchored(directory: &Path, sequence: u64) -> io::Result<()> {
+    let new = directory.join(format!("{ANCHORED}.new"));
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    writeln!(file, "{sequence}")?;
+    file.sync_all()?;
+    fs::rename(&new, directory.join(ANCHORED))?;
+    File::open(directory)?.sync_all()
+}
+
 /// Makes the file of the records from `first_sequence` on. One that a crash left without any is taken over.
 fn create(directory: &Path, first_sequence: u64) -> io::Result<File> {
     let path = directory.join(format!("{first_sequence:0DIGITS$}.jsonl"));
-    let file = OpenOptions::new().append(true).create(true).open(path)?;
+    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     File::open(directory)?.sync_all()?;
     match file.metadata()?.len() {
         0 => Ok(file),

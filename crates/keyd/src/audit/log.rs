@@ -1,13 +1,13 @@
 //! The log as callers see it: entries go in, and come back when they are on disk.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use capstan_keys::Name;
 use tokio::sync::{mpsc, oneshot};
 
-use super::folder::{Disk, Folder};
+use super::folder::{Disk, Folder, note_anchored};
 use super::writer::Writer;
 use super::{AuditError, Entry, Head};
 
@@ -28,6 +28,7 @@ struct Request {
 pub struct AuditLog {
     requests: mpsc::Sender<Request>,
     head: Arc<Mutex<Head>>,
+    directory: PathBuf,
     thread: JoinHandle<()>,
 }
 
@@ -49,7 +50,7 @@ impl AuditLog {
         let run = move || write_all(writer, queue, &shared);
         let unusable = |error| AuditError::Unusable { directory: directory.to_owned(), source: Arc::new(error) };
         let thread = thread::Builder::new().name("audit".to_owned()).spawn(run).map_err(unusable)?;
-        Ok(Self { requests, head, thread })
+        Ok(Self { requests, head, directory: directory.to_owned(), thread })
     }
 
     /// Notes an act; when this returns, the record is on disk. After an error it is not noted, and must not be done.
@@ -69,6 +70,12 @@ impl AuditLog {
     /// The last record that is on disk: what an anchor says.
     pub fn head(&self) -> Head {
         *self.head.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Other nodes have the log's anchor at this record: from here on it is not believed if it is shorter.
+    pub fn anchored(&self, sequence: u64) -> Result<(), AuditError> {
+        note_anchored(&self.directory, sequence)
+            .map_err(|error| AuditError::Unusable { directory: self.directory.clone(), source: Arc::new(error) })
     }
 
     /// Notes what still waits and closes the log.

@@ -65,6 +65,10 @@ pub async fn serve_streams<H, F>(
         async move {
             let Arrival { from, stream, place } = arrival;
             if let Some(peer) = known_peer(&stream, &gate, from) {
+                if !place.is_of(&peer.id.to_string(), limits.peer_connections_max) {
+                    warn!(%from, %peer.id, "dropped: this peer has its share of connections, and all of them are busy");
+                    return;
+                }
                 handle(Visit { peer, from, stream, place }, shutdown).await;
             }
         }

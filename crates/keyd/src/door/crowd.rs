@@ -1,4 +1,4 @@
-//! Who is at a door: so many and no more, and who gives way when it is full.
+//! Who is at a door: so many and no more, of one peer so many, and who gives way when it is full.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,9 +29,17 @@ pub(super) struct Crowd {
 struct Inside {
     /// By standing, and within it by how long: the first entry is the first to give way.
     order: BTreeMap<(Standing, u64), u64>,
-    places: HashMap<u64, ((Standing, u64), Arc<Notify>)>,
+    places: HashMap<u64, Taken>,
+    /// How many places each known peer has.
+    of_peer: HashMap<Arc<str>, usize>,
     /// Counts up: a time without a clock.
     tick: u64,
+}
+
+struct Taken {
+    key: (Standing, u64),
+    shown_out: Arc<Notify>,
+    peer: Option<Arc<str>>,
 }
 
 /// A connection's place, given back when dropped.
@@ -58,15 +66,12 @@ impl Crowd {
                 return None;
             };
             self.tally.shown_out.inc();
-            inside.order.remove(&key);
-            if let Some((_, shown_out)) = inside.places.remove(&id) {
-                shown_out.notify_one();
-            }
+            inside.show_out(key, id);
         }
         let id = inside.next();
         let (key, shown_out) = ((Standing::Arriving, id), Arc::new(Notify::new()));
         inside.order.insert(key, id);
-        inside.places.insert(id, (key, shown_out.clone()));
+        inside.places.insert(id, Taken { key, shown_out: shown_out.clone(), peer: None });
         self.tally.accepted.inc();
         self.tally.open.inc();
         Some(Place { crowd: self.clone(), id, shown_out })
@@ -78,6 +83,26 @@ impl Crowd {
 }
 
 impl Inside {
+    fn show_out(&mut self, key: (Standing, u64), id: u64) {
+        self.order.remove(&key);
+        if let Some(taken) = self.leave(id) {
+            taken.shown_out.notify_one();
+        }
+    }
+
+    fn leave(&mut self, id: u64) -> Option<Taken> {
+        let taken = self.places.remove(&id)?;
+        if let Some(peer) = &taken.peer
+            && let Some(count) = self.of_peer.get_mut(peer)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.of_peer.remove(peer);
+            }
+        }
+        Some(taken)
+    }
+
     fn next(&mut self) -> u64 {
         self.tick += 1;
         self.tick
@@ -89,10 +114,36 @@ impl Place {
     pub fn stands(&self, standing: Standing) {
         let mut inside = self.crowd.inside();
         let since = inside.next();
-        let Some((key, _)) = inside.places.get_mut(&self.id) else { return };
+        let Some(Taken { key, .. }) = inside.places.get_mut(&self.id) else { return };
         let old = std::mem::replace(key, (standing, since));
         inside.order.remove(&old);
         inside.order.insert((standing, since), self.id);
+    }
+
+    /// Says whose connection it is. A peer that has so many places already gives up the one that has been idle longest; when all of them are
+    /// busy there is none for this one, and it must be closed.
+    pub(super) fn is_of(&self, peer: &str, peer_places_max: usize) -> bool {
+        let mut inside = self.crowd.inside();
+        if !inside.places.contains_key(&self.id) {
+            // It was shown out, and will hear of it.
+            return true;
+        }
+        if inside.of_peer.get(peer).is_some_and(|count| *count >= peer_places_max) {
+            let is_of_peer = |id: &u64| inside.places[id].peer.as_deref() == Some(peer);
+            let idle = inside.order.iter().find(|((standing, _), id)| *standing < Standing::Busy && is_of_peer(id));
+            let Some((&key, &id)) = idle else {
+                self.crowd.tally.refused.inc();
+                return false;
+            };
+            self.crowd.tally.shown_out.inc();
+            inside.show_out(key, id);
+        }
+        let peer: Arc<str> = peer.into();
+        *inside.of_peer.entry(peer.clone()).or_default() += 1;
+        if let Some(taken) = inside.places.get_mut(&self.id) {
+            taken.peer = Some(peer);
+        }
+        true
     }
 
     /// Waits until it has to give way.
@@ -104,8 +155,8 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut inside = self.crowd.inside();
-        if let Some((key, _)) = inside.places.remove(&self.id) {
-            inside.order.remove(&key);
+        if let Some(taken) = inside.leave(self.id) {
+            inside.order.remove(&taken.key);
         }
         self.crowd.tally.open.dec();
     }
@@ -148,6 +199,24 @@ mod tests {
         drop((first, busy));
         let counted = [tally.accepted.get(), tally.shown_out.get(), tally.refused.get()];
         assert_eq!((counted, tally.open.get()), ([6, 2, 1], 0));
+    }
+
+    /// One certificate took all places with messages that it never finished, and others were dropped.
+    #[test]
+    fn a_peer_has_its_share_and_no_more() {
+        let tally = Tally::default();
+        let crowd = Crowd::new(10, tally.clone());
+        let enter = |peer: &str| crowd.enter().filter(|place| place.is_of(peer, 3));
+        let greedy: Vec<_> = (0..3).map(|_| enter("greedy").unwrap()).collect();
+        greedy.iter().for_each(|place| place.stands(Standing::Busy));
+        assert!(enter("greedy").is_none(), "all of its places are busy");
+        let other = enter("other").unwrap();
+        greedy[1].stands(Standing::Idle);
+        let again = enter("greedy").unwrap();
+        assert!(is_shown_out(&greedy[1]) && !is_shown_out(&other));
+        assert_eq!((tally.refused.get(), tally.shown_out.get()), (1, 1));
+        drop((greedy, other, again));
+        assert!(crowd.inside().of_peer.is_empty());
     }
 
     #[test]

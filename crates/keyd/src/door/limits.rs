@@ -7,6 +7,8 @@ use std::time::Duration;
 pub struct Limits {
     /// Connections at a time, of all standings. Each may need a file descriptor: raise `LimitNOFILE` with it.
     pub connections_max: usize,
+    /// Those of them that one peer may have: else one that says nothing on each of its connections had all of them.
+    pub peer_connections_max: usize,
     /// From the connection to the end of the TLS handshake.
     pub handshake: Duration,
     /// Between requests. Agents keep connections between mounts; a new one costs them a resumed handshake.
@@ -27,6 +29,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 16_384,
+            peer_connections_max: 16_384,
             handshake: Duration::from_secs(5),
             idle: Duration::from_secs(300),
             head: Duration::from_secs(5),

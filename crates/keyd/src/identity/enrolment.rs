@@ -3,11 +3,11 @@
 //! Only a verifier of the passphrase is kept. Each begun key exchange costs a try, whether it is finished or not: who guesses wrong learns it
 //! from the second message and need not send the third, so counting failures at the end would count nobody's.
 //! ```text
-//!  open --try--> 4 left ... --try--> 0 left: locked          at any time: expired
+//!  open --try--> 4 left ... --try--> 0 left                  at any time: expired
 //!    `--- proved and certified ---> used, for good
 //! ```
-//! Who can reach the door and knows a name can use up that name's tries, and so hold an enrolment up; he learns nothing by it, and the officer
-//! opens another.
+//! That no try is left of those that are counted locks nothing: a passphrase of 100 bits is not guessed, and whoever could reach the door and knew
+//! a name held its enrolment up for good by five tries. Whoever tries on waits, by where he comes from ([`crate::service`]), and others do not.
 //!
 //! **Bytes** (before sealing; integers little-endian):
 //! ```text
@@ -27,7 +27,7 @@ use capstan_keys::cluster::{EnrolmentPassphrase, PakeError, PakeVerifier};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-/// How often a passphrase may be tried.
+/// How many tries of a passphrase are counted in the ledger.
 pub const ENROLMENT_TRIES: u8 = 5;
 const VERSION: u8 = 1;
 
@@ -39,7 +39,7 @@ pub struct Enrolment {
     pub hosts: Vec<String>,
     /// When it ends.
     pub expires_ns: i64,
-    /// How often the passphrase may still be tried.
+    /// How many further tries are counted.
     pub tries_left: u8,
     /// Whether it was used.
     pub state: EnrolmentState,
@@ -65,9 +65,6 @@ pub enum EnrolmentRefusal {
     /// Its time is over.
     #[error("the enrolment has expired: open another")]
     Expired,
-    /// The passphrase was tried too often.
-    #[error("the enrolment is locked after {ENROLMENT_TRIES} tries: find out who tried, and open another")]
-    Locked,
     /// Another was opened since for the same peer.
     #[error("another enrolment was opened for this peer since: the passphrase of the newest one is what counts")]
     Replaced,
@@ -91,10 +88,10 @@ impl Enrolment {
         Ok(Self { peer, hosts, expires_ns, tries_left: ENROLMENT_TRIES, state: EnrolmentState::Open, verifier })
     }
 
-    /// Takes one try off. It must be on record before the other side gets an answer.
+    /// Takes one try off, as long as they are counted. What is counted must be on record before the other side gets an answer.
     pub fn take_try(&mut self, now_ns: i64) -> Result<(), EnrolmentRefusal> {
         self.check(now_ns)?;
-        self.tries_left = self.tries_left.checked_sub(1).ok_or(EnrolmentRefusal::Locked)?;
+        self.tries_left = self.tries_left.saturating_sub(1);
         Ok(())
     }
 

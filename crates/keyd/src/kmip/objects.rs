@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use capstan_kmip::{Change, KeyMaterial, ManagedObject, MaterialUnavailable, ObjectIndex, ObjectStore, Stored, Term};
+use capstan_kmip::{
+    Change, KeyMaterial, ManagedObject, Material, MaterialUnavailable, ObjectIndex, ObjectStore, Stored, Term,
+};
 
 use super::record::{Attempt, ObjectError, ObjectRecord, unwrap, wrap};
 use crate::path::Path;
@@ -15,6 +17,17 @@ use crate::state::Mark;
 pub struct Objects {
     index: ObjectIndex,
     kept: HashMap<String, Kept>,
+    /// What each domain has.
+    usage: HashMap<String, Usage>,
+}
+
+/// What the objects of a domain take of the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Those that are not destroyed.
+    pub objects: u64,
+    /// The bytes of all records, of destroyed ones too.
+    pub bytes: u64,
 }
 
 /// What is known of an object beside itself.
@@ -22,20 +35,46 @@ struct Kept {
     mark: Mark,
     attempt: Attempt,
     wrapped: Box<[u8]>,
+    len: usize,
 }
 
 impl Objects {
     /// Takes in a record.
     pub(crate) fn put(&mut self, record: ObjectRecord, mark: Mark) {
-        let ObjectRecord { attempt, object, wrapped } = record;
-        self.kept.insert(object.uid.clone(), Kept { mark, attempt, wrapped });
+        let ObjectRecord { attempt, object, wrapped, len } = record;
+        self.count_off(&object.uid);
+        let usage = self.usage.entry(object.domain.clone()).or_default();
+        usage.objects += u64::from(object.material() == Material::Kept);
+        usage.bytes += len as u64;
+        self.kept.insert(object.uid.clone(), Kept { mark, attempt, wrapped, len });
         self.index.put(Arc::new(object), mark.revision);
     }
 
     /// Takes out a record.
     pub(crate) fn remove(&mut self, uid: &str) {
+        self.count_off(uid);
         self.index.remove(uid);
         self.kept.remove(uid);
+    }
+
+    fn count_off(&mut self, uid: &str) {
+        let (Some(kept), Some(stored)) = (self.kept.get(uid), self.index.find(uid)) else { return };
+        let Some(usage) = self.usage.get_mut(&stored.object.domain) else { return };
+        usage.objects -= u64::from(stored.object.material() == Material::Kept);
+        usage.bytes -= kept.len as u64;
+        if *usage == Usage::default() {
+            self.usage.remove(&stored.object.domain);
+        }
+    }
+
+    /// What the objects of a domain take: counted as they change.
+    pub fn usage(&self, domain: &str) -> Usage {
+        self.usage.get(domain).copied().unwrap_or_default()
+    }
+
+    /// How long the record of an object is; 0 where there is none.
+    pub fn record_len(&self, uid: &str) -> usize {
+        self.kept.get(uid).map_or(0, |kept| kept.len)
     }
 
     /// Which version of a record there is.

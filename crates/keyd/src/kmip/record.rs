@@ -70,6 +70,8 @@ pub struct ObjectRecord {
     pub object: ManagedObject,
     /// Its material, wrapped; empty if it has none.
     pub wrapped: Box<[u8]>,
+    /// How long the whole record is.
+    pub len: usize,
 }
 
 impl ObjectRecord {
@@ -100,7 +102,7 @@ impl ObjectRecord {
             return Err(ObjectError::OtherObject { found: object.uid });
         }
         let wrapped = bytes[1 + 16 + 4 + len..].into();
-        Ok(Self { attempt, object, wrapped })
+        Ok(Self { attempt, object, wrapped, len: bytes.len() })
     }
 }
 

@@ -26,6 +26,7 @@
 mod blame;
 mod fragments;
 mod members;
+mod room;
 mod watching;
 
 use std::path::PathBuf;
@@ -38,7 +39,7 @@ use futures_util::stream::BoxStream;
 use self::blame::{Failure, PageFailure};
 use self::members::{Member, Members};
 use super::{
-    Entry, Expected, Ledger, LedgerError, Outcome, PATH_LEN_MAX, RECORD_LEN_MAX, Snapshot, Transaction, Watched,
+    Entry, Expected, Ledger, LedgerError, Outcome, PATH_LEN_MAX, RECORD_LEN_MAX, Room, Snapshot, Transaction, Watched,
     is_path,
 };
 
@@ -54,6 +55,9 @@ const PAGE_RECORDS_MAX: usize = 20_000;
 const SNAPSHOT_ATTEMPTS_MAX: usize = 3;
 /// A member that has answered so recently is asked for a commit without asking first whether it is there.
 const BELIEVED: Duration = Duration::from_secs(1);
+
+/// What a member of etcd takes at most where nobody has said anything else (`--quota-backend-bytes`).
+pub const QUOTA_BYTES: u64 = 2 << 30;
 
 /// The files that open the way to members of etcd over TLS, each PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,6 +113,8 @@ pub struct EtcdLedger {
     /// What all keys of etcd begin with that are records of this cluster.
     root: String,
     timing: EtcdTiming,
+    /// What a member takes at most, as far as it does not say so itself.
+    quota_bytes: u64,
 }
 
 impl EtcdLedger {
@@ -120,7 +126,17 @@ impl EtcdLedger {
                 source: None,
             });
         }
-        Ok(Self { members: Members::new(members, &timing).await?, root: format!("/capstan/{cluster}/"), timing })
+        Ok(Self {
+            members: Members::new(members, &timing).await?,
+            root: format!("/capstan/{cluster}/"),
+            timing,
+            quota_bytes: QUOTA_BYTES,
+        })
+    }
+
+    /// The same, over members that were given another quota than etcd's default (`--quota-backend-bytes`): etcd says which from 3.6 on alone.
+    pub fn with_quota(self, quota_bytes: u64) -> Self {
+        Self { quota_bytes, ..self }
     }
 
     /// The path of a key of etcd, if it is a record of this cluster.
@@ -295,6 +311,10 @@ impl Ledger for EtcdLedger {
 
     fn forget(&self, revision: i64) -> BoxFuture<'_, Result<(), LedgerError>> {
         Box::pin(self.compact(revision))
+    }
+
+    fn room(&self) -> BoxFuture<'_, Result<Option<Room>, LedgerError>> {
+        Box::pin(room::room(&self.members, &self.timing, self.quota_bytes))
     }
 
     fn watch(&self, after: i64) -> BoxStream<'_, Result<Watched, LedgerError>> {

@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 
-use super::{Ledger, LedgerError, Outcome, Snapshot, Transaction, Watched};
+use super::{Ledger, LedgerError, Outcome, Room, Snapshot, Transaction, Watched};
 use crate::seeded::Seeded;
 
 /// How often what goes wrong, each in percent.
@@ -102,6 +102,10 @@ impl<L: Ledger> Ledger for Faulty<L> {
             }
             self.inner.forget(revision).await
         })
+    }
+
+    fn room(&self) -> BoxFuture<'_, Result<Option<Room>, LedgerError>> {
+        self.inner.room()
     }
 
     fn watch(&self, after: i64) -> BoxStream<'_, Result<Watched, LedgerError>> {

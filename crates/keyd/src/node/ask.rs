@@ -174,6 +174,8 @@ impl Node {
             Ok(Err(error @ (LedgerError::TooLarge { .. } | LedgerError::Malformed { .. }))) => {
                 return Err(NodeError::NeedsMajority { source: Some(error) });
             }
+            // Nor is there more room a moment later; and nothing was changed.
+            Ok(Err(source @ LedgerError::Full { .. })) => return Err(NodeError::LedgerFull { source }),
             Ok(Err(error)) => Attempt::Failed(error),
             Err(elapsed) => Attempt::Failed(LedgerError::Unknown { source: Box::new(elapsed) }),
         })

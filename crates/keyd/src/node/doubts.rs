@@ -21,6 +21,8 @@ pub enum DoubtKind {
     Superseded,
     /// A key was given out for two volumes.
     Conflict,
+    /// This node's audit log.
+    Audit,
     /// What another node has left.
     Journal,
     /// This node's clock, or another's.
@@ -46,6 +48,7 @@ impl DoubtKind {
             Self::WentBack => "of the ledger",
             Self::Superseded => "of the epoch",
             Self::Conflict => "of keys that were given out twice",
+            Self::Audit => "of the audit log",
             Self::Journal => "of journals",
             Self::Clock => "of clocks",
             Self::Record => "of records",
@@ -53,7 +56,7 @@ impl DoubtKind {
     }
 }
 
-/// All that was doubted since the start.
+/// All that is doubted.
 #[derive(Debug, Default)]
 pub(super) struct Doubts(BTreeMap<DoubtKind, OfKind>);
 
@@ -95,6 +98,11 @@ impl Doubts {
             }
         }
         told
+    }
+
+    /// What was doubted of a kind is no more.
+    pub(super) fn forget(&mut self, kind: DoubtKind) {
+        self.0.remove(&kind);
     }
 
     /// How many different ones there were.

@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Renew(Renew),
     /// Give a holder's passphrase to a node that is locked
     Unlock(Unlock),
+    /// Let a user enrol anew, on the word of the holders at the node's own machine: where nobody is left who could let anybody in
+    Reenrol(Reenrol),
     /// Lock a node, at once: from then on its holders open it, and nothing else
     Lock(Asking),
     /// Say how a node is
@@ -224,7 +226,7 @@ pub(crate) struct Unlock {
     #[arg(long, value_name = "FILE", env = "KEYD_IDENTITY")]
     pub(crate) identity: Option<PathBuf>,
     /// And the node
-    #[arg(long, value_name = "HOST:PORT", env = "KEYD_NODE", requires = "identity")]
+    #[arg(long, value_name = "HOST:PORT", env = "KEYD_NODE")]
     pub(crate) node: Option<String>,
     /// Whose share it is
     #[arg(long, value_name = "NAME", required_unless_present = "token")]
@@ -235,6 +237,25 @@ pub(crate) struct Unlock {
     /// The holder's passphrase, or the PIN, is in a file [default: asked for]
     #[arg(long, value_name = "FILE")]
     pub(crate) passphrase_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Reenrol {
+    /// The state directory of the node, on its own machine
+    #[arg(long)]
+    pub(crate) state: PathBuf,
+    /// Who is to enrol anew
+    #[arg(long, value_name = "NAME")]
+    pub(crate) user: Name,
+    /// A holder who is there; as many as open the root key
+    #[arg(long = "holder", value_name = "NAME", required_unless_present = "token")]
+    pub(crate) holders: Vec<Name>,
+    /// The root key is in a token instead: asked for the PIN
+    #[arg(long, conflicts_with = "holders")]
+    pub(crate) token: bool,
+    /// A holder's passphrase is in a file [default: asked for]
+    #[arg(long = "passphrase-file", value_name = "NAME=FILE", value_parser = of_name, conflicts_with = "token")]
+    pub(crate) passphrase_files: Vec<(Name, PathBuf)>,
 }
 
 #[derive(Debug, Args)]

@@ -6,9 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use capstan_keyd::service::{Opener, StateDirectory, TokenPin, Unlock};
-use capstan_keys::api::{Base64, IssuedCertificate, JobSeen, JobStarted, NodeLocked, PeerId, RenewCertificate};
-use capstan_keys::cluster::{CertificateKey, ClusterClient, Identity, NodeClient, enrol as enrol_peer};
+use capstan_keyd::service::{Opener, Reenrol, StateDirectory, TokenPin, Unlock};
+use capstan_keys::Name;
+use capstan_keys::api::{
+    Base64, EnrolmentOpened, IssuedCertificate, JobSeen, JobStarted, NodeLocked, PeerId, RenewCertificate,
+};
+use capstan_keys::cluster::{
+    CertificateKey, ClusterClient, Identity, NodeClient, check_place, check_split_place, enrol as enrol_peer,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use zeroize::Zeroizing;
@@ -24,6 +29,11 @@ const LOOK_MAX: Duration = Duration::from_secs(2);
 pub(super) fn enrol(asked: &Enrol) -> anyhow::Result<()> {
     let kept = asked.identity.as_deref().or(asked.split.as_deref()).context("give --identity or --split")?;
     anyhow::ensure!(!exists(kept), "{} exists already and is left as it is: name another", kept.display());
+    // An enrolment is used up by the node's answer: what could not be kept then would be lost.
+    match asked.split {
+        Some(_) => check_split_place(kept)?,
+        None => check_place(kept)?,
+    }
     let text = passphrase("one-time passphrase", asked.passphrase_file.as_deref())?;
     let peer = PeerId { kind: asked.kind, name: asked.name.clone() };
     let identity = enrol_peer(&asked.at, peer, text.parse()?)?;
@@ -144,6 +154,28 @@ pub(super) fn unlock(asked: &arguments::Unlock) -> anyhow::Result<()> {
         }
         _ => println!("{said}"),
     }
+    Ok(())
+}
+
+/// Has the holders open an enrolment, at the node's own machine.
+pub(super) fn reenrol(asked: &arguments::Reenrol) -> anyhow::Result<()> {
+    let share = |holder: &Name| {
+        let file = asked.passphrase_files.iter().find(|(name, _)| name == holder).map(|(_, file)| file.as_path());
+        let passphrase = passphrase(&format!("passphrase of holder {holder}"), file)?;
+        anyhow::Ok(Unlock { holder: holder.clone(), passphrase })
+    };
+    let token = asked.token.then(|| anyhow::Ok(TokenPin { pin: passphrase("PIN of the token", None)? })).transpose()?;
+    let shares = asked.holders.iter().map(share).collect::<Result<_, _>>()?;
+    let reenrol = Opener::Reenrol(Reenrol { reenrol: asked.user.clone(), shares, token });
+    let said = here(&StateDirectory::open(&asked.state)?.0.socket(), &reenrol)?;
+    let opened: EnrolmentOpened = serde_json::from_value(said)?;
+    let passphrase = opened.passphrase.0.expose();
+    println!(
+        "{} enrols once, until {}, with this passphrase, which is shown only here:\n  {}",
+        opened.peer,
+        opened.expires,
+        passphrase.as_str()
+    );
     Ok(())
 }
 

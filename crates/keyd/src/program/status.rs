@@ -60,6 +60,9 @@ fn told(status: &Value) -> String {
             line(name, words(said));
         }
     }
+    if let (Some(level), said) = (status["room"]["level"].as_str(), &status["room"]["says"]) {
+        line(if level == "plenty" { "room" } else { "ROOM" }, words(said));
+    }
     let Some(pool) = status["pool"].as_object() else { return text };
     line("ledger", standing(status));
     let counted = |name: &str| pool.get(name).map_or_else(|| "?".to_owned(), &words);
@@ -127,7 +130,8 @@ mod tests {
             "name": "kma1\u{1b}[2J", "site": "", "epoch": 2, "cluster": "ab", "lock": {"state": "unlocked"},
             "standing": {"cut_off_since_ns": 1_700_000_000_000_000_000_i64}, "applied": 7, "keys": 3, "units": 2,
             "pool": {"ready": 0, "reserve": 1, "waiting": 9, "low": true}, "journal_pending": 4, "doubts": ["one", "two"],
-            "removed": "on a day", "unlocks_itself": "pin-file"
+            "removed": "on a day", "unlocks_itself": "pin-file",
+            "room": {"level": "reserved", "says": "the ledger is nearly full"}
         });
         let told = told(&open);
         assert!(told.starts_with("node     kma1[2J, epoch 2"), "{told}");
@@ -136,6 +140,7 @@ mod tests {
             "START    it unlocks itself with a PIN in a file",
             "CUT OFF since 2023-11-14T22:13:20Z",
             "LOW",
+            "ROOM     the ledger is nearly full\n",
             "4 acts wait",
             "DOUBT    one\nDOUBT    two\n",
         ] {

@@ -8,8 +8,11 @@
 //! ```
 //! What is delivered is on disk. Whatever goes wrong with the ledger, the loop pauses and goes on, since to be cut off is an ordinary
 //! state of a node: the pause doubles up to [`PAUSE_MAX`] as long as nothing comes, and has a random part, so that the nodes of a
-//! cluster that comes back do not all ask at once. It ends only with a replica that cannot be used any more, or with a ledger that was
-//! put back to an older state: what is here is then more than the cluster has, and people must say which of them counts.
+//! cluster that comes back do not all ask at once. It ends only with a replica that cannot be used any more.
+//!
+//! **A ledger that was put back** to an older state, or made anew, is not followed: what is here is then more than it has, and people must say which of
+//! them counts. It is asked again and again all the same. When all that it is known by lies there once more ([`super::tips`]), as after somebody has
+//! started the right etcd again, it is followed from where the replica stands.
 //!
 //! Limits: what has come and is not applied is at most [`BATCH`] answers of the ledger; all of them go to the disk in one transaction,
 //! so that a node which has fallen behind catches up faster than one commit per flush.
@@ -59,6 +62,10 @@ pub enum Delivery<'a> {
     Changes(&'a Changes),
     /// What the ledger says of epochs, which is not followed any more: nothing of it is in the replica.
     Unfollowed(&'a Snapshot),
+    /// The ledger is not the one that was followed, and why: from here on it is as if it could not be reached.
+    Lost(&'a str),
+    /// It is known again, and followed.
+    KnownAgain,
 }
 
 /// Why a round of following ended.
@@ -90,8 +97,15 @@ pub async fn follow<L: Ledger + ?Sized>(
     freshness: &watch::Sender<Freshness>,
     deliver: impl FnMut(Delivery<'_>),
 ) -> ReplicaError {
-    let mut follower =
-        Follower { ledger, replica: Some(replica), whole_copy: WholeCopy::IfEmpty, freshness, deliver, heard: false };
+    let mut follower = Follower {
+        ledger,
+        replica: Some(replica),
+        whole_copy: WholeCopy::IfEmpty,
+        freshness,
+        deliver,
+        heard: false,
+        lost: None,
+    };
     let mut seeded = Seeded::new(seed);
     let mut pause = PAUSE_MIN;
     follower.publish(None, None);
@@ -104,15 +118,9 @@ pub async fn follow<L: Ledger + ?Sized>(
             // It may grow past what is here, and would then look like a ledger that only went on: now is when it can be told.
             Ended::Ledger(LedgerError::WentBack { known, found }) => {
                 let error = follower.went_back(known, found);
-                follower.look_at_epochs().await;
-                follower.publish(None, Some(describe(&error)));
-                return error;
+                follower.lose(&error).await
             }
-            Ended::Replica(error @ ReplicaError::WentBack { .. }) => {
-                follower.look_at_epochs().await;
-                follower.publish(None, Some(describe(&error)));
-                return error;
-            }
+            Ended::Replica(error @ ReplicaError::WentBack { .. }) => follower.lose(&error).await,
             Ended::Ledger(error) => describe(&error),
             // The disk has room again one day. All else is about the file itself.
             Ended::Replica(error @ ReplicaError::DiskFull { .. }) => describe(&error),
@@ -160,6 +168,8 @@ struct Follower<'a, L: ?Sized, F> {
     deliver: F,
     /// The watch of this round has brought something.
     heard: bool,
+    /// The ledger is not believed, since it was seen to be another; what it said of epochs then.
+    lost: Option<Option<Snapshot>>,
 }
 
 impl<L: Ledger + ?Sized, F: FnMut(Delivery<'_>)> Follower<'_, L, F> {
@@ -184,6 +194,11 @@ impl<L: Ledger + ?Sized, F: FnMut(Delivery<'_>)> Follower<'_, L, F> {
         let mut watch = ledger.watch(after).ready_chunks(BATCH);
         while let Some(batch) = watch.next().await {
             let (changes, current, failed) = merge(batch);
+            // One that went back says so first of all.
+            if (changes.is_some() || current.is_some()) && self.lost.take().is_some() {
+                tracing::info!("the ledger is known again, and followed");
+                (self.deliver)(Delivery::KnownAgain);
+            }
             if let Some(changes) = changes {
                 let (mut changes, kept) = self.on_disk(changes, Replica::apply).await?;
                 changes_as_kept(&mut changes, kept);
@@ -270,9 +285,26 @@ impl<L: Ledger + ?Sized, F: FnMut(Delivery<'_>)> Follower<'_, L, F> {
 
     /// Shows whoever is told what the ledger says of epochs, where it is not to be followed any more: it may be that of a later one.
     async fn look_at_epochs(&mut self) {
-        if let Ok(snapshot) = self.ledger.read(EPOCHS).await {
+        let Ok(snapshot) = self.ledger.read(EPOCHS).await else { return };
+        if self.lost.as_ref().and_then(Option::as_ref).is_none_or(|known| known.entries != snapshot.entries) {
             (self.deliver)(Delivery::Unfollowed(&snapshot));
+            self.lost = Some(Some(snapshot));
         }
+    }
+
+    /// The ledger is another. Says why.
+    async fn lose(&mut self, error: &ReplicaError) -> String {
+        let why = describe(error);
+        if self.lost.is_none() {
+            self.lost = Some(None);
+            tracing::error!(
+                why,
+                "the ledger is not followed: this node goes on as if cut off, and looks whether the right one comes back"
+            );
+            (self.deliver)(Delivery::Lost(&why));
+        }
+        self.look_at_epochs().await;
+        why
     }
 
     fn applied(&self) -> Option<i64> {

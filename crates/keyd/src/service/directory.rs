@@ -1,8 +1,8 @@
 //! The state directory of a node.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use capstan_keys::Name;
@@ -40,6 +40,12 @@ pub struct KmaSettings {
     /// The oldest TLS that KMIP clients may speak.
     #[serde(default, skip_serializing_if = "is_newest")]
     pub kmip_tls_oldest: OldestTls,
+    /// Objects that one domain of KMIP clients may have.
+    #[serde(default = "kmip_domain_objects", skip_serializing_if = "is_kmip_domain_objects")]
+    pub kmip_domain_objects: u64,
+    /// Bytes that their records may take; an eighth of what etcd takes if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kmip_domain_bytes: Option<u64>,
     /// Where it tells its metrics, in plain HTTP to whoever reaches it; nowhere if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_listen: Option<String>,
@@ -71,6 +77,15 @@ fn is_newest(oldest: &OldestTls) -> bool {
     *oldest == OldestTls::V1_3
 }
 
+/// As many as one domain has been tried with.
+pub(super) fn kmip_domain_objects() -> u64 {
+    1_000_000
+}
+
+fn is_kmip_domain_objects(objects: &u64) -> bool {
+    *objects == kmip_domain_objects()
+}
+
 fn pool_keys() -> usize {
     1000
 }
@@ -90,6 +105,9 @@ pub struct EtcdSettings {
     /// Its private key, PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub private_key: Option<PathBuf>,
+    /// What a member takes at most (`--quota-backend-bytes`), where it is not 2 GiB; etcd says it itself from 3.6 on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_bytes: Option<u64>,
 }
 
 impl EtcdSettings {
@@ -160,6 +178,8 @@ impl StateDirectory {
                 if fs::read_dir(path).map_err(host)?.next().is_some() {
                     return Err(DirectoryError::Exists { path: path.to_owned() });
                 }
+                // Whoever made it for us may have left it open to others.
+                fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(host)?;
             }
             Err(error) => return Err(host(error)),
         }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::Service;
 use crate::audit::{Deed, Entry, Origin, Who};
-use crate::node::DoubtKind;
 
 const DOUBTED: Deed = Deed::named("ledger-doubted");
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -15,6 +14,8 @@ pub(super) async fn note_doubts(service: &Service) {
     loop {
         if let Some(node) = service.open_node() {
             let doubts = node.doubt_count();
+            // Some may have been taken back.
+            noted = noted.min(doubts);
             if doubts > noted {
                 let said = Entry::new(Who::Nobody, Origin::Here, DOUBTED).with("doubts", doubts as u64);
                 // One that cannot be noted now is noted with the next.
@@ -24,20 +25,5 @@ pub(super) async fn note_doubts(service: &Service) {
             }
         }
         tokio::time::sleep(LOOK_EVERY).await;
-    }
-}
-
-impl Service {
-    /// The ledger is not followed any more, and why: said as soon as the node is open, and never taken back while it runs.
-    pub(super) async fn doubt_for_good(&self, why: &str) -> ! {
-        tracing::error!(why, "the ledger is not followed any more: this node goes on as if cut off");
-        loop {
-            if let Some(node) = self.open_node() {
-                node.lose_touch();
-                node.doubt(DoubtKind::WentBack, why.to_owned());
-                std::future::pending::<()>().await;
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
     }
 }

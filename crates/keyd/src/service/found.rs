@@ -6,7 +6,7 @@ use capstan_keys::{KeyError, KeyGroup, Name, random};
 use serde_json::Error as JsonError;
 use thiserror::Error;
 
-use super::directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory};
+use super::directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory, kmip_domain_objects};
 use super::people::SiteRecord;
 use super::registrar::{CertificateRecord, authority_path, certificate_path, enrolment_path, host_of};
 use crate::authority::{QuorumRule, Roles, Unworkable, User, Users};
@@ -218,7 +218,7 @@ pub(super) fn enrolment_of(
 impl KmaSettings {
     /// The settings of a node that is about to be made.
     pub fn new(name: Name, cluster: ClusterId, address: String, listen: String, endpoints: Vec<String>) -> Self {
-        let etcd = EtcdSettings { endpoints, authority: None, certificate: None, private_key: None };
+        let etcd = EtcdSettings { endpoints, authority: None, certificate: None, private_key: None, quota_bytes: None };
         Self {
             name,
             cluster,
@@ -229,6 +229,8 @@ impl KmaSettings {
             enrol_listen: None,
             kmip_listen: None,
             kmip_tls_oldest: OldestTls::default(),
+            kmip_domain_objects: kmip_domain_objects(),
+            kmip_domain_bytes: None,
             metrics_listen: None,
             pool_keys: 1000,
             autonomous_key_file: None,

@@ -10,6 +10,7 @@
 
 mod audit;
 mod desk;
+mod quota;
 
 use std::io;
 use std::sync::Arc;
@@ -26,8 +27,12 @@ use super::Service;
 use crate::door::{Limits, Shutdown, Standing, Visit, serve_streams};
 use crate::identity::Gate;
 
+pub(super) use quota::Quotas;
+
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 1024;
+/// Those of them that one client may have.
+const PEER_CONNECTIONS_MAX: usize = 128;
 /// Longest message that needs no room of its own: libraries send and get some thousand bytes.
 const SMALL: usize = 64 << 10;
 /// Room for all longer ones together, requests up to 1 MiB and answers up to 4 MiB: without it the connections could hold five gigabytes, since
@@ -44,7 +49,8 @@ pub(super) async fn serve(
     gate: Gate,
     shutdown: Shutdown,
 ) {
-    let limits = Limits { connections_max: CONNECTIONS_MAX, ..Limits::default() };
+    let limits =
+        Limits { connections_max: CONNECTIONS_MAX, peer_connections_max: PEER_CONNECTIONS_MAX, ..Limits::default() };
     let tally = service.metrics.door("kmip");
     let room = Arc::new(Semaphore::new(LARGE_BYTES / UNIT));
     let handle = {
@@ -111,7 +117,7 @@ async fn converse(
             timeout(limits.write, stream.shutdown()).await??;
             return Ok(());
         }
-        service.commit_notes(said.notes).await;
+        service.commit_notes(&peer.id.name, said.notes).await;
         place.stands(Standing::Idle);
     }
 }

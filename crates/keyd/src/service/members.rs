@@ -60,6 +60,7 @@ async fn status(State(service): State<Arc<Service>>) -> Json<Value> {
     let KmaSettings { name, cluster, epoch, site, address, .. } = &service.settings;
     let mut status = json!({"name": name, "cluster": cluster, "epoch": epoch, "site": site, "lock": gate});
     status["unlocks_itself"] = json!(service.unlocks_itself());
+    status["room"] = json!(service.room_said());
     if let Some(node) = service.open_node() {
         let (pool, progress) = (node.pool(), *node.progress().borrow());
         let standing = match node.standing() {
@@ -133,6 +134,7 @@ async fn root(State(service): State<Arc<Service>>, Extension(peer): Extension<Pe
 
 impl Readiness for Service {
     fn ready(&self) -> Result<(), Problem> {
-        self.node().map(drop).map_err(|refusal| *refusal.0)
+        self.node().map_err(|refusal| *refusal.0)?;
+        self.check_room()
     }
 }

@@ -126,6 +126,9 @@ struct Gauges {
     backup: Gauge,
     core_backup: Gauge,
     backups: Gauge,
+    ledger_used: Gauge,
+    ledger_quota: Gauge,
+    ledger_full: Gauge,
 }
 
 impl Metrics {
@@ -178,6 +181,13 @@ impl Metrics {
     /// An item of a KMIP request came to this.
     pub(super) fn kmip_operation(&self, operation: &'static str, result: &'static str) {
         self.kmip.get_or_create(&KmipOperation { operation, result }).inc();
+    }
+
+    /// How much room the ledger has.
+    pub(super) fn ledger_room(&self, used_bytes: i64, quota_bytes: i64, is_full: bool) {
+        self.gauges.ledger_used.set(used_bytes);
+        self.gauges.ledger_quota.set(quota_bytes);
+        self.gauges.ledger_full.set(i64::from(is_full));
     }
 
     /// This node's certificate holds until then, in nanoseconds since 1970.
@@ -247,6 +257,9 @@ impl Gauges {
                 &self.core_backup,
             ),
             ("backups_kept", "Backups of the database that are kept", &self.backups),
+            ("ledger_bytes", "What the largest member of etcd takes on its disk", &self.ledger_used),
+            ("ledger_quota_bytes", "How much a member of etcd takes at most", &self.ledger_quota),
+            ("ledger_full", "1 if etcd has met its quota and takes no change any more", &self.ledger_full),
         ] {
             registered(registry, name, help, gauge);
         }

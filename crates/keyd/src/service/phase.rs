@@ -1,7 +1,7 @@
 //! Locked or open: what follows the ledger goes on through both.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use capstan_keys::Secret;
@@ -11,7 +11,7 @@ use super::backups::{is_of_backup, tell_what_is_backed_up};
 use super::peers::{Copies, OtherNodes};
 use crate::journal::Journal;
 use crate::ledger::{Change, Changes, Entry, Ledger};
-use crate::node::{LastHeard, Node, NodeSettings, SealedJournal, WallClock};
+use crate::node::{DoubtKind, LastHeard, Node, NodeSettings, SealedJournal, WallClock};
 use crate::replica::{Delivery, PackedRecords};
 use crate::root::ClusterKeys;
 
@@ -39,6 +39,8 @@ pub(super) struct Opening {
     pub(super) root: PathBuf,
     pub(super) node: NodeSettings,
     pub(super) clock: WallClock,
+    /// Why the ledger is not followed, while it is another than the one that was.
+    pub(super) lost_ledger: Mutex<Option<String>>,
     /// Held by whoever opens it. Before `phase`, which is held only to look and to change it: it takes seconds to open a million records, and
     /// meanwhile the doors say that the node is locked.
     pub(super) turn: Mutex<()>,
@@ -47,12 +49,17 @@ pub(super) struct Opening {
 impl Service {
     /// Takes in what the replica has on its disk. One after the other: they come from one loop.
     pub(super) fn deliver(&self, delivery: Delivery<'_>) {
+        match delivery {
+            Delivery::Lost(why) => *self.lost_ledger() = Some(why.to_owned()),
+            Delivery::KnownAgain => *self.lost_ledger() = None,
+            Delivery::Whole(_) | Delivery::Changes(_) | Delivery::Unfollowed(_) => {}
+        }
         if let Some(node) = self.open_node() {
             return self.deliver_to(&node, delivery);
         }
         let whole = match delivery {
             Delivery::Whole(snapshot) => Some(PackedRecords::of(snapshot)),
-            Delivery::Changes(_) | Delivery::Unfollowed(_) => None,
+            Delivery::Changes(_) | Delivery::Unfollowed(_) | Delivery::Lost(_) | Delivery::KnownAgain => None,
         };
         let mut phase = self.phase.write().unwrap_or_else(PoisonError::into_inner);
         match &mut *phase {
@@ -64,7 +71,8 @@ impl Service {
                     let changes = snapshot.entries.iter().cloned().map(Change::Put).collect();
                     records.apply(&Changes { revision: records.revision(), changes });
                 }
-                (None, Delivery::Whole(_)) => {}
+                // Said when it is unlocked.
+                (None, Delivery::Whole(_) | Delivery::Lost(_) | Delivery::KnownAgain) => {}
             },
             Phase::Open(node) => {
                 let node = node.clone();
@@ -87,6 +95,15 @@ impl Service {
             }
             Delivery::Unfollowed(snapshot) => {
                 node.meet(&snapshot.entries);
+                false
+            }
+            Delivery::Lost(why) => {
+                node.lose_touch();
+                node.doubt(DoubtKind::WentBack, why.to_owned());
+                false
+            }
+            Delivery::KnownAgain => {
+                node.believe(DoubtKind::WentBack);
                 false
             }
         };
@@ -139,9 +156,18 @@ impl Service {
             let sealed = std::mem::replace(&mut *phase, Phase::Open(Arc::new(node)));
             drop(phase);
             drop(sealed);
+            let why = self.lost_ledger().clone();
+            if let (Some(node), Some(why)) = (self.open_node(), why) {
+                self.deliver_to(&node, Delivery::Lost(&why));
+            }
             self.opened.notify_waiters();
             return Ok(());
         }
+    }
+
+    /// Why the ledger is not followed, while it is not.
+    fn lost_ledger(&self) -> MutexGuard<'_, Option<String>> {
+        self.opening.lost_ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn locked_records(&self) -> Option<PackedRecords> {

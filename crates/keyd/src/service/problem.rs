@@ -7,6 +7,9 @@ use crate::desk::DeskError;
 use crate::door::Refusal;
 use crate::node::NodeError;
 
+/// The kind of what is refused since the ledger takes no more.
+pub(super) const LEDGER_FULL: &str = "ledger-full";
+
 /// The node waits to be unlocked.
 pub(super) fn locked(name: &Name) -> Problem {
     let detail = format!("Node {name} is locked: unlock it (`keyd unlock`), or ask another.");
@@ -27,6 +30,7 @@ fn problem(error: &NodeError) -> Problem {
         NodeError::Desk(DeskError::Key(key)) => of_key(key),
         NodeError::Desk(DeskError::PoolEmpty { .. }) => unready("pool-empty", "This node has no key to give"),
         NodeError::NeedsMajority { .. } => unready("needs-majority", "The cluster's majority cannot be reached"),
+        NodeError::LedgerFull { .. } => unready(LEDGER_FULL, "The ledger is full"),
         NodeError::IsolatedTooLong { .. } => unready("isolated-too-long", "This node has been cut off for too long"),
         NodeError::Removed { .. } => unready("removed", "This node was removed from the cluster"),
         NodeError::Superseded { .. } => unready("superseded", "The cluster has gone on without this node"),

@@ -9,7 +9,7 @@
 //! All of it is sealed under the cluster key; a node that is locked enrols nobody.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use capstan_keys::api::{Base64, IssuedCertificate, PeerId, PeerKind, Problem, Serial};
 use capstan_keys::cluster::PeerCertificate;
@@ -17,6 +17,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use super::sparing::Sparing;
+use super::strangers::Strangers;
 use super::{Service, who};
 use crate::audit::{Deed, Entry, Fact, Origin, Outcome, Who};
 use crate::authority::{CertificateSerial, Standing, User};
@@ -82,7 +83,9 @@ pub(super) fn revoked_path(serial: &Serial) -> String {
 pub(super) struct Registry {
     service: Weak<Service>,
     /// Tries of enrolments that were refused, of all names together.
-    strangers: Mutex<Sparing>,
+    refused: Mutex<Sparing>,
+    /// How often they are tried, and from where.
+    strangers: Mutex<Strangers>,
 }
 
 /// What stands in the way, as the peer is told it.
@@ -140,7 +143,24 @@ fn enrolment(view: View<'_>, peer: &PeerId) -> Result<Enrolment, Stopped> {
 
 impl Registry {
     pub(super) fn of(service: Weak<Service>) -> Self {
-        Self { service, strangers: Mutex::default() }
+        Self { service, refused: Mutex::default(), strangers: Mutex::default() }
+    }
+
+    /// How long whoever comes from there is to wait before they try again.
+    fn wait(&self, from: Origin) -> Option<Duration> {
+        let Origin::Address(address) = from else { return None };
+        self.strangers.lock().unwrap_or_else(PoisonError::into_inner).next(address.ip(), Instant::now()).err()
+    }
+
+    /// Notes what a stranger may do as often as he likes.
+    async fn note_sparingly(&self, service: &Service, entry: Entry) -> Result<(), Problem> {
+        let noted = self.refused.lock().unwrap_or_else(PoisonError::into_inner).next(Instant::now());
+        let entry = match noted {
+            None => return Ok(()),
+            Some(0) => entry,
+            Some(left_out) => entry.with("left-out", left_out),
+        };
+        service.note(entry).await.map_err(|refusal| *refusal.0)
     }
 
     fn node(&self) -> Result<(Arc<Service>, Arc<Node>), Refusal> {
@@ -159,17 +179,24 @@ impl Registrar for Registry {
     fn take_try<'a>(&'a self, peer: &'a PeerId, from: Origin) -> BoxFuture<'a, Result<Enrolment, Problem>> {
         Box::pin(async move {
             let (service, node) = self.node().map_err(|refusal| *refusal.0)?;
-            let mut taken = None;
+            let (mut taken, mut counted) = (None, false);
+            let announced = node.view(|view| record(view, &enrolment_path(peer)).is_some());
+            let waits = if announced { self.wait(from) } else { None };
             let result = node
                 .change(|view| {
                     let mut enrolment = enrolment(view, peer)?;
+                    if let Some(wait) = waits {
+                        return Err(too_often(wait).into());
+                    }
+                    counted = enrolment.tries_left > 0;
                     enrolment.take_try(node.now_ns()).map_err(|refusal| {
                         tracing::warn!(%peer, %refusal, "an enrolment is refused");
                         Refusal::forbidden("There is no such enrolment, or it is over: ask for another (`keyd agents add`, `keyd users enrol`, `keyd kmip-clients add`); for a node, see that the quorum has approved it.")
                     })?;
-                    let put = (enrolment_path(peer), enrolment.encode().to_vec());
+                    // Beyond those that are counted a stranger writes nothing into the ledger.
+                    let put = counted.then(|| (enrolment_path(peer), enrolment.encode().to_vec()));
                     taken = Some(enrolment);
-                    Ok::<_, Stopped>(Decided::records(vec![put], Vec::new()))
+                    Ok::<_, Stopped>(Decided::records(put.into_iter().collect(), Vec::new()))
                 })
                 .await;
             if let Err(Stopped(problem)) = result {
@@ -179,22 +206,20 @@ impl Registrar for Registry {
                     return Err(*problem);
                 }
                 let why = match problem.status {
-                    403 => "it was used, is over or was locked",
+                    403 => "it was used, or is over",
+                    429 => "it was tried too often from there",
                     _ => "the try could not be put on record",
                 };
-                let noted = self.strangers.lock().unwrap_or_else(PoisonError::into_inner).next(Instant::now());
-                let entry = noted.map(|left_out| match left_out {
-                    0 => refused(peer, from, Fact::from(why)),
-                    _ => refused(peer, from, Fact::from(why)).with("left-out", left_out),
-                });
-                if let Some(entry) = entry {
-                    service.note(entry).await.map_err(|refusal| *refusal.0)?;
-                }
+                self.note_sparingly(&service, refused(peer, from, Fact::from(why))).await?;
                 return Err(*problem);
             }
             // A client that guessed wrong goes away: a try that no enrolment follows came to nothing.
             let tried = Entry::new(Who::Nobody, from, ENROLMENT_TRIED).of(peer.kind.as_str(), &peer.name);
-            service.note(tried.came_to(Outcome::Begun)).await.map_err(|refusal| *refusal.0)?;
+            let tried = tried.came_to(Outcome::Begun);
+            match counted {
+                true => service.note(tried).await.map_err(|refusal| *refusal.0)?,
+                false => self.note_sparingly(&service, tried).await?,
+            }
             taken.ok_or_else(|| *Refusal::failed().0)
         })
     }
@@ -240,6 +265,9 @@ impl Registrar for Registry {
                 })
                 .await;
             result.map_err(|Stopped(problem)| *problem)?;
+            if let Origin::Address(address) = from {
+                self.strangers.lock().unwrap_or_else(PoisonError::into_inner).proved(address.ip());
+            }
             let noted = Entry::new(who(peer), from, ENROLLED).of("certificate", &CertificateSerial::from(serial));
             service.note(noted).await.map_err(|refusal| *refusal.0)?;
             answer.ok_or_else(|| *Refusal::failed().0)
@@ -294,6 +322,15 @@ impl Registrar for Registry {
             answer.ok_or_else(|| *Refusal::failed().0)
         })
     }
+}
+
+fn too_often(wait: Duration) -> Refusal {
+    let seconds = wait.as_millis().div_ceil(1000);
+    let detail = format!(
+        "Enrolments are tried too often from your address, or from all: try again in {seconds} seconds. Nothing is locked, and the passphrase \
+         is good until its time is over."
+    );
+    Problem::new(429, "too-often", "Too many tries", detail).into()
 }
 
 /// Somebody came with the name of a peer, who it was nobody knows.

@@ -16,13 +16,13 @@ use super::registrar::Registry;
 use super::removed::Removed;
 use super::unlock::{listen_here, serve_here};
 use super::wiped::Wiped;
-use super::{Service, autonomous, backups, doubts, kmip, last_heard, low_water, metrics, openapi, people, proof};
+use super::{Service, autonomous, backups, doubts, kmip, last_heard, low_water, metrics, openapi, people, proof, room};
 use crate::audit::AuditLog;
 use crate::door::{Limits, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers};
 use crate::identity::{Gate, PresentedCertificate, SystemClock, kmip_tls, member_tls, stranger_tls};
-use crate::ledger::{EtcdLedger, EtcdTiming, Ledger};
+use crate::ledger::{EtcdLedger, EtcdTiming, Ledger, QUOTA_BYTES};
 use crate::node::{NodeSettings, Standing, WallClock};
-use crate::replica::{Delivery, Freshness, PackedRecords, Replica, ReplicaError, follow};
+use crate::replica::{Delivery, Freshness, PackedRecords, Replica, follow};
 use crate::root::SealedRoot;
 
 /// How often a node looks at what is due.
@@ -52,7 +52,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     let clock: WallClock = Arc::new(now_ns);
     let ledger =
         EtcdLedger::new(&settings.cluster.to_string(), &settings.etcd.members()?, EtcdTiming::default()).await?;
-    let ledger: Arc<dyn Ledger> = Arc::new(ledger);
+    let ledger: Arc<dyn Ledger> = Arc::new(ledger.with_quota(settings.etcd.quota_bytes.unwrap_or(QUOTA_BYTES)));
 
     let mut records = PackedRecords::default();
     let replica = Replica::open(&directory.replica(), &settings.cluster.to_string(), settings.epoch.into(), |entry| {
@@ -76,10 +76,12 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
             ..NodeSettings::default()
         },
         clock: clock.clone(),
+        lost_ledger: std::sync::Mutex::default(),
         turn: std::sync::Mutex::default(),
     };
     let metrics = metrics::Metrics::new(&settings);
     metrics.own_certificate(identity.certificate().not_after_ns);
+    let quotas = kmip::Quotas::new(settings.kmip_domain_objects, settings.kmip_domain_bytes);
     let own_files = autonomous::OwnFiles::of(&directory, settings.autonomous_key_file.clone());
     let service = Arc::new(Service {
         settings,
@@ -102,6 +104,8 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         refusals: super::sparing::Refusals::default(),
         arriving: people::Arriving::default(),
         metrics: metrics.clone(),
+        room: room::RoomSeen::default(),
+        quotas,
         clock,
     });
     if let Err(error) = service.backups.sweep() {
@@ -160,13 +164,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     });
     let following = async {
         match following.join_next().await {
-            Some(Ok(error)) => {
-                if let ReplicaError::WentBack { .. } = error {
-                    // What is here is more than the ledger has: it goes on as if cut off, for as long as the policies allow.
-                    service.doubt_for_good(&error.to_string()).await;
-                }
-                anyhow::Error::from(error).context("the replica cannot be used any more")
-            }
+            Some(Ok(error)) => anyhow::Error::from(error).context("the replica cannot be used any more"),
             Some(Err(failed)) => anyhow::Error::from(failed).context("what follows the ledger failed"),
             None => std::future::pending().await,
         }
@@ -193,6 +191,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         () = listen_for_majority(&service, fresh.clone()) => Ok(Ended::Told),
         () = last_heard::note_last_heard(&service, noted) => Ok(Ended::Told),
         () = low_water::watch_low_water(&service) => Ok(Ended::Told),
+        () = room::watch_room(&service) => Ok(Ended::Told),
         () = metrics::look_now_and_then(&service, fresh) => Ok(Ended::Told),
         () = tend(&service) => Ok(Ended::Told),
         () = people::keep_anchors(&service) => Ok(Ended::Told),

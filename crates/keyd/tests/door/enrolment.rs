@@ -44,20 +44,19 @@ fn an_agent_enrols_once_and_is_served() {
 }
 
 #[test]
-fn a_passphrase_is_locked_after_five_tries() {
+fn a_passphrase_is_not_locked_by_those_who_do_not_know_it() {
     let site = Site::new();
     let node = Node::start(&site, "KMA1", Limits::default());
     let right = site.open_enrolment("agent/DRIVE1");
-    for _ in 0..5 {
+    for _ in 0..8 {
         let wrong = EnrolmentPassphrase::random().unwrap();
         let tried = enrol(&node.strangers.to_string(), drive(), wrong);
         assert!(matches!(tried, Err(ClusterError::Enrolment(PakeError::NotProved))));
     }
     let tries = site.tries.lock().unwrap().clone();
-    assert_eq!(tries.len(), 5, "each is on record");
+    assert_eq!(tries.len(), 8, "each is on record");
     assert!(tries.iter().all(|(peer, from)| *peer == drive() && from.starts_with("127.0.0.1:")), "{tries:?}");
-    let locked = problem(enrol(&node.strangers.to_string(), drive(), right));
-    assert!(locked.contains("locked"), "{locked}");
+    enrol(&node.strangers.to_string(), drive(), right).unwrap();
     // Another one, for another name, is of no use here either.
     let other = site.open_enrolment("agent/DRIVE2");
     assert!(enrol(&node.strangers.to_string(), "agent/DRIVE3".parse().unwrap(), other).is_err());

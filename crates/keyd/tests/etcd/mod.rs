@@ -61,6 +61,14 @@ impl Etcd {
         etcd
     }
 
+    /// Starts so many members with a further argument.
+    pub(crate) async fn start_with(count: usize, argument: &str) -> Self {
+        let etcd = Self::prepare(count, Door::Plain, |_| vec![argument.to_owned()]);
+        etcd.start_all();
+        etcd.wait_for_leader().await;
+        etcd
+    }
+
     /// Starts one member that speaks TLS alone and asks for a certificate; `arguments` gets the folder to put files in, and gives etcd's
     /// arguments for them.
     pub(crate) fn start_tls(arguments: impl FnOnce(&Path) -> Vec<String>) -> Self {
@@ -206,9 +214,15 @@ impl Etcd {
         copy_folder(&self.data(place), &self.folder.path().join("saved"));
     }
 
+    /// Puts the data of a member forward to what it was when it was put back.
+    pub(crate) fn put_forward(&self, place: usize) {
+        std::fs::remove_dir_all(self.data(place)).unwrap();
+        std::fs::rename(self.folder.path().join("newer"), self.data(place)).unwrap();
+    }
+
     /// Puts the data of a member back that was copied.
     pub(crate) fn put_back(&self, place: usize) {
-        std::fs::remove_dir_all(self.data(place)).unwrap();
+        std::fs::rename(self.data(place), self.folder.path().join("newer")).unwrap();
         copy_folder(&self.folder.path().join("saved"), &self.data(place));
     }
 

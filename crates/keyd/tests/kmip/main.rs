@@ -8,6 +8,7 @@
 mod bench;
 #[path = "../etcd/mod.rs"]
 mod etcd;
+mod filled;
 mod node;
 mod rough;
 

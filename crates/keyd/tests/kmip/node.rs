@@ -37,7 +37,11 @@ pub(crate) struct Node {
 impl Node {
     /// Founds a cluster of one node, runs it, and unlocks it.
     pub(crate) async fn start() -> Self {
-        let etcd = Etcd::start(1).await;
+        Self::start_over(Etcd::start(1).await).await
+    }
+
+    /// The same over an etcd of its own kind.
+    pub(crate) async fn start_over(etcd: Etcd) -> Self {
         let folder = tempfile::Builder::new().prefix("capstan-kmip.").tempdir().unwrap();
         let ports: [u16; 3] = free_ports(3).try_into().unwrap();
         let [address, enrol, kmip] = ports.map(|port| format!("127.0.0.1:{port}"));

@@ -13,7 +13,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::node::Node;
 
-type Tls = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 /// Discover Versions, as 1.4 writes it.
 const ASKED: [u8; 104] = *b"\x42\x00\x78\x01\0\0\0\x60\
@@ -25,7 +25,7 @@ const ASKED: [u8; 104] = *b"\x42\x00\x78\x01\0\0\0\x60\
 const LONGEST: u32 = 1 << 20;
 const SOON: Duration = Duration::from_secs(10);
 
-fn config(client: &Path) -> Arc<ClientConfig> {
+pub(crate) fn config(client: &Path) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(client.join("ca.pem")).unwrap()).unwrap();
     let chain = vec![CertificateDer::from_pem_file(client.join("cert.pem")).unwrap()];
@@ -34,7 +34,7 @@ fn config(client: &Path) -> Arc<ClientConfig> {
     Arc::new(config.with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap())
 }
 
-fn connect(node: &Node, config: &Arc<ClientConfig>) -> Tls {
+pub(crate) fn connect(node: &Node, config: &Arc<ClientConfig>) -> Tls {
     let name = ServerName::try_from("127.0.0.1").unwrap();
     let mut connection = ClientConnection::new(config.clone(), name).unwrap();
     let mut socket = TcpStream::connect(&node.kmip).unwrap();
@@ -120,17 +120,21 @@ async fn who_is_slow_or_leaves_half_way_holds_nobody_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_of_half_said_long_messages_takes_bounded_memory() {
     let node = Node::start().await;
-    let config = config(&node.enrol("crowd").await);
-    let mut other = connect(&node, &config);
+    let mut other = connect(&node, &config(&node.enrol("other").await));
     is_answered(&mut other);
+    // Eight clients, since one of them has no more than its share.
+    let mut clients = Vec::new();
+    for number in 0..8 {
+        clients.push(config(&node.enrol(&format!("crowd-{number}")).await));
+    }
     let before = node.memory_kib();
 
     // 900 that begin with what is as long as may be and send most of it: half of them find no room.
     let header = [&b"\x42\x00\x78\x01"[..], &(LONGEST - 64).to_be_bytes()].concat();
     let most = vec![0; 900 << 10];
     let mut crowd = Vec::new();
-    for _ in 0..900 {
-        let mut one = connect(&node, &config);
+    for number in 0..900 {
+        let mut one = connect(&node, &clients[number % clients.len()]);
         one.sock.set_nonblocking(true).unwrap();
         let _ = one.write_all(&header).and_then(|()| one.flush());
         crowd.push((one, 0));
@@ -154,4 +158,25 @@ async fn a_crowd_of_half_said_long_messages_takes_bounded_memory() {
     assert!(more_mib > 64, "{more_mib} MiB more: the crowd is not there, and shows nothing");
     drop(crowd);
     is_answered(&mut other);
+}
+
+/// 1,200 connections of one certificate, each with half a message, took every place: another client failed 123 of 196 times.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_client_has_its_share_of_the_connections_and_others_find_a_place() {
+    let node = Node::start().await;
+    let (greedy, other) = (config(&node.enrol("greedy").await), config(&node.enrol("other").await));
+    let mut crowd = Vec::new();
+    for number in 0..1200 {
+        let mut one = connect(&node, &greedy);
+        // Those beyond its share are closed.
+        let _ = one.write_all(&ASKED[..60]).and_then(|()| one.flush());
+        crowd.push(one);
+        if number % 100 == 99 {
+            is_answered(&mut connect(&node, &other));
+        }
+    }
+    for _ in 0..20 {
+        is_answered(&mut connect(&node, &other));
+    }
+    drop(crowd);
 }

@@ -34,6 +34,8 @@ fn people_govern_the_cluster() {
     policies_and_groups_are_made(&cluster);
     revocation_acts_on_an_open_connection(&cluster);
     tries_to_enrol_are_on_record(&cluster);
+    nobody_burns_an_enrolment(&cluster);
+    holders_let_somebody_in_again(&cluster);
     the_quorum_adds_a_user(&cluster);
     sites_are_kept(&cluster);
     the_quorum_says_no(&cluster);
@@ -123,6 +125,45 @@ fn tries_to_enrol_are_on_record(cluster: &Cluster) {
     let expected = expected.map(|(act, result)| (Value::from(act), Value::from(result)));
     assert_eq!(tries.iter().map(|record| said(record)).collect::<Vec<_>>(), expected);
     assert!(tries.iter().all(|record| record["from"].as_str().unwrap().starts_with("127.0.0.1:")), "{tries:?}");
+}
+
+/// Five tries of a stranger locked an enrolment for good, and a file that could not be written used one up.
+fn nobody_burns_an_enrolment(cluster: &Cluster) {
+    let opened = |drive: &str| cluster.json("olga", &format!("agents add {drive}"))["passphrase"].clone();
+    let (right, wrong) = (opened("WANTED"), opened("UNWANTED"));
+    let (right, wrong) = (right.as_str().unwrap(), wrong.as_str().unwrap());
+    for _ in 0..7 {
+        cluster.try_enrol("agent", "WANTED", wrong).unwrap_err();
+    }
+    for (form, place) in [("--identity", "nowhere/wanted.pem"), ("--split", "nowhere/wanted")] {
+        let said = cluster.try_enrol_into("agent", "WANTED", right, form, place).unwrap_err();
+        assert!(said.contains("there is no folder") && said.contains("Nothing was enrolled"), "{said}");
+    }
+    cluster.enrols("agent", "WANTED", right);
+}
+
+/// With all founders' passphrases used up, lost or past their week nobody could let anybody in.
+fn holders_let_somebody_in_again(cluster: &Cluster) {
+    let said = cluster.at_the_machine("reenrol --user quinn --holder h1", "holder").unwrap_err();
+    assert!(said.contains("It takes 2 holders"), "{said}");
+    let guess = cluster.secret("guess", "no holder's passphrase");
+    let said = cluster.at_the_machine("reenrol --user quinn --holder h1 --holder h2", "guess").unwrap_err();
+    assert!(said.contains("passphrase"), "{said}");
+    let said = cluster.at_the_machine("reenrol --user nobody --holder h1 --holder h2", "holder").unwrap_err();
+    assert!(said.contains("There is no user nobody"), "{said}");
+    let said = cluster.at_the_machine("reenrol --user quinn --holder h1 --holder h2", "holder").unwrap();
+    let passphrase = said.lines().last().unwrap().trim();
+    std::fs::rename(cluster.identity("quinn"), cluster.identity("quinn.lost")).unwrap();
+    cluster.enrols("user", "quinn", passphrase);
+    cluster.asks("quinn", "pending list").unwrap();
+    let log = cluster.json("arno", "audit show --last 1000");
+    let opened = |record: &&Value| record["act"] == "enrolment-opened-by-holders" && record["object"] == "user/quinn";
+    assert!(log.as_array().unwrap().iter().any(|record| opened(&record)), "it is not noted");
+
+    // Who tries their passphrase on a node that is open learns whether it is right: it said "unlocked" to any.
+    cluster.at_the_machine("unlock --holder h1", "holder").unwrap();
+    cluster.at_the_machine("unlock --holder h1", "guess").unwrap_err();
+    std::fs::remove_file(guess).unwrap();
 }
 
 fn the_quorum_adds_a_user(cluster: &Cluster) {

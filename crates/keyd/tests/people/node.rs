@@ -46,7 +46,11 @@ impl Cluster {
         for (user, roles) in users {
             found.args(["--user", &format!("{user}:{roles}")]);
         }
+        // Somebody has made the folder, as folders are made.
+        fs::create_dir(&state).unwrap();
+        fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
         let said = output(&mut found).unwrap();
+        assert_eq!(fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o700);
 
         let mut node = Command::new(KEYD)
             .arg("run")
@@ -101,6 +105,39 @@ impl Cluster {
         output(enrol.arg("--identity").arg(self.identity(name)))
     }
 
+    /// The same, kept elsewhere: `form` is how.
+    pub(crate) fn try_enrol_into(
+        &self,
+        kind: &str,
+        name: &str,
+        passphrase: &str,
+        form: &str,
+        place: &str,
+    ) -> Result<String, String> {
+        let file = secret_file(self.folder.path(), "once", passphrase);
+        let mut enrol = keyd();
+        enrol.args(["enrol", "--at", &self.enrol, "--kind", kind, "--name", name, "--passphrase-file"]).arg(file);
+        output(enrol.arg(form).arg(self.folder.path().join(place)))
+    }
+
+    /// What is said at the node's own machine, where the node to be asked from elsewhere is set as well; `secret` is the file of all holders.
+    pub(crate) fn at_the_machine(&self, command: &str, secret: &str) -> Result<String, String> {
+        let mut said = keyd();
+        said.env("KEYD_NODE", &self.address).args(command.split(' '));
+        said.arg("--state").arg(self.folder.path().join("state"));
+        let secret = self.folder.path().join(secret).display().to_string();
+        match command.starts_with("reenrol") {
+            true => {
+                let files = ["h1", "h2"].map(|holder| format!("{holder}={secret}"));
+                said.args(["--passphrase-file", &files[0], "--passphrase-file", &files[1]]);
+            }
+            false => {
+                said.args(["--passphrase-file", &secret]);
+            }
+        }
+        output(&mut said)
+    }
+
     /// A file with a secret, for its owner alone.
     pub(crate) fn secret(&self, name: &str, secret: &str) -> PathBuf {
         secret_file(self.folder.path(), name, secret)
@@ -150,6 +187,10 @@ impl Cluster {
     /// Changes who did the first thing that somebody did.
     pub(crate) fn alter_log(&self) {
         let folder = self.folder.path().join("state/audit");
+        let logs = fs::read_dir(&folder).unwrap().map(Result::unwrap);
+        for entry in logs.filter(|entry| entry.path().extension().is_some_and(|name| name == "jsonl")) {
+            assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o077, 0, "others may read {entry:?}");
+        }
         let mut files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         let file = files.find(|file| file.extension().is_some_and(|name| name == "jsonl")).unwrap();
         let log = fs::read_to_string(&file).unwrap();

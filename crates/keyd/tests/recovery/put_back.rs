@@ -46,6 +46,18 @@ fn a_node_whose_ledger_was_put_back_is_unlocked_and_goes_on_cut_off() {
     assert!(said.contains("no key to give"), "{said}");
     std::thread::sleep(Duration::from_secs(2));
     doubts_its_ledger(&workshop, &place);
+
+    // Somebody starts the right etcd again: the node knows it, by itself. It took a restart, and the holders.
+    etcd.kill(0);
+    etcd.put_forward(0);
+    etcd.restart(0);
+    wait_for(|| {
+        let status = workshop.status(&place);
+        so(
+            status["standing"] == "current" && status["doubts"] == serde_json::json!([]),
+            &format!("it comes back: {status}"),
+        )
+    });
 }
 
 fn doubts_its_ledger(workshop: &Workshop, place: &Place) {

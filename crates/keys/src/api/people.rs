@@ -77,6 +77,22 @@ pub struct PeerListed {
     /// What was assigned to a KMIP client; none where nobody has said anything of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assigned: Option<KmipClientAssigned>,
+    /// What the domain of a KMIP client takes of the ledger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<KmipUsage>,
+}
+
+/// What the objects of a domain of KMIP clients take of the ledger, and may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KmipUsage {
+    /// Objects that are not destroyed.
+    pub objects: u64,
+    /// As many as there may be.
+    pub objects_max: u64,
+    /// Bytes of all records, of destroyed ones too.
+    pub bytes: u64,
+    /// As many as there may be.
+    pub bytes_max: u64,
 }
 
 /// What a KMIP client sees, and by which policy it is served.

@@ -204,6 +204,44 @@ impl Identity {
     }
 }
 
+/// Whether an identity can be written there. Asked before an enrolment, which is used up by its answer.
+pub fn check_place(path: &Path) -> Result<(), IdentityError> {
+    let beside = beside(path);
+    let unfit = |source: io::Error| unwritable(path, &source);
+    let _ = std::fs::remove_file(&beside);
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).map_err(unfit)?;
+    drop(made);
+    let removed = std::fs::remove_file(&beside).map_err(unfit);
+    if path.is_dir() {
+        return Err(IdentityError::Unfit { path: path.to_owned(), reason: "it is a folder: name a file".to_owned() });
+    }
+    removed
+}
+
+/// The same of a folder for three files.
+pub fn check_split_place(folder: &Path) -> Result<(), IdentityError> {
+    let unfit = |source: io::Error| unwritable(folder, &source);
+    std::fs::DirBuilder::new().mode(0o700).create(folder).map_err(unfit)?;
+    std::fs::remove_dir(folder).map_err(unfit)
+}
+
+fn unwritable(path: &Path, source: &io::Error) -> IdentityError {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let reason = match source.kind() {
+        io::ErrorKind::NotFound => {
+            format!("there is no folder {}: make it first. Nothing was enrolled", parent.display())
+        }
+        _ => format!("nothing can be written there ({source}): name another place. Nothing was enrolled"),
+    };
+    IdentityError::Unfit { path: path.to_owned(), reason }
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    PathBuf::from(beside)
+}
+
 /// A file that is ours or the administrator's, and nobody else's to read or write.
 fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, IdentityError> {
     let unfit = |reason: &str| IdentityError::Unfit { path: path.to_owned(), reason: reason.to_owned() };
@@ -241,9 +279,7 @@ type Section<'a> = (&'static str, &'a [u8]);
 
 fn write_pem(path: &Path, sections: &[Section<'_>]) -> Result<(), IdentityError> {
     let host = |source| IdentityError::Io { path: path.to_owned(), source };
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = PathBuf::from(beside);
+    let beside = beside(path);
     // What is left of a write that was interrupted; a link there must not lead us elsewhere, and `create_new` sees to it.
     let _ = std::fs::remove_file(&beside);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).map_err(host)?;

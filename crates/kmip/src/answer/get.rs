@@ -8,7 +8,7 @@ use super::batch::{Batch, uid_item};
 use super::fields::{Fields, Required};
 use crate::cipher::{WrapMode, wrap};
 use crate::enumeration::{Algorithm, BlockCipherMode, KeyFormat, ObjectType, ResultReason, usage};
-use crate::lifecycle::State;
+use crate::lifecycle::{Material, State};
 use crate::object::{KeyBlock, KeyMaterial, ManagedObject};
 use crate::ttlv::{Item, Tag, Value, encode};
 use crate::view::Weight;
@@ -25,6 +25,12 @@ pub(crate) fn get(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Re
     let wrapping = payload.child(Tag::KEY_WRAPPING_SPECIFICATION);
     let mut response = vec![Item::enumeration(Tag::OBJECT_TYPE, object.object_type), uid_item(&object.uid)];
     response.push(match object.object_type {
+        ObjectType::Template if object.material() == Material::Gone => {
+            return Err(Refused::new(
+                ResultReason::ObjectDestroyed,
+                "the template was destroyed: only its attributes are left",
+            ));
+        }
         ObjectType::Template => Item::structure(Tag::TEMPLATE, object.template.clone()),
         ObjectType::OpaqueObject => {
             let material = batch.view.material(&object)?;

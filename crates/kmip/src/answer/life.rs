@@ -7,6 +7,7 @@ use crate::enumeration::{ResultReason, RevocationReasonCode};
 use crate::lifecycle::{Event, State};
 use crate::object::{ManagedObject, has_life};
 use crate::ttlv::{Item, Tag, Value};
+use crate::version::Version;
 use crate::view::Weight;
 
 /// Longest Revocation Message, in bytes.
@@ -60,6 +61,7 @@ pub(crate) fn destroy(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>
         object.written_state = object.written_state.after(Event::Destroy).map_err(|_| gone())?;
     }
     object.set("Destroy Date", Value::DateTime(batch.now_s));
+    object.reduce();
     store(batch, object)
 }
 
@@ -93,7 +95,7 @@ fn store(batch: &mut Batch<'_>, mut object: ManagedObject) -> Result<Vec<Item>, 
     Ok(vec![uid_item(&uid)])
 }
 
-/// Says which of the wished-for uses the object does not allow; nothing is changed.
+/// Says which of the wished-for uses the object does not allow, and fails for that from KMIP 2.1 on; nothing is changed.
 pub(crate) fn check(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Refused> {
     let object = batch.object(payload)?;
     let mut response = vec![uid_item(&object.uid)];
@@ -108,6 +110,10 @@ pub(crate) fn check(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, 
     if let Some(wanted) = payload.integer(Tag::CRYPTOGRAPHIC_USAGE_MASK)? {
         let mask = object.usage_mask();
         if mask & wanted != wanted {
+            if batch.version >= Version::V2_1 {
+                let why = "the object does not allow this use";
+                return Err(Refused::new(ResultReason::IncompatibleCryptographicUsageMask, why));
+            }
             response.push(Item::integer(Tag::CRYPTOGRAPHIC_USAGE_MASK, mask));
         }
     }

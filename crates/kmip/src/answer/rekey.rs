@@ -6,7 +6,7 @@ use super::fields::Fields;
 use super::{Refused, template};
 use crate::enumeration::{KeyFormat, ObjectType, ResultReason, link};
 use crate::lifecycle::Material;
-use crate::object::{KeyBlock, ManagedObject};
+use crate::object::{KeyBlock, ManagedObject, name_text};
 use crate::ttlv::{Item, Tag, Value};
 use crate::view::Weight;
 
@@ -35,6 +35,8 @@ const OWN: [&str; 22] = [
     "Cryptographic Algorithm",
     "Cryptographic Length",
 ];
+/// Those that are copied where no Offset is given.
+const COPIED: [&str; 4] = ["Activation Date", "Process Start Date", "Protect Stop Date", "Deactivation Date"];
 const DATES: [&str; 3] = ["Process Start Date", "Protect Stop Date", "Deactivation Date"];
 
 pub(crate) fn rekey(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Refused> {
@@ -62,10 +64,21 @@ pub(crate) fn rekey(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, 
     new.set("Cryptographic Algorithm", Value::Enumeration(algorithm));
     new.set("Cryptographic Length", Value::Integer(length_bits));
     let inherited = old.attributes.iter().filter(|attribute| {
-        !given.iter().any(|given| given.name == attribute.name)
-            && (attribute.name == "Name" || !OWN.contains(&attribute.name.as_ref()))
+        !given.iter().any(|given| given.name == attribute.name) && !OWN.contains(&attribute.name.as_ref())
     });
     new.attributes.extend(inherited.cloned());
+    // Those that are given come beside those of the old key.
+    for name in old.all("Name") {
+        if !new.all("Name").any(|given| name_text(&given.value) == name_text(&name.value)) {
+            new.add("Name", name.value.clone());
+        }
+    }
+    // Without an Offset the dates are those of the old key, and say its state.
+    for name in COPIED.iter().filter(|_| offset_s.is_none()) {
+        if let (None, Some(date)) = (new.date(name), old.date(name)) {
+            new.set(name, Value::DateTime(date));
+        }
+    }
     if let Some(offset_s) = offset_s {
         let activation_s = batch.now_s.saturating_add(i64::from(offset_s));
         new.set("Activation Date", Value::DateTime(activation_s));

@@ -6,7 +6,7 @@ mod record;
 
 use crate::enumeration::{Algorithm, KeyFormat, ObjectType};
 use crate::lifecycle::{Material, State};
-use crate::ttlv::{Bytes, Item, Tag, Value};
+use crate::ttlv::{Bytes, Item, Tag, Value, encoded_len};
 
 pub use attribute::Attribute;
 pub(crate) use attribute::{Client, Instances, Named, RULES, Rule, has_life, named, shared_name, spoken};
@@ -47,6 +47,9 @@ pub(crate) struct KeyBlock {
 
 /// Where keys are kept, as a mask of KMIP 2.0: in software.
 pub(crate) const PROTECTION_STORAGE_MASK: i32 = 1;
+
+/// Longest record of an object that is destroyed, in bytes, unless what the server itself says of it is longer.
+const REMAINS_LEN_MAX: usize = 2 << 10;
 
 /// Seconds that a client may hold an object before it asks again.
 const LEASE_S: u32 = 3600;
@@ -109,6 +112,26 @@ impl ManagedObject {
         let index = self.all(name).map(|attribute| attribute.index + 1).max().unwrap_or(0);
         self.attributes.push(Attribute { name: shared_name(name), index, value });
         index
+    }
+
+    /// Lets go of what takes room and is of no use without the material: of what a client gave it keeps what fits into [`REMAINS_LEN_MAX`], the
+    /// first first.
+    pub(crate) fn reduce(&mut self) {
+        self.template.clear();
+        if let Some(block) = &mut self.block {
+            block.wrapping = None;
+        }
+        let len = self.encode().len();
+        let mut over = len.saturating_sub(REMAINS_LEN_MAX);
+        let mut place = self.attributes.len();
+        while over > 0 && place > 0 {
+            place -= 1;
+            let by_server = |name: &str| matches!(named(name).map(Named::client), Some(Client::Never | Client::Date));
+            if !by_server(&self.attributes[place].name) {
+                let gone = self.attributes.remove(place);
+                over = over.saturating_sub(encoded_len(&gone.item()));
+            }
+        }
     }
 
     /// Every attribute as a client sees it: the stored and the computed.

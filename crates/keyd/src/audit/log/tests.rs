@@ -176,3 +176,37 @@ fn nodes_bear_witness_of_each_other() {
     let report = check(directory.path(), std::slice::from_ref(&seen));
     assert_eq!((report.finding, report.witnessed), (None::<Finding>, vec![seen]));
 }
+
+/// A log that was cut below its anchor was a warning, and its numbers were given again. It is as grave as a byte that was changed.
+#[test]
+fn a_log_that_was_cut_below_its_anchor_is_not_written_any_further() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = AuditLog::open(directory.path(), &kma(), 0).unwrap();
+    for number in 1..9 {
+        log.note_blocking(entry(number), 0).unwrap();
+    }
+    let head = log.head();
+    log.anchored(head.sequence).unwrap();
+    log.note_blocking(entry(9), 0).unwrap();
+    log.close();
+    let file = directory.path().join("000000000001.jsonl");
+    let text = fs::read_to_string(&file).unwrap();
+    let lines = |count| text.split_inclusive('\n').take(count).collect::<String>();
+
+    // What was never anchored may be lost by a crash.
+    fs::write(&file, lines(9)).unwrap();
+    AuditLog::open(directory.path(), &kma(), 0).unwrap().close();
+    fs::write(&file, lines(8)).unwrap();
+    let error = AuditLog::open(directory.path(), &kma(), 0).err().unwrap();
+    assert!(matches!(error, AuditError::Altered { .. }), "{error}");
+    assert!(error.to_string().contains("record 9 was anchored"), "{error}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), lines(8), "nothing was written");
+
+    // As the error advises: its files are kept elsewhere, and no number is given a second time.
+    fs::rename(&file, directory.path().join("evidence")).unwrap();
+    let log = AuditLog::open(directory.path(), &kma(), 0).unwrap();
+    assert_eq!(log.head().sequence, 10);
+    log.close();
+    let report = check(directory.path(), &[]);
+    assert_eq!((report.first, report.last.sequence, report.finding), (10, 10, None));
+}

@@ -91,20 +91,25 @@ impl Members {
         if wanted.endpoints.is_empty() {
             return Err(nobody());
         }
-        let mut options = ConnectOptions::new()
+        let options = ConnectOptions::new()
             .with_require_leader(true)
             .with_connect_timeout(timing.connect)
             .with_keep_alive(KEEP_ALIVE.0, KEEP_ALIVE.1);
-        if let Some(files) = &wanted.files {
-            options = options.with_tls(tls(files)?);
-        }
+        let over_tls = match &wanted.files {
+            Some(files) => Some(tls(files)?),
+            None => None,
+        };
         let mut members = Vec::new();
         for endpoint in &wanted.endpoints {
-            let client =
-                Client::connect([endpoint], Some(options.clone())).await.map_err(|error| LedgerError::Unusable {
-                    what: format!("{endpoint} cannot be used as the address of an etcd member: see the configuration"),
-                    source: Some(error.into()),
-                })?;
+            let mut options = options.clone();
+            // A node's own member may be asked over loopback without, and those of other machines over TLS.
+            if let Some(over_tls) = over_tls.as_ref().filter(|_| endpoint.starts_with("https://")) {
+                options = options.with_tls(over_tls.clone());
+            }
+            let client = Client::connect([endpoint], Some(options)).await.map_err(|error| LedgerError::Unusable {
+                what: format!("{endpoint} cannot be used as the address of an etcd member: see the configuration"),
+                source: Some(error.into()),
+            })?;
             members.push(Member { endpoint: endpoint.clone(), client, answered: Mutex::new(None) });
         }
         Ok(Self { members, first: AtomicUsize::new(0) })
@@ -119,6 +124,11 @@ impl Members {
             let share = if turn + 1 == count { left } else { left / 2 };
             (&self.members[(first + turn) % count], Instant::now() + share)
         })
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter()
     }
 
     /// The node's own member, if another one is asked in its place.

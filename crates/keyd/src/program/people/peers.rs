@@ -118,7 +118,19 @@ pub(super) fn kmip_clients(asked: KmipClients) -> anyhow::Result<()> {
         KmipClients::Add(Named { name, ask }) => add(&ask, "/v1/kmip-clients", &AddPeer { name, groups: None }),
         KmipClients::List(ask) => {
             let items: Vec<Value> = ask.get("/v1/kmip-clients")?;
-            ask.list(&items, &["name", "certificates", "enrolment", "assigned.domain", "assigned.group"]);
+            ask.list(
+                &items,
+                &[
+                    "name",
+                    "certificates",
+                    "enrolment",
+                    "assigned.domain",
+                    "assigned.group",
+                    "usage.objects",
+                    "usage.bytes",
+                    "usage.bytes_max",
+                ],
+            );
             Ok(())
         }
         KmipClients::Assign { name, domain, group, ask } => {

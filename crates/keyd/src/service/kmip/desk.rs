@@ -10,6 +10,7 @@ use thiserror::Error;
 use zeroize::Zeroizing;
 
 use super::Then;
+use super::quota::{Allowance, Exceeded, Kind, Wanted};
 use crate::desk::Decided as Records;
 use crate::door::Refusal;
 use crate::identity::{Gate, Peer};
@@ -19,6 +20,7 @@ use crate::node::{Node, NodeError, Standing};
 use crate::path::Path;
 use crate::seal::OVERHEAD_LEN;
 use crate::service::Service;
+use crate::service::room::Level;
 use crate::state::View;
 
 /// What a client is told, and what is done afterwards.
@@ -47,6 +49,9 @@ enum Stopped {
         /// The client.
         name: Name,
     },
+    /// Client: it has taken its share.
+    #[error(transparent)]
+    Exceeded(#[from] Exceeded),
     /// Client: it asks for more than is committed at once.
     #[error(
         "the batch changes {records} objects of {bytes} bytes; {TRANSACTION_RECORDS_MAX} of {TRANSACTION_BYTES_MAX} bytes are changed \
@@ -69,7 +74,8 @@ impl Service {
         } else {
             match self.node() {
                 Ok(node) => {
-                    let (decided, standing) = decide(&node, &peer.id.name, request).await.unwrap_or_else(|stopped| {
+                    let decided = decide(self.allowance(), &node, &peer.id.name, request).await;
+                    let (decided, standing) = decided.unwrap_or_else(|stopped| {
                         tracing::warn!(%peer.id, error = %stopped, "a KMIP request was not done");
                         (refused(stopped.reason(), &stopped.to_string()), node.standing())
                     });
@@ -89,10 +95,25 @@ impl Service {
         Said { response, then, notes }
     }
 
+    /// How many objects and bytes a domain may have.
+    pub(in crate::service) fn domain_quota(&self) -> (u64, u64) {
+        self.quotas.of_domain(self.room.quota_bytes(self.settings.etcd.quota_bytes))
+    }
+
+    fn allowance(&self) -> Allowance<'_> {
+        Allowance { quotas: &self.quotas, room: &self.room, quota_bytes: self.settings.etcd.quota_bytes }
+    }
+
     /// Commits what the answers did not rest on, as far as that is easy: each by itself, once, in touch with the majority.
-    pub(super) async fn commit_notes(&self, notes: Vec<Change>) {
+    pub(super) async fn commit_notes(&self, client: &Name, notes: Vec<Change>) {
         let Some(node) = self.open_node() else { return };
         for note in notes {
+            let written = (note.object().encode().len() + 2 * PATH_LEN_MAX) as u64;
+            let wanted = Wanted { objects: 0, grows: 0, written, kind: Kind::Takes };
+            let allowance = self.allowance();
+            if allowance.room.level() >= Level::Reserved || allowance.take(client, wanted).is_err() {
+                return;
+            }
             let Change::Replace { expected, .. } = note else { continue };
             let path = Path::Kmip(note.object().uid.clone());
             let noted = node.change(|view| {
@@ -111,7 +132,12 @@ impl Service {
 }
 
 /// Decides a request, and commits what it changes.
-async fn decide(node: &Arc<Node>, client: &Name, request: &[u8]) -> Result<(Decided, Standing), Stopped> {
+async fn decide(
+    allowance: Allowance<'_>,
+    node: &Arc<Node>,
+    client: &Name,
+    request: &[u8],
+) -> Result<(Decided, Standing), Stopped> {
     let look = |view: View<'_>| {
         let requester = requester(view, client)?;
         Ok::<_, Stopped>(answer(
@@ -123,6 +149,7 @@ async fn decide(node: &Arc<Node>, client: &Name, request: &[u8]) -> Result<(Deci
     };
     // Every attempt, not the last alone: the answer of an earlier one may be the one that was lost, and be heard of late.
     let mut tried: Vec<(Decided, Attempt)> = Vec::new();
+    let mut taken = false;
     let changed = node.change(|view| {
         let nothing = || Records::records(Vec::new(), Vec::new());
         let objects = view.ledger().kmip();
@@ -141,6 +168,15 @@ async fn decide(node: &Arc<Node>, client: &Name, request: &[u8]) -> Result<(Deci
         let (decided, attempt) = (look(view)?, Attempt::random()?);
         let puts = objects.records(&decided.changes, attempt, node.keys())?;
         check_size(&puts)?;
+        let wanted = wanted(view, &decided, &puts);
+        if !puts.is_empty() {
+            let domain = of_client(view, client)?.domain.to_string();
+            allowance.check(&domain, objects.usage(&domain), wanted)?;
+        }
+        // What is decided anew since others were faster is not taken twice.
+        if !puts.is_empty() && !std::mem::replace(&mut taken, true) {
+            allowance.take(client, wanted)?;
+        }
         tried.push((decided, attempt));
         Ok::<_, Stopped>(Records::records(puts, Vec::new()))
     });
@@ -157,6 +193,19 @@ async fn decide(node: &Arc<Node>, client: &Name, request: &[u8]) -> Result<(Deci
         // It is not done without having been decided.
         (Ok(()), None) => Err(NodeError::NeedsMajority { source: None }.into()),
     }
+}
+
+/// What a decision would take.
+fn wanted(view: View<'_>, decided: &Decided, puts: &[(Path, Vec<u8>)]) -> Wanted {
+    let objects = view.ledger().kmip();
+    let len = |len: usize| i64::try_from(len).unwrap_or(i64::MAX);
+    let mut wanted = Wanted { objects: 0, grows: 0, written: 0, kind: Kind::of(&decided.changes, &decided.acts) };
+    for (change, (_, record)) in decided.changes.iter().zip(puts) {
+        wanted.objects += u64::from(matches!(change, Change::Insert { .. }));
+        wanted.grows += len(record.len()) - len(objects.record_len(&change.object().uid));
+        wanted.written += (record.len() + OVERHEAD_LEN + 2 * PATH_LEN_MAX) as u64;
+    }
+    wanted
 }
 
 /// Whether a change that was tried fits what this node knows: nobody else has changed the object since.
@@ -191,6 +240,8 @@ impl Stopped {
     fn reason(&self) -> ResultReason {
         match self {
             Self::TooMuch { .. } => ResultReason::InvalidMessage,
+            // There is no reason for this in any version; 2.x has one for the rate alone.
+            Self::Exceeded(_) => ResultReason::GeneralFailure,
             Self::Node(_) | Self::Object(_) | Self::Random(_) | Self::Client { .. } => ResultReason::GeneralFailure,
         }
     }

@@ -56,6 +56,7 @@ impl Service {
             gauges.in_touch.set(i64::from(node.standing() == node::Standing::Current));
             gauges.heard.set(node.progress().borrow().last_heard.since_ns() as f64 / 1e9);
         }
+        self.look_at_room();
         gauges.audit_records.set(i64::try_from(self.audit.head().sequence).unwrap_or(i64::MAX));
     }
 

@@ -10,7 +10,7 @@ use super::queue::removable;
 use crate::audit::{Anchor, Entry, Head};
 use crate::desk::Decided;
 use crate::door::Refusal;
-use crate::node::{Node, Standing};
+use crate::node::{DoubtKind, Node, Standing};
 use crate::path::Path;
 
 const ANCHOR_EVERY: Duration = Duration::from_secs(60);
@@ -47,7 +47,20 @@ impl Keeper {
     async fn keep(&mut self, service: &Service, node: &Node) -> Result<(), Refusal> {
         let head = service.audit.head();
         if head.sequence > self.settled {
-            self.anchor(service, node, head).await?;
+            let anchored = self.anchor(service, node, head).await;
+            if let Err(Refusal(problem)) = &anchored
+                && problem.is("conflict")
+            {
+                // Somebody has cut it, and has taken away as well what this node noted of its anchor.
+                node.doubt(
+                    DoubtKind::Audit,
+                    format!("the audit log of this node was cut off or written anew: {}", problem.detail),
+                );
+            }
+            anchored?;
+            if let Err(error) = service.audit.anchored(head.sequence) {
+                tracing::warn!(%error, "that the audit log is anchored is not on this node's disk");
+            }
             self.settled = head.sequence;
         }
         let others: Vec<Anchor> = node.view(|view| {

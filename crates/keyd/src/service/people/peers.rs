@@ -5,8 +5,8 @@
 
 use axum::Json;
 use capstan_keys::api::{
-    AddPeer, AgentGroups, AssignKmipClient, EnrolmentOpened, KmipClientAssigned, PeerId, PeerKind, PeerListed, Revoked,
-    ShownOnce,
+    AddPeer, AgentGroups, AssignKmipClient, EnrolmentOpened, KmipClientAssigned, KmipUsage, PeerId, PeerKind,
+    PeerListed, Revoked, ShownOnce,
 };
 use capstan_keys::cluster::EnrolmentPassphrase;
 use capstan_keys::{Agent, Name};
@@ -19,7 +19,7 @@ use crate::authority::Act;
 use crate::desk::{Asked, Decided, Operation, decide};
 use crate::door::{Input, Refusal};
 use crate::identity::{Enrolment, EnrolmentState};
-use crate::kmip::ClientRecord;
+use crate::kmip::{ClientRecord, Usage};
 use crate::path::Path;
 use crate::state::View;
 
@@ -45,7 +45,18 @@ async fn agents(person: Person) -> Result<Json<Vec<PeerListed>>, Refusal> {
 }
 
 async fn kmip_clients(person: Person) -> Result<Json<Vec<PeerListed>>, Refusal> {
-    person.looks(Act::ListKmipClients, |view, now_ns| listed(view, PeerKind::KmipClient, now_ns)).await.map(Json)
+    let (objects_max, bytes_max) = person.service.domain_quota();
+    let looked = person.looks(Act::ListKmipClients, |view, now_ns| {
+        let mut clients = listed(view, PeerKind::KmipClient, now_ns)?;
+        for client in &mut clients {
+            client.usage = client.assigned.as_ref().map(|KmipClientAssigned { domain, .. }| {
+                let Usage { objects, bytes } = view.ledger().kmip().usage(domain.as_str());
+                KmipUsage { objects, objects_max, bytes, bytes_max }
+            });
+        }
+        Ok(clients)
+    });
+    looked.await.map(Json)
 }
 
 async fn add_agent(person: Person, Input(asked): Input<AddPeer>) -> Result<Json<EnrolmentOpened>, Refusal> {
@@ -244,13 +255,19 @@ pub(super) fn valid_certificates(view: View<'_>, now_ns: i64) -> Result<BTreeMap
 
 fn listed(view: View<'_>, kind: PeerKind, now_ns: i64) -> Result<Vec<PeerListed>, Refusal> {
     let mut peers: BTreeMap<Name, PeerListed> = BTreeMap::new();
-    let new =
-        |name: &Name| PeerListed { name: name.clone(), certificates: 0, enrolment: None, groups: None, assigned: None };
+    let new = |name: &Name| PeerListed {
+        name: name.clone(),
+        certificates: 0,
+        enrolment: None,
+        groups: None,
+        assigned: None,
+        usage: None,
+    };
     for (_, bytes) in view.ledger().others(&format!("enrolment/{kind}/")) {
         let enrolment = Enrolment::decode(bytes).map_err(|error| broken(&error))?;
         let stage = match enrolment.state {
             EnrolmentState::Used => "used",
-            EnrolmentState::Open if now_ns >= enrolment.expires_ns || enrolment.tries_left == 0 => "over",
+            EnrolmentState::Open if now_ns >= enrolment.expires_ns => "over",
             EnrolmentState::Open => "open",
         };
         let name = &enrolment.peer.name;

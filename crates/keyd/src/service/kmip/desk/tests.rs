@@ -12,6 +12,8 @@ use crate::desk::Asked;
 use crate::ledger::{Faults, Faulty, Ledger, SimulatedLedger, Watched};
 use crate::node::{JournalError, NodeSettings, Notebook, Noted};
 use crate::root::ClusterKeys;
+use crate::service::kmip::Quotas;
+use crate::service::room::RoomSeen;
 
 /// A journal that nothing is written to: KMIP changes nothing cut off.
 struct Blank;
@@ -95,8 +97,26 @@ fn create(name: &str) -> Vec<u8> {
     request(Operation::Create, vec![object_type, Item::structure(Tag::TEMPLATE_ATTRIBUTE, attributes)])
 }
 
+/// What clients may take, of a ledger that says nothing of its room.
+struct Limits {
+    quotas: Quotas,
+    room: RoomSeen,
+    quota_bytes: Option<u64>,
+}
+
+impl Limits {
+    fn new(objects_max: u64, bytes_max: Option<u64>) -> Self {
+        Self { quotas: Quotas::new(objects_max, bytes_max), room: RoomSeen::default(), quota_bytes: None }
+    }
+
+    fn allowance(&self) -> Allowance<'_> {
+        Allowance { quotas: &self.quotas, room: &self.room, quota_bytes: self.quota_bytes }
+    }
+}
+
 async fn done(node: &Arc<Node>, request: &[u8]) -> String {
-    let (decided, _) = decide(node, &"library".parse().unwrap(), request).await.unwrap();
+    let limits = Limits::new(1_000_000, None);
+    let (decided, _) = decide(limits.allowance(), node, &"library".parse().unwrap(), request).await.unwrap();
     assert_eq!(decided.acts[0].outcome, Ok(()), "{:?}", decided.acts);
     decided.acts[0].uids[0].clone()
 }
@@ -139,10 +159,10 @@ async fn a_backup_names_an_object_whose_material_does_not_open() {
     use crate::kmip::ObjectRecord;
     use crate::ledger::{Entry, Snapshot};
 
-    let node = node(1, Faults::default());
+    let (node, limits) = (node(1, Faults::default()), Limits::new(1_000_000, None));
     let mut records = Vec::new();
     for name in ["one", "two", "three"] {
-        let (decided, _) = decide(&node, &"library".parse().unwrap(), &create(name)).await.unwrap();
+        let (decided, _) = decide(limits.allowance(), &node, &"library".parse().unwrap(), &create(name)).await.unwrap();
         let attempt = Attempt::random().unwrap();
         let puts = node.view(|view| view.ledger().kmip().records(&decided.changes, attempt, node.keys()));
         let (path, bytes) = puts.unwrap().remove(0);
@@ -166,4 +186,44 @@ async fn a_backup_names_an_object_whose_material_does_not_open() {
     let unproved: Vec<_> = report.unproved.iter().map(|unproved| &unproved.path).collect();
     assert_eq!(unproved, [&altered], "{:?}", report.unproved);
     assert!(report.unproved[0].reason.contains("does not open"), "{:?}", report.unproved);
+}
+
+/// What one client keeps is bounded; what it destroys gives it room again, and leaves little behind. All of it was without an end, and a destroyed
+/// object kept up to 36 KB.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_domain_has_so_much_and_gets_room_back_for_what_it_destroys() {
+    let (node, client) = (node(1, Faults::default()), "library".parse().unwrap());
+    let limits = Limits::new(3, Some(40 << 10));
+    let comment = |text: &str| {
+        let fields = vec![
+            Item::text(Tag::ATTRIBUTE_NAME, "Comment".to_owned()),
+            Item::new(Tag::ATTRIBUTE_VALUE, Value::TextString(text.to_owned())),
+        ];
+        Item::structure(Tag::ATTRIBUTE, fields)
+    };
+    let about = |uid: &str| Item::text(Tag::UNIQUE_IDENTIFIER, uid.to_owned());
+    let adding = |uid: &str| request(Operation::AddAttribute, vec![about(uid), comment(&"x".repeat(30 << 10))]);
+    let usage = || node.view(|view| view.ledger().kmip().usage("library"));
+    let mut uids = Vec::new();
+    for name in ["one", "two", "three"] {
+        uids.push(done(&node, &create(name)).await);
+    }
+    let (small, before) = (usage().bytes, usage().objects);
+    assert_eq!(before, 3);
+    let refused = decide(limits.allowance(), &node, &client, &create("four")).await.err().unwrap();
+    assert!(refused.to_string().contains("has 3 objects"), "{refused}");
+    assert_eq!(refused.reason(), ResultReason::GeneralFailure);
+
+    decide(limits.allowance(), &node, &client, &adding(&uids[0])).await.unwrap();
+    let refused = decide(limits.allowance(), &node, &client, &adding(&uids[1])).await.err().unwrap();
+    assert!(refused.to_string().contains("bytes, and its quota is 40960"), "{refused}");
+    assert!(usage().bytes > small + (30 << 10));
+
+    let destroy = request(Operation::Destroy, vec![about(&uids[0])]);
+    decide(limits.allowance(), &node, &client, &destroy).await.unwrap();
+    assert_eq!(usage().objects, 2);
+    assert!(usage().bytes < small + 1024, "{} of {small} bytes are left", usage().bytes);
+    decide(limits.allowance(), &node, &client, &create("four")).await.unwrap();
+    decide(limits.allowance(), &node, &client, &adding(&uids[1])).await.unwrap();
+    assert_eq!(node.view(|view| view.ledger().kmip().usage("other")), crate::kmip::Usage::default());
 }
