@@ -30,15 +30,15 @@ pub use keys::{
 pub use members::{AutonomousUnlock, KmaListed, KmaMember, KmaState, NodeLocked};
 pub use peer::{ClusterId, ConversationId, InvalidId, PeerId, PeerKind, RequestId, Serial};
 pub use people::{
-    AddKma, AddPeer, AddSite, AgentGroups, AssignKmipClient, Decide, DescribeSite, EnrolmentOpened, ExtendUnit,
-    GroupSaid, JournalOfRemoved, KeyListed, KmipClientAssigned, Leave, MoveKma, NamedKey, Outcome, Page, PeerListed,
-    PendingListed, PolicySaid, QuorumSaid, RemovedListed, Requested, Revoked, ShownOnce, SiteListed, SplitRoot,
-    UnitListed, UserListed, UserRoles,
+    AddKma, AddPeer, AddSite, AgentGroups, AssignKmipClient, ConfirmKey, Decide, DescribeSite, EnrolmentOpened,
+    ExtendUnit, GroupSaid, JournalOfRemoved, KeyListed, KmipClientAssigned, Leave, MoveKma, NamedKey, Outcome, Page,
+    PeerListed, PendingListed, PolicySaid, QuorumSaid, RecoveredKey, RemovedListed, Requested, Revoked, ShownOnce,
+    SiteListed, SplitRoot, UnitListed, UserListed, UserRoles,
 };
 pub use problem::{PROBLEM_MEDIA_TYPE, Problem};
 pub use transfer::{
     AskExport, AskImport, CarryOutExport, CarryOutImport, ExportAt, ExportGiven, ExportListed, ExportWhat, ImportReady,
-    ImportStep, KeyTaken, SentExportKey,
+    ImportStep, KeyTaken, SentExportKey, UnconfirmedKey,
 };
 
 /// The header that carries the id of a request: a request that is sent again carries the same.

@@ -118,7 +118,7 @@ fn reports_and_questions_come_across() {
         other => panic!("{other}"),
     });
     assert_eq!(keys.activate((&volser()).into(), &new, 0).unwrap(), [old]);
-    keys.ended(&volser(), 0).unwrap();
+    keys.ended((&volser()).into(), 0).unwrap();
     let known = keys.keys_of(&volser()).unwrap().remove(0);
     assert_eq!((known.tag, known.state, known.created_ns), (old, KeyState::Destroyed, 1_000_000_000));
     assert_eq!((known.activated_ns, known.destroyed_ns), (Some(2_000_000_000), Some(3_000_000_000)));
