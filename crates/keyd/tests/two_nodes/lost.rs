@@ -130,6 +130,13 @@ fn what_a_lost_node_gave_out_is_confirmed_and_managed_as_any_key() {
     assert!(said.contains("holds 5 keys") && !left_out.contains("of volume"), "{said}{left_out}");
 
     let asked = workshop.json_as(&a, "cy", &["keys", "destroy", &of_vault.to_string()]);
+    // Who approves reads what it is of, and what goes with it: a tag alone was shown.
+    let words = workshop.json_as(&a, "q1", &["pending", "show", asked["id"].as_str().unwrap()])["words"].to_string();
+    for part in
+        ["volume = A00003", "group = vault", "state = process-only", "asked-for-by = ", "under it", "1 other keys"]
+    {
+        assert!(words.contains(part), "{part}: {words}");
+    }
     workshop.approved(&a, &asked);
     assert!(read_at(&a, &vaulter, "A00003", of_vault).unwrap_err().to_string().contains("was destroyed"));
 }

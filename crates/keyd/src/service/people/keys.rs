@@ -4,14 +4,14 @@ use axum::Json;
 use axum::extract::Query;
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::api::{ConfirmKey, KeyListed, KeyOfVolume, NamedKey, Outcome, Page, RecoveredKey};
-use capstan_keys::{KeyState, Name};
+use capstan_keys::{KeyState, KeyUse, Name};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::openapi::Paths;
 use super::material::{After, PAGE_LEN, ask, page};
 use super::peers::asked;
-use super::proposal::Proposal;
+use super::proposal::{KeyTold, Proposal};
 use super::{Of, Person, queue, time};
 use crate::authority::{Act, Permission, may};
 use crate::desk::{Operation, decide, recovered};
@@ -116,7 +116,9 @@ async fn destroy(person: Person, Input(NamedKey { key: tag }): Input<NamedKey>) 
     };
     match person.permitted(act).await? {
         Permission::ByQuorum => {
-            queue::request(&person, Proposal::DestroyKey { tag }, None).await.map(|asked| Json(Outcome::Waits(asked)))
+            let told = person.node.view(|view| view.key(&tag).map(|key| told(view, key, person.node.now_ns())));
+            let proposal = Proposal::DestroyKey { tag, told };
+            queue::request(&person, proposal, None).await.map(|asked| Json(Outcome::Waits(asked)))
         }
         Permission::AtOnce => {
             let destroying = person.change(|view| {
@@ -130,6 +132,55 @@ async fn destroy(person: Person, Input(NamedKey { key: tag }): Input<NamedKey>) 
             person.service.anchor_soon();
             Ok(Json(Outcome::Done))
         }
+    }
+}
+
+/// What approvers read of a key that is to be destroyed. Which objects lie on a volume only the catalogs of movers know.
+fn told(view: View<'_>, key: &IssuedRecord, now_ns: i64) -> KeyTold {
+    let volume = key.volser();
+    let (record, issued) = (&key.stored.record, &key.issued);
+    let unit = view.unit(volume);
+    let first = match issued.issued_for {
+        KeyUse::Append { first } => first,
+        KeyUse::Begin | KeyUse::Elsewhere => record.tag,
+    };
+    let begun_ns = view.key(&first).and_then(|first| first.stored.record.activated_ns);
+    let is_overwritten = issued
+        .dropped_ns
+        .zip(begun_ns)
+        .zip(unit)
+        .filter(|((dropped_ns, begun_ns), unit)| unit.cartridges.is_overwritten(*begun_ns, *dropped_ns));
+    let others = unit.map_or(0, |unit| {
+        unit.keys.iter().filter(|other| other.tag != record.tag && other.dropped_ns.is_none()).count()
+    });
+    let unreadable = match (record.activated_ns, is_overwritten) {
+        (_, Some(((dropped_ns, _), _))) => {
+            format!("nothing that is known of: the cartridge was begun anew, or erased, on {}", time(dropped_ns))
+        }
+        (None, None) if issued.issued_for == KeyUse::Begin => {
+            format!("nothing that is known of: no mover has reported that it began volume {volume} with it")
+        }
+        (begun_ns, None) => {
+            let from = begun_ns.map(|ns| format!(" from {} on", time(ns))).unwrap_or_default();
+            let until = record.retired_ns.map(|ns| format!(" until {}", time(ns))).unwrap_or_default();
+            let rest = match others {
+                0 => String::from("the volume has no other key in use"),
+                others => format!("the volume has {others} other keys, which read what is under them"),
+            };
+            let dropped = issued
+                .dropped_ns
+                .map_or("", |_| "; its barcode was begun anew since, not as far as is known on the same cartridge");
+            format!(
+                "what was written on volume {volume} under it{from}{until}; {rest}{dropped}; `capstan show` of its mover names the objects"
+            )
+        }
+    };
+    KeyTold {
+        volume: volume.to_string(),
+        group: issued.group.to_string(),
+        state: state_of(view, key, now_ns).name().to_owned(),
+        agent: key.origin.agent.to_string(),
+        unreadable,
     }
 }
 
