@@ -43,3 +43,6 @@ pub use transfer::{
 
 /// The header that carries the id of a request: a request that is sent again carries the same.
 pub const REQUEST_ID_HEADER: &str = "capstan-request";
+
+/// The header of each answer that says which epoch of the cluster the node is of.
+pub const EPOCH_HEADER: &str = "capstan-epoch";
