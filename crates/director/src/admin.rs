@@ -7,6 +7,7 @@ use capstan_catalog::{
     Catalog, Extent, LostCopy, MediumKind, Object, ObjectStatus, Pool, Promise, ScratchFeed, Volume, VolumeState,
 };
 use capstan_format::{Algorithm, BLOCK_HEADER_LEN, Volser};
+use capstan_keys::Cartridge;
 use capstan_tape::{ChangerError, EncryptionState};
 
 use crate::config::Carrier;
@@ -131,7 +132,7 @@ impl Site {
         let erased = volume.drive.erase().map_err(DirectorError::from);
         desk.dismount(volume.drive, volume.number, volser)?;
         erased?;
-        desk.keys_ended(volser)?;
+        desk.keys_ended(Cartridge { volser, serial: volume.medium.serial.as_ref() })?;
         Ok(Overwritten { copies, last })
     }
 

@@ -163,8 +163,8 @@ impl AppendHost {
                 Err(DirectorError::WriteOnce { volser, because }) => self.desk.close_write_once(volser, because)?,
                 // It was set aside when it left its drive, and somebody was told.
                 Err(DirectorError::VolumeWorn { volser, .. }) => protected.push(volser),
-                // Its keys are past their time: it is left as it is, and may be read again when somebody says so.
-                Err(DirectorError::Keys(error)) if error.past_its_time().is_some() => {
+                // Its keys are past their time, or not confirmed: it is left as it is, and may be used again when somebody says so.
+                Err(DirectorError::Keys(error)) if error.past_its_time().is_some() || error.unconfirmed() => {
                     (self.desk.events)(Event::Notice { message: with_causes(&error) });
                     past.push(volser);
                 }

@@ -394,7 +394,9 @@ impl Desk {
 
 /// Whether this key is out of reach for good, or until somebody says otherwise, while others of its volume may not be.
 fn is_gone(error: &KeyError) -> bool {
-    matches!(error, KeyError::KeyDestroyed { .. } | KeyError::KeyMissing { .. }) || error.past_its_time().is_some()
+    matches!(error, KeyError::KeyDestroyed { .. } | KeyError::KeyMissing { .. })
+        || error.past_its_time().is_some()
+        || error.unconfirmed()
 }
 
 /// The serial number of a drive, if the library tells it and it is a name.

@@ -97,7 +97,7 @@ pub(crate) fn label_volume(
     write_label(volume.drive.as_mut(), &header)?;
     match (key, desk.keys.as_deref()) {
         (Some(key), Some(keys)) => drop(keys.activate(volume.cartridge(), &key.tag, now_ns)?),
-        _ => desk.keys_ended(&volser)?,
+        _ => desk.keys_ended(volume.cartridge())?,
     }
     volume.medium = volume.drive.medium()?;
     desk.describe(volume.drive.as_mut(), &volser);

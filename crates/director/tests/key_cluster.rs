@@ -33,6 +33,8 @@ enum Down {
     Appends,
     /// What keys a volume has is not told.
     Lists,
+    /// A lost node gave out the key of A00001, and nobody has confirmed its group.
+    Unconfirmed,
 }
 
 struct Cluster {
@@ -53,6 +55,16 @@ impl Cluster {
         let gone = |name: &str, silence| Gone { name: Some(name.to_owned()), address: format!("{name}:7443"), silence };
         let nodes = vec![gone("kma1", Silence::TimedOut), gone("kma2", Silence::Unreachable("refused".to_owned()))];
         Err(KeyError::Cluster(Box::new(ClusterError::AllGone(nodes))))
+    }
+}
+
+impl Cluster {
+    fn is_confirmed(&self, volser: &Volser, tag: &KeyTag) -> Result<(), KeyError> {
+        if *self.down.lock().unwrap() != Down::Unconfirmed || volser.as_str() != "A00001" {
+            return Ok(());
+        }
+        let detail = "of which group it is must be confirmed first".to_owned();
+        Err(KeyError::RefusedByCluster { reason: ClusterRefusal::Unconfirmed { tag: *tag }, detail })
     }
 }
 
@@ -87,6 +99,7 @@ impl KeyProvider for Cluster {
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
         self.fails_at(&[Down::Reports, Down::Appends])?;
+        self.is_confirmed(cartridge.volser, first)?;
         self.store.key_for_append(cartridge, first, drive, now_ns)
     }
 
@@ -98,12 +111,13 @@ impl KeyProvider for Cluster {
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError> {
         self.fails_at(&[])?;
+        self.is_confirmed(cartridge.volser, tag)?;
         self.store.key_for_reading(cartridge, tag, drive, now_ns)
     }
 
-    fn ended(&self, volser: &Volser, now_ns: i64) -> Result<(), KeyError> {
+    fn ended(&self, cartridge: Cartridge<'_>, now_ns: i64) -> Result<(), KeyError> {
         self.fails_at(&[Down::Reports])?;
-        self.store.ended(volser, now_ns)
+        self.store.ended(cartridge, now_ns)
     }
 
     fn keys_of(&self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError> {
@@ -276,6 +290,23 @@ fn a_volume_that_takes_no_further_key_by_the_clusters_word_is_full() {
 }
 
 /// A key that was destroyed in the cluster failed the mover's next backup.
+/// The backup ended, whatever other volumes there were: the next one began with the same volume again.
+#[test]
+fn a_volume_whose_key_waits_to_be_confirmed_is_left_as_it_is_and_another_is_taken() {
+    let ground = Ground::new(small());
+    ground.bench.fill("a", 5, 100_000);
+    ground.backup().unwrap();
+    let before = fs::read(ground.bench.cartridge("A00001")).unwrap();
+    ground.bench.fill("b", 5, 100_000);
+    ground.is(Down::Unconfirmed);
+    ground.backup().unwrap();
+    assert!(before == fs::read(ground.bench.cartridge("A00001")).unwrap(), "it was changed");
+    let filling = |name: &str| (Volser::new(name).unwrap(), VolumeState::Filling, 0);
+    assert_eq!(ground.volumes(), ["A00001", "A00002"].map(filling));
+    ground.is(Down::Nothing);
+    ground.newest_restores("back");
+}
+
 #[test]
 fn a_volume_whose_key_was_destroyed_elsewhere_is_passed_over_in_the_same_run() {
     for down in [Down::Nothing, Down::Lists] {

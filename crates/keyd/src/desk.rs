@@ -12,11 +12,13 @@
 //! agent, and the key of the pool. Each operation on a volume writes its data unit anew, so two of them never pass each other
 //! unseen.
 
+mod confirmation;
 mod decide;
 mod operation;
 mod pool;
 mod read;
 
+pub use confirmation::recovered;
 pub use decide::{Answer, Decided, DeskError, decide};
 pub use operation::{Adopted, Asked, Operation};
 pub use pool::{Pool, draw_for_pool, next_of_pool, open_pool_key, pool_of};

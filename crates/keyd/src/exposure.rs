@@ -11,7 +11,10 @@
 //!   knew they may have copied before. A key that is suspected names the exports that have it.
 //! - **A key that is destroyed here** may be known there: destroying it does not take it back. Such data cannot be copied any more, so the
 //!   cartridge is to be destroyed.
-//! - **A key whose data unit was begun anew since** exposes nothing that is still on it. Copies made of the cartridge before are not known here.
+//! - **A key whose data unit was begun anew since** exposes nothing that is still on it, where the key's own cartridge is known to be the one that was
+//!   begun anew, or erased: its serial number then agrees with the one that the key was begun on. A label can be stuck on another cartridge, and the
+//!   first one lies in a drawer as it was; so where that is not known the key stays exposed, and the plan says so. Copies made of a cartridge before
+//!   are not known here.
 
 mod plan;
 mod unread;
@@ -19,7 +22,7 @@ mod unread;
 use std::collections::{BTreeMap, BTreeSet};
 
 use capstan_format::{KeyTag, Volser};
-use capstan_keys::{DataUnit, KeyRecord, KeyState, Name};
+use capstan_keys::{DataUnit, IssuedKey, KeyRecord, KeyState, KeyUse, Name};
 
 pub use plan::{RekeyPlan, RekeyStep, Remedy};
 pub use unread::{Lack, Unread};
@@ -119,6 +122,8 @@ pub struct ExposedKey {
     pub state: Option<KeyState>,
     /// Why.
     pub why: Why,
+    /// When the barcode was begun anew without it, if it was: its own cartridge is not known to have been that one.
+    pub dropped_ns: Option<i64>,
 }
 
 /// A data unit on which something can be read by who should not.
@@ -165,18 +170,34 @@ pub fn exposure(view: &View, suspect: &Suspect) -> Vec<ExposedUnit> {
 }
 
 fn exposed_unit(view: &View, unit: &DataUnit, known: &BTreeMap<KeyTag, Why>) -> Option<ExposedUnit> {
-    let held: Vec<_> = unit.keys.iter().filter(|key| key.dropped_ns.is_none()).collect();
-    let exposed = |tag: KeyTag| {
+    let held: Vec<_> = unit.keys.iter().filter(|key| may_hold(view, unit, key)).collect();
+    let exposed = |key: &IssuedKey| {
+        let (tag, dropped_ns) = (key.tag, key.dropped_ns);
         let state = view.keys.get(&tag).map(|record| record.state);
-        known.get(&tag).map(|why| ExposedKey { tag, state, why: why.clone() })
+        known.get(&tag).map(|why| ExposedKey { tag, state, why: why.clone(), dropped_ns })
     };
-    let keys: Vec<_> = held.iter().filter_map(|key| exposed(key.tag)).collect();
+    let keys: Vec<_> = held.iter().filter_map(|key| exposed(key)).collect();
     (!keys.is_empty()).then(|| ExposedUnit {
         volser: unit.volser.clone(),
         last_seen_ns: unit.last_seen_ns,
         keys,
         keys_in_all: held.len(),
     })
+}
+
+/// Whether something may still be there under a key: its volume was not begun anew, or not, as far as is known, on the same cartridge.
+fn may_hold(view: &View, unit: &DataUnit, key: &IssuedKey) -> bool {
+    let Some(dropped_ns) = key.dropped_ns else { return true };
+    let first = match key.issued_for {
+        KeyUse::Append { first } => first,
+        KeyUse::Begin | KeyUse::Elsewhere => key.tag,
+    };
+    // One that was never reported as used has written nothing: it was issued for a life that did not begin.
+    let Some(record) = view.keys.get(&first) else { return true };
+    match record.activated_ns {
+        Some(begun_ns) => !unit.cartridges.is_overwritten(begun_ns, dropped_ns),
+        None => key.issued_for == KeyUse::Elsewhere,
+    }
 }
 
 /// The keys that the suspect may know, each with the worst reason.

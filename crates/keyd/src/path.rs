@@ -5,7 +5,7 @@ use std::fmt;
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::Name;
 
-const RECOVERED: &str = "recovered/";
+pub(crate) const RECOVERED: &str = "recovered/";
 const REMOVED: &str = "removed/";
 
 /// Where a record lies that every node decodes. What others keep in the ledger, each under a first component of its own, is

@@ -17,11 +17,20 @@ use clap::Parser;
 
 use arguments::{Command, Keyd};
 
-/// Runs what the command line says: 0 if it was done, 1 if not, 2 if the command line makes no sense.
+/// How something ended that did not fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Whole,
+    /// Something was left out, and was named.
+    InPart,
+}
+
+/// Runs what the command line says: 0 if it was done, 1 if not, 2 if the command line makes no sense, 3 if something was left out.
 pub(crate) fn main() -> ExitCode {
     let keyd = Keyd::parse();
     match run(keyd.command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Ended::Whole) => ExitCode::SUCCESS,
+        Ok(Ended::InPart) => ExitCode::from(3),
         Err(error) => {
             eprintln!("keyd: {}", said(&error));
             ExitCode::FAILURE
@@ -29,8 +38,9 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
+fn run(command: Command) -> anyhow::Result<Ended> {
     match command {
+        Command::People(asked) => return people::run(asked),
         Command::Found(found) => founding::found(&found),
         Command::Join(join) => founding::join(&join),
         Command::Run(run) => node::run(&run),
@@ -40,7 +50,6 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Reenrol(reenrol) => clients::reenrol(&reenrol),
         Command::Lock(asking) => clients::lock(&asking),
         Command::Status(status) => status::status(&status),
-        Command::People(asked) => people::run(asked),
         Command::Backup(backup) => backups::backup(&backup),
         Command::Backups(backups) => backups::backups(&backups),
         Command::Restore(restore) => recovery::restore(&restore),
@@ -48,6 +57,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Certify(certify) => recovery::certify(&certify),
         Command::CoreBackup(backup) => people::core_backup(&backup),
     }
+    .map(|()| Ended::Whole)
 }
 
 /// An error with its causes, each said once.

@@ -16,6 +16,18 @@ use capstan_keys::{IssuedKey, KeyGroup, Name, RealmRecord, RecordKind, StoredKey
 use serde::{Deserialize, Serialize};
 
 const VERSION: u8 = 1;
+const UNCONFIRMED: &str = "unconfirmed-keys";
+
+/// The group, and the policy, of keys that lost nodes gave out and of which nobody has confirmed yet of which group they are.
+pub fn unconfirmed_group() -> Name {
+    let Ok(name) = UNCONFIRMED.parse() else { unreachable!("it is a name") };
+    name
+}
+
+/// Whether a group is that one.
+pub fn is_unconfirmed(group: &Name) -> bool {
+    group.as_str() == UNCONFIRMED
+}
 
 /// A key that was issued.
 #[derive(Debug, Clone, PartialEq, Eq)]

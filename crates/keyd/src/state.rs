@@ -11,7 +11,7 @@ mod decoded;
 mod kept;
 mod pool;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 
 use capstan_format::{FormatError, KeyTag, Volser};
@@ -22,8 +22,8 @@ use self::decoded::{Said, decode};
 use self::pool::DrawnKeys;
 use crate::kmip::{ObjectError, Objects};
 use crate::ledger::Expected;
-use crate::path::Path;
-use crate::record::{GroupRecord, IssuedRecord, KmaRecord, PoolKey, RemovedKma};
+use crate::path::{Path, RECOVERED};
+use crate::record::{GroupRecord, IssuedRecord, KmaRecord, PoolKey, RemovedKma, is_unconfirmed};
 
 pub use self::pool::Half;
 
@@ -138,6 +138,8 @@ pub struct State {
     keys: BTreeMap<KeyTag, Box<Marked<IssuedRecord>>>,
     /// How many of them are in each state, in the order of [`KeyState::ALL`].
     keys_in: [usize; KeyState::ALL.len()],
+    /// Those that lost nodes gave out, and of which nobody has confirmed yet of which group they are.
+    unconfirmed: BTreeSet<KeyTag>,
     /// The newest commit that changed one of them, or an object of KMIP clients.
     keys_changed: i64,
     /// The newest commit that left a key's record without the key.
@@ -232,8 +234,16 @@ impl State {
                     self.keys_destroyed = self.keys_destroyed.max(mark.revision);
                 }
                 let now = state_index(&record);
+                match is_unconfirmed(&record.issued.group) && record.stored.wrapped.is_some() {
+                    true => self.unconfirmed.insert(tag),
+                    false => self.unconfirmed.remove(&tag),
+                };
+                let volser = record.volser().clone();
                 if let Some(before) = self.keys.insert(tag, Box::new(Marked { record: *record, mark })) {
                     self.keys_in[state_index(&before.record)] -= 1;
+                    if *before.record.volser() != volser {
+                        self.realm.remove_issue(before.record.volser(), &tag);
+                    }
                 }
                 self.keys_in[now] += 1;
             }
@@ -267,6 +277,10 @@ impl State {
                 self.kmip.put(*record, mark);
             }
             (Path::Other(name), Said::Other(record)) => {
+                if name.starts_with(RECOVERED) {
+                    // A key that is to be had back like any other.
+                    self.keys_changed = self.keys_changed.max(mark.revision);
+                }
                 self.others.insert(name, Marked { record, mark });
             }
             (path, _) => unreachable!("{path} was decoded as what it is"),
@@ -313,6 +327,20 @@ impl State {
     /// How many keys were issued.
     pub fn key_count(&self) -> usize {
         self.keys.len()
+    }
+
+    /// The keys of which nobody has confirmed yet of which group they are, by tag; none that are destroyed.
+    pub fn unconfirmed(&self) -> impl ExactSizeIterator<Item = &KeyTag> {
+        self.unconfirmed.iter()
+    }
+
+    /// The keys of pools that a restore, or the removal of their node, has kept, and that no volume has named yet.
+    pub fn recovered(&self) -> impl Iterator<Item = (KeyTag, PoolKey, Mark)> {
+        let from = self.others.range(RECOVERED.to_owned()..).take_while(|(path, _)| path.starts_with(RECOVERED));
+        from.filter_map(|(path, kept)| {
+            let tag = Path::parse(path).recovered_tag().filter(|tag| !self.keys.contains_key(tag))?;
+            Some((tag, PoolKey::decode(&kept.record).ok()?, kept.mark))
+        })
     }
 
     /// The newest commit that changed a key, or an object of KMIP clients.

@@ -30,16 +30,19 @@ pub use keys::{
 pub use members::{AutonomousUnlock, KmaListed, KmaMember, KmaState, NodeLocked};
 pub use peer::{ClusterId, ConversationId, InvalidId, PeerId, PeerKind, RequestId, Serial};
 pub use people::{
-    AddKma, AddPeer, AddSite, AgentGroups, AssignKmipClient, Decide, DescribeSite, EnrolmentOpened, ExtendUnit,
-    GroupSaid, JournalOfRemoved, KeyListed, KmipClientAssigned, KmipUsage, Leave, MoveKma, NamedKey, Outcome, Page,
-    PeerListed, PendingListed, PolicySaid, QuorumSaid, RemovedListed, Requested, Revoked, ShownOnce, SiteListed,
-    SplitRoot, UnitListed, UserListed, UserRoles,
+    AddKma, AddPeer, AddSite, AgentGroups, AssignKmipClient, ConfirmKey, Decide, DescribeSite, EnrolmentOpened,
+    ExtendUnit, GroupSaid, JournalOfRemoved, KeyListed, KmipClientAssigned, KmipUsage, Leave, MoveKma, NamedKey,
+    Outcome, Page, PeerListed, PendingListed, PolicySaid, QuorumSaid, RecoveredKey, RemovedListed, Requested, Revoked,
+    ShownOnce, SiteListed, SplitRoot, UnitListed, UserListed, UserRoles,
 };
 pub use problem::{PROBLEM_MEDIA_TYPE, Problem};
 pub use transfer::{
     AskExport, AskImport, CarryOutExport, CarryOutImport, ExportAt, ExportGiven, ExportListed, ExportWhat, ImportReady,
-    ImportStep, KeyTaken, SentExportKey,
+    ImportStep, KeyTaken, SentExportKey, UnconfirmedKey,
 };
 
 /// The header that carries the id of a request: a request that is sent again carries the same.
 pub const REQUEST_ID_HEADER: &str = "capstan-request";
+
+/// The header of each answer that says which epoch of the cluster the node is of.
+pub const EPOCH_HEADER: &str = "capstan-epoch";

@@ -275,6 +275,11 @@ pub enum ClusterRefusal {
     },
     /// The volume goes on under no further key.
     KeysUsedUp,
+    /// A lost node gave the key out, and nobody has confirmed yet of which group it is.
+    Unconfirmed {
+        /// The key.
+        tag: KeyTag,
+    },
     /// Something else.
     Other,
 }
@@ -301,6 +306,15 @@ impl KeyError {
             self,
             Self::Refused(Refusal::KeysUsedUp { .. })
                 | Self::RefusedByCluster { reason: ClusterRefusal::KeysUsedUp, .. }
+        )
+    }
+
+    /// Whether a lost node gave the key out, and somebody must confirm first of which group it is.
+    pub fn unconfirmed(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused(Refusal::Unconfirmed { .. })
+                | Self::RefusedByCluster { reason: ClusterRefusal::Unconfirmed { .. }, .. }
         )
     }
 

@@ -119,7 +119,15 @@ impl Holdings {
         if self.keys.iter().any(|known| fills(&known.record)) {
             key.advance(KeyEvent::Superseded, now_ns)?;
         }
-        let (state, issued_ns) = (key.record.state, key.record.created_ns);
+        let state = key.record.state;
+        self.put_on_record(key, group);
+        Ok(ImportOutcome::Added(state))
+    }
+
+    /// Puts a key on record as one of its volume and of a group, whatever was known of it: its policy's periods run from when it was drawn.
+    pub fn put_on_record(&mut self, key: StoredKey, group: &Name) {
+        let KeyRecord { tag, ref volser, created_ns: issued_ns, .. } = key.record;
+        let volser = volser.clone();
         self.put_key(key);
         let unit = self.realm.unit(&volser).cloned();
         let unit = unit.unwrap_or_else(|| DataUnit::first_seen(volser.clone(), issued_ns));
@@ -128,7 +136,6 @@ impl Holdings {
         let (issued_for, group) = (KeyUse::Elsewhere, group.clone());
         let issued = IssuedKey { tag, group, issued_for, issued_ns, dropped_ns: None };
         self.put(RealmRecord::Issue { volser, key: issued });
-        Ok(ImportOutcome::Added(state))
     }
 
     /// The key to append to a volume with, whose first block names the key `first`: that one, or the one that was put in force for it
@@ -258,15 +265,28 @@ impl Holdings {
     }
 
     /// A volume was erased, or begun anew without encryption: its keys encrypt no more, and it holds nothing of them.
-    pub fn ended(&mut self, volser: &Volser, now_ns: i64) -> Result<(), KeyError> {
+    pub fn ended<'a>(&mut self, cartridge: impl Into<Cartridge<'a>>, now_ns: i64) -> Result<(), KeyError> {
+        let Cartridge { volser, serial } = cartridge.into();
+        // Which cartridge that was says what is gone.
+        self.change_cartridges(volser, |cartridges| cartridges.begun_on(serial, now_ns));
         self.change_issues(volser, |key| key.dropped_ns = key.dropped_ns.or(Some(now_ns)));
         self.supersede(volser, |_| true, now_ns).map(drop)
     }
 
     /// The same, of the life of the volume that a key belongs to and of those before it: a volume that was begun anew since keeps its keys.
-    pub fn life_ended(&mut self, volser: &Volser, of: &KeyTag, now_ns: i64) -> Result<(), KeyError> {
+    pub fn life_ended<'a>(
+        &mut self,
+        cartridge: impl Into<Cartridge<'a>>,
+        of: &KeyTag,
+        now_ns: i64,
+    ) -> Result<(), KeyError> {
+        let Cartridge { volser, serial } = cartridge.into();
         self.owned(volser, of)?;
         let later = self.later_lives(volser, of);
+        // A report that comes late says nothing of where the volume is by now.
+        if later.is_empty() {
+            self.change_cartridges(volser, |cartridges| cartridges.begun_on(serial, now_ns));
+        }
         self.change_issues(volser, |key| {
             if !later.contains(&key.tag) {
                 key.dropped_ns = key.dropped_ns.or(Some(now_ns));

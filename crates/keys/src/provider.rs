@@ -52,7 +52,7 @@ pub trait KeyProvider: Send + Sync {
     ) -> Result<VolumeKey, KeyError>;
 
     /// A volume was erased, or begun anew without encryption: its keys encrypt no more.
-    fn ended(&self, volser: &Volser, now_ns: i64) -> Result<(), KeyError>;
+    fn ended(&self, cartridge: Cartridge<'_>, now_ns: i64) -> Result<(), KeyError>;
 
     /// Every key that was ever issued for a volume, those issued first in front.
     fn keys_of(&self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError>;
@@ -120,8 +120,8 @@ impl KeyProvider for Mutex<SealedStore> {
         Ok(key)
     }
 
-    fn ended(&self, volser: &Volser, now_ns: i64) -> Result<(), KeyError> {
-        locked(self).ended(volser, now_ns)
+    fn ended(&self, cartridge: Cartridge<'_>, now_ns: i64) -> Result<(), KeyError> {
+        locked(self).ended(cartridge, now_ns)
     }
 
     fn keys_of(&self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError> {

@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use capstan_format::Volser;
+use capstan_format::{KeyTag, Volser};
 
 mod agent;
 mod cartridge;
@@ -130,6 +130,13 @@ impl Realm {
     /// Takes out what was said of an agent.
     pub fn remove_agent(&mut self, name: &Name) {
         self.agents.remove(name);
+    }
+
+    /// Takes out that a key was issued for a volume: it was another's.
+    pub fn remove_issue(&mut self, volser: &Volser, tag: &KeyTag) {
+        if let Some(unit) = self.units.get_mut(volser) {
+            unit.keys.retain(|key| key.tag != *tag);
+        }
     }
 
     /// Takes a record in, in the place of the one that has its name.

@@ -20,6 +20,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use capstan_format::{Algorithm, KeyTag, Volser};
+use capstan_keys::Cartridge;
 use capstan_tape::DriveKey;
 use capstan_vtl::iscsi::{Initiator, InitiatorConfig, Server, TargetConfig};
 use capstan_vtl::{KeyAgent, KeyAgentError, LAYOUT_FILE, Library};
@@ -62,16 +63,16 @@ impl KeyAgent for OneKey {
         Ok(Self::key(algorithm))
     }
 
-    fn began(&self, _: &str, _: &Volser, _: &KeyTag) -> Result<(), KeyAgentError> {
+    fn began(&self, _: &str, _: Cartridge<'_>, _: &KeyTag) -> Result<(), KeyAgentError> {
         Ok(())
     }
 
-    fn key(&self, _: &str, _: &Volser, _: &KeyTag) -> Result<DriveKey, KeyAgentError> {
+    fn key(&self, _: &str, _: Cartridge<'_>, _: &KeyTag) -> Result<DriveKey, KeyAgentError> {
         Ok(Self::key(Algorithm::Aes256Gcm))
     }
 
-    fn key_to_append(&self, drive: &str, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError> {
-        self.key(drive, volser, tag)
+    fn key_to_append(&self, drive: &str, cartridge: Cartridge<'_>, tag: &KeyTag) -> Result<DriveKey, KeyAgentError> {
+        self.key(drive, cartridge, tag)
     }
 }
 

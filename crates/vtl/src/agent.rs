@@ -1,6 +1,7 @@
 //! Drives that fetch keys themselves: the host's program knows nothing of it, and what lies on the disk is ciphertext.
 
 use capstan_format::{Algorithm, KeyTag, Volser};
+use capstan_keys::Cartridge;
 use capstan_tape::DriveKey;
 use thiserror::Error;
 
@@ -12,14 +13,14 @@ pub trait KeyAgent: Send + Sync {
     /// The first block that is encrypted with a new key is about to be written: from here on it is the volume's key, and older ones only
     /// read. Without this no block goes to the volume: one that is written under a key of which no record says so may be destroyed as
     /// never used.
-    fn began(&self, drive: &str, volser: &Volser, tag: &KeyTag) -> Result<(), KeyAgentError>;
+    fn began(&self, drive: &str, cartridge: Cartridge<'_>, tag: &KeyTag) -> Result<(), KeyAgentError>;
 
     /// The key that a volume names, to read it.
-    fn key(&self, drive: &str, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError>;
+    fn key(&self, drive: &str, cartridge: Cartridge<'_>, tag: &KeyTag) -> Result<DriveKey, KeyAgentError>;
 
     /// The key to append with to a volume whose first block names `first`: that one, one that followed it, or a new one, which is on
     /// record as begun.
-    fn key_to_append(&self, drive: &str, volser: &Volser, first: &KeyTag) -> Result<DriveKey, KeyAgentError>;
+    fn key_to_append(&self, drive: &str, cartridge: Cartridge<'_>, first: &KeyTag) -> Result<DriveKey, KeyAgentError>;
 }
 
 /// Why there is no key.

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
+use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_keys::{Cartridge, KeyError, KeyProvider, Name, VolumeKey};
 use capstan_tape::DriveKey;
 
@@ -53,15 +53,6 @@ fn name(drive: &str) -> Option<Name> {
     drive.parse().ok()
 }
 
-/// What the memory of a virtual cartridge tells hosts (0401h): its barcode. A host that brings its own keys says the same.
-fn serial(volser: &Volser) -> Option<MediumSerial> {
-    MediumSerial::new(volser.as_str()).ok()
-}
-
-fn cartridge<'a>(volser: &'a Volser, serial: Option<&'a MediumSerial>) -> Cartridge<'a> {
-    Cartridge { volser, serial }
-}
-
 impl<P: KeyProvider> KeyAgent for ProviderAgent<P> {
     fn new_key(&self, drive: &str, volser: &Volser, algorithm: Algorithm) -> Result<DriveKey, KeyAgentError> {
         let issued = self.keys.key_for_new_volume(volser, name(drive).as_ref(), None, algorithm, now_ns());
@@ -73,22 +64,18 @@ impl<P: KeyProvider> KeyAgent for ProviderAgent<P> {
         })
     }
 
-    fn began(&self, drive: &str, volser: &Volser, tag: &KeyTag) -> Result<(), KeyAgentError> {
-        self.keys
-            .activate(cartridge(volser, serial(volser).as_ref()), tag, now_ns())
-            .map(drop)
-            .map_err(of_key(drive, volser, tag))
+    fn began(&self, drive: &str, cartridge: Cartridge<'_>, tag: &KeyTag) -> Result<(), KeyAgentError> {
+        let begun = self.keys.activate(cartridge, tag, now_ns());
+        begun.map(drop).map_err(of_key(drive, cartridge.volser, tag))
     }
 
-    fn key(&self, drive: &str, volser: &Volser, tag: &KeyTag) -> Result<DriveKey, KeyAgentError> {
-        let found =
-            self.keys.key_for_reading(cartridge(volser, serial(volser).as_ref()), tag, name(drive).as_ref(), now_ns());
-        found.map(|key| drive_key(&key)).map_err(of_key(drive, volser, tag))
+    fn key(&self, drive: &str, cartridge: Cartridge<'_>, tag: &KeyTag) -> Result<DriveKey, KeyAgentError> {
+        let found = self.keys.key_for_reading(cartridge, tag, name(drive).as_ref(), now_ns());
+        found.map(|key| drive_key(&key)).map_err(of_key(drive, cartridge.volser, tag))
     }
 
-    fn key_to_append(&self, drive: &str, volser: &Volser, first: &KeyTag) -> Result<DriveKey, KeyAgentError> {
-        let to_append =
-            self.keys.key_for_append(cartridge(volser, serial(volser).as_ref()), first, name(drive).as_ref(), now_ns());
-        to_append.map(|key| drive_key(&key)).map_err(of_key(drive, volser, first))
+    fn key_to_append(&self, drive: &str, cartridge: Cartridge<'_>, first: &KeyTag) -> Result<DriveKey, KeyAgentError> {
+        let to_append = self.keys.key_for_append(cartridge, first, name(drive).as_ref(), now_ns());
+        to_append.map(|key| drive_key(&key)).map_err(of_key(drive, cartridge.volser, first))
     }
 }

@@ -128,13 +128,15 @@ impl Desk {
 
     /// Nothing on a volume is encrypted any more. Where the store is locked, or no node of a cluster answers, its history says so later,
     /// when the volume has a key again.
-    pub(crate) fn keys_ended(&self, volser: &Volser) -> Result<(), DirectorError> {
+    pub(crate) fn keys_ended(&self, cartridge: Cartridge<'_>) -> Result<(), DirectorError> {
         let Some(keys) = self.keys.as_deref() else { return Ok(()) };
-        match keys.ended(volser, self.now_ns()) {
+        match keys.ended(cartridge, self.now_ns()) {
             Err(error @ KeyError::Cluster(_)) => {
                 let why = with_causes(&error);
-                let message =
-                    format!("that nothing on volume {volser} is encrypted any more will be on record later: {why}");
+                let message = format!(
+                    "that nothing on volume {} is encrypted any more will be on record later: {why}",
+                    cartridge.volser
+                );
                 (self.events)(Event::Notice { message });
                 Ok(())
             }

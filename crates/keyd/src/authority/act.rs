@@ -101,6 +101,7 @@ acts! {
     54 ExtendKeys           "extend-keys"             [-  x  -  -  -  -] "let a data unit be read past its keys' cryptoperiod";
     55 ExportKeys           "export-keys"             [-  q  -  -  -  -] "export keys";
     56 ImportKeys           "import-keys"             [-  q  -  -  -  -] "import keys";
+    57 ConfirmKeys          "confirm-keys"            [-  x  -  -  -  -] "say of which volume and group a key of a lost node is";
 
     60 ListDataUnits        "list-data-units"         [-  x  x  -  x  -] "list data units and their keys";
     62 ReadExposure         "read-exposure"           [x  x  -  -  x  -] "ask which data units a compromise exposes";

@@ -2,17 +2,18 @@
 
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::{
-    Cartridge, Changes, DataUnit, DrawnKey, Holdings, ImportedKey, IssuedKey, KeyError, KeyRecord, KeyState,
-    KeyToAppend, Name, NewKey, RealmRecord, Refusal, StoredKey,
+    Cartridge, Changes, DataUnit, DrawnKey, Holdings, ImportedKey, IssuedKey, KeyError, KeyGroup, KeyRecord, KeyState,
+    KeyToAppend, Name, NewKey, Policy, RealmRecord, Refusal, StoredKey,
 };
 use thiserror::Error;
 
+use super::confirmation::{claim, confirm};
 use super::operation::{Adopted, Asked, Operation};
 use super::pool;
 use crate::family::{Ending, ending_of};
 use crate::ledger::Transaction;
 use crate::path::Path;
-use crate::record::{GroupRecord, IssuedRecord, Origin};
+use crate::record::{GroupRecord, IssuedRecord, Origin, is_unconfirmed};
 use crate::root::{ClusterKeys, HierarchyError};
 use crate::seal::SealError;
 use crate::state::{State, View};
@@ -77,6 +78,18 @@ pub enum DeskError {
         kma: Name,
         /// The key.
         tag: KeyTag,
+    },
+    /// Operator: a key that was confirmed stays as it was confirmed.
+    #[error(
+        "key {tag} is volume {volser}'s and of group {group}: that was known, or confirmed, before, and it stays so"
+    )]
+    Confirmed {
+        /// The key.
+        tag: KeyTag,
+        /// Its volume.
+        volser: Volser,
+        /// Its group.
+        group: Name,
     },
     /// A record could not be sealed.
     #[error(transparent)]
@@ -185,11 +198,15 @@ impl Deciding<'_> {
                 self.check_unused(volser)?;
                 let agent = self.view.ledger().realm().agent(drive);
                 let group = group.clone().unwrap_or_else(|| agent.default_group.clone());
+                if is_unconfirmed(&group) {
+                    return Err(Refusal::GroupNotAllowed { agent: agent.name, group }.into());
+                }
                 let tag = holdings.begin(volser, &agent, &group, *algorithm, now_ns, |new| self.draw(*draw, new))?;
                 *group_used = Some(group);
                 self.given(holdings, &tag)
             }
             Operation::Append { volser, serial, drive, first, draw } => {
+                self.check_confirmed(first)?;
                 let agent = self.view.ledger().realm().agent(drive);
                 let cartridge = Cartridge { volser, serial: serial.as_ref() };
                 let key = holdings.append(cartridge, first, &agent, now_ns, |new| {
@@ -222,23 +239,28 @@ impl Deciding<'_> {
                 Ok(Answer::Done)
             }
             Operation::End { last: None, .. } => Ok(Answer::Late),
-            Operation::End { volser, last: Some(last) } if holdings.is_of_earlier_life(volser, last) => {
+            Operation::End { volser, last: Some(last), .. } if holdings.is_of_earlier_life(volser, last) => {
                 Ok(Answer::Late)
             }
-            Operation::End { volser, last: Some(last) } => {
-                holdings.life_ended(volser, last, now_ns)?;
+            Operation::End { volser, serial, last: Some(last) } => {
+                holdings.life_ended(Cartridge { volser, serial: serial.as_ref() }, last, now_ns)?;
                 Ok(Answer::Done)
             }
             Operation::Adopt(adopted) => {
                 let Adopted { volser, tag, wrapped, group, algorithm, issued_for, created_ns } = &**adopted;
+                // What an agent had claimed the node's own journal knows better, unless somebody has done something with the key since.
+                let is_claimed = self.view.key(tag).is_some_and(|known| {
+                    is_unconfirmed(&known.issued.group) && known.stored.record.state == KeyState::ProcessOnly
+                });
                 if let Ok(known) = holdings.named(tag)
                     && known.volser != *volser
+                    && !is_claimed
                 {
                     // Given out twice, by a node whose disk was put back: it must not pass for done.
                     let (tag, volser, owner) = (*tag, volser.clone(), known.volser.clone());
                     return Err(KeyError::KeyOfOtherVolume { tag, volser, owner }.into());
                 }
-                if holdings.named(tag).is_err() {
+                if holdings.named(tag).is_err() || is_claimed {
                     *group_used = Some(group.clone());
                     let new = NewKey { group: group.clone(), algorithm: *algorithm };
                     let (tag, wrapped, created_ns) = (*tag, *wrapped, *created_ns);
@@ -251,6 +273,14 @@ impl Deciding<'_> {
                     );
                 }
                 self.issued(holdings, tag)
+            }
+            Operation::Claim { volser, tag, group_key } => {
+                *group_used = claim(self.view, self.keys, holdings, (volser, tag, group_key))?;
+                Ok(Answer::Done)
+            }
+            Operation::Confirm { volser, tag, group } => {
+                *group_used = confirm(self.view, self.keys, holdings, (volser, tag, group))?;
+                Ok(Answer::Done)
             }
             Operation::Revoke { tag, why } => {
                 let agent = self.view.ledger().realm().agent(&self.asked.by);
@@ -271,6 +301,12 @@ impl Deciding<'_> {
                     Ok(ImportedKey { tag, volser, outcome })
                 };
                 Ok(Answer::Imported(keys.iter().map(take_in).collect::<Result<_, _>>()?))
+            }
+            Operation::PutPolicy(Policy { name, .. }) | Operation::PutGroup { group: KeyGroup { name, .. }, .. }
+                if is_unconfirmed(name) =>
+            {
+                let why = "it has the keys of lost nodes that nobody has confirmed yet";
+                Err(Refusal::Exists { what: "key group", name: name.clone(), why }.into())
             }
             Operation::PutPolicy(policy) => done(holdings.put_policy(policy.clone())),
             Operation::PutGroup { group, .. } => done(holdings.put_group(group.clone())),
@@ -299,6 +335,16 @@ impl Deciding<'_> {
             return Err(Refusal::GroupNotAllowed { agent: agent.name, group });
         }
         self.check_asker(&group)
+    }
+
+    /// Whether a key may be gone on with: not before somebody has confirmed of which group it is.
+    fn check_confirmed(&self, tag: &KeyTag) -> Result<(), Refusal> {
+        match self.view.key(tag) {
+            Some(known) if is_unconfirmed(&known.issued.group) && known.stored.wrapped.is_some() => {
+                Err(Refusal::Unconfirmed { volser: known.volser().clone(), tag: *tag })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whoever asks for a drive is an agent as well, and may use no group that it was not given itself.
@@ -335,7 +381,12 @@ impl Deciding<'_> {
     }
 
     fn record(&self, stored: StoredKey, issued: IssuedKey) -> IssuedRecord {
-        let known = self.view.key(&stored.record.tag).map(|known| known.origin.clone());
+        let known = self.view.key(&stored.record.tag);
+        // Who asked for a key, and who gave it, a journal knows better than the drive that met it first.
+        let is_claim = |known: &&IssuedRecord| {
+            matches!(self.asked.operation, Operation::Adopt(_)) && is_unconfirmed(&known.issued.group)
+        };
+        let known = known.filter(|known| !is_claim(known)).map(|known| known.origin.clone());
         let Asked { request, by, kma, .. } = self.asked;
         let origin = known.unwrap_or_else(|| Origin { request: *request, agent: by.clone(), kma: kma.clone() });
         IssuedRecord { stored, issued, origin }
@@ -363,7 +414,9 @@ impl Deciding<'_> {
                     decided.puts.push((Path::Policy(policy.name.clone()), RealmRecord::Policy(policy).encode()));
                 }
                 RealmRecord::Group(group) => {
-                    if let Operation::PutGroup { wrapped, .. } = &self.asked.operation {
+                    if let Operation::PutGroup { wrapped, .. } | Operation::Claim { group_key: wrapped, .. } =
+                        &self.asked.operation
+                    {
                         // A group that is there keeps its key.
                         let wrapped = self.view.ledger().group(&group.name).map_or(*wrapped, |known| known.wrapped);
                         decided.puts.push((Path::Group(group.name.clone()), GroupRecord { group, wrapped }.encode()));

@@ -76,11 +76,31 @@ pub enum Operation {
     End {
         /// The volume.
         volser: Volser,
+        /// The serial number of its cartridge, where that was told.
+        serial: Option<MediumSerial>,
         /// The newest key that it had then; none where none was known.
         last: Option<KeyTag>,
     },
     /// A key that was issued by a node that was cut off: it is taken in whatever the rules say by now, since data lie under it.
     Adopt(Box<Adopted>),
+    /// A volume names a key that a lost node may have given out: it is on record from here on, and of which group is to be confirmed.
+    Claim {
+        /// The volume.
+        volser: Volser,
+        /// The key.
+        tag: KeyTag,
+        /// The key of the group of such keys, should that be new.
+        group_key: WrappedKey,
+    },
+    /// Somebody says of which volume and group a key is that a lost node gave out.
+    Confirm {
+        /// The volume.
+        volser: Volser,
+        /// The key.
+        tag: KeyTag,
+        /// The group.
+        group: Name,
+    },
     /// An agent takes a key out of use.
     Revoke {
         /// The key.
@@ -157,6 +177,8 @@ impl Operation {
             | Self::Carried { volser, .. }
             | Self::Seen { volser, .. }
             | Self::End { volser, .. }
+            | Self::Claim { volser, .. }
+            | Self::Confirm { volser, .. }
             | Self::ExtendReading { volser, .. } => Some(volser),
             Self::Adopt(adopted) => Some(&adopted.volser),
             Self::Revoke { .. }
@@ -174,6 +196,8 @@ impl Operation {
             Self::Append { first: tag, .. }
             | Self::Carried { first: tag, .. }
             | Self::Activate { tag, .. }
+            | Self::Claim { tag, .. }
+            | Self::Confirm { tag, .. }
             | Self::Revoke { tag, .. }
             | Self::Compromise { tag }
             | Self::Destroy { tag } => Some(tag),
@@ -216,6 +240,8 @@ impl Operation {
             | Self::End { .. } => true,
             Self::Adopt(_)
             | Self::Seen { .. }
+            | Self::Claim { .. }
+            | Self::Confirm { .. }
             | Self::Revoke { .. }
             | Self::Compromise { .. }
             | Self::Destroy { .. }

@@ -101,7 +101,8 @@ impl RekeyPlan {
             };
             let keys = step.unit.keys.iter().map(|key| {
                 let state = key.state.map(KeyState::name);
-                json!({ "tag": key.tag.to_string(), "state": state, "why": words(&key.why) })
+                let dropped = key.dropped_ns.map(rfc3339);
+                json!({ "tag": key.tag.to_string(), "state": state, "why": words(&key.why), "begun_anew": dropped })
             });
             let keys: Vec<_> = keys.collect();
             json!({
@@ -179,6 +180,13 @@ impl fmt::Display for RekeyPlan {
             for key in &step.unit.keys {
                 let state = key.state.map_or("unknown", KeyState::name);
                 writeln!(f, "      key {} ({state}): {}", key.tag, words(&key.why))?;
+                if let Some(dropped_ns) = key.dropped_ns {
+                    writeln!(
+                        f,
+                        "      this barcode was begun anew without it on {}, and not as far as is known on the same cartridge: look for the other one",
+                        rfc3339(dropped_ns)
+                    )?;
+                }
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use capstan_format::Algorithm;
-use capstan_keys::{IssuedKey, KeyUse, SeenCartridges};
+use capstan_keys::{IssuedKey, KeyUse, SeenAs, SeenCartridge, SeenCartridges};
 
 use super::*;
 
@@ -34,6 +34,12 @@ fn unit(barcode: &str, keys: &[(u8, Option<i64>)], last_seen_ns: i64) -> DataUni
     }
 }
 
+/// Key 3 began the volume at 20, key 4 did at 30.
+fn begun_anew_on(unit: DataUnit, first: &str, second: &str) -> DataUnit {
+    let own = |since_ns, serial: &str| SeenCartridge { serial: serial.parse().ok(), since_ns, seen_as: SeenAs::Own };
+    DataUnit { cartridges: SeenCartridges::from_history(vec![own(20, first), own(30, second)]), ..unit }
+}
+
 fn key(byte: u8, volser: &str, state: KeyState) -> (KeyTag, KeyRecord) {
     let record = KeyRecord {
         tag: tag(byte),
@@ -47,6 +53,10 @@ fn key(byte: u8, volser: &str, state: KeyState) -> (KeyTag, KeyRecord) {
         imported_ns: None,
     };
     (tag(byte), record)
+}
+
+fn activated(at_ns: i64, (tag, record): (KeyTag, KeyRecord)) -> (KeyTag, KeyRecord) {
+    (tag, KeyRecord { activated_ns: Some(at_ns), ..record })
 }
 
 fn handed(byte: u8, agent: &str, kma: &str, at_ns: i64) -> Handed {
@@ -63,14 +73,14 @@ fn view() -> View {
     View {
         units: vec![
             unit("A00001", &[(1, None), (2, None)], 50),
-            unit("A00002", &[(3, Some(30)), (4, None)], 70),
+            begun_anew_on(unit("A00002", &[(3, Some(30)), (4, None)], 70), "one", "one"),
             unit("A00003", &[(5, None)], 60),
             unit("A00004", &[(6, None)], 80),
         ],
         keys: [
             key(1, "A00001", KeyState::ProcessOnly),
             key(2, "A00001", KeyState::ProtectAndProcess),
-            key(3, "A00002", KeyState::ProcessOnly),
+            activated(20, key(3, "A00002", KeyState::ProcessOnly)),
             key(4, "A00002", KeyState::ProcessOnly),
             key(5, "A00003", KeyState::Destroyed),
             key(6, "A00004", KeyState::ProtectAndProcess),
@@ -117,6 +127,32 @@ fn an_agent_exposes_what_it_was_handed_and_what_is_still_on_tape() {
 fn a_key_exposes_its_data_unit() {
     assert_eq!(units(&view(), &Suspect::Key(tag(4))), expected(&[("A00002", &[4])]));
     assert_eq!(units(&view(), &Suspect::Key(tag(3))), []);
+}
+
+/// A key counted as gone as soon as its barcode was begun anew, also on another cartridge: the tape under it lay in a drawer, and was in no plan.
+#[test]
+fn a_key_is_exposed_until_its_own_cartridge_is_known_to_be_overwritten() {
+    let begun_anew = |first: &str, second: &str| {
+        let mut view = view();
+        view.units[1] = begun_anew_on(view.units[1].clone(), first, second);
+        let suspect = Suspect::Key(tag(3));
+        let plan = RekeyPlan::new(suspect.clone(), Vec::new(), exposure(&view, &suspect));
+        (units(&view, &suspect), plan.to_string())
+    };
+    let (none, _) = begun_anew("one", "one");
+    assert_eq!(none, []);
+    let (exposed, plan) = begun_anew("one", "two");
+    assert_eq!(exposed, expected(&[("A00002", &[3])]));
+    assert!(plan.contains("begun anew without it on 1970") && plan.contains("look for the other one"), "{plan}");
+    // What told no serial number is no proof; nor is that it told none twice.
+    for (first, second) in [("one", ""), ("", "one"), ("", "")] {
+        assert_eq!(begun_anew(first, second).0, expected(&[("A00002", &[3])]), "{first:?}, {second:?}");
+    }
+    // A key that was never in use has written nothing.
+    let mut view = view();
+    view.units[1].keys[0].dropped_ns = Some(30);
+    view.keys.get_mut(&tag(3)).unwrap().activated_ns = None;
+    assert_eq!(units(&view, &Suspect::Key(tag(3))), []);
 }
 
 /// Exports counted for nothing: a file with every key of the cluster in it exposed no data unit.

@@ -21,6 +21,11 @@ pub enum Lack {
         /// The first record that is left.
         begins_at: u64,
     },
+    /// Keys of lost nodes that no volume has named yet: which volumes are under them is not known.
+    Unnamed {
+        /// How many.
+        keys: usize,
+    },
     /// It is the one that was asked, and knows what was so before it was cut off.
     CutOff,
 }
@@ -38,6 +43,7 @@ impl Lack {
             Self::Locked => "locked",
             Self::Removed => "removed",
             Self::Shortened { .. } => "shortened",
+            Self::Unnamed { .. } => "unnamed-keys",
             Self::CutOff => "cut-off",
         }
     }
@@ -55,7 +61,7 @@ pub struct Unread {
 impl Unread {
     /// Whether keys may be exposed that are not listed for lack of it. A node that is suspected knows every key, whatever its log says.
     pub fn hides(&self, suspect: &Suspect) -> bool {
-        self.lack == Lack::CutOff || matches!(suspect, Suspect::Agent { .. })
+        matches!(self.lack, Lack::CutOff | Lack::Unnamed { .. }) || matches!(suspect, Suspect::Agent { .. })
     }
 
     /// What is missing, and what to do.
@@ -64,13 +70,20 @@ impl Unread {
         if self.lack == Lack::CutOff {
             return format!("{why}. Ask a node that is in touch");
         }
+        if let Lack::Unnamed { .. } = self.lack {
+            return format!(
+                "{why}. Read each volume once that was written through a lost node while it was cut off, confirm its key, and ask again"
+            );
+        }
         let Suspect::Agent { name, .. } = suspect else {
             return format!(
                 "{why}: every key is counted all the same, but not said which of them {kma} handed out itself"
             );
         };
         let then = match self.lack {
-            Lack::Away(_) | Lack::CutOff => "See that it runs and is unlocked, and ask again".to_owned(),
+            Lack::Away(_) | Lack::CutOff | Lack::Unnamed { .. } => {
+                "See that it runs and is unlocked, and ask again".to_owned()
+            }
             Lack::Locked => "Unlock it (`keyd unlock`), and ask again".to_owned(),
             Lack::Removed | Lack::Shortened { .. } => format!(
                 "If you have the files of its log (audit/*.jsonl of its state directory), `grep agent/{name}` finds the keys in them: \
@@ -91,6 +104,9 @@ impl Unread {
                     "the audit log of node {kma} begins with record {begins_at}, and what stood before was taken away"
                 )
             }
+            Lack::Unnamed { keys } => format!(
+                "{keys} keys of lost nodes (`keyd keys recovered`) were named by no volume yet, and which volumes are under them is not known"
+            ),
             Lack::CutOff => format!(
                 "node {kma} is cut off from the majority: what was issued elsewhere since, and nodes that came since, are not known to it"
             ),

@@ -202,6 +202,8 @@ enum What {
     },
     End {
         #[serde(default, skip_serializing_if = "Option::is_none")]
+        serial: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         last: Option<String>,
     },
 }
@@ -227,10 +229,14 @@ impl Told {
             Operation::Carried { first, serial, .. } => {
                 What::Carried { first: first.to_string(), serial: serial.map(|serial| serial.to_string()) }
             }
-            Operation::End { last, .. } => What::End { last: last.map(|last| last.to_string()) },
+            Operation::End { serial, last, .. } => {
+                What::End { serial: serial.map(|serial| serial.to_string()), last: last.map(|last| last.to_string()) }
+            }
             Operation::Begin { .. }
             | Operation::Append { .. }
             | Operation::Seen { .. }
+            | Operation::Claim { .. }
+            | Operation::Confirm { .. }
             | Operation::Revoke { .. }
             | Operation::Compromise { .. }
             | Operation::Destroy { .. }
@@ -273,7 +279,10 @@ impl Told {
                 let serial = serial.map(|serial| parsed(&serial)).transpose()?;
                 Operation::Carried { volser, serial, first: parsed(&first)? }
             }
-            What::End { last } => Operation::End { volser, last: last.map(|last| parsed(&last)).transpose()? },
+            What::End { serial, last } => {
+                let serial = serial.map(|serial| parsed(&serial)).transpose()?;
+                Operation::End { volser, serial, last: last.map(|last| parsed(&last)).transpose()? }
+            }
         };
         let Self { request, by, kma, now_ns, .. } = self;
         Ok(Asked { operation, request: bytes(&request)?, by, kma, now_ns })
@@ -325,7 +334,8 @@ mod tests {
             Operation::Activate { volser: volser.clone(), serial: None, tag },
             Operation::Activate { volser: volser.clone(), serial: MediumSerial::new("HP 1").ok(), tag },
             Operation::Carried { volser: volser.clone(), serial: MediumSerial::new("HP 1").ok(), first: tag },
-            Operation::End { volser, last: Some(tag) },
+            Operation::End { volser: volser.clone(), serial: None, last: Some(tag) },
+            Operation::End { volser, serial: MediumSerial::new("HP 1").ok(), last: None },
         ];
         for operation in operations {
             let (by, kma) = ("host".parse().unwrap(), "a".parse().unwrap());

@@ -165,7 +165,7 @@ async fn a_long_journal_is_read_once() {
     const COUNT: usize = 1000;
     let mut journal = Counting::default();
     let asked = |number: usize| Asked {
-        operation: Operation::End { volser: volser(number), last: None },
+        operation: Operation::End { volser: volser(number), serial: None, last: None },
         request: [0; 16],
         by: "drive".parse().unwrap(),
         kma: "a".parse().unwrap(),

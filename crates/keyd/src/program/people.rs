@@ -25,6 +25,7 @@ pub(super) use root::Root;
 pub(super) use transfer::Exports;
 pub(super) use users::{Pending, Quorum, Users};
 
+use super::Ended;
 use super::arguments::Asking;
 
 /// What people ask.
@@ -90,15 +91,15 @@ pub(crate) struct Ask {
     json: bool,
 }
 
-pub(super) fn run(asked: People) -> anyhow::Result<()> {
+pub(super) fn run(asked: People) -> anyhow::Result<Ended> {
     match asked {
+        People::Keys(asked) => return keys::keys(asked),
         People::Agents(agents) => peers::agents(agents),
         People::KmipClients(clients) => peers::kmip_clients(clients),
         People::Kmas(kmas) => peers::kmas(kmas),
         People::Policies(policies) => keys::policies(policies),
         People::Groups(groups) => keys::groups(groups),
         People::Units(units) => keys::units(units),
-        People::Keys(asked) => keys::keys(asked),
         People::Exports(asked) => transfer::exports(&asked),
         People::Users(asked) => users::users(asked),
         People::Quorum(asked) => users::quorum(asked),
@@ -110,6 +111,7 @@ pub(super) fn run(asked: People) -> anyhow::Result<()> {
         People::Certificates(ask) => proof::certificates(&ask),
         People::RekeyPlan(suspected) => proof::exposed(&suspected, "/v1/rekey-plan"),
     }
+    .map(|()| Ended::Whole)
 }
 
 impl Ask {

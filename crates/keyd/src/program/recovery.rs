@@ -202,6 +202,13 @@ pub(super) fn prove(asked: &Prove) -> anyhow::Result<()> {
             "{} data units: {} keys and {} KMIP objects proved here, at another node and in the latest backup",
             proof.units, proof.proved, proof.objects
         );
+        if proof.recovered > 0 {
+            println!(
+                "and {} keys of lost nodes that no volume has named yet: volumes that nobody has read since may be under some of them \
+                 (`keyd keys recovered`)",
+                proof.recovered
+            );
+        }
     }
     anyhow::ensure!(
         proof.unproved.is_empty(),

@@ -76,6 +76,13 @@ fn told(status: &Value) -> String {
         format!("{ready} keys ready, {reserve} more for when it is cut off, {waiting} not stored twice yet{low}"),
     );
     line("keys", format!("{} of {} data units", words(&status["keys"]), words(&status["units"])));
+    if let Some(count @ 1..) = status["unconfirmed_keys"].as_u64() {
+        let what = "of lost nodes wait until a compliance officer confirms their group: `keyd keys list --group unconfirmed-keys`";
+        line("KEYS", format!("{count} {what}"));
+    }
+    if let Some(count @ 1..) = status["recovered_keys"].as_u64() {
+        line("recovered", format!(" {count} keys of lost nodes that no volume has named yet: `keyd keys recovered`"));
+    }
     let pending = match status["journal_pending"].as_u64() {
         Some(0) => "nothing to reconcile".to_owned(),
         _ => format!("{} acts wait for the majority", words(&status["journal_pending"])),
@@ -128,7 +135,7 @@ mod tests {
         );
         let open = json!({
             "name": "kma1\u{1b}[2J", "site": "", "epoch": 2, "cluster": "ab", "lock": {"state": "unlocked"},
-            "standing": {"cut_off_since_ns": 1_700_000_000_000_000_000_i64}, "applied": 7, "keys": 3, "units": 2,
+            "standing": {"cut_off_since_ns": 1_700_000_000_000_000_000_i64}, "applied": 7, "keys": 3, "units": 2, "unconfirmed_keys": 6, "recovered_keys": 0,
             "pool": {"ready": 0, "reserve": 1, "waiting": 9, "low": true}, "journal_pending": 4, "doubts": ["one", "two"],
             "removed": "on a day", "unlocks_itself": "pin-file",
             "room": {"level": "reserved", "says": "the ledger is nearly full"}
@@ -142,6 +149,7 @@ mod tests {
             "LOW",
             "ROOM     the ledger is nearly full\n",
             "4 acts wait",
+            "KEYS     6 of lost nodes wait until",
             "DOUBT    one\nDOUBT    two\n",
         ] {
             assert!(told.contains(words), "{words}: {told}");

@@ -18,11 +18,11 @@ use super::people::came_to_nothing;
 use super::registrar::certificate_path;
 use super::{Service, entry};
 use crate::audit::{Deed, Entry, Outcome};
-use crate::desk::{Answer, Operation};
+use crate::desk::{Answer, DeskError, Operation, recovered};
 use crate::door::{CameFrom, Input, Refusal};
 use crate::identity::Peer;
-use crate::node::{Node, Standing};
-use crate::record::IssuedRecord;
+use crate::node::{Node, NodeError, Standing};
+use crate::record::{IssuedRecord, unconfirmed_group};
 
 /// The routes of agents.
 pub(super) fn routes() -> Paths {
@@ -166,6 +166,23 @@ impl Asking {
         }))
     }
 
+    /// A volume names a key that a lost node may have given out: from here on it is on record. It is given to nobody before an officer has
+    /// confirmed of which group it is.
+    async fn claim(&self, volser: &Volser, tag: KeyTag) -> Result<(), Refusal> {
+        if self.node.view(|view| recovered(view.ledger(), &tag).is_none()) {
+            return Ok(());
+        }
+        let noted = self.entry(CLAIM).of("key", tag).with("volume", volser);
+        let (_, group_key) = self
+            .node
+            .keys()
+            .new_group_key(&unconfirmed_group())
+            .map_err(|error| NodeError::from(DeskError::from(error)))?;
+        let operation = Operation::Claim { volser: volser.clone(), tag, group_key };
+        self.node.ask(operation, self.name(), self.request.0).await?;
+        self.service.note(noted).await
+    }
+
     async fn issued(&self, deed: Deed, drive: &Drive, operation: Operation) -> Result<Json<KeyGiven>, Refusal> {
         let answered = self.node.ask(operation, self.name(), self.request.0).await?;
         let Answer::Key(record) = answered.answer else { return Err(Refusal::failed()) };
@@ -176,6 +193,7 @@ impl Asking {
 
 const BEGIN: Deed = Deed::named("key-to-begin");
 const APPEND: Deed = Deed::named("key-to-append");
+const CLAIM: Deed = Deed::named("key-of-lost-node-on-record");
 const READ: Deed = Deed::named("key-to-read");
 const ACTIVATE: Deed = Deed::named("key-activated");
 const REVOKE: Deed = Deed::named("key-revoked-by-agent");
@@ -209,8 +227,13 @@ async fn append(
     let AppendVolume { volume: volser, serial, drive, first, public } = asked;
     let another = asking.another(&volser, serial);
     let noted = asking.entry(APPEND).of("unit", &volser).with("drive", &drive);
-    let operation = Operation::Append { volser, serial, drive: drive.clone(), first, draw: None };
-    asking.noting(noted, asking.issued(APPEND, &Drive { name: drive, public, another }, operation)).await
+    let operation = Operation::Append { volser: volser.clone(), serial, drive: drive.clone(), first, draw: None };
+    let drive = Drive { name: drive, public, another };
+    let given = async {
+        asking.claim(&volser, first).await?;
+        asking.issued(APPEND, &drive, operation).await
+    };
+    asking.noting(noted, given).await
 }
 
 async fn read(
@@ -221,7 +244,10 @@ async fn read(
     let asking = Asking::new(service, whence)?;
     let ReadVolume { volume: volser, serial, drive, key: tag, public } = asked;
     let noted = asking.entry(READ).of("key", tag).with("volume", &volser).with("drive", &drive);
-    let found = async { asking.node.look_up(asking.name(), &drive, &volser, &tag).await.map_err(Refusal::from) };
+    let found = async {
+        asking.claim(&volser, tag).await?;
+        asking.node.look_up(asking.name(), &drive, &volser, &tag).await.map_err(Refusal::from)
+    };
     let (record, key, standing) = asking.noting(noted, found).await?;
     let another = asking.another(&volser, serial);
     if let Some(Another { found: serial, .. }) = another {
@@ -287,7 +313,8 @@ async fn end(
     let noted = asking.entry(END).of("unit", &asked.volume);
     let answered = asking.noting(noted.clone(), async {
         asking.check_groups(&asked.volume, None)?;
-        let operation = Operation::End { volser: asked.volume.clone(), last: asked.last.map(|last| last.0) };
+        let (volser, serial) = (asked.volume.clone(), asked.serial);
+        let operation = Operation::End { volser, serial, last: asked.last.map(|last| last.0) };
         asking.node.ask(operation, asking.name(), asking.request.0).await.map_err(Refusal::from)
     });
     let answered = answered.await?;

@@ -18,6 +18,7 @@ use crate::door::{CameFrom, Input, Readiness, Refusal};
 use crate::identity::Peer;
 use crate::node::{Removal, Standing};
 use crate::record::KmaRecord;
+use crate::state::View;
 
 /// The routes that are there while the node is locked as well.
 pub(super) fn routes() -> Paths {
@@ -84,6 +85,10 @@ async fn status(State(service): State<Arc<Service>>) -> Json<Value> {
         let (keys, units) = node.view(|view| (view.ledger().key_count(), view.ledger().realm().unit_count()));
         status["keys"] = json!(keys);
         status["units"] = json!(units);
+        let of_lost = |view: View<'_>| (view.ledger().unconfirmed().len(), view.ledger().recovered().count());
+        let (unconfirmed, recovered) = node.view(of_lost);
+        status["unconfirmed_keys"] = json!(unconfirmed);
+        status["recovered_keys"] = json!(recovered);
     } else if let Some(said) = service.locked_by_person() {
         status["locked_by"] = json!(said);
     }

@@ -29,6 +29,7 @@ fn problem(error: &NodeError) -> Problem {
     match error {
         NodeError::Desk(DeskError::Key(key)) => of_key(key),
         NodeError::Desk(DeskError::PoolEmpty { .. }) => unready("pool-empty", "This node has no key to give"),
+        NodeError::Desk(DeskError::Confirmed { .. }) => Problem::new(409, "conflict", "It is so already", said),
         NodeError::NeedsMajority { .. } => unready("needs-majority", "The cluster's majority cannot be reached"),
         NodeError::LedgerFull { .. } => unready(LEDGER_FULL, "The ledger is full"),
         NodeError::IsolatedTooLong { .. } => unready("isolated-too-long", "This node has been cut off for too long"),

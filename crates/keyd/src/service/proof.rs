@@ -82,6 +82,9 @@ pub struct RetrievalProof {
     pub units: u64,
     /// Keys of theirs that were proved at all three places.
     pub proved: u64,
+    /// Keys of lost nodes that no volume has named yet, proved at all three places.
+    #[serde(default)]
+    pub recovered: u64,
     /// Objects of KMIP clients that were proved at all three places.
     pub objects: u64,
     /// The backup that was counted on.
@@ -95,7 +98,7 @@ pub struct RetrievalProof {
 /// A key or object that was not proved somewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Unproved {
-    /// The data unit; `kmip` for an object of a KMIP client.
+    /// The data unit; `kmip` for an object of a KMIP client, `recovered` for a key of a lost node that no volume has named yet.
     pub unit: String,
     /// The key, or the object's Unique Identifier.
     pub key: String,

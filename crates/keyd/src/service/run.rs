@@ -6,6 +6,10 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
+use axum::http::HeaderValue;
+use axum::middleware::map_response;
+use axum::response::Response;
+use capstan_keys::api::EPOCH_HEADER;
 use capstan_keys::cluster::Identity;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -127,6 +131,12 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         .merge(renewal_routes(registrar.clone()))
         .merge(health_routes(service.clone()));
     let routes = metrics::counted(routes, metrics.clone());
+    // An agent that has heard of a newer epoch takes nothing from this node.
+    let epoch = HeaderValue::from(settings.epoch);
+    let routes = routes.layer(map_response(move |mut answer: Response| {
+        answer.headers_mut().insert(EPOCH_HEADER, epoch.clone());
+        std::future::ready(answer)
+    }));
     let kmip_clients = async {
         let Some(address) = &settings.kmip_listen else { return std::future::pending().await };
         let listener = listen(address)?;

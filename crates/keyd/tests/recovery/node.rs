@@ -189,6 +189,13 @@ impl Workshop {
         self.keyd(&Self::asking(place, who, arguments)).unwrap()
     }
 
+    /// How the program ended, and what it said to each of its outputs.
+    pub(crate) fn ended_as(&self, place: &Place, who: &str, arguments: &[&str]) -> (i32, String, String) {
+        let output = self.command().args(Self::asking(place, who, arguments)).output().unwrap();
+        let [said, aside] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        (output.status.code().unwrap(), said, aside)
+    }
+
     pub(crate) fn try_as(&self, place: &Place, who: &str, arguments: &[&str]) -> Result<String, String> {
         self.keyd(&Self::asking(place, who, arguments))
     }

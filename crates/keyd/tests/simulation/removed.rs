@@ -6,8 +6,8 @@ use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_keyd::desk::{Answer, Decided, Operation};
 use capstan_keyd::node::{Node, NodeError, Noted, Removal, Standing};
 use capstan_keyd::path::Path;
-use capstan_keyd::record::RemovedKma;
-use capstan_keys::KeyState;
+use capstan_keyd::record::{RemovedKma, unconfirmed_group};
+use capstan_keys::{KeyState, Name};
 
 use super::cluster::{Cluster, name, until};
 
@@ -43,6 +43,11 @@ async fn reports(node: &Node, operation: Operation) {
         }
     }
     panic!("not reported in a hundred tries");
+}
+
+async fn claimed(node: &Node, volser: &str, tag: KeyTag) {
+    let (_, group_key) = node.keys().new_group_key(&unconfirmed_group()).unwrap();
+    reports(node, Operation::Claim { volser: volume(volser), tag, group_key }).await;
 }
 
 async fn removed(by: &Node, kma: &str) {
@@ -103,10 +108,17 @@ async fn a_removed_node_counts_for_nothing_and_serves_nobody() {
     let set_aside = |node: &Node| node.view(|view| view.ledger().others("recovered/").count());
     until("the pool is set aside", || a.view(|view| view.ledger().pool(&name("c")).next().is_none())).await;
     assert!(set_aside(&a) >= 40, "all of it: {}", set_aside(&a));
-    // A volume that names one of them proves that it was given out cut off, and is read.
+    // A volume that names one of them proves that it was given out cut off: it is on record then, and read once somebody has confirmed its group.
     let tag = a.view(|view| Path::parse(view.ledger().others("recovered/").next().unwrap().0).recovered_tag()).unwrap();
-    let (_, key, _) = a.read(&name("drive"), &name("drive"), &volume("A00009"), &tag).unwrap();
-    assert_eq!(key.tag(), tag);
+    let read = || a.read(&name("drive"), &name("drive"), &volume("A00009"), &tag);
+    let is_unconfirmed = || read().err().unwrap().to_string().contains("must be confirmed first");
+    assert!(is_unconfirmed());
+    claimed(&a, "A00009", tag).await;
+    assert!(is_unconfirmed() && a.view(|view| view.ledger().unconfirmed().len() == 1));
+    let before = set_aside(&a);
+    reports(&a, Operation::Confirm { volser: volume("A00009"), tag, group: Name::default() }).await;
+    assert_eq!(read().unwrap().1.tag(), tag);
+    assert_eq!((set_aside(&a), a.view(|view| view.ledger().unconfirmed().len())), (before, 0));
 
     // It comes back, hears of it, and is never again a node that is merely cut off.
     cluster.boot(2);
@@ -149,7 +161,9 @@ async fn the_journal_of_a_removed_node_is_taken_in_from_a_copy() {
     c.ask(Operation::Activate { volser: volume("A00001"), serial: None, tag: alone }, &name("drive"), [3; 16])
         .await
         .unwrap();
-    c.ask(Operation::End { volser: volume("A00003"), last: Some(first) }, &name("drive"), [4; 16]).await.unwrap();
+    c.ask(Operation::End { volser: volume("A00003"), serial: None, last: Some(first) }, &name("drive"), [4; 16])
+        .await
+        .unwrap();
     let journal = cluster.seats[2].journal();
     assert!(journal.len() >= 3);
     cluster.kill(2);
@@ -162,6 +176,9 @@ async fn the_journal_of_a_removed_node_is_taken_in_from_a_copy() {
     until("the pool is set aside", || a.view(|view| view.ledger().pool(&name("c")).next().is_none())).await;
     let set_aside = Path::recovered(&alone).to_string();
     assert!(a.view(|view| view.ledger().other(&set_aside).is_some()));
+    // A drive has named it meanwhile, with a barcode that was read wrongly: the node's own journal knows better, of its group as well.
+    claimed(&a, "A00008", alone).await;
+    assert_eq!(a.view(|view| view.ledger().realm().unit(&volume("A00008")).unwrap().keys.len()), 1);
     for round in 1..=2 {
         let reconciled = taken_in(&a, "c", &journal).await;
         assert!(reconciled.void.iter().any(|void| void.contains("A00003")), "round {round}: {reconciled:?}");
@@ -169,6 +186,9 @@ async fn the_journal_of_a_removed_node_is_taken_in_from_a_copy() {
             let record = view.ledger().key(&alone).unwrap();
             assert_eq!(record.stored.record.state, KeyState::ProtectAndProcess);
             assert_eq!(record.origin.kma, name("c"));
+            assert_eq!((record.volser(), &record.issued.group), (&volume("A00001"), &Name::default()));
+            assert_eq!(view.ledger().unconfirmed().len(), 0);
+            assert_eq!(view.ledger().realm().unit(&volume("A00008")).unwrap().keys.len(), 0);
             assert!(view.ledger().other(&set_aside).is_none(), "it is issued, and no key of a pool any more");
             let newer = view.ledger().key(&newer).unwrap();
             assert_eq!((newer.stored.record.state, newer.issued.dropped_ns), (KeyState::ProtectAndProcess, None));

@@ -5,6 +5,7 @@
 mod etcd;
 mod exposed;
 mod journals;
+mod lost;
 #[allow(dead_code, reason = "this test uses a part of it")]
 #[path = "../recovery/node.rs"]
 mod node;

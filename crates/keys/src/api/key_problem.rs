@@ -10,6 +10,7 @@
 //! key-of-other-cipher   409     tag                            none: it answers an import, which agents do not ask for
 //! cryptoperiod-over     403     tag, volume                    RefusedByCluster, CryptoperiodOver
 //! keys-used-up          403     volume                         RefusedByCluster, KeysUsedUp
+//! key-unconfirmed       403     tag, volume                    RefusedByCluster, Unconfirmed
 //! refused               403                                    RefusedByCluster, Other
 //! pool-empty, isolated-too-long, locked, needs-majority
 //!                       503                                    none: another node is asked
@@ -63,6 +64,10 @@ impl Problem {
             KeyError::Refused(Refusal::KeysUsedUp { volser }) => {
                 problem(403, "keys-used-up", "The volume takes no further key").with("volume", volser)
             }
+            KeyError::Refused(Refusal::Unconfirmed { tag, volser }) => {
+                let problem = problem(403, "key-unconfirmed", "Nobody has confirmed the key's group").with("tag", tag);
+                problem.with("volume", volser)
+            }
             KeyError::Refused(_) => problem(403, "refused", "The rules forbid it"),
             _ => return None,
         })
@@ -85,6 +90,7 @@ impl Problem {
             }
             "cryptoperiod-over" => refused(ClusterRefusal::CryptoperiodOver { tag: tag()? }),
             "keys-used-up" => refused(ClusterRefusal::KeysUsedUp),
+            "key-unconfirmed" => refused(ClusterRefusal::Unconfirmed { tag: tag()? }),
             "refused" => refused(ClusterRefusal::Other),
             _ => None,
         }
@@ -145,14 +151,16 @@ mod tests {
             ended_ns: 5,
         };
         let full = Refusal::KeysUsedUp { volser: volser("A00001") };
+        let unconfirmed = Refusal::Unconfirmed { volser: volser("A00001"), tag: TAG };
         let other = Refusal::UnknownGroup { group: Name::default() };
         let said = |refusal: &Refusal| sent(&refusal.clone().into()).unwrap();
-        for refusal in [&over, &full, &other] {
+        for refusal in [&over, &full, &unconfirmed, &other] {
             let error = said(refusal);
             assert!(error.is_refusal() && error.to_string().contains(&refusal.to_string()), "{error}");
         }
         assert_eq!(said(&over).past_its_time(), Some(TAG));
         assert!(said(&full).keys_used_up() && said(&full).past_its_time().is_none());
+        assert!(said(&unconfirmed).unconfirmed() && !said(&other).unconfirmed());
         assert!(!said(&other).keys_used_up() && said(&other).past_its_time().is_none());
     }
 

@@ -159,6 +159,10 @@ pub struct EndVolume {
     #[serde(with = "text")]
     #[schemars(with = "String")]
     pub volume: Volser,
+    /// The serial number of the cartridge that holds nothing of it any more; none where it does not tell one.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::optional")]
+    #[schemars(with = "Option<String>")]
+    pub serial: Option<MediumSerial>,
     /// The newest key that the volume had then. Keys of a later life of the volume are none of this report's; without it, none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Tag>,

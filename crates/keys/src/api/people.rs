@@ -344,6 +344,32 @@ pub struct NamedKey {
     pub key: KeyTag,
 }
 
+/// `POST /v1/keys/confirm`: of which volume and group a key is that a lost node gave out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConfirmKey {
+    /// The key.
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
+    pub key: KeyTag,
+    /// The volume; without it the one that is on record, which is what an agent has said.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::optional")]
+    #[schemars(with = "Option<String>")]
+    pub volume: Option<Volser>,
+    /// The group.
+    pub group: Name,
+}
+
+/// A key that a lost node may have given out, and that no volume has named yet: `GET /v1/keys/recovered`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RecoveredKey {
+    /// The key.
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
+    pub key: KeyTag,
+    /// When it was drawn.
+    pub drawn: Timestamp,
+}
+
 /// A user: `GET /v1/users`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UserListed {

@@ -93,9 +93,32 @@ pub struct ExportGiven {
     pub wrapped: Base64,
     /// Keys that were asked for and by policy never leave; with the first part alone.
     pub stay: usize,
+    /// Keys that may belong to what was asked for, and that nobody has confirmed yet ([`super::ConfirmKey`]), so that they are not in it: the
+    /// first of them; with the first part alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unconfirmed: Vec<UnconfirmedKey>,
+    /// How many there are in all.
+    #[serde(default)]
+    pub unconfirmed_in_all: usize,
+    /// How many keys of lost nodes no volume has named yet ([`super::RecoveredKey`]): they are not in it either.
+    #[serde(default)]
+    pub recovered: usize,
     /// Where the next part begins; none after the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<ExportAt>,
+}
+
+/// A key that a lost node gave out, and of which nobody has confirmed yet of which group it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UnconfirmedKey {
+    /// The volume that named it.
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
+    pub volume: Volser,
+    /// The key.
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
+    pub key: KeyTag,
 }
 
 /// An export that was carried out: `GET /v1/exports`, `POST /v1/exports/ID/destroyed`.

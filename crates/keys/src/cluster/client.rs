@@ -1,6 +1,6 @@
 //! Requests to whichever node answers.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,8 @@ use super::roster::{Candidate, Preference, Roster};
 use super::transport::ANSWER_LEN_MAX;
 use super::{ClusterError, Gone, Silence, tls, transport};
 use crate::api::{
-    Base64, ClusterId, IssuedCertificate, KmaMember, KmaState, Problem, REQUEST_ID_HEADER, RenewCertificate, RequestId,
+    Base64, ClusterId, EPOCH_HEADER, IssuedCertificate, KmaMember, KmaState, Problem, REQUEST_ID_HEADER,
+    RenewCertificate, RequestId,
 };
 
 /// The kind of a node's answer that this peer's certificate has ended.
@@ -59,6 +60,8 @@ struct Shared {
     looking: AtomicBool,
     /// Where the list of members is kept for the next start, where somebody wants that.
     known: Option<KnownNodes>,
+    /// The newest epoch that a node has told of.
+    epoch: AtomicU32,
 }
 
 impl ClusterClient {
@@ -97,6 +100,7 @@ impl ClusterClient {
         let mut roster = Roster::new(addresses, preference, usize::from(RequestId::random()?.0[0]));
         // As a list of members: the one that a node gives takes its place.
         roster.learn(&known.as_ref().map(KnownNodes::nodes).unwrap_or_default());
+        let epoch = AtomicU32::new(known.as_ref().map_or(0, KnownNodes::epoch));
         let agent = transport::agent(tls::member_config(identity).map_err(ClusterError::Tls)?);
         let client = Self {
             shared: Arc::new(Shared {
@@ -107,6 +111,7 @@ impl ClusterClient {
                 learnt: Mutex::new(Instant::now()),
                 looking: AtomicBool::new(false),
                 known,
+                epoch,
             }),
         };
         client.learn()?;
@@ -201,7 +206,8 @@ impl ClusterClient {
                 if gone.iter().any(|gone| failed_at_it(gone) && gone.address == address) {
                     continue;
                 }
-                match send(&agent, candidate, id, path, body, patience) {
+                let of_epoch = |address: &str, told| self.check_epoch(address, told);
+                match send_checked(&agent, candidate, id, path, body, patience, &of_epoch) {
                     Ok(answer) => {
                         lock(&self.shared.roster).answered(&address);
                         return Ok(answer);
@@ -226,6 +232,27 @@ impl ClusterClient {
             }
         }
         Err(ClusterError::AllGone(gone))
+    }
+
+    /// Refuses what a node of an older epoch answers, and remembers a newer one. A node from before they told it is believed.
+    fn check_epoch(&self, address: &str, told: Option<u32>) -> Result<(), Gone> {
+        let Some(told) = told else { return Ok(()) };
+        let known = self.shared.epoch.fetch_max(told, Ordering::SeqCst);
+        if told > known
+            && let Some(kept) = &self.shared.known
+        {
+            // Where it cannot be kept it counts for as long as this runs.
+            let _ = kept.keep_epoch(told);
+        }
+        if told >= known {
+            return Ok(());
+        }
+        let detail = format!(
+            "It is of epoch {told}, and the cluster has gone on in epoch {known}: nothing is taken from it. Stop that node; if the cluster \
+             was really taken back to the older epoch, take the file agent.nodes away that lies beside this machine's identity."
+        );
+        let problem = Problem::new(503, "older-epoch", "This node is of an older epoch", detail);
+        Err(Gone { name: None, address: address.to_owned(), silence: Silence::Unready(Box::new(problem)) })
     }
 
     /// Looks at silent nodes and at the list of members, if it is time to, on a thread that ends with that.
@@ -299,6 +326,19 @@ pub(super) fn send<A: DeserializeOwned>(
     body: Option<&[u8]>,
     patience: Patience,
 ) -> Result<A, Failed> {
+    send_checked(agent, candidate, id, path, body, patience, &|_, _| Ok(()))
+}
+
+/// The same; `of_epoch` says whether an answer of the epoch that the node tells is taken.
+fn send_checked<A: DeserializeOwned>(
+    agent: &Agent,
+    candidate: Candidate,
+    id: &RequestId,
+    path: &str,
+    body: Option<&[u8]>,
+    patience: Patience,
+    of_epoch: &dyn Fn(&str, Option<u32>) -> Result<(), Gone>,
+) -> Result<A, Failed> {
     let Candidate { name, address } = candidate;
     let url = format!("https://{address}{path}");
     let answered = match body {
@@ -321,12 +361,20 @@ pub(super) fn send<A: DeserializeOwned>(
             .send(body),
     };
     match answered {
-        Ok(answer) => read_answer(&address, answer).map_err(|failed| match failed {
-            Failed::Gone(gone) => Failed::Gone(Gone { name, ..gone }),
-            other => other,
-        }),
+        Ok(answer) => of_epoch(&address, epoch_of(&answer))
+            .map_err(Failed::Gone)
+            .and_then(|()| read_answer(&address, answer))
+            .map_err(|failed| match failed {
+                Failed::Gone(gone) => Failed::Gone(Gone { name, ..gone }),
+                other => other,
+            }),
         Err(error) => Err(Failed::Gone(gone(name, &address, &error))),
     }
+}
+
+/// The epoch that a node tells of itself.
+fn epoch_of(answer: &Response<Body>) -> Option<u32> {
+    answer.headers().get(EPOCH_HEADER)?.to_str().ok()?.parse().ok()
 }
 
 /// Reads what a node answered.

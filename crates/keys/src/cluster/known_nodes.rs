@@ -6,12 +6,16 @@
 //! It is public, and believed only as far as addresses go: who answers at one proves by TLS to be a node of the cluster, and then says who
 //! the nodes are. Whoever can write to the file can keep the machine from finding them there, and nothing more; the addresses of the settings
 //! are asked in any case. A file that cannot be read, or that is another cluster's, is as none.
+//!
+//! The newest epoch that a node has told of is kept there as well. A cluster that was restored begins a new one, and a node of the old one that
+//! still runs gives out keys that the new one knows nothing of: this machine takes nothing from it any more, over its restarts too. It is
+//! taken back by taking the file away.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -27,12 +31,20 @@ const NODES_MAX: usize = 64;
 pub(super) struct KnownNodes {
     path: PathBuf,
     cluster: ClusterId,
-    kept: Mutex<Vec<KmaMember>>,
+    kept: Mutex<What>,
+}
+
+#[derive(Default)]
+struct What {
+    nodes: Vec<KmaMember>,
+    epoch: u32,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Kept {
     cluster: String,
+    #[serde(default)]
+    epoch: u32,
     nodes: Vec<KmaMember>,
 }
 
@@ -41,27 +53,58 @@ impl KnownNodes {
     pub(super) fn beside(identity: &Path, cluster: ClusterId) -> Self {
         let path = identity.with_extension("nodes");
         let kept = read(&path).filter(|kept| kept.cluster == cluster.to_string());
-        let kept = kept.map(|kept| lasting(&kept.nodes)).unwrap_or_default();
+        let kept = kept.map(|kept| What { nodes: lasting(&kept.nodes), epoch: kept.epoch }).unwrap_or_default();
         Self { path, cluster, kept: Mutex::new(kept) }
     }
 
     /// Those that were kept last.
     pub(super) fn nodes(&self) -> Vec<KmaMember> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.kept().nodes.clone()
+    }
+
+    /// The newest epoch that any node has told of.
+    pub(super) fn epoch(&self) -> u32 {
+        self.kept().epoch
+    }
+
+    /// Keeps that a node has told of this epoch, if it is newer than all before.
+    pub(super) fn keep_epoch(&self, epoch: u32) -> io::Result<()> {
+        let mut kept = self.kept();
+        if epoch <= kept.epoch {
+            return Ok(());
+        }
+        // What counts from here on, kept or not.
+        kept.epoch = epoch;
+        self.write(&mut kept)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, What> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another process may have heard of a newer epoch.
+    fn write(&self, kept: &mut What) -> io::Result<()> {
+        let cluster = self.cluster.to_string();
+        let there = read(&self.path).filter(|there| there.cluster == cluster);
+        kept.epoch = kept.epoch.max(there.map_or(0, |there| there.epoch));
+        let text = serde_json::to_vec_pretty(&Kept { cluster, epoch: kept.epoch, nodes: kept.nodes.clone() })?;
+        write(&self.path, &text)
     }
 
     /// Keeps this list in place of the last one, if it is another.
     pub(super) fn keep(&self, nodes: &[KmaMember]) -> io::Result<()> {
         let nodes = lasting(nodes);
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept();
         // An empty list would leave nobody to ask.
-        if nodes.is_empty() || nodes == *kept {
+        if nodes.is_empty() || nodes == kept.nodes {
             return Ok(());
         }
-        let text = serde_json::to_vec_pretty(&Kept { cluster: self.cluster.to_string(), nodes: nodes.clone() })?;
-        write(&self.path, &text)?;
-        *kept = nodes;
-        Ok(())
+        let before = std::mem::replace(&mut kept.nodes, nodes);
+        let written = self.write(&mut kept);
+        if written.is_err() {
+            kept.nodes = before;
+        }
+        written
     }
 }
 
@@ -125,6 +168,19 @@ mod tests {
         assert!(!file.exists());
         known.keep(&[node("c", KmaState::Serving)]).unwrap();
         assert_eq!(names(&KnownNodes::beside(&identity, CLUSTER)), ["c"]);
+    }
+
+    #[test]
+    fn the_newest_epoch_is_kept_beside_the_list_whoever_writes_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let identity = folder.path().join("agent.pem");
+        let [known, other] = [(); 2].map(|()| KnownNodes::beside(&identity, CLUSTER));
+        other.keep_epoch(3).unwrap();
+        known.keep(&[node("a", KmaState::Serving)]).unwrap();
+        known.keep_epoch(2).unwrap();
+        let again = KnownNodes::beside(&identity, CLUSTER);
+        assert_eq!((known.epoch(), again.epoch(), again.nodes().len()), (3, 3, 1));
+        assert_eq!(KnownNodes::beside(&identity, ClusterId([2; 16])).epoch(), 0);
     }
 
     #[test]

@@ -308,13 +308,14 @@ impl KeyProvider for KeyCluster {
         self.key("/v1/keys/read", Some(tag), |public| ReadVolume { volume, serial, drive, key, public })
     }
 
-    fn ended(&self, volser: &Volser, _now_ns: i64) -> Result<(), KeyError> {
+    fn ended(&self, cartridge: Cartridge<'_>, _now_ns: i64) -> Result<(), KeyError> {
+        let Cartridge { volser, serial } = cartridge;
         // Named, so that a report that comes late takes nothing from a volume that was begun anew since.
         let path = format!("/v1/units/{volser}/keys");
         let keys: Vec<KeyOfVolume> = self.ask(|connected| connected.client.get(&path))?;
         let held = keys.iter().filter(|key| key.dropped.is_none());
         let last = held.max_by_key(|key| key.issued).map(|key| Tag(key.key));
-        let question = EndVolume { volume: volser.clone(), last };
+        let question = EndVolume { volume: volser.clone(), serial: serial.copied(), last };
         self.post::<serde::de::IgnoredAny>("/v1/keys/end", &question).map(drop)
     }
 

@@ -55,7 +55,8 @@ pub enum SeenAs {
 pub struct SeenCartridges(Vec<SeenCartridge>);
 
 impl SeenCartridges {
-    pub(super) fn from_history(history: Vec<SeenCartridge>) -> Self {
+    /// Those that were seen, in order.
+    pub fn from_history(history: Vec<SeenCartridge>) -> Self {
         Self(history)
     }
 
@@ -83,6 +84,16 @@ impl SeenCartridges {
     /// The volume's own cartridge, where this is another one.
     pub fn differs(&self, serial: Option<&MediumSerial>) -> Option<&MediumSerial> {
         self.own().filter(|own| serial.is_some_and(|serial| serial != *own))
+    }
+
+    /// Whether what a life of the volume wrote is known to be gone: the cartridge that the life was begun on was begun anew, or erased, when
+    /// the life ended or later. A label that moved to another cartridge says nothing of what the first one holds; nor does a cartridge
+    /// that never told its serial number.
+    pub fn is_overwritten(&self, begun_ns: i64, ended_ns: i64) -> bool {
+        let own = || self.0.iter().filter(|seen| seen.seen_as == SeenAs::Own);
+        let at = |ns: i64| own().rfind(|seen| seen.since_ns <= ns).and_then(|seen| seen.serial);
+        let Some(cartridge) = at(begun_ns) else { return false };
+        at(ended_ns) == Some(cartridge) || own().any(|seen| seen.since_ns > ended_ns && seen.serial == Some(cartridge))
     }
 
     /// Whether that the volume is seen on this one says nothing new.
@@ -151,6 +162,27 @@ mod tests {
         assert_eq!((seen.own(), others(&seen)), (Some(&serial("two")), vec!["one"]));
         let history: Vec<_> = seen.iter().map(|seen| (seen.since_ns, seen.seen_as)).collect();
         assert_eq!(history, [(1, SeenAs::Own), (2, SeenAs::Another), (5, SeenAs::Own), (6, SeenAs::Another)]);
+    }
+
+    #[test]
+    fn what_was_written_is_gone_once_its_own_cartridge_was_begun_anew() {
+        let mut seen = SeenCartridges::default();
+        seen.begun_on(Some(&serial("one")), 1);
+        // Begun anew on the same one, at 2; then under the same label on another, at 3; then the first one again, at 4.
+        seen.begun_on(Some(&serial("one")), 2);
+        assert!(seen.is_overwritten(1, 2));
+        seen.begun_on(Some(&serial("two")), 3);
+        assert!(!seen.is_overwritten(2, 3), "the first cartridge lies in a drawer as it was");
+        // Somebody reads it there, and the volume that goes on on the other one is erased: that ends both by the records.
+        seen.seen_on(&serial("one"), 4);
+        assert!(!seen.is_overwritten(2, 5) && seen.is_overwritten(3, 5));
+        seen.begun_on(Some(&serial("one")), 6);
+        assert!(seen.is_overwritten(2, 3) && !seen.is_overwritten(3, 6));
+        // What told nothing is not known.
+        seen.begun_on(None, 7);
+        seen.begun_on(Some(&serial("one")), 8);
+        assert!(!seen.is_overwritten(7, 8) && !seen.is_overwritten(0, 2));
+        assert!(!SeenCartridges::default().is_overwritten(1, 2));
     }
 
     /// Movers of before tell no serial number: that the volume is on the cartridge of before is not known any more.

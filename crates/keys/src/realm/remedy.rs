@@ -54,6 +54,7 @@ impl Refusal {
             (
                 Self::OtherCipher { .. }
                 | Self::KeysUsedUp { .. }
+                | Self::Unconfirmed { .. }
                 | Self::BegunInVain { .. }
                 | Self::RevokingForbidden { .. }
                 | Self::ExportForbidden { .. }

@@ -92,6 +92,17 @@ pub enum Refusal {
         /// The volume.
         volser: Volser,
     },
+    /// Operator: a node that was lost gave the key out, and of which group it is nobody has said yet.
+    #[error(
+        "key {tag} of volume {volser} was given out by a node that was lost, and of which key group it is must be confirmed first: a \
+         compliance officer does it (`keyd keys confirm {tag} --volume {volser} --group GROUP`)"
+    )]
+    Unconfirmed {
+        /// The volume.
+        volser: Volser,
+        /// The key.
+        tag: KeyTag,
+    },
     /// Drive: it begins the volume again and again.
     #[error(
         "volume {volser} has many keys that were issued to begin it, and none of them was reported as used: see what goes wrong at the drive, \

@@ -60,8 +60,9 @@ impl SealedStore {
     }
 
     /// Reports that a volume was erased, or begun anew without encryption: its keys encrypt no more, and it holds nothing of them.
-    pub fn ended(&mut self, volser: &Volser, now_ns: i64) -> Result<(), KeyError> {
-        self.operate(Some(volser), None, |holdings, _| holdings.ended(volser, now_ns))
+    pub fn ended<'a>(&mut self, cartridge: impl Into<Cartridge<'a>>, now_ns: i64) -> Result<(), KeyError> {
+        let cartridge = cartridge.into();
+        self.operate(Some(cartridge.volser), None, |holdings, _| holdings.ended(cartridge, now_ns))
     }
 
     /// The key to append to a volume with, whose first block names the key `first`: that one, or the one that was put in force

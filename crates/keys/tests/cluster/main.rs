@@ -25,6 +25,27 @@ const EARLY: fn() -> i64 = || 1_900_000_000_000_000_000;
 const DUE: fn() -> i64 = || 2_370_000_000_000_000_000;
 const OVER: fn() -> i64 = || 2_850_000_000_000_000_000;
 
+/// A node of an epoch that is over gave out keys as before, and nothing knew of them afterwards.
+#[test]
+fn nothing_is_taken_from_a_node_of_an_older_epoch() {
+    let nodes = Nodes::start(2);
+    nodes.answer(|_| Reply::of(&Vec::<KeyOfVolume>::new()));
+    let tell = |epochs: [u32; 2]| {
+        nodes.epochs.iter().zip(epochs).for_each(|(told, epoch)| told.store(epoch, Ordering::Relaxed));
+    };
+    tell([2, 1]);
+    // Whichever is asked first, there is one that is believed.
+    for _ in 0..4 {
+        keys(&nodes, EARLY).0.keys_of(&volser()).unwrap();
+    }
+    // Remembered over a start: the nodes of before are no cluster any more.
+    tell([1, 1]);
+    let error = keys(&nodes, EARLY).0.keys_of(&volser()).unwrap_err().to_string();
+    assert!(error.contains("It is of epoch 1, and the cluster has gone on in epoch 2"), "{error}");
+    tell([1, 3]);
+    keys(&nodes, EARLY).0.keys_of(&volser()).unwrap();
+}
+
 fn volser() -> Volser {
     Volser::new("A00001").unwrap()
 }
@@ -118,7 +139,7 @@ fn reports_and_questions_come_across() {
         other => panic!("{other}"),
     });
     assert_eq!(keys.activate((&volser()).into(), &new, 0).unwrap(), [old]);
-    keys.ended(&volser(), 0).unwrap();
+    keys.ended((&volser()).into(), 0).unwrap();
     let known = keys.keys_of(&volser()).unwrap().remove(0);
     assert_eq!((known.tag, known.state, known.created_ns), (old, KeyState::Destroyed, 1_000_000_000));
     assert_eq!((known.activated_ns, known.destroyed_ns), (Some(2_000_000_000), Some(3_000_000_000)));

@@ -3,13 +3,13 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use capstan_keys::api::{
-    Base64, ClusterId, IssuedCertificate, KmaMember, KmaState, Problem, REQUEST_ID_HEADER, RequestId,
+    Base64, ClusterId, EPOCH_HEADER, IssuedCertificate, KmaMember, KmaState, Problem, REQUEST_ID_HEADER, RequestId,
 };
 use capstan_keys::cluster::{ClusterPlace, provider};
 use rcgen::{
@@ -110,6 +110,8 @@ pub(crate) struct Nodes {
     /// What was asked of any of them, in order, but who the members are.
     pub(crate) asked: Arc<Mutex<Vec<Asked>>>,
     script: Arc<Mutex<Script>>,
+    /// The epoch that each of them tells; 0 if it tells none.
+    pub(crate) epochs: Arc<Vec<AtomicU32>>,
     stop: Arc<AtomicBool>,
     threads: Vec<(SocketAddr, JoinHandle<()>)>,
 }
@@ -146,11 +148,12 @@ impl Nodes {
             addresses: addresses.iter().map(SocketAddr::to_string).collect(),
             asked,
             script,
+            epochs: Arc::new((0..count).map(|_| AtomicU32::new(0)).collect()),
             stop,
             threads: Vec::new(),
         };
         for (number, listener) in listeners.into_iter().enumerate() {
-            let door = Arc::new(nodes.door(&format!("kma/kma{}", number + 1), members.clone()));
+            let door = Arc::new(nodes.door(number, members.clone()));
             let (address, stop) = (addresses[number], Arc::clone(&nodes.stop));
             let thread = std::thread::spawn(move || {
                 for stream in listener.incoming() {
@@ -167,15 +170,16 @@ impl Nodes {
         nodes
     }
 
-    fn door(&self, name: &str, members: Vec<KmaMember>) -> Door {
-        let (pair, certificate) = self.authority.peer(name, 3);
+    fn door(&self, number: usize, members: Vec<KmaMember>) -> Door {
+        let (pair, certificate) = self.authority.peer(&format!("kma/kma{}", number + 1), 3);
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.certificate.clone()).unwrap();
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build().unwrap();
         let key = PrivateKeyDer::from_pem_slice(pair.serialize_pem().as_bytes()).unwrap();
         let tls = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&version::TLS13]).unwrap();
         let tls = tls.with_client_cert_verifier(verifier).with_single_cert(vec![certificate], key).unwrap();
-        Door { tls: Arc::new(tls), members, asked: Arc::clone(&self.asked), script: Arc::clone(&self.script) }
+        let epoch = (Arc::clone(&self.epochs), number);
+        Door { tls: Arc::new(tls), members, asked: Arc::clone(&self.asked), script: Arc::clone(&self.script), epoch }
     }
 
     pub(crate) fn answer(&self, script: impl FnMut(&Asked) -> Reply + Send + 'static) {
@@ -216,6 +220,7 @@ struct Door {
     members: Vec<KmaMember>,
     asked: Arc<Mutex<Vec<Asked>>>,
     script: Arc<Mutex<Script>>,
+    epoch: (Arc<Vec<AtomicU32>>, usize),
 }
 
 impl Door {
@@ -265,8 +270,13 @@ impl Door {
                 (problem.status, "application/problem+json", serde_json::to_string(&problem).unwrap())
             }
         };
+        let (epochs, number) = &self.epoch;
+        let epoch = match epochs[*number].load(Ordering::Relaxed) {
+            0 => String::new(),
+            epoch => format!("{EPOCH_HEADER}: {epoch}\r\n"),
+        };
         let head = format!(
-            "HTTP/1.1 {status} so\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            "HTTP/1.1 {status} so\r\ncontent-type: {kind}\r\n{epoch}content-length: {}\r\nconnection: close\r\n\r\n",
             answer.len()
         );
         let stream = stream.get_mut();

@@ -20,7 +20,9 @@
 //! 109  1  version 3: 1, write-once
 //! 110  2  zero
 //! 112 16  versions 2 and 3: tag of each further key, in the order in which they came: key number 1, 2, ...
-//!     up to 508  zero
+//!     up to 496  zero
+//! 496  8  serial number, drawn at random when the cartridge is made; 0 on one that an older program made
+//! 504  4  zero
 //! 508  4  CRC32C of bytes 0 to 507
 //! ```
 //! A change is written to one copy, synchronised, then to the other: a crash leaves the old state or the new one, and once
@@ -37,7 +39,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use capstan_format::{Algorithm, KeyTag, Volser, crc32c};
+use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser, crc32c};
 
 use super::record::{u32_at, u64_at};
 use crate::{EncryptionState, Rewritability};
@@ -58,6 +60,7 @@ const CRC_AT: usize = COPY_LEN - 4;
 const GENERATION_LEN_MAX: usize = 32;
 const WRITE_ONCE_AT: usize = 109;
 const FURTHER_KEYS_AT: usize = 112;
+const SERIAL_AT: usize = 496;
 /// Keys that a memory has room for: one for each encryption period of a volume that is appended to.
 pub(super) const KEYS_MAX: usize = 24;
 
@@ -85,6 +88,8 @@ pub(super) struct Memory {
     /// Keys that came later.
     pub(super) further_keys: Vec<KeyTag>,
     pub(super) generation: String,
+    /// 0 if it has none.
+    pub(super) serial: u64,
 }
 
 impl Memory {
@@ -127,6 +132,7 @@ impl Memory {
         for (tag, place) in further_keys.iter().zip(bytes[FURTHER_KEYS_AT..].chunks_exact_mut(16)) {
             place.copy_from_slice(&tag.0);
         }
+        bytes[SERIAL_AT..SERIAL_AT + 8].copy_from_slice(&self.serial.to_le_bytes());
         let crc = crc32c(&bytes[..CRC_AT]);
         bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -187,6 +193,7 @@ impl Memory {
             encryption,
             further_keys,
             generation,
+            serial: u64_at(bytes, SERIAL_AT),
         })
     }
 
@@ -222,6 +229,11 @@ impl Memory {
 }
 
 impl Memory {
+    /// What hosts read as the serial number of the medium. The barcode would not do: cartridges of several libraries have the same.
+    pub(super) fn serial_number(&self) -> Option<MediumSerial> {
+        (self.serial != 0).then(|| MediumSerial::new(&format!("{:016X}", self.serial)).ok()).flatten()
+    }
+
     /// The key of a number that a block names; none if there is no such key.
     pub(super) fn key(&self, number: u8) -> Option<KeyTag> {
         match (self.encryption, number) {
@@ -265,7 +277,16 @@ mod tests {
             encryption: EncryptionState::Encrypted { algorithm: Algorithm::Aes256Ccm, tag: KeyTag([9; 16]) },
             further_keys: Vec::new(),
             generation: "LTO-9".to_owned(),
+            serial: 0,
         }
+    }
+
+    #[test]
+    fn a_serial_number_stands_where_older_programs_read_nothing() {
+        let memory = Memory { serial: 0x0123_4567_89ab_cdef, ..memory() };
+        let bytes = memory.encode();
+        assert_eq!(bytes[496..508], [0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 1, 0, 0, 0, 0]);
+        assert_eq!(Memory::decode(&bytes).unwrap().serial_number().unwrap().as_str(), "0123456789ABCDEF");
     }
 
     #[test]

@@ -63,6 +63,7 @@ impl CartridgeSpec {
             encryption: EncryptionState::Blank,
             further_keys: Vec::new(),
             generation: self.generation.clone(),
+            serial: draw_life()?,
         };
         file.set_len(RECORDS_AT)?;
         memory.write(&file)?;

@@ -160,7 +160,7 @@ impl Volume {
     pub(super) fn medium(&self) -> Medium {
         Medium {
             volser: Some(self.memory.volser.clone()),
-            serial: None,
+            serial: self.memory.serial_number(),
             generation: Some(self.memory.generation.clone()),
             capacity_bytes: self.memory.capacity_bytes,
             remaining_bytes: self.remaining_behind(self.records.end()),
@@ -188,6 +188,10 @@ impl Volume {
     /// Cuts off everything and begins another life in the given state.
     pub(super) fn begin(&mut self, encryption: EncryptionState) -> io::Result<()> {
         let mut memory = Memory { life: draw_life()?, encryption, further_keys: Vec::new(), ..self.memory.clone() };
+        if memory.serial == 0 {
+            // An older program made it.
+            memory.serial = draw_life()?;
+        }
         memory.write(self.records.file())?;
         self.memory = memory;
         self.records.begin(self.memory.life)

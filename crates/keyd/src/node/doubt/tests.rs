@@ -299,7 +299,7 @@ async fn a_late_report_says_nothing_of_a_later_life() {
     let house = house();
     house.found().await;
     let activate = |tag| Operation::Activate { volser: volser(), serial: None, tag };
-    let end = |last| Operation::End { volser: volser(), last };
+    let end = |last| Operation::End { volser: volser(), serial: None, last };
     let (first, second) = (house.begin().await, house.begin().await);
     assert_eq!(house.ask(activate(second)).await, Answer::Retired(Vec::new()));
     for late in [activate(first), end(Some(first)), end(None)] {
@@ -328,7 +328,7 @@ async fn an_append_cut_off_says_that_the_volume_was_not_ended() {
     house.found().await;
     let first = house.begin().await;
     house.ask(Operation::Activate { volser: volser(), serial: None, tag: first }).await;
-    house.ask(Operation::End { volser: volser(), last: Some(first) }).await;
+    house.ask(Operation::End { volser: volser(), serial: None, last: Some(first) }).await;
     assert_eq!(state_of(&house, &first), (KeyState::ProcessOnly, true));
     let append = Operation::Append { volser: volser(), serial: None, drive: name("drive"), first, draw: None };
     house.deaf.store(true, SeqCst);

@@ -3,13 +3,14 @@
 use anyhow::Context;
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::Name;
-use capstan_keys::api::{ExtendUnit, GroupSaid, Leave, NamedKey, Outcome, PolicySaid};
+use capstan_keys::api::{ConfirmKey, ExtendUnit, GroupSaid, Leave, NamedKey, Outcome, PolicySaid};
 use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::Ask;
 use super::transfer::{self, Export, Import};
+use crate::program::Ended;
 
 /// What holds for keys.
 #[derive(Debug, Subcommand)]
@@ -191,9 +192,27 @@ pub(crate) enum Keys {
         /// Those of a volume
         #[arg(long, value_name = "BARCODE")]
         volume: Option<Volser>,
+        /// Those of a group: `unconfirmed-keys` for what lost nodes gave out, and nobody has confirmed
+        #[arg(long, value_name = "NAME")]
+        group: Option<Name>,
         /// Those in a state: ready, protect-and-process, process-only, deactivated, compromised, destroyed
         #[arg(long)]
         state: Option<String>,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// List the keys of lost nodes' pools that no volume has named yet: volumes that nobody has read since may be under some of them
+    Recovered(Ask),
+    /// Say of which group a key is that a lost node gave out: no drive gets it before
+    Confirm {
+        /// Its tag: 32 hexadecimal digits
+        tag: KeyTag,
+        /// Its volume [default: the one that is on record, as a drive has said]
+        #[arg(long, value_name = "BARCODE")]
+        volume: Option<Volser>,
+        /// Its group
+        #[arg(long, value_name = "NAME")]
+        group: Name,
         #[command(flatten)]
         ask: Ask,
     },
@@ -215,13 +234,22 @@ pub(crate) struct OneKey {
     ask: Ask,
 }
 
-pub(super) fn keys(asked: Keys) -> anyhow::Result<()> {
+pub(super) fn keys(asked: Keys) -> anyhow::Result<Ended> {
     match asked {
-        Keys::List { volume, state, ask } => {
-            let question = [("volume", volume.map(|volume| volume.to_string())), ("state", state)];
+        Keys::Export(asked) => return transfer::export(&asked),
+        Keys::List { volume, group, state, ask } => {
+            let volume = volume.map(|volume| volume.to_string());
+            let question = [("volume", volume), ("group", group.map(|group| group.to_string())), ("state", state)];
             let items = ask.pages("/v1/keys", &question)?;
             ask.list(&items, &["key", "volume", "group", "state", "issued", "agent", "kma"]);
             Ok(())
+        }
+        Keys::Recovered(ask) => {
+            ask.list(&ask.pages("/v1/keys/recovered", &[])?, &["key", "drawn"]);
+            Ok(())
+        }
+        Keys::Confirm { tag: key, volume, group, ask } => {
+            ask.outcome(&ask.post::<Outcome>("/v1/keys/confirm", &ConfirmKey { key, volume, group })?)
         }
         Keys::Compromise(OneKey { tag, ask }) => {
             ask.outcome(&ask.post::<Outcome>("/v1/keys/compromise", &NamedKey { key: tag })?)
@@ -229,7 +257,7 @@ pub(super) fn keys(asked: Keys) -> anyhow::Result<()> {
         Keys::Destroy(OneKey { tag, ask }) => {
             ask.outcome(&ask.post::<Outcome>("/v1/keys/destroy", &NamedKey { key: tag })?)
         }
-        Keys::Export(asked) => transfer::export(&asked),
         Keys::Import(asked) => transfer::import(&asked),
     }
+    .map(|()| Ended::Whole)
 }

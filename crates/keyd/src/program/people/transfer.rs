@@ -8,7 +8,7 @@ use capstan_format::Volser;
 use capstan_keyd::service::digest_of;
 use capstan_keys::api::{
     AskExport, AskImport, Base64, CarryOutExport, CarryOutImport, ExportAt, ExportGiven, ExportWhat, ImportReady,
-    ImportStep, KeyTaken, PeerId, RequestId, Requested, SentExportKey,
+    ImportStep, KeyTaken, PeerId, RequestId, Requested, SentExportKey, UnconfirmedKey,
 };
 use capstan_keys::cluster::{ClusterError, Identity, KeyRequest, NodeClient, hand_over};
 use capstan_keys::{ExportKey, ExportPart, ExportReader, ExportWriter, Name, open_records};
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::Ask;
+use crate::program::Ended;
 use crate::program::backups::{create, sync_folder};
 use crate::program::clients::client;
 use crate::program::founding::cost;
@@ -105,7 +106,7 @@ pub(super) fn exports(asked: &Exports) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn export(asked: &Export) -> anyhow::Result<()> {
+pub(super) fn export(asked: &Export) -> anyhow::Result<Ended> {
     if let (Some(request), Some(out)) = (&asked.request, &asked.out) {
         return fetch(asked, request, out);
     }
@@ -117,18 +118,18 @@ pub(super) fn export(asked: &Export) -> anyhow::Result<()> {
     let requested: Requested = asked.ask.post("/v1/exports", &AskExport { what })?;
     asked.ask.waits(&requested)?;
     asked.ask.then(&format!("`keyd keys export --request {} --out FILE`", requested.id));
-    Ok(())
+    Ok(Ended::Whole)
 }
 
 /// Everything that can fail here is tried before the node is asked, for it gives the keys once.
-fn fetch(asked: &Export, request: &str, out: &Path) -> anyhow::Result<()> {
+fn fetch(asked: &Export, request: &str, out: &Path) -> anyhow::Result<Ended> {
     let (us, client, id) = (me(&asked.ask)?, client(&asked.ask.asking)?, id_of(request)?);
     let file = create(out)?;
-    let made = sealed(asked, &us, &client, id, file).and_then(|(keys, stay)| {
+    let made = sealed(asked, &us, &client, id, file).and_then(|made| {
         sync_folder(out).with_context(|| format!("{} cannot be written: ask for another export", out.display()))?;
-        Ok((keys, stay))
+        Ok(made)
     });
-    let (keys, stay) = made.inspect_err(|_| {
+    let (keys, LeftOut { stay, unconfirmed, unconfirmed_in_all, recovered }) = made.inspect_err(|_| {
         // Not whole: it would be taken for an export.
         let _ = fs::remove_file(out);
     })?;
@@ -136,7 +137,31 @@ fn fetch(asked: &Export, request: &str, out: &Path) -> anyhow::Result<()> {
     if stay > 0 {
         eprintln!("{stay} keys are not in it: by policy they never leave the cluster, and only its backups hold them.");
     }
-    Ok(())
+    for UnconfirmedKey { volume, key } in &unconfirmed {
+        eprintln!(
+            "not in it: key {key} of volume {volume}, which a lost node gave out: of which group it is must be confirmed first \
+             (`keyd keys confirm {key} --group GROUP`)"
+        );
+    }
+    if unconfirmed_in_all > unconfirmed.len() {
+        eprintln!("not in it: {} more keys like these (`keyd keys list`)", unconfirmed_in_all - unconfirmed.len());
+    }
+    if recovered > 0 {
+        eprintln!(
+            "not in it: {recovered} keys of lost nodes (`keyd keys recovered`), which no volume has named yet. Volumes that were written \
+             through such a node while it was cut off may be under some of them: read each of these volumes once, confirm its key, and \
+             export again."
+        );
+    }
+    Ok(if unconfirmed_in_all + recovered > 0 { Ended::InPart } else { Ended::Whole })
+}
+
+/// What is not in an export.
+struct LeftOut {
+    stay: usize,
+    unconfirmed: Vec<UnconfirmedKey>,
+    unconfirmed_in_all: usize,
+    recovered: usize,
 }
 
 /// Fetches the keys part by part, each of which goes to the file at once: a million of them need no more memory than a part.
@@ -146,7 +171,7 @@ fn sealed(
     client: &NodeClient,
     id: RequestId,
     file: File,
-) -> anyhow::Result<(usize, usize)> {
+) -> anyhow::Result<(usize, LeftOut)> {
     let passphrase = new_passphrase("passphrase of the export", asked.passphrase_file.as_deref())?;
     let ours = KeyRequest::new()?;
     let part = |after: Option<ExportAt>| -> anyhow::Result<(ExportGiven, ExportKey)> {
@@ -162,7 +187,9 @@ fn sealed(
         Ok((given, ExportKey::from(key)))
     };
     let (given, export_key) = part(None)?;
-    let (tag, stay, mut next) = (given.key.tag, given.stay, given.next);
+    let ExportGiven { stay, unconfirmed, unconfirmed_in_all, recovered, .. } = given;
+    let left_out = LeftOut { stay, unconfirmed, unconfirmed_in_all, recovered };
+    let (tag, mut next) = (given.key.tag, given.next);
     let mut export = ExportWriter::begin(file, &export_key, &passphrase, cost())?;
     export.add(&given.wrapped.0)?;
     while next.is_some() {
@@ -175,7 +202,7 @@ fn sealed(
     file.sync_all()?;
     let opened = opened(file, &passphrase).context("what the node gave is no export of keys")?;
     anyhow::ensure!(opened == keys, "what was written differs from what was sent: the medium is at fault");
-    Ok((keys, stay))
+    Ok((keys, left_out))
 }
 
 /// Opens an export as whoever needs it will, and counts its keys.

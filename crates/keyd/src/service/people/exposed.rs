@@ -18,6 +18,7 @@ use super::exports::Known as Exports;
 use super::queue::id_of;
 use super::{Person, broken};
 use crate::authority::Act;
+use crate::desk::recovered;
 use crate::door::Refusal;
 use crate::exposure::{Exported, Handed, Lack, RekeyPlan, Suspect, Unread, View as Known, exports_of, exposure};
 use crate::node::{Node, Standing};
@@ -60,7 +61,9 @@ async fn answer(person: Person, act: Act, asked: Suspected) -> Result<Json<Value
             known.handed.iter().any(|handed| handed.agent == *name)
                 || person.node.view(|view| had_certificate(view, name))
         }
-        Suspect::Key(tag) => known.keys.contains_key(tag),
+        Suspect::Key(tag) => {
+            known.keys.contains_key(tag) || person.node.view(|view| recovered(view.ledger(), tag).is_some())
+        }
         Suspect::Kma(name) => {
             person.node.view(|view| view.ledger().kmas().contains_key(name) || view.ledger().removed(name).is_some())
         }
@@ -94,6 +97,15 @@ async fn logs_that_matter(person: &Person, suspect: &Suspect, since: Option<Time
     });
     let agent = if let Suspect::Agent { name, .. } = suspect { Some(name.clone()) } else { None };
     let mut logs = handed::search(service, node, kmas, &Wanted::of(agent, since)).await;
+    // A key that was suspected and has its volume says all; so does an export, which none of these is in.
+    let unnamed = node.view(|view| match suspect {
+        Suspect::Agent { .. } | Suspect::Kma(_) => view.ledger().recovered().count(),
+        Suspect::Key(tag) => usize::from(recovered(view.ledger(), tag).is_some()),
+        Suspect::Export(_) => 0,
+    });
+    if unnamed > 0 {
+        logs.unread.push(Unread { kma: service.name().clone(), lack: Lack::Unnamed { keys: unnamed } });
+    }
     if node.standing() != Standing::Current {
         logs.unread.push(Unread { kma: service.name().clone(), lack: Lack::CutOff });
     }

@@ -3,18 +3,18 @@
 use axum::Json;
 use axum::extract::Query;
 use capstan_format::{KeyTag, Volser};
-use capstan_keys::KeyState;
-use capstan_keys::api::{KeyListed, KeyOfVolume, NamedKey, Outcome, Page};
+use capstan_keys::api::{ConfirmKey, KeyListed, KeyOfVolume, NamedKey, Outcome, Page, RecoveredKey};
+use capstan_keys::{KeyState, KeyUse, Name};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::openapi::Paths;
-use super::material::{PAGE_LEN, ask, page};
+use super::material::{After, PAGE_LEN, ask, page};
 use super::peers::asked;
-use super::proposal::Proposal;
+use super::proposal::{KeyTold, Proposal};
 use super::{Of, Person, queue, time};
 use crate::authority::{Act, Permission, may};
-use crate::desk::{Operation, decide};
+use crate::desk::{Operation, decide, recovered};
 use crate::door::{Input, Refusal};
 use crate::node::NodeError;
 use crate::record::IssuedRecord;
@@ -25,6 +25,8 @@ pub(super) fn routes() -> Paths {
         .get("/v1/keys", Act::ListKeys, list)
         .post("/v1/keys/compromise", Act::CompromiseKeys, compromise)
         .post("/v1/keys/destroy", (Act::DestroyKeys, Act::DestroyExpiredKeys), destroy)
+        .post("/v1/keys/confirm", Act::ConfirmKeys, confirm)
+        .get("/v1/keys/recovered", Act::ListKeys, recovered_keys)
         .get("/v1/keys/of/{tag}", Act::ListKeys, show)
 }
 
@@ -32,6 +34,7 @@ pub(super) fn routes() -> Paths {
 #[derive(Deserialize, JsonSchema)]
 struct Wanted {
     volume: Option<String>,
+    group: Option<Name>,
     state: Option<String>,
     after: Option<String>,
 }
@@ -49,8 +52,9 @@ async fn list(person: Person, Query(wanted): Query<Wanted>) -> Result<Json<Page<
     let look = |view: View<'_>, now_ns| {
         let of_volume = |key: &&IssuedRecord| volume.as_ref().is_none_or(|volume| key.volser() == volume);
         let in_state = |key: &&IssuedRecord| state.is_none_or(|state| state_of(view, key, now_ns) == state);
+        let of_group = |key: &&IssuedRecord| wanted.group.as_ref().is_none_or(|group| key.issued.group == *group);
         let behind = view.ledger().keys_after(after.as_ref());
-        let keys = behind.filter(of_volume).filter(in_state).take(PAGE_LEN + 1);
+        let keys = behind.filter(of_volume).filter(of_group).filter(in_state).take(PAGE_LEN + 1);
         let items = keys.map(|key| listed(view, key, now_ns)).collect();
         Ok(Json(page(items, |key: &KeyListed| key.of.key.to_string())))
     };
@@ -59,7 +63,7 @@ async fn list(person: Person, Query(wanted): Query<Wanted>) -> Result<Json<Page<
 
 async fn show(person: Person, Of(tag): Of<KeyTag>) -> Result<Json<KeyListed>, Refusal> {
     let look = |view: View<'_>, now_ns| {
-        let key = view.key(&tag).ok_or_else(|| missing(&tag))?;
+        let key = view.key(&tag).ok_or_else(|| missing(view, &tag))?;
         Ok(Json(listed(view, key, now_ns)))
     };
     person.looks(Act::ListKeys, look).await
@@ -67,8 +71,40 @@ async fn show(person: Person, Of(tag): Of<KeyTag>) -> Result<Json<KeyListed>, Re
 
 async fn compromise(person: Person, Input(NamedKey { key }): Input<NamedKey>) -> Result<Json<Outcome>, Refusal> {
     person.permitted(Act::CompromiseKeys).await?;
+    person.node.view(|view| view.key(&key).map(drop).ok_or_else(|| missing(view, &key)))?;
     let noted = person.entry(Act::CompromiseKeys).of("key", key);
     ask(&person, noted, Operation::Compromise { tag: key }).await
+}
+
+/// Says of which volume and group a key is that a lost node gave out.
+async fn confirm(
+    person: Person,
+    Input(ConfirmKey { key: tag, volume, group }): Input<ConfirmKey>,
+) -> Result<Json<Outcome>, Refusal> {
+    person.permitted(Act::ConfirmKeys).await?;
+    let on_record = person.node.view(|view| match view.key(&tag) {
+        Some(known) => Ok(Some(known.volser().clone())),
+        None => recovered(view.ledger(), &tag).map(|_| None).ok_or_else(|| missing(view, &tag)),
+    })?;
+    let unnamed =
+        || Refusal::malformed(format!("No volume has named key {tag} yet: say which one it is of (`--volume`)."));
+    let volser = volume.or(on_record).ok_or_else(unnamed)?;
+    let noted = person.entry(Act::ConfirmKeys).of("key", tag).with("volume", &volser).with("group", &group);
+    ask(&person, noted, Operation::Confirm { volser, tag, group }).await
+}
+
+/// The keys of lost nodes' pools that no volume has named yet.
+async fn recovered_keys(
+    person: Person,
+    Query(After { after }): Query<After>,
+) -> Result<Json<Page<RecoveredKey>>, Refusal> {
+    let look = |view: View<'_>, _| {
+        let behind =
+            view.ledger().recovered().filter(|(tag, ..)| after.as_ref().is_none_or(|after| tag.to_string() > *after));
+        let items = behind.take(PAGE_LEN + 1).map(|(key, kept, _)| RecoveredKey { key, drawn: time(kept.created_ns) });
+        Ok(Json(page(items.collect(), |key: &RecoveredKey| key.key.to_string())))
+    };
+    person.looks(Act::ListKeys, look).await
 }
 
 /// A key that reads no more an operator destroys; one that still does, the quorum.
@@ -80,7 +116,9 @@ async fn destroy(person: Person, Input(NamedKey { key: tag }): Input<NamedKey>) 
     };
     match person.permitted(act).await? {
         Permission::ByQuorum => {
-            queue::request(&person, Proposal::DestroyKey { tag }, None).await.map(|asked| Json(Outcome::Waits(asked)))
+            let told = person.node.view(|view| view.key(&tag).map(|key| told(view, key, person.node.now_ns())));
+            let proposal = Proposal::DestroyKey { tag, told };
+            queue::request(&person, proposal, None).await.map(|asked| Json(Outcome::Waits(asked)))
         }
         Permission::AtOnce => {
             let destroying = person.change(|view| {
@@ -97,6 +135,55 @@ async fn destroy(person: Person, Input(NamedKey { key: tag }): Input<NamedKey>) 
     }
 }
 
+/// What approvers read of a key that is to be destroyed. Which objects lie on a volume only the catalogs of movers know.
+fn told(view: View<'_>, key: &IssuedRecord, now_ns: i64) -> KeyTold {
+    let volume = key.volser();
+    let (record, issued) = (&key.stored.record, &key.issued);
+    let unit = view.unit(volume);
+    let first = match issued.issued_for {
+        KeyUse::Append { first } => first,
+        KeyUse::Begin | KeyUse::Elsewhere => record.tag,
+    };
+    let begun_ns = view.key(&first).and_then(|first| first.stored.record.activated_ns);
+    let is_overwritten = issued
+        .dropped_ns
+        .zip(begun_ns)
+        .zip(unit)
+        .filter(|((dropped_ns, begun_ns), unit)| unit.cartridges.is_overwritten(*begun_ns, *dropped_ns));
+    let others = unit.map_or(0, |unit| {
+        unit.keys.iter().filter(|other| other.tag != record.tag && other.dropped_ns.is_none()).count()
+    });
+    let unreadable = match (record.activated_ns, is_overwritten) {
+        (_, Some(((dropped_ns, _), _))) => {
+            format!("nothing that is known of: the cartridge was begun anew, or erased, on {}", time(dropped_ns))
+        }
+        (None, None) if issued.issued_for == KeyUse::Begin => {
+            format!("nothing that is known of: no mover has reported that it began volume {volume} with it")
+        }
+        (begun_ns, None) => {
+            let from = begun_ns.map(|ns| format!(" from {} on", time(ns))).unwrap_or_default();
+            let until = record.retired_ns.map(|ns| format!(" until {}", time(ns))).unwrap_or_default();
+            let rest = match others {
+                0 => String::from("the volume has no other key in use"),
+                others => format!("the volume has {others} other keys, which read what is under them"),
+            };
+            let dropped = issued
+                .dropped_ns
+                .map_or("", |_| "; its barcode was begun anew since, not as far as is known on the same cartridge");
+            format!(
+                "what was written on volume {volume} under it{from}{until}; {rest}{dropped}; `capstan show` of its mover names the objects"
+            )
+        }
+    };
+    KeyTold {
+        volume: volume.to_string(),
+        group: issued.group.to_string(),
+        state: state_of(view, key, now_ns).name().to_owned(),
+        agent: key.origin.agent.to_string(),
+        unreadable,
+    }
+}
+
 /// Whether a key still reads what was written with it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReadsStill {
@@ -105,7 +192,7 @@ enum ReadsStill {
 }
 
 fn reads_still(view: View<'_>, tag: &KeyTag, now_ns: i64) -> Result<ReadsStill, Refusal> {
-    let key = view.key(tag).ok_or_else(|| missing(tag))?;
+    let key = view.key(tag).ok_or_else(|| missing(view, tag))?;
     let extended = view.unit(key.volser()).and_then(|unit| unit.read_until_ns).is_some_and(|until| now_ns < until);
     let policy = view.ledger().realm().policy_of(&key.issued.group);
     let over = policy.is_ok_and(|policy| policy.cryptoperiod.is_over(key.issued.issued_ns, now_ns));
@@ -113,7 +200,13 @@ fn reads_still(view: View<'_>, tag: &KeyTag, now_ns: i64) -> Result<ReadsStill, 
     Ok(if gone || (over && !extended) { ReadsStill::No } else { ReadsStill::Yes })
 }
 
-fn missing(tag: &KeyTag) -> Refusal {
+fn missing(view: View<'_>, tag: &KeyTag) -> Refusal {
+    if recovered(view.ledger(), tag).is_some() {
+        return Refusal::conflict(format!(
+            "Key {tag} was in the pool of a node that was lost, and no volume has named it yet. Read the volume, or confirm the key first: \
+             `keyd keys confirm {tag} --volume VOLUME --group GROUP`."
+        ));
+    }
     Refusal::not_found(format!("No key {tag} was ever issued."))
 }
 

@@ -5,14 +5,17 @@
 //! the export was begun: nobody approved them.
 
 use capstan_format::KeyTag;
-use capstan_keys::api::{ExportAt, ExportWhat, Problem};
+use capstan_keys::api::{ExportAt, ExportWhat, Problem, UnconfirmedKey};
 use capstan_keys::{DataUnit, ExportedKey, KeyState, Permission};
 
 use super::transfer::refused;
 use crate::door::Refusal;
 use crate::node::{LOOKED_AT_ONCE, Node};
-use crate::record::IssuedRecord;
+use crate::record::{IssuedRecord, is_unconfirmed};
 use crate::state::View;
+
+/// Keys that are named of all that are left out.
+const NAMED_MAX: usize = 1000;
 
 /// How many keys an export holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -20,6 +23,8 @@ pub(super) struct Counted {
     pub(super) keys: usize,
     /// Keys that were asked for and by policy never leave.
     pub(super) stay: usize,
+    /// Keys that lost nodes gave out, and that nobody has confirmed: they may be some of those that were asked for.
+    pub(super) unconfirmed: usize,
     /// When the last one that leaves was issued, by whichever node's clock that was: it may be ahead of this one's.
     pub(super) last_ns: i64,
 }
@@ -36,6 +41,8 @@ pub(super) struct Part {
 enum Fate {
     Leaves,
     Stays,
+    /// Nobody has confirmed yet of which group it is.
+    Unconfirmed,
     /// It was not asked for, or there is none any more.
     Elsewhere,
 }
@@ -58,7 +65,14 @@ pub(super) fn check(view: View<'_>, what: &ExportWhat) -> Result<(), Refusal> {
             let unknown = || Refusal::not_found(format!("No key was ever issued for volume {volser}."));
             let unit = view.unit(volser).ok_or_else(unknown)?;
             let keys = unit.keys.iter().filter_map(|issued| view.ledger().key(&issued.tag)).filter(|key| exists(key));
-            keys.map(|key| realm.check_export(&key.stored.record)).try_for_each(|allowed| allowed.map_err(refused))
+            let may_leave = |key: &IssuedRecord| match is_unconfirmed(&key.issued.group) {
+                true => {
+                    let tag = key.stored.record.tag;
+                    Err(capstan_keys::Refusal::Unconfirmed { volser: volser.clone(), tag })
+                }
+                false => realm.check_export(&key.stored.record),
+            };
+            keys.map(may_leave).try_for_each(|allowed| allowed.map_err(refused))
         }
     }
 }
@@ -73,6 +87,7 @@ pub(super) fn count(node: &Node, what: &ExportWhat) -> Result<Counted, Refusal> 
             counted.last_ns = counted.last_ns.max(issued_ns);
         }
         Fate::Stays => counted.stay += 1,
+        Fate::Unconfirmed => counted.unconfirmed += 1,
         Fate::Elsewhere => {}
     };
     match what {
@@ -88,10 +103,30 @@ pub(super) fn count(node: &Node, what: &ExportWhat) -> Result<Counted, Refusal> 
             node.walk_keys(look, |slice| slice.into_iter().for_each(&mut tally));
         }
     }
-    match counted.keys {
-        0 => Err(Refusal::conflict("There is no key that could leave: each was destroyed, or is kept by its policy.")),
+    match counted {
+        Counted { keys: 0, unconfirmed: 1.., .. } => Err(Refusal::conflict(format!(
+            "There is no key that could leave: of {} that lost nodes gave out nobody has confirmed the group (`keyd keys list`, `keyd keys confirm`).",
+            counted.unconfirmed
+        ))),
+        Counted { keys: 0, .. } => {
+            Err(Refusal::conflict("There is no key that could leave: each was destroyed, or is kept by its policy."))
+        }
         _ => Ok(counted),
     }
+}
+
+/// The keys that lost nodes gave out, and that may belong to what was asked for: the first that nobody has confirmed, how many those are, and how
+/// many no volume has named yet. Of a data unit those alone are counted that it is known to have.
+pub(super) fn left_out(view: View<'_>, what: &ExportWhat) -> (Vec<UnconfirmedKey>, usize, usize) {
+    let unconfirmed = view.ledger().unconfirmed().filter_map(|tag| view.ledger().key(tag));
+    let may_belong = |key: &&IssuedRecord| fate(view, what, key) == Fate::Unconfirmed;
+    let unconfirmed: Vec<_> = unconfirmed.filter(may_belong).collect();
+    let named = |key: &&IssuedRecord| UnconfirmedKey { volume: key.volser().clone(), key: key.stored.record.tag };
+    let recovered = match what {
+        ExportWhat::All | ExportWhat::Group(_) => view.ledger().recovered().count(),
+        ExportWhat::Unit(_) => 0,
+    };
+    (unconfirmed.iter().take(NAMED_MAX).map(named).collect(), unconfirmed.len(), recovered)
 }
 
 /// The keys behind a place, opened, so many at most; those that were issued up to a time.
@@ -167,6 +202,13 @@ fn in_order(unit: &DataUnit, after: Option<KeyTag>) -> Vec<KeyTag> {
 }
 
 fn fate(view: View<'_>, what: &ExportWhat, key: &IssuedRecord) -> Fate {
+    // Of which group it is nobody knows: it may be of the one that was asked for.
+    if is_unconfirmed(&key.issued.group)
+        && exists(key)
+        && !matches!(what, ExportWhat::Unit(unit) if unit != key.volser())
+    {
+        return Fate::Unconfirmed;
+    }
     match is_asked_for(what, key) && exists(key) {
         false => Fate::Elsewhere,
         true if may_leave(view, what, key) => Fate::Leaves,

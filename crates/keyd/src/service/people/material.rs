@@ -58,8 +58,8 @@ async fn add_group(person: Person, Input(asked): Input<GroupSaid>) -> Result<Jso
 
 /// Where a list begins.
 #[derive(Deserialize, JsonSchema)]
-struct After {
-    after: Option<String>,
+pub(super) struct After {
+    pub(super) after: Option<String>,
 }
 
 async fn units(person: Person, Query(After { after }): Query<After>) -> Result<Json<Page<UnitListed>>, Refusal> {

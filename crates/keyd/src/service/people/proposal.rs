@@ -85,8 +85,10 @@ pub(super) enum Proposal {
     EnableUser {
         name: Name,
     },
+    /// What approvers read of the key, as it was when somebody asked; none in a request of an older program.
     DestroyKey {
         tag: KeyTag,
+        told: Option<KeyTold>,
     },
     ExportKeys {
         what: ExportWhat,
@@ -96,6 +98,16 @@ pub(super) enum Proposal {
         keys: u32,
         sha256: String,
     },
+}
+
+/// A key that is to be destroyed, in words: its tag tells an approver nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KeyTold {
+    pub(super) volume: String,
+    pub(super) group: String,
+    pub(super) state: String,
+    pub(super) agent: String,
+    pub(super) unreadable: String,
 }
 
 /// With what an approved request is carried out.
@@ -176,7 +188,11 @@ impl Proposal {
                 none.with("change", "enrol")?.with("user", name.as_str())?.with("certificates", REVOKED_WITH_IT)?
             }
             Self::EnableUser { name } => none.with("change", "enable")?.with("user", name.as_str())?,
-            Self::DestroyKey { tag } => none.with("key", &tag.to_string())?,
+            Self::DestroyKey { tag, told: None } => none.with("key", &tag.to_string())?,
+            Self::DestroyKey { tag, told: Some(KeyTold { volume, group, state, agent, unreadable }) } => {
+                let named = none.with("key", &tag.to_string())?.with("volume", volume)?.with("group", group)?;
+                named.with("state", state)?.with("asked-for-by", agent)?.with("becomes-unreadable", unreadable)?
+            }
             Self::ExportKeys { what: ExportWhat::All } => none.with("keys", "all that policies let go")?,
             Self::ExportKeys { what: ExportWhat::Group(group) } => none.with("of-group", group.as_str())?,
             Self::ExportKeys { what: ExportWhat::Unit(unit) } => none.with("of-unit", unit.as_str())?,
@@ -240,7 +256,14 @@ impl Proposal {
                 keys: arguments.get("keys")?.parse().ok()?,
                 sha256: text("sha256")?,
             }),
-            (Act::DestroyKeys, None) => Some(Self::DestroyKey { tag: arguments.get("key")?.parse().ok()? }),
+            (Act::DestroyKeys, None) => {
+                let told = || {
+                    let (volume, group, state) = (text("volume")?, text("group")?, text("state")?);
+                    let (agent, unreadable) = (text("asked-for-by")?, text("becomes-unreadable")?);
+                    Some(KeyTold { volume, group, state, agent, unreadable })
+                };
+                Some(Self::DestroyKey { tag: arguments.get("key")?.parse().ok()?, told: told() })
+            }
             _ => None,
         }
     }
@@ -314,7 +337,7 @@ impl Proposal {
                 decided.rests_on.extend(revoked.rests_on);
                 Ok(decided)
             }
-            Self::DestroyKey { tag } => {
+            Self::DestroyKey { tag, .. } => {
                 let operation = Operation::Destroy { tag: *tag };
                 let (by, kma) = (on.by.clone(), on.node.name().clone());
                 let asked = Asked { operation, request: on.id.0, by, kma, now_ns };
@@ -421,7 +444,17 @@ mod tests {
             Proposal::ChangeRoles { name: name(), roles: Roles::default() },
             Proposal::EnrolUser { name: name() },
             Proposal::EnableUser { name: name() },
-            Proposal::DestroyKey { tag: KeyTag([7; 16]) },
+            Proposal::DestroyKey { tag: KeyTag([7; 16]), told: None },
+            Proposal::DestroyKey {
+                tag: KeyTag([7; 16]),
+                told: Some(KeyTold {
+                    volume: "A00001".to_owned(),
+                    group: "vault".to_owned(),
+                    state: "process-only".to_owned(),
+                    agent: "mover1".to_owned(),
+                    unreadable: "what was written under it".to_owned(),
+                }),
+            },
             Proposal::ExportKeys { what: ExportWhat::All },
             Proposal::ExportKeys { what: ExportWhat::Group(name()) },
             Proposal::ExportKeys { what: ExportWhat::Unit("A00001".parse().unwrap()) },

@@ -77,7 +77,9 @@ pub(super) async fn request_with(
 fn refuse_second(view: View<'_>, asked: &Pending, now_ns: i64) -> Result<(), Refusal> {
     let users = users_of(view)?;
     let all = view.ledger().others("pending/").filter_map(|(_, bytes)| Pending::decode(bytes).ok());
-    let mut same = all.filter(|other| other.act() == asked.act() && other.arguments() == asked.arguments());
+    // The same key; what was told of it may have changed since.
+    let key = asked.arguments().get("key");
+    let mut same = all.filter(|other| other.act() == asked.act() && other.arguments().get("key") == key);
     match same.find(|other| matches!(other.stage(&users, now_ns), Stage::Waiting { .. } | Stage::Approved)) {
         None => Ok(()),
         Some(first) => Err(Refusal::conflict(format!(

@@ -22,7 +22,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::super::openapi::Paths;
 use super::arriving::Approved;
 use super::exports::{ExportRecord, export_path, record_of};
-use super::leaving::{Part, count, part};
+use super::leaving::{Part, count, left_out, part};
 use super::proposal::Proposal;
 use super::queue::{self, execute_own, id_of};
 use super::{Of, Person, broken, time};
@@ -88,7 +88,7 @@ async fn export(
         let made = made.ok_or_else(|| {
             Refusal::conflict("This export was begun by another question: ask the quorum for a new one.")
         })?;
-        let node = person.node.clone();
+        let (node, what, is_first) = (person.node.clone(), made.what.clone(), after.is_none());
         let keys_max = keys_max.unwrap_or(EXPORT_KEYS_MAX).clamp(1, EXPORT_KEYS_MAX);
         let wrapping = move || {
             let Part { keys, next } = part(&node, &made.what, after, made.until_ns(), keys_max)?;
@@ -96,13 +96,19 @@ async fn export(
             Ok::<_, Refusal>((export_key.key().tag(), wrapped, next))
         };
         let given = tokio::task::spawn_blocking(wrapping).await.map_err(|error| broken(&error))?;
-        given.map(|(tag, wrapped, next)| (tag, wrapped, next, stay))
+        let left_out = match is_first {
+            true => person.node.view(|view| left_out(view, &what)),
+            false => (Vec::new(), 0, 0),
+        };
+        given.map(|(tag, wrapped, next)| (tag, wrapped, next, stay, left_out))
     };
-    let (tag, wrapped, next, stay) = person.does(noted, exporting).await?;
+    let (tag, wrapped, next, stay, (unconfirmed, unconfirmed_in_all, recovered)) =
+        person.does(noted, exporting).await?;
     if next.is_none() {
         person.service.anchor_soon();
     }
-    Ok(Json(ExportGiven { key: SentExportKey { tag, handed_over }, wrapped: Base64(wrapped), stay, next }))
+    let (key, wrapped) = (SentExportKey { tag, handed_over }, Base64(wrapped));
+    Ok(Json(ExportGiven { key, wrapped, stay, unconfirmed, unconfirmed_in_all, recovered, next }))
 }
 
 /// Executes the request and puts the export on record, once. Says how many keys stay.

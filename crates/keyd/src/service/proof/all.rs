@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::super::backups::{newest_kept, time};
 use super::super::jobs::Progress;
-use super::opened::{Lying, Opener, named, objects};
+use super::opened::{Lying, Opener, named, objects, recovered_keys};
 use super::{COUNTS_FOR, OwnProof, RetrievalProof, Unproved, own_proof};
 use crate::node::{LOOKED_AT_ONCE, Node};
 use crate::path::Path;
@@ -30,8 +30,9 @@ enum Claim {
 /// Proves every key of every data unit that is not destroyed, and every object of KMIP clients.
 pub(super) fn prove(node: &Node, epoch: u32, progress: &Progress) -> RetrievalProof {
     let revision = node.progress().borrow().applied;
-    let objects = objects(node);
-    progress.expect((node.view(|view| view.ledger().unit_count()) + objects.len()) as u64);
+    let (objects, recovered) = (objects(node), recovered_keys(node));
+    let units = node.view(|view| view.ledger().unit_count());
+    progress.expect((units + objects.len() + recovered.len()) as u64);
     let mut prover = node.view(|view| Prover::new(view, node, epoch));
     let pick = |view: View<'_>, unit: &DataUnit| {
         let claims = unit.keys.iter().filter_map(|issued| match view.ledger().key(&issued.tag) {
@@ -50,14 +51,18 @@ pub(super) fn prove(node: &Node, epoch: u32, progress: &Progress) -> RetrievalPr
             progress.step();
         }
     });
+    for batch in recovered.chunks(LOOKED_AT_ONCE) {
+        node.view(|view| batch.iter().for_each(|tag| prover.recovered(view, tag)));
+        batch.iter().for_each(|_| progress.step());
+    }
     for batch in objects.chunks(LOOKED_AT_ONCE) {
         node.view(|view| batch.iter().for_each(|uid| prover.object(view, uid)));
         batch.iter().for_each(|_| progress.step());
     }
-    let Prover { backup, units, proved, objects, unproved, unnamed, .. } = prover;
+    let Prover { backup, units, proved, recovered, objects, unproved, unnamed, .. } = prover;
     let backup = backup.map(|(id, _)| id);
     let (kma, at) = (node.name().clone(), time(node.now_ns()));
-    RetrievalProof { kma, revision, at, units, proved, objects, backup, unproved, unnamed }
+    RetrievalProof { kma, revision, at, units, proved, recovered, objects, backup, unproved, unnamed }
 }
 
 struct Prover<'a> {
@@ -67,6 +72,7 @@ struct Prover<'a> {
     backup: Option<(String, i64)>,
     units: u64,
     proved: u64,
+    recovered: u64,
     objects: u64,
     unproved: Vec<Unproved>,
     unnamed: u64,
@@ -76,7 +82,8 @@ impl<'a> Prover<'a> {
     fn new(view: View<'_>, node: &'a Node, epoch: u32) -> Self {
         let backup = newest_kept(view, epoch).map(|backup| (backup.id, backup.revision));
         let (opener, others) = (Opener::new(node), Others::of(view, node));
-        Self { opener, others, backup, units: 0, proved: 0, objects: 0, unproved: Vec::new(), unnamed: 0 }
+        let (units, proved, recovered, objects) = (0, 0, 0, 0);
+        Self { opener, others, backup, units, proved, recovered, objects, unproved: Vec::new(), unnamed: 0 }
     }
 
     fn unit(&mut self, volser: &Volser, claims: Vec<Claim>) {
@@ -93,6 +100,13 @@ impl<'a> Prover<'a> {
             self.proved += u64::from(why.is_empty());
             self.note(&volser.to_string(), &tag.to_string(), why);
         }
+    }
+
+    fn recovered(&mut self, view: View<'_>, tag: &KeyTag) {
+        let Some((commit, here)) = self.opener.recovered(view, tag) else { return };
+        let why = self.missing(here, &tag.to_string(), commit);
+        self.recovered += u64::from(why.is_empty());
+        self.note("recovered", &tag.to_string(), why);
     }
 
     fn object(&mut self, view: View<'_>, uid: &str) {

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use capstan_format::{Algorithm, KeyTag};
 use capstan_keys::{Name, WrappedKey};
 
+use crate::desk::{open_pool_key, recovered};
 use crate::kmip::opens;
 use crate::node::{LOOKED_AT_ONCE, Node};
+use crate::path::Path;
 use crate::record::IssuedRecord;
 use crate::root::GroupKey;
 use crate::state::View;
@@ -51,6 +53,19 @@ impl<'a> Opener<'a> {
         }
     }
 
+    /// Opens a key of a lost node's pool that no volume has named yet, likewise; with it comes the commit that put it there.
+    pub(super) fn recovered(&self, view: View<'_>, tag: &KeyTag) -> Option<(i64, Result<(), String>)> {
+        let kept = recovered(view.ledger(), tag)?;
+        let commit = view.ledger().mark(&Path::recovered(tag)).revision;
+        // Its tag is of its bytes alone, whichever cipher it is for.
+        let opened = match open_pool_key(self.node.keys(), *tag, Algorithm::Aes256Gcm, &kept.wrapped) {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err("it does not open, or is another than its name says".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        Some((commit, opened))
+    }
+
     /// Opens the material of a KMIP object, likewise; with it comes the commit that put it there.
     pub(super) fn object(&self, view: View<'_>, uid: &str) -> Option<(i64, Result<(), String>)> {
         let (wrapped, mark) = view.ledger().kmip().wrapped(uid)?;
@@ -81,6 +96,17 @@ impl Opened {
                 }
             }
         });
+        for batch in recovered_keys(node).chunks(LOOKED_AT_ONCE) {
+            node.view(|view| {
+                for tag in batch {
+                    match opener.recovered(view, tag) {
+                        None => {}
+                        Some((_, Ok(()))) => opened.keys += 1,
+                        Some((_, Err(why))) => drop(opened.refused.insert(tag.to_string(), why)),
+                    }
+                }
+            });
+        }
         for batch in objects(node).chunks(LOOKED_AT_ONCE) {
             node.view(|view| {
                 for uid in batch {
@@ -94,6 +120,11 @@ impl Opened {
         }
         opened
     }
+}
+
+/// The keys of lost nodes' pools that no volume has named at this moment.
+pub(super) fn recovered_keys(node: &Node) -> Vec<KeyTag> {
+    node.view(|view| view.ledger().recovered().map(|(tag, ..)| tag).collect())
 }
 
 /// The objects that there are at this moment and have material.

@@ -9,9 +9,10 @@
 //! asks for. What is appended has the key in force, or a new one when that one's time is over, which is fetched anew after any read:
 //! never is anything written with a key that came for reading.
 
-use capstan_format::KeyTag;
+use capstan_format::{KeyTag, Volser};
+use capstan_keys::Cartridge;
 use capstan_tape::scsi::{SenseData, SenseKey};
-use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState, ReadOutcome, with_causes};
+use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState, Medium, ReadOutcome, with_causes};
 
 use super::failure::{sense_of, sense_of_agent};
 use super::security::Purpose;
@@ -58,12 +59,17 @@ impl State {
     }
 }
 
+/// The cartridge, for those who give out keys.
+fn cartridge<'a>(volser: &'a Volser, medium: &'a Medium) -> Cartridge<'a> {
+    Cartridge { volser, serial: medium.serial.as_ref() }
+}
+
 impl Work<'_> {
     /// Fetches the key that the first block of an encrypted volume names, to read: that it is not there is told at the mount.
     pub(super) fn fetch_first_key(&mut self) {
         let (Some((agent, drive)), Ok((bay, loaded))) = (self.unit.agent(), self.state.loaded()) else { return };
         let EncryptionState::Encrypted { tag, .. } = loaded.medium.encryption else { return };
-        let fetched = agent.key(drive, &bay.volser, &tag);
+        let fetched = agent.key(drive, cartridge(&bay.volser, &loaded.medium), &tag);
         self.give(fetched, |_| AgentKey::AsNamed);
     }
 
@@ -71,7 +77,7 @@ impl Work<'_> {
     fn fetch_key_to_append(&mut self) {
         let (Some((agent, drive)), Ok((bay, loaded))) = (self.unit.agent(), self.state.loaded()) else { return };
         let EncryptionState::Encrypted { tag: first, .. } = loaded.medium.encryption else { return };
-        let fetched = agent.key_to_append(drive, &bay.volser, &first);
+        let fetched = agent.key_to_append(drive, cartridge(&bay.volser, &loaded.medium), &first);
         self.give(fetched, AgentKey::Used);
     }
 
@@ -151,7 +157,7 @@ impl Work<'_> {
         let read = bay.drive.read_block(buffer);
         let (Some((agent, drive)), Some(needed)) = (agent, needed(&read)) else { return Ok(read) };
         // The drive below stands in front of the block still.
-        let fetched = agent.key(drive, &bay.volser, &needed);
+        let fetched = agent.key(drive, cartridge(&bay.volser, &loaded.medium), &needed);
         loaded.agent_key = AgentKey::AsNamed;
         let key = fetched.map_err(|error| self.state.no_key(&error))?;
         self.state.on_drive(|bay, _| bay.drive.set_key(Some(key)))?;
@@ -162,9 +168,10 @@ impl Work<'_> {
     /// Writing begins at the beginning of tape, with a key that was never used. That it is used now is on record before the first
     /// block is handed over: whatever happens then, a reset, a crash, no block lies under a key that seems to be unused.
     fn take_new_key(&mut self) -> Answer {
-        let (Some((agent, drive)), Ok((bay, _))) = (self.unit.agent(), self.state.loaded()) else { return Ok(()) };
+        let (Some((agent, drive)), Ok((bay, loaded))) = (self.unit.agent(), self.state.loaded()) else { return Ok(()) };
         let issued = agent.new_key(drive, &bay.volser, self.unit.algorithm());
-        let begun = issued.and_then(|key| agent.began(drive, &bay.volser, &key.tag).map(|()| key));
+        let begun =
+            issued.and_then(|key| agent.began(drive, cartridge(&bay.volser, &loaded.medium), &key.tag).map(|()| key));
         let key = begun.map_err(|error| self.state.no_key(&error))?;
         let tag = key.tag;
         self.state.on_drive(|bay, loaded| {
@@ -180,7 +187,7 @@ impl Work<'_> {
         let (Some((agent, drive)), Ok((bay, loaded))) = (self.unit.agent(), self.state.loaded()) else { return Ok(()) };
         // What was not used since it was asked for is no matter.
         let AgentKey::Used(tag) = loaded.agent_key else { return Ok(()) };
-        match agent.key(drive, &bay.volser, &tag) {
+        match agent.key(drive, cartridge(&bay.volser, &loaded.medium), &tag) {
             // Whether it still encrypts is asked at the next motion of the tape.
             Ok(_) => loaded.agent_key = AgentKey::Granted(tag),
             Err(error) => {

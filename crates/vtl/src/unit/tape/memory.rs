@@ -7,7 +7,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use capstan_format::KeyTag;
+use capstan_format::{KeyTag, MediumSerial};
 use capstan_tape::scsi::SenseKey;
 use capstan_tape::scsi::attribute::{self, Attribute, Kind, decode, encode, id};
 use capstan_tape::scsi::encryption::KeyData;
@@ -140,6 +140,8 @@ impl Work<'_> {
         };
         let (bay, _) = self.state.loaded()?;
         let lives = (bay.memory.lives() as u32).to_be_bytes();
+        // One that an older program made has none.
+        let serial = medium.serial.as_ref().map_or(bay.volser.as_str(), MediumSerial::as_str);
         let ascii = |id, text: &str, len| Attribute { read_only: true, ..Attribute::ascii(id, text, len) };
         let mut all = vec![
             Attribute::number(id::REMAINING, (medium.remaining_bytes >> 20).to_be_bytes()),
@@ -149,7 +151,7 @@ impl Work<'_> {
             Attribute::number(id::FORMATTED_DENSITY, [density]),
             Attribute::number(id::VOLUME_CHANGE_REFERENCE, lives),
             ascii(id::MEDIUM_MANUFACTURER, "CAPSTAN", 8),
-            ascii(id::MEDIUM_SERIAL, bay.volser.as_str(), 32),
+            ascii(id::MEDIUM_SERIAL, serial, 32),
             Attribute::number(id::MEDIUM_TYPE, [medium_type]),
         ];
         if bay.memory.get(id::BARCODE).is_none() {
