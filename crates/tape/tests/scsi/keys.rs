@@ -45,6 +45,9 @@ fn a_key_that_was_left_behind_is_cleared_by_the_load() {
     script.bench().key = Some(KeyState { modes: (2, 2), instance: 5, data: vec![9; 16], is_deaf: false });
     drive.load().unwrap();
     assert_eq!(script.bench().key.as_ref().unwrap().modes, (0, 0));
+    // A plain pool's volume is labelled and written without a key, and the page that says so names a cipher that the drive lists.
+    drive.set_key(None).unwrap();
+    drive.write_block(b"zero").unwrap();
     // One that cannot be cleared is a key manager's.
     script.bench().key.as_mut().unwrap().modes = (2, 2);
     script.bench().upset(0xb5, Upset::Check(sense(SenseKey::IllegalRequest, 0x74, 0x21)));

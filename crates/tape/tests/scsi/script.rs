@@ -239,6 +239,8 @@ fn security(bench: &mut Bench, cdb: &[u8], sent: &[u8], give: &mut dyn FnMut(&[u
         bytes
     };
     match (cdb[0], cdb[3]) {
+        // As strict as some: the one index that it lists, in every page.
+        (0xb5, 0x10) if sent[8] != 1 => check(sense(SenseKey::IllegalRequest, 0x26, 0x00)),
         (0xb5, 0x10) => {
             key.instance += 1;
             if !key.is_deaf {

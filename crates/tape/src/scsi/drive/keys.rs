@@ -67,7 +67,7 @@ impl<T: Transport> ScsiDrive<T> {
         if is_off(&status) {
             return Ok(());
         }
-        match self.send_key_page(&SetEncryption::clear(Scope::AllNexuses)) {
+        match self.send_clear_page() {
             Err(failure) if matches!(failure.codes(), Some((0x5 | 0x7, 0x74, 0x21))) => {
                 self.slot = KeySlot::Elsewhere;
                 Ok(())
@@ -97,7 +97,7 @@ impl<T: Transport> ScsiDrive<T> {
         // Whatever comes of it, the key is not wanted any more.
         self.slot = KeySlot::Empty;
         self.drain_if_lost()?;
-        let done = self.send_key_page(&SetEncryption::clear(Scope::AllNexuses));
+        let done = self.send_clear_page();
         self.key_page_checked(done)
     }
 
@@ -117,6 +117,13 @@ impl<T: Transport> ScsiDrive<T> {
             }
         }
         Ok(())
+    }
+
+    /// Turns encryption off. Some drives refuse an index that they do not list (5/26/00) in a page that sets no key, too.
+    fn send_clear_page(&mut self) -> Result<Done, Failure> {
+        let mut page = SetEncryption::clear(Scope::AllNexuses);
+        page.algorithm_index = self.algorithms.first().map_or(0, |entry| entry.index);
+        self.send_key_page(&page)
     }
 
     fn send_key_page(&mut self, set: &SetEncryption) -> Result<Done, Failure> {
@@ -175,7 +182,7 @@ impl<T: Transport> ScsiDrive<T> {
             Err(reason) => {
                 let refused = DriveError::KeyNotTaken { drive: self.line.name.clone(), reason };
                 // Whatever it did take must not be written with.
-                let cleared = self.send_key_page(&SetEncryption::clear(Scope::AllNexuses));
+                let cleared = self.send_clear_page();
                 Err(self.key_page_checked(cleared).err().unwrap_or(refused))
             }
         }
@@ -249,7 +256,7 @@ impl<T: Transport> ScsiDrive<T> {
     /// A plain block on a plain volume, and a drive that was told to decrypt: takes the key out so that it can be read.
     pub(super) fn take_key_out(&mut self) -> Result<(), DriveError> {
         if let KeySlot::Loaded { key, .. } = std::mem::replace(&mut self.slot, KeySlot::Empty) {
-            let done = self.send_key_page(&SetEncryption::clear(Scope::AllNexuses));
+            let done = self.send_clear_page();
             self.key_page_checked(done)?;
             self.slot = KeySlot::Held(key);
         }
