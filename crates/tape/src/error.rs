@@ -94,8 +94,24 @@ pub enum DriveError {
         /// Length of the buffer.
         buffer: usize,
     },
+    /// Host: its kernel and adapter move less in one command. Nothing was moved; a block that is longer was passed over.
+    #[error(
+        "this host moves at most {limit} bytes in one command to drive {drive}, not {len}: set data.block_kib in capstan.toml to {} or less \
+         to write; a volume with longer blocks needs another host or host adapter", .limit >> 10
+    )]
+    HostLimit {
+        /// The drive.
+        drive: String,
+        /// What was to be moved.
+        len: usize,
+        /// What can be.
+        limit: u32,
+    },
     /// Caller: a block outside the limits.
-    #[error("a block of {len} bytes is outside the drive's limits of {min} to {max}")]
+    #[error(
+        "a block of {len} bytes is outside the limits of drive and host, {min} to {max}: set data.block_kib in capstan.toml to {} or less",
+        .max >> 10
+    )]
     BlockLength {
         /// What was asked for.
         len: usize,

@@ -37,6 +37,12 @@ const DATA_MAX_MOST: i32 = 8 << 20;
 /// What every host can move in one command, should the kernel not tell.
 const DATA_MAX_LEAST: usize = 128 << 10;
 
+/// What every kernel moves: a page. That it refuses as much has another reason.
+const DATA_MAX_PAGE: usize = 4096;
+
+/// How long the question may take by which the longest command is found.
+const PROBE_WITHIN: Duration = Duration::from_secs(60);
+
 /// A SCSI device behind the generic driver.
 pub struct SgDevice {
     file: File,
@@ -65,9 +71,9 @@ impl SgDevice {
         }
         let data_max = match sharing {
             Sharing::Exclusive => {
-                // Blocks up to this need no memory of their own.
-                let reserved = kernel::reserve(&file, DATA_MAX_MOST).unwrap_or(DATA_MAX_LEAST);
-                movable(&file).max(reserved)
+                // Blocks up to what the kernel grants need no memory of their own. How much it grants says nothing of what it moves.
+                drop(kernel::reserve(&file, DATA_MAX_MOST));
+                longest_moved(|len| takes(&file, len))
             }
             Sharing::Shared => DATA_MAX_LEAST,
         };
@@ -89,20 +95,21 @@ impl SgDevice {
 }
 
 /// What one command can move. The kernel tells a limit that is for disks (1,280 KiB mostly) and keeps to that of the adapter, which it
-/// does not tell: so INQUIRY, which changes nothing on the device and takes no unit attention, is given ever less room, until the
-/// kernel takes it.
-fn movable(file: &File) -> usize {
-    let inquiry = [0x12, 0, 0, 0, 36, 0];
-    let mut room = vec![0; DATA_MAX_MOST as usize];
-    while room.len() > DATA_MAX_LEAST {
-        let timeout = Duration::from_secs(60);
-        let sent = kernel::send(file.as_raw_fd(), &inquiry, Direction::In(&mut room), timeout.as_millis() as u32);
-        if sent.is_ok_and(|outcome| reply(inquiry[0], timeout, 36, &outcome).is_ok()) {
-            break;
-        }
-        room.truncate(room.len() / 2);
+/// does not tell: so ever less is tried, until the kernel takes it.
+fn longest_moved(mut takes: impl FnMut(usize) -> bool) -> usize {
+    let mut len = DATA_MAX_MOST as usize;
+    while len > DATA_MAX_LEAST && !takes(len) {
+        len /= 2;
     }
-    room.len()
+    len
+}
+
+/// Whether the kernel takes a command with this much room: INQUIRY, which changes nothing on the device and takes no unit attention.
+fn takes(file: &File, len: usize) -> bool {
+    let inquiry = [0x12, 0, 0, 0, 36, 0];
+    let (mut room, timeout) = (vec![0; len], PROBE_WITHIN);
+    let sent = kernel::send(file.as_raw_fd(), &inquiry, Direction::In(&mut room), timeout.as_millis() as u32);
+    sent.is_ok_and(|outcome| reply(inquiry[0], timeout, 36, &outcome).is_ok())
 }
 
 fn told(path: &Path, error: io::Error) -> io::Error {
@@ -134,6 +141,11 @@ impl Transport for SgDevice {
                 // The device went away, or a signal came all the same: it may have been sent.
                 Some(libc::ENODEV | libc::ENXIO | libc::EIO | libc::EINTR) => {
                     Err(TransportError::Lost { opcode, reason: source.to_string() })
+                }
+                // More than the adapter's queue takes, though what was tried at the open went through.
+                Some(libc::EINVAL) if len > DATA_MAX_PAGE => {
+                    self.data_max = self.data_max.min(len / 2);
+                    Err(TransportError::TooLong { opcode, len })
                 }
                 _ => Err(TransportError::Host { opcode, source }),
             },
@@ -236,6 +248,21 @@ mod tests {
         let reply = reply(0, Duration::from_secs(1), 0, &told).unwrap();
         assert_eq!(reply.status, Status::CheckCondition);
         assert_eq!(reply.sense.unwrap().codes(), (6, 0x29, 0));
+    }
+
+    /// The kernel granted 1,280 KiB of memory, and moved no more than 512 KiB: the first read failed.
+    #[test]
+    fn what_was_tried_counts() {
+        for limit in [8 << 20, 512 << 10, 130 << 10] {
+            let mut tried = Vec::new();
+            let longest = longest_moved(|len| {
+                tried.push(len);
+                len <= limit
+            });
+            assert!(longest <= limit && longest * 2 > limit.min(DATA_MAX_MOST as usize - 1), "{limit}: {longest}");
+            assert_eq!(tried.last(), Some(&longest), "nothing is taken for movable that was not tried");
+        }
+        assert_eq!(longest_moved(|_| false), DATA_MAX_LEAST);
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(super) fn sense_of(error: &DriveError) -> SenseData {
         DriveError::BlankCheck { .. } => sense(BlankCheck, 0x00, 0x05),
         DriveError::EndOfMedium { .. } => SenseData { end_of_medium: true, ..sense(VolumeOverflow, 0x00, 0x02) },
         DriveError::BlockTooLong { .. } => SenseData { incorrect_length: true, ..sense(NoSense, 0x00, 0x00) },
-        DriveError::BlockLength { .. } => SenseData { field: Some((true, 2)), ..sense(IllegalRequest, 0x24, 0x00) },
+        DriveError::BlockLength { .. } | DriveError::HostLimit { .. } => SenseData { field: Some((true, 2)), ..sense(IllegalRequest, 0x24, 0x00) },
         DriveError::Incompatible { .. } => sense(MediumError, 0x30, 0x00),
         DriveError::Generation(error) => match **error {
             GenerationError::Foreign { .. } => sense(MediumError, 0x30, 0x02),
