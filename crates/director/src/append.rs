@@ -43,8 +43,8 @@ pub(crate) struct AppendHost {
     pub(crate) shortfall: Shortfall,
     /// Ends the wait for a volume.
     pub(crate) stop: Arc<AtomicBool>,
-    /// The drive that is written with.
-    pub(crate) mounted: Option<u32>,
+    /// The drive that is written with, and the life of the volume in it.
+    pub(crate) mounted: Option<(u32, VolumeId)>,
     /// When the drive was asked last how it fares, nanoseconds since 1970.
     pub(crate) asked_ns: i64,
 }
@@ -314,8 +314,13 @@ impl CopyHost for AppendHost {
     fn mount(&mut self) -> Result<Mounted, HostError> {
         let InDriveForAppend { volume, life, append_lbn } = self.mount_next()?;
         let InDrive { drive, number, volser, .. } = volume;
-        locked(&self.desk.catalog).update_volume(&volser, |known| known.mounts += 1)?;
-        self.mounted = Some(number);
+        {
+            let mut catalog = locked(&self.desk.catalog);
+            catalog.update_volume(&volser, |known| known.mounts += 1)?;
+            // Before the first block: a session that is killed leaves the note.
+            catalog.volume_opened(life)?;
+        }
+        self.mounted = Some((number, life));
         self.asked_ns = self.desk.now_ns();
         Ok(Mounted { drive, volser, volume: life, append_lbn, session: SessionId(random_u64()) })
     }
@@ -351,7 +356,7 @@ impl CopyHost for AppendHost {
     }
 
     fn release(&mut self, drive: Box<dyn Drive>, volser: &Volser, end: VolumeEnd) {
-        let Some(number) = self.mounted.take() else { return };
+        let Some((number, life)) = self.mounted.take() else { return };
         let notice = |message: String| (self.desk.events)(Event::Notice { message });
         if end == VolumeEnd::Full {
             (self.desk.events)(Event::Full { volser: volser.clone() });
@@ -359,6 +364,12 @@ impl CopyHost for AppendHost {
             if let Err(error) = changed {
                 notice(format!("volume {volser} could not be recorded as full: {error}"));
             }
+        }
+        // What was flushed was recorded. Behind a failure that is not known.
+        if end != VolumeEnd::Failed
+            && let Err(error) = locked(&self.desk.catalog).volume_closed(life)
+        {
+            notice(format!("that volume {volser} was closed could not be noted: {error}"));
         }
         let mut drive = drive;
         self.desk.describe(drive.as_mut(), volser);
