@@ -157,6 +157,14 @@ pub enum DriveError {
         /// The block.
         lbn: u64,
     },
+    /// Medium or attacker: a block in plain where encrypted ones are (7/74/02); it was passed over.
+    #[error(
+        "block {lbn} is not encrypted, though its volume is: another program wrote it there, or somebody put it there"
+    )]
+    PlainBlock {
+        /// The block.
+        lbn: u64,
+    },
     /// Caller: what may not be mixed: appending plain blocks to an encrypted volume or the reverse (7/26/10).
     #[error("drive {drive} may not append here: {reason}")]
     MixedEncryption {
@@ -212,6 +220,21 @@ pub enum DriveError {
     Reset {
         /// The drive.
         drive: String,
+    },
+    /// Host: other programs sent commands to the drive, which stands elsewhere since. Nothing was written there.
+    #[error(
+        "another program on this host sent {commands} commands to drive {drive} in mid-session, and it stands at block {found} instead of \
+         {expected} (rewound by hand, say, or reset): keep others from the drive, and begin again at the last flush"
+    )]
+    MovedByOthers {
+        /// The drive.
+        drive: String,
+        /// How many commands.
+        commands: u64,
+        /// Where it was left.
+        expected: u64,
+        /// Where it is.
+        found: u64,
     },
     /// Drive: hardware (4/xx).
     #[error("drive {drive} failed: {reason}")]
@@ -347,11 +370,11 @@ fn names(algorithms: &[Algorithm]) -> String {
 #[derive(Debug, Error)]
 pub enum GenerationError {
     /// The drive's model neither reads nor writes it.
-    #[error("drive {drive}, at the pace of {model}, cannot use a cartridge of {generation}: take {instead}")]
+    #[error("drive {drive}, {model}, cannot use a cartridge of {generation}: take {instead}")]
     Foreign {
         /// The drive.
         drive: String,
-        /// Its model.
+        /// What it is: a drive of a model, or at the pace of one.
         model: String,
         /// The cartridge's.
         generation: String,
@@ -359,9 +382,7 @@ pub enum GenerationError {
         instead: String,
     },
     /// The drive's model reads it and does not write it.
-    #[error(
-        "drive {drive}, at the pace of {model}, only reads cartridges of {generation}: to write this one take {instead}"
-    )]
+    #[error("drive {drive}, {model}, only reads cartridges of {generation}: to write this one take {instead}")]
     ReadOnly {
         /// The drive.
         drive: String,
