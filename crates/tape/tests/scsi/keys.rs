@@ -140,7 +140,7 @@ fn a_block_names_the_key_that_it_needs() {
     assert_eq!(drive.position().unwrap().lbn, 1);
     script.bench().upset(0x08, Upset::Check(sense(SenseKey::DataProtect, 0x74, 0x02)));
     let foisted = drive.read_block(&mut buffer).unwrap_err();
-    assert!(matches!(foisted, DriveError::Integrity { lbn: 1 }), "plain among encrypted: {foisted:?}");
+    assert!(matches!(foisted, DriveError::PlainBlock { lbn: 1 }), "no tag failed: {foisted:?}");
 }
 
 /// A drive that decrypts refuses plain blocks. On a plain volume the key is taken out to read, and is back before it is needed.

@@ -331,16 +331,17 @@ impl<T: Transport> ScsiDrive<T> {
         if let Err(error) = self.settle(lbn) {
             return error;
         }
-        let altered = |this: &mut Self| match this.settle(lbn + 1) {
-            Ok(()) => DriveError::Integrity { lbn },
+        let passed_over = |this: &mut Self, found| match this.settle(lbn + 1) {
+            Ok(()) => found,
             Err(error) => error,
         };
         if data.sense.asc == 0x74 && data.sense.ascq >= KEY_MANAGER {
             return DriveError::Refused { drive, command: "READ", sense: data.sense };
         }
-        // 02: a plain block among encrypted ones; 04: the authentication tag does not match.
-        if matches!(data.sense.ascq, 0x02 | 0x04) && data.sense.asc == 0x74 {
-            return altered(self);
+        match (data.sense.asc, data.sense.ascq) {
+            (0x74, 0x02) => return passed_over(self, DriveError::PlainBlock { lbn }),
+            (0x74, 0x04) => return passed_over(self, DriveError::Integrity { lbn }),
+            _ => {}
         }
         let named = match self.next_block() {
             Ok(status) => status.map(|status| tag_of(&status)).filter(|tag| *tag != NO_TAG),
@@ -354,7 +355,7 @@ impl<T: Transport> ScsiDrive<T> {
         match self.slot.key().map(|key| key.tag) {
             None => DriveError::NoKey { drive, lbn, tag: needed },
             // It is the key of that name, and does not open the block.
-            Some(loaded) if loaded == needed => altered(self),
+            Some(loaded) if loaded == needed => passed_over(self, DriveError::Integrity { lbn }),
             Some(loaded) => DriveError::WrongKey { drive, needed, loaded },
         }
     }
