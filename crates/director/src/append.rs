@@ -8,7 +8,7 @@ use capstan_catalog::{CheckpointSeen, Moment, Pool, ScratchFeed, Volume, VolumeK
 use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeId};
 use capstan_keys::KeyError;
 use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, MoverError, VolumeEnd, VolumeReader};
-use capstan_tape::{Drive, DriveError, EncryptionState, with_causes};
+use capstan_tape::{ChangerError, Drive, DriveError, EncryptionState, with_causes};
 
 use crate::care::ASK_EVERY_NS;
 use crate::catch_up::{catch_up, set_aside};
@@ -162,7 +162,10 @@ impl AppendHost {
                     (self.desk.events)(Event::Notice { message: with_causes(&error) });
                     locked(&self.desk.catalog).update_volume(&volser, |known| known.state = VolumeState::Full)?;
                 }
-                Err(error @ DirectorError::Volume { source: DriveError::WriteProtected { .. }, .. }) => {
+                Err(
+                    error @ (DirectorError::Volume { source: DriveError::WriteProtected { .. }, .. }
+                    | DirectorError::Changer(ChangerError::Foreign { .. })),
+                ) => {
                     if !told.contains(&volser) {
                         (self.desk.events)(Event::Notice { message: with_causes(&error) });
                         told.push(volser.clone());
@@ -190,6 +193,10 @@ impl AppendHost {
             _ => {
                 let labelled = label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max());
                 let (life, _) = labelled.map_err(|error| match error {
+                    // One that told nobody of it, until its label was to be written over something.
+                    DirectorError::Mover(MoverError::Drive { volser, source: DriveError::WriteOnce { .. } }) => {
+                        DirectorError::WriteOnce { volser, because: WriteOnceBar::NoLabel }
+                    }
                     // Else there would have been an end to append to.
                     DirectorError::WriteOnce { volser, because: WriteOnceBar::HoldsData } => {
                         DirectorError::WriteOnce { volser, because: WriteOnceBar::NoLabel }

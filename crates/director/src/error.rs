@@ -102,9 +102,7 @@ pub enum DirectorError {
         shortage: Shortage,
     },
     /// Operator: there is data on it.
-    #[error(
-        "volume {volser} holds {objects} objects of which it may be the last copy: they would be gone for good. Use --force if that is meant"
-    )]
+    #[error("volume {volser} holds {}. Use --force if that is meant", held_text(*objects))]
     VolumeHoldsData {
         /// The volume.
         volser: Volser,
@@ -329,6 +327,16 @@ impl From<MoverError> for DirectorError {
 /// Whether the catalog refused what a volume's catalog part says: the checkpoints before it are none the worse.
 pub(crate) fn refuses_part(error: &CatalogError) -> bool {
     matches!(error, CatalogError::PartRefused { .. } | CatalogError::PartDamaged { .. } | CatalogError::TooLarge { .. })
+}
+
+/// What would be gone with a volume; nothing of what is on it is known where it holds no object of the catalog.
+fn held_text(objects: usize) -> String {
+    match objects {
+        0 => "data that this catalog does not know, of another program or another site: they would be gone for good"
+            .to_owned(),
+        1 => "1 object of which it may be the last copy: it would be gone for good".to_owned(),
+        _ => format!("{objects} objects of which it may be the last copy: they would be gone for good"),
+    }
 }
 
 fn shortage_text(shortage: &Shortage) -> String {

@@ -74,6 +74,6 @@ pub use capstan_keys::{
 pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};
 pub use capstan_mover::{Damage, Mounts, RestoreWatch, Severity, TreeOptions};
 pub use capstan_tape::scsi::{AlertDemand, Finding, TapeAlert};
-pub use capstan_tape::{DriveDescription, Element, ElementAddress};
+pub use capstan_tape::{DriveDescription, Element, ElementAddress, with_causes};
 pub use capstan_tape::{exercise, linux};
 pub use zeroize::Zeroizing;

@@ -11,6 +11,7 @@ use assert_cmd::cargo::CommandCargoExt;
 use tempfile::TempDir;
 
 mod key_cluster;
+mod labels;
 mod policies;
 
 /// Every command, with arguments that list or describe something where it has any.
