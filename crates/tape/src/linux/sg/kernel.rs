@@ -13,6 +13,9 @@ const SG_SET_RESERVED_SIZE: libc::Ioctl = 0x2275;
 const SG_GET_RESERVED_SIZE: libc::Ioctl = 0x2272;
 const SG_IO: libc::Ioctl = 0x2285;
 
+/// What poll says of a device that was removed.
+const GONE: i16 = libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
+
 const DIRECTION_NONE: c_int = -1;
 const DIRECTION_OUT: c_int = -2;
 const DIRECTION_IN: c_int = -3;
@@ -198,6 +201,10 @@ fn in_two(fd: RawFd, header: &mut Header) -> io::Result<()> {
         unsafe { libc::poll(&raw mut waited, 1, -1) };
         // SAFETY: as above.
         match ended(unsafe { libc::read(fd, ptr::from_mut(header).cast(), len) }) {
+            // The device is gone: nothing comes any more, and poll does not wait.
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && waited.revents & GONE != 0 => {
+                return Err(io::Error::from_raw_os_error(libc::ENODEV));
+            }
             // A signal, or nothing yet.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => {}
             ended => return ended,
