@@ -116,6 +116,14 @@ wait $other 2>/dev/null
 exercise=$!
 check 'sg: a drive in use has the node of the tape driver, too' within 20 has_node $exercise
 check 'so that nobody comes that way' refused 'busy' mt -f "$tape_node" rewind
+# Each stop meets whatever command is under way; SG_IO sent it again behind it, and the tape stood a block further than was counted.
+stopped() {
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        kill -STOP $exercise && sleep 0.1 && kill -CONT $exercise || return
+        sleep 0.1
+    done
+}
+check 'it is stopped (Ctrl-Z) and goes on' stopped
 check 'and the drive is tried to its end' eval "wait $exercise && grep -q 'keeps all rules' $scratch/meanwhile"
 check 'st: afterwards it is free' mt -f "$tape_node" load
 protect() {

@@ -76,6 +76,7 @@ mod history;
 mod index;
 mod job;
 mod object;
+mod opened;
 mod order;
 mod pool;
 #[cfg(test)]

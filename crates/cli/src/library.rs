@@ -22,8 +22,8 @@ pub(crate) enum Library {
         after_help = "Example:\n  capstan library inventory\n\nEnds with 3 if a barcode is missing, unreadable or there twice: a person has to put that right."
     )]
     Inventory,
-    /// Bring a volume into a drive and leave it there, for another program
-    #[command(after_help = "Example:\n  capstan library load A00001L9 0")]
+    /// Bring a volume into a drive and leave it there, for another program; a cleaning cartridge, to clean the drive
+    #[command(after_help = "Examples:\n  capstan library load A00001L9 0\n  capstan library load CLN001L1 0")]
     Load {
         /// The volume's barcode
         volume: String,

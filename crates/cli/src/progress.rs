@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use capstan_director::linux::waits::overdue;
 use capstan_director::{Event, Events, OrderedBy, Positioning, ReadOrder};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -13,6 +14,9 @@ use crate::json::{self, words};
 use crate::list::doubt_text;
 use crate::table::path_text;
 use crate::units;
+
+/// Exit code of what a signal ended.
+const STOPPED: i32 = 130;
 
 /// How often the line is drawn anew.
 const EVERY: Duration = Duration::from_millis(200);
@@ -167,11 +171,50 @@ fn order_text(order: &ReadOrder) -> Option<String> {
     Some(format!("volume {volser}: {stretches} places are read {whose}{}", gain.unwrap_or_default()))
 }
 
-/// Turns Ctrl-C into a flag; a second Ctrl-C ends the process at once.
+/// How often it is looked whether there is a wait to end.
+const STOP_EVERY: Duration = Duration::from_millis(100);
+
+/// Turns Ctrl-C into a flag; a second Ctrl-C ends the process at once, and so does the first where a device is waited for, since no
+/// device gives a command back.
 pub(crate) fn stop_on_interrupt(stop: &Arc<AtomicBool>) {
+    let stopped = Arc::clone(stop);
+    let watch = move || {
+        loop {
+            std::thread::sleep(STOP_EVERY);
+            if let Some(last_words) = end_of_wait(stopped.load(Ordering::Relaxed), overdue()) {
+                eprintln!("capstan: {last_words}");
+                std::process::exit(STOPPED);
+            }
+        }
+    };
+    // Without it a second Ctrl-C is needed.
+    drop(std::thread::Builder::new().name("stop".to_owned()).spawn(watch));
     // Without the handler Ctrl-C still ends the process: that is safe, only less tidy.
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(stop));
+        let _ = signal_hook::flag::register_conditional_shutdown(signal, STOPPED, Arc::clone(stop));
         let _ = signal_hook::flag::register(signal, Arc::clone(stop));
+    }
+}
+
+/// What is said where a signal came while a device is waited for.
+fn end_of_wait(stopped: bool, wait: Option<String>) -> Option<String> {
+    let wait = wait.filter(|_| stopped)?;
+    Some(format!("stopped while {wait}; what was reported as protected stays, and the device may still be busy"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first SIGTERM did nothing until the drive answered.
+    #[test]
+    fn one_signal_ends_a_wait_and_no_work() {
+        let wait = || Some("drive /dev/sg1 has not answered READ for 30 s".to_owned());
+        assert_eq!(end_of_wait(false, wait()), None);
+        assert_eq!(end_of_wait(true, None), None, "what runs ends tidily");
+        assert!(
+            end_of_wait(true, wait())
+                .is_some_and(|text| text.contains("stopped while drive /dev/sg1 has not answered"))
+        );
     }
 }

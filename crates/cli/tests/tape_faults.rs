@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use capstan_director::{
-    BackupRequest, BackupWatch, DirectorError, Event, ExtractOptions, Loss, Object, Place, Promise, RestoreWatch, Site,
-    Volser, VolumeState,
+    BackupRequest, BackupWatch, DirectorError, ElementAddress, Event, ExtractOptions, Loss, Object, Place, Promise,
+    RestoreWatch, Site, Volser, VolumeState,
 };
 use capstan_vtl::{CommandClass, DeviceFault, FaultOrder, FaultyUnit, drawn_faults};
 
@@ -296,4 +296,57 @@ fn a_volume_that_its_drive_calls_worn_is_written_to_the_end_of_the_session_and_n
     assert_eq!(bench.aside(), [volser(0), volser(1)]);
     bench.site().verify_volume(&volser(0), &RestoreWatch::default()).unwrap();
     assert_eq!(bench.aside(), [volser(1)]);
+}
+
+/// Flags that the cartridge before had left were put down to the next one, which was set aside for them.
+#[test]
+fn what_the_cartridge_before_has_left_is_not_put_down_to_the_next() {
+    let mut bench = Bench::new();
+    bench.change(1);
+    bench.backup(1).unwrap();
+    // Raised when the drive lets go of it, behind the last question.
+    bench.inject(CommandClass::Load, 0, DeviceFault::Alert { flag: 4 });
+    bench.change(2);
+    bench.backup(1).unwrap();
+    assert!(!bench.was_said("TapeAlert 4"), "{:?}", bench.said.lock().unwrap());
+    bench.change(3);
+    bench.backup(1).unwrap();
+    assert!(bench.was_said("drive drive-0: TapeAlert 4, left by the cartridge before"));
+    assert_eq!(bench.aside(), []);
+}
+
+/// A cartridge that cleans, and one that no drive of the library takes, are left where they are; a rebuild passes over the first.
+#[test]
+fn cartridges_that_are_no_volumes_here_are_not_moved() {
+    let cartridge = |volser: &str| format!("[[cartridge]]\nbarcode = \"{volser}\"\ncapacity_mib = 16\n");
+    let cartridges = ["A00001L8", "A00001L6", "CLN001L8"].map(cartridge).concat();
+    let ground = Ground::new(&format!("[[drive]]\nmodel = \"LTO-8\"\n{cartridges}"), |_| {});
+    let (mounted, seen) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    let site = || {
+        let (mounted, seen) = (Arc::clone(&mounted), Arc::clone(&seen));
+        let events = Arc::new(move |event: Event| match event {
+            Event::Mounted { volser, .. } => mounted.lock().unwrap().push(volser.to_string()),
+            Event::Notice { message } => seen.lock().unwrap().push(message),
+            _ => {}
+        });
+        let site = Site::open(&ground.path("state"), Some(&ground.unlock), now_ns, events).unwrap();
+        site.with_library(ground.robot())
+    };
+    let label = |volser: &str| {
+        let volser = Volser::new(volser).unwrap();
+        site().label(&volser, Some("default"), None, Loss::Refuse).map(drop)
+    };
+    let foreign = label("A00001L6").unwrap_err();
+    let told = "volume A00001L6 was not moved: drive drive-0, a drive of LTO-8, cannot use a cartridge of LTO-6: \
+                take a drive of LTO-6 or LTO-7";
+    assert_eq!(explained(&foreign).split(": take").next(), told.split(": take").next(), "{foreign}");
+    let cleaning = label("CLN001L8").unwrap_err();
+    assert!(cleaning.to_string().contains("`capstan library load CLN001L8 DRIVE` cleans"), "{cleaning}");
+    label("A00001L8").unwrap();
+    assert_eq!(*mounted.lock().unwrap(), ["A00001L8"]);
+    // The command that cleans.
+    site().load_drive(&Volser::new("CLN001L8").unwrap(), 0).unwrap();
+    let there = site().inventory().unwrap();
+    let in_drive = there.places.iter().find(|place| place.element.address == ElementAddress::Drive(0)).unwrap();
+    assert_eq!(in_drive.element.volser.as_ref().map(Volser::as_str), Some("CLN001L8"));
 }

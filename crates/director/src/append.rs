@@ -9,7 +9,7 @@ use capstan_catalog::{CheckpointSeen, Moment, Pool, Promise, ScratchFeed, Volume
 use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeId};
 use capstan_keys::KeyError;
 use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, MoverError, VolumeEnd, VolumeReader};
-use capstan_tape::{Drive, DriveError, EncryptionState, with_causes};
+use capstan_tape::{ChangerError, Drive, DriveError, EncryptionState, with_causes};
 
 use crate::care::ASK_EVERY_NS;
 use crate::catch_up::{catch_up, set_aside};
@@ -46,8 +46,8 @@ pub(crate) struct AppendHost {
     pub(crate) shortfall: Shortfall,
     /// Ends the wait for a volume.
     pub(crate) stop: Arc<AtomicBool>,
-    /// The drive that is written with.
-    pub(crate) mounted: Option<u32>,
+    /// The drive that is written with, and the life of the volume in it.
+    pub(crate) mounted: Option<(u32, VolumeId)>,
     /// When the drive was asked last how it fares, nanoseconds since 1970.
     pub(crate) asked_ns: i64,
 }
@@ -177,7 +177,10 @@ impl AppendHost {
                     (self.desk.events)(Event::Notice { message: with_causes(&error) });
                     locked(&self.desk.catalog).update_volume(&volser, |known| known.state = VolumeState::Full)?;
                 }
-                Err(error @ DirectorError::Volume { source: DriveError::WriteProtected { .. }, .. }) => {
+                Err(
+                    error @ (DirectorError::Volume { source: DriveError::WriteProtected { .. }, .. }
+                    | DirectorError::Changer(ChangerError::Foreign { .. })),
+                ) => {
                     if !told.contains(&volser) {
                         (self.desk.events)(Event::Notice { message: with_causes(&error) });
                         told.push(volser.clone());
@@ -206,6 +209,10 @@ impl AppendHost {
                 let labelled =
                     label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max(), Promise::Keep);
                 let (life, _) = labelled.map_err(|error| match error {
+                    // One that told nobody of it, until its label was to be written over something.
+                    DirectorError::Mover(MoverError::Drive { volser, source: DriveError::WriteOnce { .. } }) => {
+                        DirectorError::WriteOnce { volser, because: WriteOnceBar::NoLabel }
+                    }
                     // Else there would have been an end to append to.
                     DirectorError::WriteOnce { volser, because: WriteOnceBar::HoldsData } => {
                         DirectorError::WriteOnce { volser, because: WriteOnceBar::NoLabel }
@@ -330,8 +337,13 @@ impl CopyHost for AppendHost {
     fn mount(&mut self) -> Result<Mounted, HostError> {
         let InDriveForAppend { volume, life, append_lbn } = self.mount_next()?;
         let InDrive { drive, number, volser, .. } = volume;
-        locked(&self.desk.catalog).update_volume(&volser, |known| known.mounts += 1)?;
-        self.mounted = Some(number);
+        {
+            let mut catalog = locked(&self.desk.catalog);
+            catalog.update_volume(&volser, |known| known.mounts += 1)?;
+            // Before the first block: a session that is killed leaves the note.
+            catalog.volume_opened(life)?;
+        }
+        self.mounted = Some((number, life));
         self.asked_ns = self.desk.now_ns();
         Ok(Mounted { drive, volser, volume: life, append_lbn, session: SessionId(random_u64()) })
     }
@@ -367,7 +379,7 @@ impl CopyHost for AppendHost {
     }
 
     fn release(&mut self, drive: Box<dyn Drive>, volser: &Volser, end: VolumeEnd) {
-        let Some(number) = self.mounted.take() else { return };
+        let Some((number, life)) = self.mounted.take() else { return };
         let notice = |message: String| (self.desk.events)(Event::Notice { message });
         if end == VolumeEnd::Full {
             (self.desk.events)(Event::Full { volser: volser.clone() });
@@ -375,6 +387,12 @@ impl CopyHost for AppendHost {
             if let Err(error) = changed {
                 notice(format!("volume {volser} could not be recorded as full: {error}"));
             }
+        }
+        // What was flushed was recorded. Behind a failure that is not known.
+        if end != VolumeEnd::Failed
+            && let Err(error) = locked(&self.desk.catalog).volume_closed(life)
+        {
+            notice(format!("that volume {volser} was closed could not be noted: {error}"));
         }
         let mut drive = drive;
         self.desk.describe(drive.as_mut(), volser);

@@ -6,7 +6,7 @@
 
 use capstan_catalog::{DriveReport, Moment, VolumeState};
 use capstan_format::{FORMAT_VERSION, Volser, crc32c};
-use capstan_tape::scsi::{AlertDemand, Cleaning};
+use capstan_tape::scsi::{AlertDemand, Cleaning, TapeAlert};
 use capstan_tape::{ChangerError, Drive, DriveError, VolumeDescription};
 
 use crate::Event;
@@ -44,12 +44,20 @@ pub(crate) fn release(drive: &mut dyn Drive) {
     }
 }
 
+/// Whether a flag is about the drive, whatever is in it.
+fn is_of_drive(alert: &TapeAlert) -> bool {
+    matches!(alert.demand, AlertDemand::Cleaning | AlertDemand::Repair)
+}
+
 impl Desk {
     /// Asks a drive how it and its volume fare, notes it, and says what an operator must know.
     pub(crate) fn ask_drive(&self, drive: &mut dyn Drive, volser: &Volser, moment: Moment) {
         let name = drive.identity().name;
         let Some(care) = drive.care() else { return };
-        let (alerts, statistics) = (care.alerts(), care.statistics());
+        let (mut alerts, statistics) = (care.alerts(), care.statistics());
+        let left = locked(&self.left_alerts);
+        alerts.retain(|alert| is_of_drive(alert) || !left.contains(&(volser.clone(), alert.flag)));
+        drop(left);
         for alert in &alerts {
             let meaning = alert.meaning.unwrap_or("a flag of its maker: see the drive's manual");
             let message = format!("drive {name} with volume {volser}: TapeAlert {}: {meaning}", alert.flag);
@@ -89,6 +97,19 @@ impl Desk {
         if let Err(error) = locked(&self.catalog).add_drive_report(&report) {
             let message = format!("what drive {} says of volume {volser} could not be noted: {error}", report.drive);
             (self.events)(Event::Notice { message });
+        }
+    }
+
+    /// Asks a drive for the flags that are up before a volume comes into it. What is said of a cartridge is said of the one before, and some
+    /// drives go on saying it.
+    pub(crate) fn take_left_alerts(&self, drive: &mut dyn Drive, volser: &Volser) {
+        let name = drive.identity().name;
+        let Some(care) = drive.care() else { return };
+        for alert in care.alerts().iter().filter(|alert| !is_of_drive(alert)) {
+            let meaning = alert.meaning.unwrap_or("a flag of its maker: see the drive's manual");
+            let message = format!("drive {name}: TapeAlert {}, left by the cartridge before: {meaning}", alert.flag);
+            (self.events)(Event::Notice { message });
+            locked(&self.left_alerts).push((volser.clone(), alert.flag));
         }
     }
 

@@ -2,6 +2,13 @@
 //!
 //! A run may be killed between a flush and the commit that follows it. What was flushed counts; so the volume is read back from
 //! its last checkpoint to the one that the catalog knows, and flushed before that is recorded.
+//!
+//! Which volumes these can be, the catalog knows: a session notes each volume before it writes on it ([`Catalog::volume_opened`]), and the
+//! note goes when the volume was closed and recorded. Only a catalog that is an older one, which was put back, may know less. It is found
+//! out by what a volume of the interrupted object holds: more than a killed session leaves, which is one checkpoint on a volume that is
+//! noted. Then every volume that may hold more is looked at.
+//!
+//! [`Catalog::volume_opened`]: capstan_catalog::Catalog::volume_opened
 
 use capstan_catalog::{CheckpointSeen, MediumKind, Volume, VolumeState};
 use capstan_format::{Volser, VolumeId};
@@ -31,6 +38,23 @@ pub(crate) fn catch_up(
     known: &Volume,
     life: VolumeId,
 ) -> Result<u64, DirectorError> {
+    record_missing(desk, volume, known, life).map(|CaughtUp { append_lbn, .. }| append_lbn)
+}
+
+/// What became of a volume that was caught up with.
+struct CaughtUp {
+    /// Where its next session begins.
+    append_lbn: u64,
+    /// Checkpoints that the catalog lacked.
+    recorded: usize,
+}
+
+fn record_missing(
+    desk: &Desk,
+    volume: &mut InDrive,
+    known: &Volume,
+    life: VolumeId,
+) -> Result<CaughtUp, DirectorError> {
     let (volser, kind) = (volume.volser.clone(), volume.kind(known.medium));
     let mut reader = VolumeReader::new(volume.drive.as_mut(), volser.clone(), life);
     let last = match reader.last_checkpoint().map_err(DirectorError::from) {
@@ -57,7 +81,7 @@ pub(crate) fn catch_up(
             let reason = format!("it has no checkpoint, and should have one at block {}", known.checkpoint_lbn);
             return Err(DirectorError::VolumeDiffers { volser, reason });
         }
-        return Ok(FIRST_SESSION_LBN);
+        return Ok(CaughtUp { append_lbn: FIRST_SESSION_LBN, recorded: 0 });
     };
     if last.lbn < known.checkpoint_lbn {
         let reason = format!(
@@ -104,7 +128,7 @@ pub(crate) fn catch_up(
         let message = format!("volume {volser} holds {} checkpoints that the catalog lacked: recorded", missing.len());
         (desk.events)(Event::Notice { message });
     }
-    Ok(append_lbn)
+    Ok(CaughtUp { append_lbn, recorded: missing.len() })
 }
 
 /// Whether the last checkpoint is one further than the catalog knows: a loss of power can leave its filemark and not all in front
@@ -136,50 +160,68 @@ pub(crate) fn clear_suspicion(desk: &Desk, known: &Volume, life: VolumeId) -> Re
 /// be is set aside.
 pub(crate) fn catch_up_pool(desk: &Desk, pool: &str) -> Result<Known, DirectorError> {
     let present = desk.present()?;
-    let volumes = locked(&desk.catalog).volumes()?;
-    let open = |volume: &&Volume| {
-        volume.pool.as_deref().is_some_and(|name| is_copy_pool(pool, name))
-            && matches!(volume.state, VolumeState::Filling | VolumeState::Suspect)
+    let (volumes, noted, held) = {
+        let catalog = locked(&desk.catalog);
+        (catalog.volumes()?, catalog.opened_volumes()?, catalog.volumes_of_open_objects()?)
     };
-    let mut all = Known::All;
-    for known in volumes.iter().filter(open) {
-        let Some(life) = known.id else { continue };
-        if !present.contains(&known.volser) {
-            all = Known::NotAll;
-            continue;
+    let of_pool = |volume: &&Volume| volume.pool.as_deref().is_some_and(|name| is_copy_pool(pool, name));
+    let may_grow = |volume: &Volume| matches!(volume.state, VolumeState::Filling | VolumeState::Suspect);
+    let (likely, others): (Vec<&Volume>, Vec<&Volume>) = volumes.iter().filter(of_pool).partition(|volume| {
+        volume.id.is_some_and(|life| noted.contains(&life) || held.contains(&life) && may_grow(volume))
+    });
+    let (mut all, mut catalog_is_older) = (Known::All, false);
+    for known in likely {
+        match catch_up_with(desk, known, &present)? {
+            None => all = Known::NotAll,
+            Some(recorded) => {
+                let is_noted = known.id.is_some_and(|life| noted.contains(&life));
+                catalog_is_older |= recorded > usize::from(is_noted);
+            }
         }
-        let caught_up = match desk.mount_known(&known.volser, life) {
-            Ok(mut volume) => {
-                let caught_up = catch_up(desk, &mut volume, known, life);
-                desk.dismount(volume.drive, volume.number, &known.volser)?;
-                caught_up
-            }
-            // A run was killed before the label was written: nothing can be on it, and it will be labelled again.
-            Err(error) if known.checkpoint_lbn == 0 && error.blames_volume() => continue,
-            // Without its key nothing of it can be learned, and other volumes can be written all the same.
-            Err(DirectorError::Keys(error)) if error.is_refusal() || matches!(error, KeyError::KeyDestroyed { .. }) => {
-                (desk.events)(Event::Notice { message: with_causes(&error) });
-                all = Known::NotAll;
-                continue;
-            }
-            Err(error) => Err(error),
-        };
-        match caught_up {
-            Ok(_) => {}
-            // A full disk, a catalog that cannot be written: no fault of the volume, and no run can go on.
-            Err(error) if !error.blames_volume() => return Err(error),
-            Err(_) if known.state == VolumeState::Suspect => all = Known::NotAll,
-            Err(DirectorError::VolumeDiffers { volser, reason }) => {
-                set_aside(desk, volser, reason)?;
-                all = Known::NotAll;
-            }
-            Err(error) => {
-                set_aside(desk, known.volser.clone(), error.to_string())?;
+    }
+    if catalog_is_older {
+        for known in others.into_iter().filter(|volume| may_grow(volume)) {
+            if catch_up_with(desk, known, &present)?.is_none() {
                 all = Known::NotAll;
             }
         }
     }
     Ok(all)
+}
+
+/// Catches up with one volume. How many checkpoints were recorded; none if it may hold more than can be learned now.
+fn catch_up_with(desk: &Desk, known: &Volume, present: &[Volser]) -> Result<Option<usize>, DirectorError> {
+    let Some(life) = known.id else { return Ok(Some(0)) };
+    if !present.contains(&known.volser) {
+        return Ok(None);
+    }
+    let caught_up = match desk.mount_known(&known.volser, life) {
+        Ok(mut volume) => {
+            let caught_up = record_missing(desk, &mut volume, known, life);
+            desk.dismount(volume.drive, volume.number, &known.volser)?;
+            caught_up
+        }
+        // A run was killed before the label was written: nothing can be on it, and it will be labelled again.
+        Err(error) if known.checkpoint_lbn == 0 && error.blames_volume() => return Ok(Some(0)),
+        // Without its key nothing of it can be learned, and other volumes can be written all the same.
+        Err(DirectorError::Keys(error)) if error.is_refusal() || matches!(error, KeyError::KeyDestroyed { .. }) => {
+            (desk.events)(Event::Notice { message: with_causes(&error) });
+            return Ok(None);
+        }
+        Err(error) => Err(error),
+    };
+    match caught_up {
+        Ok(CaughtUp { recorded, .. }) => {
+            locked(&desk.catalog).volume_closed(life)?;
+            return Ok(Some(recorded));
+        }
+        // A full disk, a catalog that cannot be written: no fault of the volume, and no run can go on.
+        Err(error) if !error.blames_volume() => return Err(error),
+        Err(_) if known.state == VolumeState::Suspect => {}
+        Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(desk, volser, reason)?,
+        Err(error) => set_aside(desk, known.volser.clone(), error.to_string())?,
+    }
+    Ok(None)
 }
 
 /// Whether a pool is another or one that holds further copies for it.

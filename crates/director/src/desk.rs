@@ -12,7 +12,7 @@ use capstan_mover::read_label;
 use capstan_tape::model::DriveModel;
 use capstan_tape::{
     ChangerError, Drive, DriveError, Element, ElementAddress, EncryptionState, Library, Medium, PaceMeter, Paced,
-    Rewritability, WallClock,
+    Rewritability, WallClock, barcode,
 };
 use rustix::fs::{FlockOperation, flock};
 
@@ -111,6 +111,8 @@ pub(crate) struct Desk {
     pub(crate) in_use: Arc<Mutex<Vec<Volser>>>,
     /// Volumes that their drives call worn or damaged, and the words for it.
     pub(crate) worn: Arc<Mutex<Vec<(Volser, String)>>>,
+    /// TapeAlert flags that were up before a volume came into its drive: they are about the one before, or the drive.
+    pub(crate) left_alerts: Arc<Mutex<Vec<(Volser, u16)>>>,
     /// Who brings cartridges.
     carrier: Carrier,
     /// Set when whoever waits for a person is to stop.
@@ -137,6 +139,7 @@ impl Desk {
             choosing: Arc::default(),
             in_use: Arc::default(),
             worn: Arc::default(),
+            left_alerts: Arc::default(),
             carrier: site.config.library.carrier(),
             stop: Arc::default(),
             // A setting that names no model was refused when it was read.
@@ -168,22 +171,27 @@ impl Desk {
         (self.clock)()
     }
 
-    /// Barcodes in the library. A person can fetch every volume there is.
+    /// Barcodes of volumes in the library: cleaning cartridges are none. A person can fetch every volume there is.
     pub(crate) fn present(&self) -> Result<Vec<Volser>, DirectorError> {
         if self.carrier == Carrier::Person {
             let volumes = locked(&self.catalog).volumes()?;
             return Ok(volumes.into_iter().map(|volume| volume.volser).collect());
         }
         let elements = locked(&self.library).inventory().map_err(DirectorError::Changer)?;
-        Ok(elements.into_iter().filter_map(|element| element.volser).collect())
+        let volumes = elements.into_iter().filter_map(|element| element.volser);
+        Ok(volumes.filter(|volser| !barcode::is_cleaning(volser)).collect())
     }
 
     /// Brings a volume into a free drive and makes it ready.
     pub(crate) fn mount(&self, volser: &Volser) -> Result<InDrive, DirectorError> {
+        if barcode::is_cleaning(volser) {
+            return Err(DirectorError::Changer(ChangerError::CleaningCartridge { volser: volser.clone() }));
+        }
         let mut library = locked(&self.library);
         let drives = library.drives().map_err(DirectorError::Changer)?;
         let mut busy = ChangerError::UnknownDrive { drive: 0, drives };
-        for number in in_order(drives, volser, &library.inventory().map_err(DirectorError::Changer)?) {
+        let elements = library.inventory().map_err(DirectorError::Changer)?;
+        for number in in_order(drives, volser, &elements) {
             let mut drive = match library.take_drive(number) {
                 Ok(drive) => drive,
                 Err(error @ ChangerError::InUse { .. }) => {
@@ -192,9 +200,20 @@ impl Desk {
                 }
                 Err(error) => return Err(DirectorError::Changer(error)),
             };
+            if let Some(source) = barcode::foreign_to(volser, &drive.identity()) {
+                // Another drive may take it, now or when it is free.
+                if !matches!(busy, ChangerError::InUse { .. }) {
+                    busy = ChangerError::Foreign { volser: volser.clone(), source: Box::new(source) };
+                }
+                continue;
+            }
             if let Err(reserved) = reserve(drive.as_mut()) {
                 busy = reserved;
                 continue;
+            }
+            // A person may have put it in already.
+            if self.carrier == Carrier::Robot && !holds(&elements, number, Some(volser)) {
+                self.take_left_alerts(drive.as_mut(), volser);
             }
             let loaded = match library.load(volser, number) {
                 Err(ChangerError::DriveFull { .. }) => {
@@ -219,6 +238,10 @@ impl Desk {
                 Carrier::Person => self.ask_for(drive.as_mut(), number, serial.as_ref(), volser),
             };
             let medium = match ready {
+                // The kernel's tape driver does not tell what the barcode may.
+                Ok(medium) if medium.rewritability == Rewritability::Unknown => {
+                    Medium { rewritability: barcode::rewritability(volser), ..medium }
+                }
                 Ok(medium) => medium,
                 Err(error) => {
                     // The cartridge goes back; that it could not be loaded is the error to report.
@@ -298,6 +321,7 @@ impl Desk {
     ) -> Result<(), DirectorError> {
         self.ask_drive(drive.as_mut(), volser, Moment::Leaving);
         self.set_worn_aside(volser);
+        locked(&self.left_alerts).retain(|(other, _)| other != volser);
         let unloaded = drive.unload();
         release(drive.as_mut());
         self.tell_pace(number, volser);
@@ -415,14 +439,17 @@ fn same_barcode(one: &Volser, other: &Volser) -> bool {
 /// somebody else may want to find there.
 fn in_order(drives: u32, volser: &Volser, elements: &[Element]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..drives).collect();
-    let holds = |number: &u32| {
-        let address = ElementAddress::Drive(*number);
-        elements.iter().find(|element| element.address == address).and_then(|element| element.volser.as_ref())
-    };
-    order.sort_by_key(|number| match holds(number) {
-        Some(held) if held == volser => 0,
-        None => 1,
-        Some(_) => 2,
+    order.sort_by_key(|number| match (holds(elements, *number, Some(volser)), holds(elements, *number, None)) {
+        (true, _) => 0,
+        (false, true) => 1,
+        (false, false) => 2,
     });
     order
+}
+
+/// Whether this, a volume or none, is in a drive.
+fn holds(elements: &[Element], drive: u32, volser: Option<&Volser>) -> bool {
+    let address = ElementAddress::Drive(drive);
+    let there = elements.iter().find(|element| element.address == address);
+    there.and_then(|element| element.volser.as_ref()) == volser
 }

@@ -136,9 +136,7 @@ pub enum DirectorError {
         shortage: Shortage,
     },
     /// Operator: there is data on it.
-    #[error(
-        "volume {volser} holds {objects} objects of which it may be the last copy: they would be gone for good. Use --force if that is meant"
-    )]
+    #[error("volume {volser} holds {}. Use --force if that is meant", held_text(*objects))]
     VolumeHoldsData {
         /// The volume.
         volser: Volser,
@@ -396,6 +394,16 @@ pub(crate) fn refuses_part(error: &CatalogError) -> bool {
 
 fn further_sources(missing: &[PathBuf]) -> String {
     missing.iter().map(|path| format!(", nor {}", path.display())).collect()
+}
+
+/// What would be gone with a volume; nothing of what is on it is known where it holds no object of the catalog.
+fn held_text(objects: usize) -> String {
+    match objects {
+        0 => "data that this catalog does not know, of another program or another site: they would be gone for good"
+            .to_owned(),
+        1 => "1 object of which it may be the last copy: it would be gone for good".to_owned(),
+        _ => format!("{objects} objects of which it may be the last copy: they would be gone for good"),
+    }
 }
 
 fn shortage_text(shortage: &Shortage) -> String {

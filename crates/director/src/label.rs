@@ -3,7 +3,7 @@
 use capstan_catalog::{LostCopy, Pool, Promise, Volume, VolumeKey, VolumeState};
 use capstan_format::{Volser, VolumeHeader, VolumeId};
 use capstan_mover::{FIRST_SESSION_LBN, write_label};
-use capstan_tape::{CartridgeSpec, Rewritability};
+use capstan_tape::{CartridgeSpec, ChangerError, Rewritability, barcode};
 use uuid::Uuid;
 
 use crate::backup::ENTRY_BYTES_MAX;
@@ -32,6 +32,9 @@ pub(crate) fn create_cartridge(desk: &Desk, volser: &Volser, capacity_bytes: u64
     let early_warning_bytes = (capacity_bytes / EARLY_WARNING_SHARE)
         .clamp(EARLY_WARNING_MIN, EARLY_WARNING_MAX)
         .min(capacity_bytes / EARLY_WARNING_SHARE_MAX);
+    if barcode::is_cleaning(volser) {
+        return Err(DirectorError::Changer(ChangerError::CleaningCartridge { volser: volser.clone() }));
+    }
     let spec =
         CartridgeSpec { volser: volser.clone(), capacity_bytes, early_warning_bytes, generation: "virtual".to_owned() };
     locked(&desk.library).create_cartridge(&spec).map_err(DirectorError::Changer)?;

@@ -86,6 +86,6 @@ pub use capstan_keys::{
 pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};
 pub use capstan_mover::{Damage, Mounts, ProblemKind, RestoreWatch, Severity, TreeOptions};
 pub use capstan_tape::scsi::{AlertDemand, Finding, TapeAlert};
-pub use capstan_tape::{DriveDescription, Element, ElementAddress};
+pub use capstan_tape::{DriveDescription, Element, ElementAddress, with_causes};
 pub use capstan_tape::{exercise, linux, without_error_numbers};
 pub use zeroize::Zeroizing;

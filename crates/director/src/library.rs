@@ -104,12 +104,18 @@ impl Site {
         Ok(Inventory { places, absent: volumes, findings })
     }
 
-    /// Brings a volume into a drive and leaves it there.
+    /// Brings a volume into a drive and leaves it there; a cleaning cartridge, too, with which the drive cleans itself.
     pub fn load_drive(&self, volser: &Volser, drive: u32) -> Result<(), DirectorError> {
         self.has_robot("load")?;
         let mut library = locked(&self.library);
         let _taken = library.take_drive(drive).map_err(DirectorError::Changer)?;
-        library.load(volser, drive).map_err(DirectorError::Changer)
+        match library.load(volser, drive) {
+            // This is the command that cleans.
+            Err(ChangerError::CleaningCartridge { .. }) => {
+                library.run_errand(&Errand::Clean { volser: volser.clone(), drive }).map_err(DirectorError::Changer)
+            }
+            loaded => loaded.map_err(DirectorError::Changer),
+        }
     }
 
     /// Unloads a drive and brings what was in it back to its slot.

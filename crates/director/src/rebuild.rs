@@ -62,6 +62,8 @@ pub fn rebuild(
             Ok(()) => {}
             // Without keys nothing can be read: that is no matter of one volume.
             Err(error) if error.no_keys_at_all() => return Err(error),
+            // No volume, though its barcode is that of one.
+            Err(DirectorError::Changer(ChangerError::CleaningCartridge { .. })) => {}
             Err(error) => report.problems.push((volser, with_causes(&error))),
         }
     }

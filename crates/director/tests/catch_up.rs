@@ -101,6 +101,54 @@ fn a_torn_checkpoint_behind_others_that_are_not_known_is_kept() {
     bench.assert_restores(&bench.objects()[0], "out");
 }
 
+/// Going on after an interruption mounted every volume of the pool that was not full: hours on a real library.
+#[test]
+fn going_on_mounts_what_the_interrupted_session_had_open_and_no_more() {
+    let bench = Bench::new(small());
+    for number in 1..=3 {
+        bench.fill("a", 3, 1000 * number);
+        bench.backup(&bench.request(Level::Full)).unwrap();
+        bench.sql(&format!("UPDATE volumes SET state = 3 WHERE volser = 'A0000{number}'"));
+    }
+    bench.sql("UPDATE volumes SET state = 2");
+    let noted = |path: &std::path::Path| -> Vec<String> {
+        let db = rusqlite::Connection::open(path).unwrap();
+        let mut query = db.prepare("SELECT volser FROM opened_volumes JOIN volumes USING (volume)").unwrap();
+        query.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
+    };
+    let database = bench.path("state/catalog/catalog.db");
+    assert_eq!(noted(&database), [""; 0], "what was closed needs no look");
+
+    bench.fill("b", 100, 150_000);
+    let (during, seen) = (std::sync::Arc::new(std::sync::Mutex::new(Vec::new())), database.clone());
+    let seen_during = std::sync::Arc::clone(&during);
+    bench.interrupted(&bench.request(Level::Full), 2, move |_| seen_during.lock().unwrap().extend(noted(&seen)));
+    let during = during.lock().unwrap().clone();
+    assert!(during.len() >= 2 && during.iter().all(|volser| *volser == during[0]), "{during:?}");
+    let written = during[0].clone();
+
+    // As a run that was killed leaves it, and one that wrote the second copy elsewhere.
+    let other = if written == "A00001" { "A00002" } else { "A00001" };
+    bench.sql(&format!("INSERT INTO opened_volumes SELECT volume FROM volumes WHERE volser = '{other}'"));
+    let mounted = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = std::sync::Arc::clone(&mounted);
+    bench.set_hook(Some(Box::new(move |event| {
+        if let capstan_director::Event::Mounted { volser, .. } = event {
+            seen.lock().unwrap().push(volser.to_string());
+        }
+    })));
+    let report = bench.backup(&bench.request(Level::Full)).unwrap();
+    bench.set_hook(None);
+    assert!(report.sources[0].resumed);
+    let mut mounted = mounted.lock().unwrap().clone();
+    mounted.sort();
+    mounted.dedup();
+    let mut wanted = vec![written, other.to_owned()];
+    wanted.sort();
+    assert_eq!(mounted, wanted);
+    bench.assert_restores(&bench.objects()[0], "out");
+}
+
 #[test]
 fn a_volume_that_was_set_aside_and_is_good_is_written_again() {
     let bench = Bench::new(small());

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::scsi::sense::Sense;
 use crate::scsi::{Finding, TransportError};
-use crate::{CartridgeSpec, Drive, DriveError};
+use crate::{CartridgeSpec, Drive, DriveError, GenerationError};
 
 /// Where a cartridge can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,6 +50,7 @@ pub trait Changer: Send {
     fn inventory(&mut self) -> Result<Vec<Element>, ChangerError>;
 
     /// Brings a cartridge from its slot into a drive; nothing is done if it is there already.
+    /// [`ChangerError::CleaningCartridge`] if it cleans.
     fn load(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError>;
 
     /// Brings the cartridge in a drive back to its slot. The drive must have unloaded it.
@@ -83,6 +84,13 @@ pub enum Errand {
     Export {
         /// The cartridge.
         volser: Volser,
+    },
+    /// Brings a cleaning cartridge into a drive, which cleans itself then.
+    Clean {
+        /// The cleaning cartridge.
+        volser: Volser,
+        /// The drive.
+        drive: u32,
     },
     /// Looks at every element anew: minutes.
     Initialize,
@@ -123,6 +131,23 @@ pub enum ChangerError {
     #[error("volume {volser} is not in the library: insert it, or choose another volume")]
     UnknownVolume {
         /// The cartridge asked for.
+        volser: Volser,
+    },
+    /// Operator: no drive of the library takes cartridges of this generation, as the barcode says. Nothing was moved.
+    #[error("volume {volser} was not moved: {source}")]
+    Foreign {
+        /// The cartridge asked for.
+        volser: Volser,
+        /// What one of the drives cannot.
+        #[source]
+        source: Box<GenerationError>,
+    },
+    /// Caller: it is no volume, and each load takes one of its uses.
+    #[error(
+        "{volser} is a cleaning cartridge, which no job loads: `capstan library load {volser} DRIVE` cleans a drive with it"
+    )]
+    CleaningCartridge {
+        /// Its barcode.
         volser: Volser,
     },
     /// Caller: no such drive.

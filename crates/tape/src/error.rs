@@ -115,8 +115,24 @@ pub enum DriveError {
         /// Length of the buffer.
         buffer: usize,
     },
+    /// Host: its kernel and adapter move less in one command. Nothing was moved; a block that is longer was passed over.
+    #[error(
+        "this host moves at most {limit} bytes in one command to drive {drive}, not {len}: set data.block_kib in capstan.toml to {} or less \
+         to write; a volume with longer blocks needs another host or host adapter", .limit >> 10
+    )]
+    HostLimit {
+        /// The drive.
+        drive: String,
+        /// What was to be moved.
+        len: usize,
+        /// What can be.
+        limit: u32,
+    },
     /// Caller: a block outside the limits.
-    #[error("a block of {len} bytes is outside the drive's limits of {min} to {max}")]
+    #[error(
+        "a block of {len} bytes is outside the limits of drive and host, {min} to {max}: set data.block_kib in capstan.toml to {} or less",
+        .max >> 10
+    )]
     BlockLength {
         /// What was asked for.
         len: usize,
@@ -159,6 +175,14 @@ pub enum DriveError {
     /// Medium or attacker: ciphertext and tag do not agree (7/74/04).
     #[error("block {lbn} was altered: its authentication tag does not match")]
     Integrity {
+        /// The block.
+        lbn: u64,
+    },
+    /// Medium or attacker: a block in plain where encrypted ones are (7/74/02); it was passed over.
+    #[error(
+        "block {lbn} is not encrypted, though its volume is: another program wrote it there, or somebody put it there"
+    )]
+    PlainBlock {
         /// The block.
         lbn: u64,
     },
@@ -217,6 +241,21 @@ pub enum DriveError {
     Reset {
         /// The drive.
         drive: String,
+    },
+    /// Host: other programs sent commands to the drive, which stands elsewhere since. Nothing was written there.
+    #[error(
+        "another program on this host sent {commands} commands to drive {drive} in mid-session, and it stands at block {found} instead of \
+         {expected} (rewound by hand, say, or reset): keep others from the drive, and begin again at the last flush"
+    )]
+    MovedByOthers {
+        /// The drive.
+        drive: String,
+        /// How many commands.
+        commands: u64,
+        /// Where it was left.
+        expected: u64,
+        /// Where it is.
+        found: u64,
     },
     /// Drive: hardware (4/xx).
     #[error("drive {drive} failed: {reason}")]
@@ -367,11 +406,11 @@ fn names(algorithms: &[Algorithm]) -> String {
 #[derive(Debug, Error)]
 pub enum GenerationError {
     /// The drive's model neither reads nor writes it.
-    #[error("drive {drive}, at the pace of {model}, cannot use a cartridge of {generation}: take {instead}")]
+    #[error("drive {drive}, {model}, cannot use a cartridge of {generation}: take {instead}")]
     Foreign {
         /// The drive.
         drive: String,
-        /// Its model.
+        /// What it is: a drive of a model, or at the pace of one.
         model: String,
         /// The cartridge's.
         generation: String,
@@ -379,9 +418,7 @@ pub enum GenerationError {
         instead: String,
     },
     /// The drive's model reads it and does not write it.
-    #[error(
-        "drive {drive}, at the pace of {model}, only reads cartridges of {generation}: to write this one take {instead}"
-    )]
+    #[error("drive {drive}, {model}, only reads cartridges of {generation}: to write this one take {instead}")]
     ReadOnly {
         /// The drive.
         drive: String,

@@ -13,7 +13,7 @@ use crate::linux::scan::{ScsiNode, scan};
 use crate::linux::sg::{SgDevice, Sharing};
 use crate::linux::{FedBy, OnDeviceWait, open_drive};
 use crate::scsi::BlockProtection;
-use crate::{ChangerError, DriveError, DriveIdentity, EncryptionState, Medium, Rewritability};
+use crate::{ChangerError, Drive, DriveError, DriveIdentity, EncryptionState, Medium, Rewritability, with_causes};
 
 mod facts;
 mod host;
@@ -167,15 +167,15 @@ impl Candidate {
         let rules = conformance::check(&mut drive, Retention::Keeps, &mut |checked| {
             on_step(&text::of_check(checked));
         });
-        let measurements = match &rules.drive_lost_at {
+        let mut measurements = match &rules.drive_lost_at {
             Some(rule) => Measurements::not_made(&format!("the drive was lost at the rule \"{rule}\"")),
             None => measure::all(&mut drive, bytes, on_step),
         };
         drop(drive);
         on_step("asking its logs");
         let logs_after = self.ask(facts::logs);
-        let mut drive = open_drive(&self.device, FedBy::Robot, BlockProtection::Off, &self.on_wait)?;
-        drive.unload()?;
+        let drive = open_drive(&self.device, FedBy::Robot, BlockProtection::Off, &self.on_wait);
+        measurements.problems.extend(let_go(drive));
         let Self { device, driver, identity, medium, .. } = self;
         Ok(Exercised { device, driver, identity, medium, host, facts, rules, measurements, logs_after })
     }
@@ -191,6 +191,12 @@ impl Candidate {
         };
         vec![Section::not_asked(&why)]
     }
+}
+
+/// Unloads the drive at the end. That it does not is one more thing to report, after hours of work.
+fn let_go(drive: Result<Box<dyn Drive>, ChangerError>) -> Option<String> {
+    let let_go = drive.and_then(|mut drive| Ok(drive.unload()?));
+    let_go.err().map(|error| format!("the cartridge was not let go of at the end: {}", with_causes(&error)))
 }
 
 impl Exercised {
@@ -215,4 +221,18 @@ pub enum Verdict {
     Good,
     /// The report says what is wrong.
     Broken,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The report of hours was thrown away because the last command failed.
+    #[test]
+    fn a_drive_that_does_not_let_go_is_a_problem_in_the_report() {
+        let busy = ChangerError::InUse { what: "drive /dev/sg1".to_owned(), holder: "mt (process 17)".to_owned() };
+        let told = let_go(Err(busy)).unwrap_or_default();
+        assert!(told.contains("not let go of at the end: drive /dev/sg1 is in use by mt"), "{told}");
+        assert_eq!(let_go(Ok(Box::new(crate::NullDrive::new()))), None);
+    }
 }

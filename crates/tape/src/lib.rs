@@ -30,6 +30,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod barcode;
 mod cartridge;
 mod changer;
 pub mod conformance;

@@ -317,6 +317,7 @@ impl Changer for VirtualLibrary {
                 if self.list(MAIL)?.contains(volser) { Ok(()) } else { self.carry((SLOTS, MAIL), volser) }
             }
             // A folder is looked at each time anew.
+            Errand::Clean { volser, drive } => self.load(volser, *drive),
             Errand::Initialize => Ok(()),
         }
     }

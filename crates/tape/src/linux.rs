@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::scsi::{BlockProtection, Compression, ScsiDrive};
 use crate::{ChangerError, Drive, DriveError};
+use waits::Watched;
 
 mod by_hand;
 mod library;
@@ -13,6 +14,7 @@ pub mod sg;
 mod sibling;
 pub mod st;
 mod survey;
+pub mod waits;
 
 pub use by_hand::ByHandLibrary;
 pub use library::{LinuxLibrary, OnDeviceWait};
@@ -50,16 +52,16 @@ pub fn open_drive(
     let major = metadata.file_type().is_char_device().then(|| libc::major(metadata.rdev()));
     match major {
         Some(GENERIC_MAJOR) => {
-            let device = sg::SgDevice::open(path, sg::Sharing::Exclusive)
+            let watched = Watched::new(&format!("drive {name}"), on_wait);
+            let device = sg::SgDevice::open_watched(path, sg::Sharing::Exclusive, &watched)
                 .map_err(|source| sibling::in_use(path, source))?
                 .alone()?;
-            let on_wait = on_wait.clone();
             let drive = ScsiDrive::open(device, name, Compression::Off)?;
             let drive = drive.with_reserve(RESERVE_BYTES).with_protection(protection);
             let drive = if fed_by == FedBy::Person { drive.fed_by_hand() } else { drive };
-            Ok(Box::new(drive.with_on_wait(Box::new(move |waiting| on_wait(waiting.to_string())))))
+            Ok(Box::new(drive.with_on_wait(watched.on_wait())))
         }
-        Some(TAPE_MAJOR) => match st::StDrive::open(path, st::StSettings::default()) {
+        Some(TAPE_MAJOR) => match st::StDrive::open_watched(path, st::StSettings::default(), on_wait) {
             Ok(drive) => Ok(Box::new(drive)),
             // Who looks for a free drive goes on to the next.
             Err(DriveError::InUse { what, holder }) => Err(ChangerError::InUse { what, holder }),

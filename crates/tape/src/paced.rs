@@ -119,7 +119,7 @@ impl<D: Drive, C: PaceClock> Paced<D, C> {
         let Some(generation) = &self.only_read else { return Ok(()) };
         Err(Box::new(GenerationError::ReadOnly {
             drive: self.drive.identity().name,
-            model: self.model.name.clone(),
+            model: format!("at the pace of {}", self.model.name),
             generation: generation.clone(),
             instead: drives_for(generation, Access::ReadWrite),
         })
@@ -199,7 +199,7 @@ impl<D: Drive, C: PaceClock> Drive for Paced<D, C> {
             (Access::None, Some(generation)) => {
                 let foreign = GenerationError::Foreign {
                     drive: self.drive.identity().name,
-                    model: self.model.name.clone(),
+                    model: format!("at the pace of {}", self.model.name),
                     generation: generation.clone(),
                     instead: drives_for(generation, Access::ReadOnly),
                 };

@@ -108,7 +108,10 @@ impl Storm {
                     drive.write_block(&block).map(|_| next += 1)
                 };
                 if let Err(error) = done {
-                    let is_news = matches!(error, DriveError::Reset { .. } | DriveError::KeyLost { .. });
+                    let is_news = matches!(
+                        error,
+                        DriveError::Reset { .. } | DriveError::MovedByOthers { .. } | DriveError::KeyLost { .. }
+                    );
                     assert!(is_news, "{self:?} at block {next}: {error:?}");
                     drive.set_key(self.key()).unwrap();
                     drive.locate(committed).unwrap();

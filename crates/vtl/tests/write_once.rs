@@ -88,7 +88,7 @@ fn it_is_told_as_drives_of_metal_tell_it() {
     let medium_type = Command::ReadAttribute { action: 0, volume: 0, partition: 0, first: 0x0408, allocation: 10 };
     for (model, barcode, header, configuration, attribute) in [
         ("LTO-9", "A00001L9", 0x9c, [0x01, 0, 0, 2], 0x80),
-        ("LTO-9", "A00002L9", 0, [0; 4], 0),
+        ("LTO-9", "A00002L9", 0x98, [0; 4], 0),
         ("LTO-5", "A00001L9", 0x5c, [0x01, 0, 0, 2], 0x80),
         // Its types have other codes, which are not known.
         ("T10000D", "A00001L9", 0, [0x01, 0, 0, 2], 0x80),

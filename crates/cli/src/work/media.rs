@@ -187,15 +187,40 @@ pub(crate) fn label(cli: &Cli, args: &args::Label) -> Result<ExitCode, Failure> 
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
     let pool = (args.pool != "scratch").then_some(args.pool.as_str());
-    for text in &args.volumes {
-        let volume = volser(text)?;
-        let lost = site.label(&volume, pool, args.size, loss(args.force), promise(args.drop_copies))?;
-        show_lost(cli, &display, &volume, &lost);
-        if !cli.json && !lost.copies.is_empty() {
-            println!("volume {volume} is labelled{}", copies_text(&lost, args.drop_copies));
+    let volumes = args.volumes.iter().map(|text| volser(text)).collect::<Result<Vec<_>, _>>()?;
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    for volume in volumes {
+        match site.label(&volume, pool, args.size, loss(args.force), promise(args.drop_copies)) {
+            Ok(lost) => {
+                show_lost(cli, &display, &volume, &lost);
+                if !cli.json && !lost.copies.is_empty() {
+                    println!("volume {volume} is labelled{}", copies_text(&lost, args.drop_copies));
+                }
+                done.push(volume.to_string());
+            }
+            // One alone speaks for itself.
+            Err(error) if args.volumes.len() == 1 => return Err(error.into()),
+            Err(error) => {
+                display.warn(&format!("{volume}: {}", capstan_director::with_causes(&error)));
+                failed.push((volume.to_string(), error));
+            }
         }
     }
-    Ok(ExitCode::SUCCESS)
+    let (labelled, total) = (done.len(), args.volumes.len());
+    let names: Vec<&str> = failed.iter().map(|(volume, _)| volume.as_str()).collect();
+    let done = if done.is_empty() { "none".to_owned() } else { done.join(", ") };
+    let summary = format!("{labelled} of {total} volumes labelled: {done}; not labelled: {}", names.join(", "));
+    match failed.into_iter().next() {
+        None => Ok(ExitCode::SUCCESS),
+        Some((_, first)) if labelled == 0 => {
+            display.warn(&summary);
+            Err(first.into())
+        }
+        Some(_) => {
+            display.warn(&summary);
+            Ok(ExitCode::from(DONE_WITH_PROBLEMS))
+        }
+    }
 }
 
 fn loss(force: bool) -> Loss {

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 mod json;
 mod key_cluster;
+mod labels;
 mod policies;
 mod unread;
 
@@ -405,7 +406,7 @@ fn what_is_lost_by_force_is_named() {
     bench.done(&["backup", "home", "--copies", "2"], 0);
     bench.done(&["backup", "home/letters"], 0);
     let said = bench.said(&["erase", "A00001", "--yes"], 1);
-    assert!(said.contains("1 objects"), "{said}");
+    assert!(said.contains("holds 1 object of which"), "{said}");
     let said = bench.said(&["erase", "A00001", "--yes", "--force"], 0);
     assert!(said.contains("of 1 object,") && said.contains("home/letters,"), "{said}");
     let events = bench.done(&["label", "A00002", "--force", "--json"], 0);

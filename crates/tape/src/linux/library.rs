@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::scan::{ScsiNode, pair, scan};
 use super::sg::{SgDevice, Sharing};
+use super::waits::Watched;
 use crate::scsi::{BlockProtection, Finding, ScsiChanger};
 use crate::{CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, Errand, Library};
 use capstan_format::Volser;
@@ -80,18 +81,18 @@ impl LinuxLibrary {
         act: impl FnOnce(&mut ScsiChanger<SgDevice>) -> Result<R, ChangerError>,
     ) -> Result<R, ChangerError> {
         let name = self.robot.display().to_string();
+        let watched = Watched::new(&format!("library {name}"), &self.on_wait);
         let began = Instant::now();
         let device = loop {
-            match SgDevice::open(&self.robot, Sharing::Exclusive) {
+            match SgDevice::open_watched(&self.robot, Sharing::Exclusive, &watched) {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy && began.elapsed() < ROBOT_WITHIN => {
+                    watched.not_ready("another process has its robot".to_owned(), began.elapsed());
                     std::thread::sleep(ROBOT_LOOKS);
                 }
                 other => break other.map_err(host(&name))?,
             }
         };
-        let on_wait = self.on_wait.clone();
-        let mut changer =
-            ScsiChanger::open(device, name)?.with_on_wait(Box::new(move |waiting| on_wait(waiting.to_string())));
+        let mut changer = ScsiChanger::open_waiting(device, name, watched.on_wait())?;
         act(&mut changer)
     }
 }

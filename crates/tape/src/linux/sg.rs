@@ -1,11 +1,12 @@
-//! SCSI commands through the kernel's generic driver: SG_IO on `/dev/sg*`.
+//! SCSI commands through the kernel's generic driver: `/dev/sg*`.
 //!
 //! The device is opened exclusively, so that no other program sends it commands through the same driver; those that come by the tape
 //! driver (st) are kept out by having its node open, too ([`SgDevice::alone`]). The drive above compares counts of commands all the
 //! same: the kernel itself, or who opened its node before, may send some.
 //!
-//! Signals are blocked in the calling thread while a command is under way: SG_IO waits interruptibly, and an ioctl that the kernel
-//! restarts after a signal would send the same block to the tape twice.
+//! A command goes out by a write to the node, and what came of it is fetched by a read, so that a signal, or a process that is stopped and
+//! goes on, interrupts only the waiting between them. SG_IO waits interruptibly as a whole: the kernel would begin it anew, and the same
+//! block would go to the tape twice. Where the node is open for reading only, to ask a device who it is, it is SG_IO, with signals blocked.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,12 +16,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::sibling::Sibling;
+use super::waits::Watched;
 use crate::ChangerError;
+use crate::scsi::command::command_name;
 use crate::scsi::{Data, Reply, SenseData, Status, Transport, TransportError};
 
 mod kernel;
 
-use kernel::{Direction, Outcome};
+use kernel::{Call, Direction, Outcome};
 
 /// Who else may use the device meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +40,12 @@ const DATA_MAX_MOST: i32 = 8 << 20;
 /// What every host can move in one command, should the kernel not tell.
 const DATA_MAX_LEAST: usize = 128 << 10;
 
+/// What every kernel moves: a page. That it refuses as much has another reason.
+const DATA_MAX_PAGE: usize = 4096;
+
+/// How long the question may take by which the longest command is found.
+const PROBE_WITHIN: Duration = Duration::from_secs(60);
+
 /// A SCSI device behind the generic driver.
 pub struct SgDevice {
     file: File,
@@ -46,12 +55,25 @@ pub struct SgDevice {
     request_count: Option<File>,
     /// Keeps programs away that come by the tape driver.
     _sibling: Option<Sibling>,
+    /// Tells somebody of a command that takes long.
+    watched: Option<Watched>,
+    call: Call,
+    /// A command was sent, and what came of it could not be fetched.
+    is_lost: bool,
 }
 
 impl SgDevice {
     /// Opens a device node of the generic driver, or a link to one. `EBUSY`: another program has it.
     pub fn open(path: impl AsRef<Path>, sharing: Sharing) -> io::Result<Self> {
-        let path = path.as_ref();
+        Self::open_with(path.as_ref(), sharing, None)
+    }
+
+    /// The same; somebody is told of commands that take long.
+    pub(super) fn open_watched(path: &Path, sharing: Sharing, watched: &Watched) -> io::Result<Self> {
+        Self::open_with(path, sharing, Some(watched))
+    }
+
+    fn open_with(path: &Path, sharing: Sharing, watched: Option<&Watched>) -> io::Result<Self> {
         let flags = match sharing {
             Sharing::Exclusive => libc::O_EXCL | libc::O_NONBLOCK,
             Sharing::Shared => libc::O_NONBLOCK,
@@ -63,17 +85,29 @@ impl SgDevice {
             let what = format!("{} is no device of the generic SCSI driver: give a path like /dev/sg0", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
+        let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
+        let sysfs = PathBuf::from(format!("/sys/dev/char/{major}:{minor}/device"));
+        check_online(path, &sysfs.join("state"))?;
+        let watched = watched.cloned();
         let data_max = match sharing {
             Sharing::Exclusive => {
-                // Blocks up to this need no memory of their own.
-                let reserved = kernel::reserve(&file, DATA_MAX_MOST).unwrap_or(DATA_MAX_LEAST);
-                movable(&file).max(reserved)
+                // Blocks up to what the kernel grants need no memory of their own. How much it grants says nothing of what it moves.
+                drop(kernel::reserve(&file, DATA_MAX_MOST));
+                let probe = || longest_moved(|len| takes(&file, len));
+                match &watched {
+                    Some(watched) => watched.during(command_name(INQUIRY[0]), Some(PROBE_WITHIN), probe),
+                    None => probe(),
+                }
             }
             Sharing::Shared => DATA_MAX_LEAST,
         };
-        let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
-        let count = format!("/sys/dev/char/{major}:{minor}/device/iorequest_cnt");
-        Ok(Self { file, path: path.to_owned(), data_max, request_count: File::open(count).ok(), _sibling: None })
+        let request_count = File::open(sysfs.join("iorequest_cnt")).ok();
+        let call = match sharing {
+            Sharing::Exclusive => Call::InTwo,
+            Sharing::Shared => Call::InOne,
+        };
+        let path = path.to_owned();
+        Ok(Self { file, path, data_max, request_count, _sibling: None, watched, call, is_lost: false })
     }
 
     /// Keeps other programs from the drive by the tape driver, too, as long as this is open. [`ChangerError::InUse`] if one has it.
@@ -89,20 +123,44 @@ impl SgDevice {
 }
 
 /// What one command can move. The kernel tells a limit that is for disks (1,280 KiB mostly) and keeps to that of the adapter, which it
-/// does not tell: so INQUIRY, which changes nothing on the device and takes no unit attention, is given ever less room, until the
-/// kernel takes it.
-fn movable(file: &File) -> usize {
-    let inquiry = [0x12, 0, 0, 0, 36, 0];
-    let mut room = vec![0; DATA_MAX_MOST as usize];
-    while room.len() > DATA_MAX_LEAST {
-        let timeout = Duration::from_secs(60);
-        let sent = kernel::send(file.as_raw_fd(), &inquiry, Direction::In(&mut room), timeout.as_millis() as u32);
-        if sent.is_ok_and(|outcome| reply(inquiry[0], timeout, 36, &outcome).is_ok()) {
-            break;
-        }
-        room.truncate(room.len() / 2);
+/// does not tell: so ever less is tried, until the kernel takes it.
+fn longest_moved(mut takes: impl FnMut(usize) -> bool) -> usize {
+    let mut len = DATA_MAX_MOST as usize;
+    while len > DATA_MAX_LEAST && !takes(len) {
+        len /= 2;
     }
-    room.len()
+    len
+}
+
+/// Whether the kernel takes a command with this much room: INQUIRY, which changes nothing on the device and takes no unit attention.
+fn takes(file: &File, len: usize) -> bool {
+    let (mut room, timeout) = (vec![0; len], PROBE_WITHIN);
+    let (fd, milliseconds) = (file.as_raw_fd(), timeout.as_millis() as u32);
+    let sent = kernel::send(fd, Call::InTwo, &INQUIRY, Direction::In(&mut room), milliseconds);
+    match sent.map(|outcome| reply(INQUIRY[0], timeout, 36, &outcome)) {
+        // A device that does not answer says nothing of lengths: the next command says what is wrong.
+        Ok(Err(TransportError::Timeout { .. })) => true,
+        Ok(reply) => reply.is_ok(),
+        Err(_) => false,
+    }
+}
+
+/// The question by which the longest command is found.
+const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 36, 0];
+
+/// Refuses a device that the kernel has given up: whatever is sent to it fails, or is waited for in vain.
+fn check_online(path: &Path, state: &Path) -> io::Result<()> {
+    let told = std::fs::read_to_string(state).unwrap_or_default();
+    if !["offline", "transport-offline"].contains(&told.trim()) {
+        return Ok(());
+    }
+    let what = format!(
+        "{} is offline: it did not answer, and the kernel has given it up (dmesg says when). Look at its power and cable; once it \
+         answers, `echo running > {}` takes it back",
+        path.display(),
+        state.display()
+    );
+    Err(io::Error::new(io::ErrorKind::NotConnected, what))
 }
 
 fn told(path: &Path, error: io::Error) -> io::Error {
@@ -128,12 +186,27 @@ impl Transport for SgDevice {
             }
         };
         let milliseconds = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-        match kernel::send(self.file.as_raw_fd(), cdb, direction, milliseconds) {
+        if self.is_lost {
+            let reason = "what came of an earlier command was never told".to_owned();
+            return Err(TransportError::Lost { opcode, reason });
+        }
+        let send = || kernel::send(self.file.as_raw_fd(), self.call, cdb, direction, milliseconds);
+        let sent = match &self.watched {
+            Some(watched) => watched.during(command_name(opcode), Some(timeout), send),
+            None => send(),
+        };
+        match sent {
             Ok(outcome) => reply(opcode, timeout, len, &outcome),
             Err(source) => match source.raw_os_error() {
                 // The device went away, or a signal came all the same: it may have been sent.
-                Some(libc::ENODEV | libc::ENXIO | libc::EIO | libc::EINTR) => {
+                Some(code @ (libc::ENODEV | libc::ENXIO | libc::EIO | libc::EINTR)) => {
+                    self.is_lost |= code != libc::ENXIO;
                     Err(TransportError::Lost { opcode, reason: source.to_string() })
+                }
+                // More than the adapter's queue takes, though what was tried at the open went through.
+                Some(libc::EINVAL) if len > DATA_MAX_PAGE => {
+                    self.data_max = self.data_max.min(len / 2);
+                    Err(TransportError::TooLong { opcode, len })
                 }
                 _ => Err(TransportError::Host { opcode, source }),
             },
@@ -236,6 +309,37 @@ mod tests {
         let reply = reply(0, Duration::from_secs(1), 0, &told).unwrap();
         assert_eq!(reply.status, Status::CheckCondition);
         assert_eq!(reply.sense.unwrap().codes(), (6, 0x29, 0));
+    }
+
+    /// The kernel granted 1,280 KiB of memory, and moved no more than 512 KiB: the first read failed.
+    #[test]
+    fn what_was_tried_counts() {
+        for limit in [8 << 20, 512 << 10, 300 << 10] {
+            let mut tried = Vec::new();
+            let longest = longest_moved(|len| {
+                tried.push(len);
+                len <= limit
+            });
+            assert!(longest <= limit && longest * 2 > limit.min(DATA_MAX_MOST as usize - 1), "{limit}: {longest}");
+            assert_eq!(tried.last(), Some(&longest), "nothing is taken for movable that was not tried");
+        }
+        assert_eq!(longest_moved(|_| false), DATA_MAX_LEAST);
+    }
+
+    #[test]
+    fn what_the_kernel_has_given_up_is_refused_with_the_way_back() {
+        let state = tempfile::NamedTempFile::new().unwrap();
+        for (told, is_refused) in [("running\n", false), ("offline\n", true), ("transport-offline\n", true)] {
+            std::fs::write(&state, told).unwrap();
+            let checked = check_online(Path::new("/dev/sg0"), state.path());
+            assert_eq!(checked.is_err(), is_refused, "{told}");
+            if let Err(error) = checked {
+                assert!(
+                    error.to_string().contains("/dev/sg0 is offline") && error.to_string().contains("echo running")
+                );
+            }
+        }
+        assert!(check_online(Path::new("/dev/sg0"), Path::new("/nowhere")).is_ok());
     }
 
     #[test]

@@ -49,6 +49,8 @@ mod read;
 mod ready;
 mod write;
 
+use super::OnDeviceWait;
+use super::waits::Watched;
 use kernel::Node;
 
 /// What cannot be asked from the tape driver.
@@ -79,6 +81,8 @@ impl Default for StSettings {
 /// A drive behind a node of the tape driver.
 pub struct StDrive {
     path: PathBuf,
+    /// Tells somebody of what takes long.
+    watched: Watched,
     name: String,
     model: String,
     settings: StSettings,
@@ -101,7 +105,12 @@ pub struct StDrive {
 impl StDrive {
     /// Claims the drive behind a node that does not rewind: `/dev/nst0`, or better a link in `/dev/tape/by-id`.
     pub fn open(path: impl AsRef<Path>, settings: StSettings) -> Result<Self, DriveError> {
-        let path = path.as_ref();
+        let nobody: OnDeviceWait = std::sync::Arc::new(|_| {});
+        Self::open_watched(path.as_ref(), settings, &nobody)
+    }
+
+    /// The same; `on_wait` is told of what takes long.
+    pub(super) fn open_watched(path: &Path, settings: StSettings, on_wait: &OnDeviceWait) -> Result<Self, DriveError> {
         let name = path.display().to_string();
         let host = |source| DriveError::Host { what: format!("open drive {name}"), source };
         if !Node::stays_at_close(path).map_err(host)? {
@@ -112,6 +121,7 @@ impl StDrive {
         let limits = BlockLimits { min: 1, max: settings.block_bytes_max };
         let mut drive = Self {
             path: path.to_owned(),
+            watched: Watched::new(&format!("drive {name}"), on_wait),
             model: ready::model(path),
             name,
             settings,

@@ -71,10 +71,13 @@ pub fn survey() -> io::Result<Survey> {
     let nodes = scan()?;
     let mut survey = Survey::default();
     for node in nodes.iter().filter(|node| node.kind == DeviceType::Changer) {
+        let asked = ask(node);
+        // The kernel keeps INQUIRY page 80h of devices of SCSI-4 (SPC-2) and later alone.
+        let serial = node.serial.clone().or_else(|| asked.as_ref().ok()?.0.clone());
         survey.changers.push(SurveyedChanger {
-            node: node.clone(),
+            node: ScsiNode { serial, ..node.clone() },
             access: access_to(&[node.generic.as_deref()]),
-            serials: serials_of(node),
+            serials: asked.map(|(_, drives)| drives),
         });
     }
     let places = survey.changers.iter().enumerate().flat_map(|(changer, asked)| {
@@ -96,7 +99,8 @@ fn access_to(nodes: &[Option<&Path>]) -> Access {
     if granted { Access::Granted } else { Access::Denied }
 }
 
-fn serials_of(node: &ScsiNode) -> Result<Vec<Option<String>>, String> {
+/// A library's own serial number, and those of its drives.
+fn ask(node: &ScsiNode) -> Result<(Option<String>, Vec<Option<String>>), String> {
     let Some(path) = node.generic_path() else {
         return Err("the kernel gives it no generic node: load the module sg (modprobe sg)".to_owned());
     };
@@ -110,5 +114,6 @@ fn serials_of(node: &ScsiNode) -> Result<Vec<Option<String>>, String> {
         }
     };
     let mut changer = ScsiChanger::open(device, path.display().to_string()).map_err(|error| error.to_string())?;
-    changer.drive_serials().map_err(|error| error.to_string())
+    let drives = changer.drive_serials().map_err(|error| error.to_string())?;
+    Ok((changer.serial().map(str::to_owned), drives))
 }

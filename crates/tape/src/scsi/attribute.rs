@@ -5,6 +5,9 @@ use super::bytes::be16;
 /// Medium type of a cartridge that is write-once (SPC-5, attribute 0408h): 00h is data, 01h cleaning.
 pub const WRITE_ONCE: u64 = 0x80;
 
+/// The same of a cartridge that cleans.
+pub const CLEANING: u64 = 0x01;
+
 /// Medium types by which MODE SENSE of LTO drives tells write-once cartridges of the generations 3 to 9: the generation, and Ch, where
 /// others have 8h.
 pub const LTO_WRITE_ONCE: [u8; 7] = [0x3c, 0x4c, 0x5c, 0x6c, 0x7c, 0x8c, 0x9c];

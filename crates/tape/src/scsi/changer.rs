@@ -13,13 +13,15 @@ use capstan_format::Volser;
 
 use super::element::{Assignments, ElementStatus, Kind};
 use super::line::{Done, Failure, Line};
-use super::sense::Action;
+use super::sense::{Action, OFFLINE, Sense};
 use super::{Command, Data, OnWait, Status, Transport};
 use crate::{Changer, ChangerError, Element, ElementAddress, Errand, PaceClock};
 
 mod inventory;
 mod moves;
 mod open;
+
+use moves::Purpose;
 
 pub use inventory::Finding;
 
@@ -109,17 +111,20 @@ impl<T: Transport> ScsiChanger<T> {
                     return Ok(Met::OtherThanTold(failure));
                 }
                 (_, (0x6, ..)) if attentions < UNIT_ATTENTIONS_MAX => attentions += 1,
-                (_, (0x2, 0x04, ascq)) if ascq != 0x03 && waited < READY_WITHIN => {
+                // An open door is for a person to close, and what is offline for one to switch on.
+                (_, (0x2, 0x3a, 0x02)) => return Err(self.not_ready(sense.sense, waited)),
+                (_, (0x2, 0x04, ascq)) if ![0x03, OFFLINE].contains(&ascq) && waited < READY_WITHIN => {
                     self.line.announce(sense.sense, since_s);
                 }
-                (_, (0x2, 0x04, _)) => {
-                    let (library, reason) = (self.line.name.clone(), sense.sense.to_string());
-                    return Err(ChangerError::NotReady { library, reason, waited });
-                }
+                (_, (0x2, 0x04, _)) => return Err(self.not_ready(sense.sense, waited)),
                 (Some(Action::Inventory), _) => return Ok(Met::OtherThanTold(failure)),
                 _ => return Err(self.failed(what, failure)),
             }
         }
+    }
+
+    fn not_ready(&self, sense: Sense, waited: Duration) -> ChangerError {
+        ChangerError::NotReady { library: self.line.name.clone(), reason: sense.to_string(), waited }
     }
 
     fn failed(&self, what: &'static str, failure: Failure) -> ChangerError {
@@ -180,7 +185,7 @@ impl<T: Transport> Changer for ScsiChanger<T> {
     }
 
     fn load(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError> {
-        self.bring(volser, drive)
+        self.bring(volser, drive, Purpose::Data)
     }
 
     fn unload(&mut self, drive: u32) -> Result<(), ChangerError> {
@@ -192,6 +197,7 @@ impl<T: Transport> Changer for ScsiChanger<T> {
             Errand::Exchange { volser, drive } => self.exchange(volser, *drive),
             Errand::Import { mail_slot } => self.import(*mail_slot),
             Errand::Export { volser } => self.export(volser),
+            Errand::Clean { volser, drive } => self.bring(volser, *drive, Purpose::Cleaning),
             Errand::Initialize => self.initialize(),
         }
     }

@@ -548,5 +548,39 @@ pub fn cdb_len(opcode: u8) -> Option<usize> {
     }
 }
 
+/// The name of a command, for messages.
+pub(crate) fn command_name(opcode: u8) -> &'static str {
+    match opcode {
+        0x00 => "TEST UNIT READY",
+        0x01 => "REWIND",
+        0x05 => "READ BLOCK LIMITS",
+        0x07 | 0x37 | 0xe7 => "INITIALIZE ELEMENT STATUS",
+        0x08 | 0x88 => "READ",
+        0x0a | 0x8a => "WRITE",
+        0x10 | 0x80 => "WRITE FILEMARKS",
+        0x11 | 0x91 => "SPACE",
+        0x12 => "INQUIRY",
+        0x13 => "VERIFY",
+        0x15 | 0x55 => "MODE SELECT",
+        0x19 | 0x93 => "ERASE",
+        0x1a | 0x5a => "MODE SENSE",
+        0x1b => "LOAD UNLOAD",
+        0x1e => "PREVENT ALLOW MEDIUM REMOVAL",
+        0x2b | 0x92 => "LOCATE",
+        0x34 => "READ POSITION",
+        0x4d => "LOG SENSE",
+        0x5e => "PERSISTENT RESERVE IN",
+        0x5f => "PERSISTENT RESERVE OUT",
+        0x8c => "READ ATTRIBUTE",
+        0x8d => "WRITE ATTRIBUTE",
+        0xa2 => "SECURITY PROTOCOL IN",
+        0xb5 => "SECURITY PROTOCOL OUT",
+        0xa5 => "MOVE MEDIUM",
+        0xa6 => "EXCHANGE MEDIUM",
+        0xb8 => "READ ELEMENT STATUS",
+        _ => "a command",
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@
 //!  0  2  first element             0  1  type of element               0  2  address
 //!  2  2  number of elements        1  1  bit 7 PVOLTAG, bit 6 AVOLTAG  2  1  ACCESS 3, EXCEPT 2, IMPEXP 1, FULL 0
 //!  5  3  bytes that follow         2  2  length of a descriptor        4  2  additional sense code and qualifier
-//!                                  5  3  bytes that follow             9  1  bit 7 SVALID, bit 3 ED
+//!                                  5  3  bytes that follow             9  1  bit 7 SVALID, bit 3 ED, bits 2-0 medium type
 //!                                                                     10  2  source element
 //!                                                                     12 36  volume tag, if PVOLTAG
 //!                                                                         4  identifier's code set, type, 0, length
@@ -37,6 +37,23 @@ impl Kind {
     }
 }
 
+/// Kinds of cartridges that libraries tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MediumType {
+    /// For data.
+    Data = 1,
+    /// It cleans drives.
+    Cleaning = 2,
+    /// For data, and write-once.
+    WriteOnce = 4,
+}
+
+impl MediumType {
+    fn of_code(code: u8) -> Option<Self> {
+        [Self::Data, Self::Cleaning, Self::WriteOnce].into_iter().find(|kind| *kind as u8 == code)
+    }
+}
+
 /// One element's status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElementStatus {
@@ -54,6 +71,8 @@ pub struct ElementStatus {
     pub exception: Option<(u8, u8)>,
     /// Where its cartridge came from.
     pub source: Option<u16>,
+    /// What kind of cartridge it is, if the library tells.
+    pub medium_type: Option<MediumType>,
     /// Barcode.
     pub volume_tag: Option<String>,
     /// Of a drive: "vendor, product, serial", as the drive itself says.
@@ -135,8 +154,9 @@ fn descriptor(element: &ElementStatus) -> [u8; 12] {
     if let Some((code, qualifier)) = element.exception {
         (bytes[4], bytes[5]) = (code, qualifier);
     }
+    bytes[9] = element.medium_type.map_or(0, |kind| kind as u8);
     if let Some(source) = element.source {
-        bytes[9] = 0x80;
+        bytes[9] |= 0x80;
         bytes[10..12].copy_from_slice(&source.to_be_bytes());
     }
     bytes
@@ -186,6 +206,7 @@ fn one(kind: Kind, bytes: &[u8], has_tag: bool, alternate_len: usize) -> Element
         by_operator: kind == Kind::ImportExport && bit(bytes[2], 1),
         exception: bit(bytes[2], 2).then(|| (bytes[4], bytes[5])),
         source: bit(bytes[9], 7).then(|| be16(bytes, 10)),
+        medium_type: MediumType::of_code(bytes[9] & 7).filter(|_| full),
         // Some libraries leave the tag of what was in it before.
         volume_tag: tag.filter(|tag| full && !tag.is_empty()),
         device_identifier: identifier.map(<[u8]>::to_vec),
@@ -245,6 +266,7 @@ mod tests {
             by_operator: false,
             exception: None,
             source: None,
+            medium_type: None,
             volume_tag: tag.map(str::to_owned),
             device_identifier: None,
         }
@@ -254,6 +276,7 @@ mod tests {
     fn elements_are_read_as_they_were_told() {
         let mut drive = element(Kind::DataTransfer, 500, Some("A00002L9"));
         drive.source = Some(1001);
+        drive.medium_type = Some(MediumType::Data);
         drive.accessible = false;
         drive.device_identifier = Some(b"CAPSTAN ULTRIUM-TD9     CPT0001".to_vec());
         let mut mail = element(Kind::ImportExport, 200, None);

@@ -15,22 +15,28 @@ use crate::{PaceClock, WallClock};
 pub struct Waiting {
     /// Which device.
     pub device: String,
-    /// What it says.
-    pub sense: Sense,
+    /// What it says; none of one that answers BUSY.
+    pub sense: Option<Sense>,
     /// How long it has been waited for.
     pub waited: Duration,
 }
 
+impl Waiting {
+    /// What the device says, and what that means after so long.
+    pub fn said(&self) -> String {
+        let Some(sense) = self.sense else { return "it answers BUSY".to_owned() };
+        if self.waited.as_secs() >= CALIBRATION_AFTER_S && (sense.asc, sense.ascq) == (0x04, 0x01) {
+            return format!(
+                "{sense}; the first load of an LTO-9 cartridge calibrates it for up to two hours: do not interrupt it"
+            );
+        }
+        sense.to_string()
+    }
+}
+
 impl std::fmt::Display for Waiting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { device, sense, waited } = self;
-        write!(f, "{device} is not ready yet, {} s so far ({sense})", waited.as_secs())?;
-        if waited.as_secs() >= CALIBRATION_AFTER_S && (sense.asc, sense.ascq) == (0x04, 0x01) {
-            f.write_str(
-                "; the first load of an LTO-9 cartridge calibrates it for up to two hours: do not interrupt it",
-            )?;
-        }
-        Ok(())
+        write!(f, "{} is not ready yet, {} s so far ({})", self.device, self.waited.as_secs(), self.said())
     }
 }
 
@@ -127,7 +133,7 @@ impl<T: Transport> Line<T> {
     /// Tells the caller that the device is waited for, and waits a little.
     pub(super) fn announce(&mut self, sense: Sense, since_s: f64) {
         let waited = Duration::from_secs_f64((self.now_s() - since_s).max(0.0));
-        (self.on_wait)(&Waiting { device: self.name.clone(), sense, waited });
+        (self.on_wait)(&Waiting { device: self.name.clone(), sense: Some(sense), waited });
         // Often at first: most drives are ready within seconds.
         self.pause(Duration::from_secs(if waited.as_secs() < 20 { 1 } else { 5 }));
     }
@@ -154,6 +160,7 @@ impl<T: Transport> Line<T> {
             let waited = Duration::from_secs_f64((self.now_s() - since_s).max(0.0));
             match reply.status {
                 Status::Busy if waited < BUSY_WITHIN => {
+                    (self.on_wait)(&Waiting { device: self.name.clone(), sense: None, waited });
                     self.pause(pause);
                     pause = (pause * 2).min(Duration::from_secs(5));
                 }

@@ -120,7 +120,7 @@ impl TapeAlert {
     }
 }
 
-/// TapeAlert flags that matter here (SSC-5, annex A), by number.
+/// TapeAlert flags (SSC-5, annex A), by number; those that are missing are obsolete or reserved.
 const TAPE_ALERTS: &[(u16, AlertDemand, &str)] = &[
     (1, AlertDemand::Attention, "read warning: the drive has trouble reading"),
     (2, AlertDemand::Attention, "write warning: the drive has trouble writing"),
@@ -133,6 +133,17 @@ const TAPE_ALERTS: &[(u16, AlertDemand, &str)] = &[
     (9, AlertDemand::Attention, "the medium is write-protected"),
     (10, AlertDemand::Attention, "removal of the medium is prevented"),
     (11, AlertDemand::Attention, "a cleaning cartridge is in the drive"),
+    (12, AlertDemand::Attention, "the cartridge is of a kind that this drive does not take"),
+    (
+        13,
+        AlertDemand::OtherMedium,
+        "the tape has broken, or the cartridge is damaged: it can be taken out, not used again",
+    ),
+    (
+        14,
+        AlertDemand::Repair,
+        "the tape has broken in the drive, or the cartridge is damaged and stuck: call the drive's service",
+    ),
     (15, AlertDemand::OtherMedium, "the cartridge's memory has failed"),
     (16, AlertDemand::Attention, "the medium was ejected by force in mid-operation"),
     (17, AlertDemand::Attention, "the medium is of a format that the drive only reads"),
@@ -142,17 +153,37 @@ const TAPE_ALERTS: &[(u16, AlertDemand, &str)] = &[
     (21, AlertDemand::Cleaning, "the drive is due for its periodic cleaning"),
     (22, AlertDemand::Attention, "the cleaning cartridge is used up"),
     (23, AlertDemand::Attention, "not a cleaning cartridge that this drive takes"),
+    (24, AlertDemand::Attention, "the tape should be retensioned: wind it to its end and back"),
+    (25, AlertDemand::Attention, "an interface of the drive has trouble, or only one of two works: look at its cables"),
+    (26, AlertDemand::Repair, "a fan in the drive or its enclosure has failed"),
+    (
+        27,
+        AlertDemand::Repair,
+        "a power supply of the drive or its enclosure has failed: replace it while the other one works",
+    ),
+    (28, AlertDemand::Attention, "the drive takes more power than it should"),
+    (29, AlertDemand::Attention, "the drive is due for preventive maintenance"),
     (30, AlertDemand::Repair, "the drive's hardware failed: it must be reset"),
     (31, AlertDemand::Repair, "the drive's hardware failed: it must be repaired"),
     (32, AlertDemand::Attention, "the host interface has trouble"),
-    (36, AlertDemand::Attention, "the drive is too hot"),
+    (33, AlertDemand::Attention, "the operation failed: take the cartridge out, put it in again, and try once more"),
+    (34, AlertDemand::Attention, "new firmware was not taken: it is the wrong one, or came damaged"),
+    (35, AlertDemand::Attention, "the air in the drive is too humid or too dry"),
+    (36, AlertDemand::Attention, "the drive is too hot, or too cold"),
+    (37, AlertDemand::Attention, "the drive's supply voltage is out of its limits"),
+    (38, AlertDemand::Repair, "the drive expects its hardware to fail: have it looked at before it does"),
+    (39, AlertDemand::Repair, "the drive may have failed: run its diagnostics"),
     (50, AlertDemand::Attention, "statistics of the medium were lost"),
     (51, AlertDemand::Attention, "the tape directory is wrong: it is made anew while the tape is read"),
     (52, AlertDemand::OtherMedium, "the tape could not write its system area"),
     (53, AlertDemand::OtherMedium, "the tape could not read its system area"),
     (54, AlertDemand::OtherMedium, "the start of data was not found"),
     (55, AlertDemand::Attention, "the tape could not be loaded"),
+    (56, AlertDemand::Repair, "the cartridge cannot be unloaded: it is stuck in the drive; call its service"),
+    (57, AlertDemand::Attention, "drive and library do not understand each other: look at the connection between them"),
+    (58, AlertDemand::Attention, "the drive's firmware has failed: reset the drive, and update the firmware"),
     (59, AlertDemand::OtherMedium, "the medium is not a genuine WORM cartridge"),
+    (60, AlertDemand::Attention, "a write over what is on a WORM cartridge was tried, and refused"),
 ];
 
 #[cfg(test)]
@@ -177,8 +208,10 @@ mod tests {
         assert_eq!(TapeAlert::of_flag(7).demand, AlertDemand::OtherMedium);
         assert_eq!(TapeAlert::of_flag(20).demand, AlertDemand::Cleaning);
         assert_eq!(TapeAlert::of_flag(31).demand, AlertDemand::Repair);
-        let unknown = TapeAlert { flag: 60, meaning: None, demand: AlertDemand::Attention };
-        assert_eq!(TapeAlert::of_flag(60), unknown);
+        let unknown = TapeAlert { flag: 64, meaning: None, demand: AlertDemand::Attention };
+        assert_eq!(TapeAlert::of_flag(64), unknown);
+        let unnamed: Vec<u16> = (1..=60).filter(|flag| TapeAlert::of_flag(*flag).meaning.is_none()).collect();
+        assert_eq!(unnamed, (40..=49).collect::<Vec<_>>(), "obsolete or reserved in the standard");
         assert!(TAPE_ALERTS.is_sorted_by_key(|(number, ..)| *number));
     }
 }

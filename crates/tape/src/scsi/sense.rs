@@ -16,6 +16,9 @@ pub struct Sense {
     pub ascq: u8,
 }
 
+/// Qualifier of 2/04: somebody has switched the unit off at its panel, and no waiting helps.
+pub(crate) const OFFLINE: u8 = 0x12;
+
 /// Which command sense data are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum About {
@@ -105,7 +108,7 @@ const TABLE: &[Row] = &[
     exactly(0x2, 0x04, 0x01, Action::Poll),
     exactly(0x2, 0x04, 0x07, Action::Poll),
     exactly(0x2, 0x30, 0x03, Action::Clean),
-    exactly(0x2, 0x3a, 0x00, Action::Poll),
+    any_qualifier(0x2, 0x3a, Action::Poll),
     exactly(0x3, 0x09, 0x00, Action::CloseVolume),
     exactly(0x3, 0x0c, 0x00, Action::CloseVolume),
     any_qualifier(0x3, 0x11, Action::ReadElsewhere),

@@ -70,6 +70,8 @@ const CODES: &[(u8, u8, &str)] = &[
     (0x30, 0x0c, "WORM medium may not be overwritten"),
     (0x31, 0x00, "medium format corrupted"),
     (0x3a, 0x00, "no medium"),
+    (0x3a, 0x01, "no medium, tray closed"),
+    (0x3a, 0x02, "no medium, a door or tray is open"),
     (0x3b, 0x0d, "destination full"),
     (0x3b, 0x0e, "source empty"),
     (0x3b, 0x12, "magazine not accessible"),

@@ -74,6 +74,14 @@ pub enum TransportError {
         /// What the host says of it.
         reason: String,
     },
+    /// The host moves less in one command than this; the command was never sent. [`Transport::data_max`] is less from now on.
+    #[error("the host moves less than the {len} bytes of command {opcode:02x}h")]
+    TooLong {
+        /// Which command.
+        opcode: u8,
+        /// What it was to move.
+        len: usize,
+    },
     /// The command was never sent.
     #[error("the host refused to send command {opcode:02x}h")]
     Host {

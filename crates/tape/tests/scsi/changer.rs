@@ -1,8 +1,9 @@
 //! Libraries that are not as they said.
 
 use capstan_format::Volser;
+use capstan_tape::scsi::element::MediumType;
 use capstan_tape::scsi::{Finding, ScsiChanger, SenseData, SenseKey};
-use capstan_tape::{Changer, ChangerError, ElementAddress};
+use capstan_tape::{Changer, ChangerError, ElementAddress, Errand};
 
 use crate::library::Library;
 use crate::script::Leap;
@@ -48,6 +49,40 @@ fn cartridges_go_to_drives_and_home_again() {
     assert!(matches!(changer.unload(1), Err(ChangerError::DriveEmpty { drive: 1 })));
     assert!(matches!(changer.unload(2), Err(ChangerError::UnknownDrive { drive: 2, drives: 2 })));
     assert!(matches!(changer.load(&volser("B00001L9"), 0), Err(ChangerError::UnknownVolume { .. })));
+}
+
+/// `rebuild` and `label` loaded cleaning cartridges as volumes, from the mail slot, too; each load takes one of their few uses.
+#[test]
+fn a_cleaning_cartridge_is_brought_to_a_drive_by_the_errand_alone() {
+    let (library, mut changer) = library();
+    library.put(1003, Some("CLN001L1"));
+    library.put(1004, Some("A00004L9"));
+    library.shelves().at(1004).medium_type = Some(MediumType::Cleaning);
+    for cleaning in ["CLN001L1", "A00004L9"] {
+        for errand in [None, Some(Errand::Exchange { volser: volser(cleaning), drive: 0 })] {
+            let refused = match errand {
+                None => changer.load(&volser(cleaning), 0),
+                Some(errand) => changer.run_errand(&errand),
+            };
+            assert!(matches!(refused, Err(ChangerError::CleaningCartridge { .. })), "{cleaning}: {refused:?}");
+        }
+    }
+    assert_eq!(library.shelves().moves, []);
+    changer.run_errand(&Errand::Clean { volser: volser("CLN001L1"), drive: 0 }).unwrap();
+    assert_eq!(library.shelves().moves, [(1003, 500)]);
+}
+
+/// An open door was an error without a word for it, and an offline library was asked for half an hour.
+#[test]
+fn an_open_door_and_an_offline_library_are_told_at_once() {
+    let (library, mut changer) = library();
+    for (codes, words) in [((0x3a, 0x02), "a door or tray is open"), ((0x04, 0x12), "offline")] {
+        library.shelves().attentions.push_back(SenseData::new(SenseKey::NotReady, codes.0, codes.1));
+        let told = changer.inventory().unwrap_err();
+        assert!(matches!(told, ChangerError::NotReady { .. }), "{told:?}");
+        assert!(told.to_string().contains(words), "{told}");
+    }
+    changer.inventory().unwrap();
 }
 
 #[test]

@@ -45,6 +45,9 @@ fn a_key_that_was_left_behind_is_cleared_by_the_load() {
     script.bench().key = Some(KeyState { modes: (2, 2), instance: 5, data: vec![9; 16], is_deaf: false });
     drive.load().unwrap();
     assert_eq!(script.bench().key.as_ref().unwrap().modes, (0, 0));
+    // A plain pool's volume is labelled and written without a key, and the page that says so names a cipher that the drive lists.
+    drive.set_key(None).unwrap();
+    drive.write_block(b"zero").unwrap();
     // One that cannot be cleared is a key manager's.
     script.bench().key.as_mut().unwrap().modes = (2, 2);
     script.bench().upset(0xb5, Upset::Check(sense(SenseKey::IllegalRequest, 0x74, 0x21)));
@@ -137,7 +140,7 @@ fn a_block_names_the_key_that_it_needs() {
     assert_eq!(drive.position().unwrap().lbn, 1);
     script.bench().upset(0x08, Upset::Check(sense(SenseKey::DataProtect, 0x74, 0x02)));
     let foisted = drive.read_block(&mut buffer).unwrap_err();
-    assert!(matches!(foisted, DriveError::Integrity { lbn: 1 }), "plain among encrypted: {foisted:?}");
+    assert!(matches!(foisted, DriveError::PlainBlock { lbn: 1 }), "no tag failed: {foisted:?}");
 }
 
 /// A drive that decrypts refuses plain blocks. On a plain volume the key is taken out to read, and is back before it is needed.

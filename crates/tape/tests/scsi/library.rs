@@ -38,6 +38,7 @@ impl Library {
             by_operator: false,
             exception: None,
             source: None,
+            medium_type: None,
             volume_tag: None,
             device_identifier: (kind == Kind::DataTransfer)
                 .then(|| format!("CAPSTAN ULTRIUM-TD9     SERIAL{address}").into_bytes()),

@@ -42,6 +42,9 @@ pub(crate) struct Bench {
     pub(crate) log: Vec<Vec<u8>>,
     /// Positions at which blocks and filemarks were written.
     pub(crate) writes: Vec<u64>,
+    /// What the host says it moves in one command, and what it moves.
+    pub(crate) data_max: usize,
+    pub(crate) moves_at_most: usize,
     /// The host's count of commands, if it counts.
     pub(crate) seen: Option<u64>,
     /// Serial number in the cartridge's memory.
@@ -79,7 +82,9 @@ pub(crate) struct Script(pub(crate) Arc<Mutex<Bench>>);
 
 impl Script {
     pub(crate) fn new() -> Self {
-        let bench = Bench { seen: Some(1000), cartridge: "SERIAL1".to_owned(), ..Bench::default() };
+        let cartridge = "SERIAL1".to_owned();
+        let (data_max, moves_at_most) = (1 << 20, 1 << 20);
+        let bench = Bench { seen: Some(1000), cartridge, data_max, moves_at_most, ..Bench::default() };
         Self(Arc::new(Mutex::new(bench)))
     }
 
@@ -108,6 +113,15 @@ impl Transport for Script {
     fn execute(&mut self, cdb: &[u8], data: Data<'_>, timeout: Duration) -> Result<Reply, TransportError> {
         let mut bench = self.bench();
         let bench = &mut *bench;
+        let len = match &data {
+            Data::In(room) => room.len(),
+            Data::Out(bytes) => bytes.len(),
+            Data::None => 0,
+        };
+        if len > bench.moves_at_most {
+            bench.data_max = len / 2;
+            return Err(TransportError::TooLong { opcode: cdb[0], len });
+        }
         bench.log.push(cdb.to_vec());
         bench.seen = bench.seen.map(|seen| seen + 1);
         let mut sent = Vec::new();
@@ -223,7 +237,7 @@ impl Transport for Script {
     }
 
     fn data_max(&self) -> usize {
-        1 << 20
+        self.bench().data_max
     }
 }
 
@@ -239,6 +253,8 @@ fn security(bench: &mut Bench, cdb: &[u8], sent: &[u8], give: &mut dyn FnMut(&[u
         bytes
     };
     match (cdb[0], cdb[3]) {
+        // As strict as some: the one index that it lists, in every page.
+        (0xb5, 0x10) if sent[8] != 1 => check(sense(SenseKey::IllegalRequest, 0x26, 0x00)),
         (0xb5, 0x10) => {
             key.instance += 1;
             if !key.is_deaf {

@@ -191,6 +191,34 @@ fn lengths_are_told_by_the_residual_where_sili_would_hide_them() {
     assert_eq!(script.bench().log[0][..5], [0x08, 0, 0x10, 0, 0], "the host moves 1 MiB, and a block may be longer");
 }
 
+/// The kernel said that it moves 1 MiB in one command, and refused that with EINVAL: told as a matter of power and cable, and a smaller
+/// `block_kib` did not help, as labels are read with all the room there is.
+#[test]
+fn a_host_that_moves_less_than_it_said_is_named_and_done_with() {
+    let (script, mut drive) = loaded();
+    script.bench().moves_at_most = 512 << 10;
+    assert_eq!(drive.read_block(&mut vec![0; 1 << 20]).unwrap(), ReadOutcome::Block(512 << 10));
+    assert_eq!(drive.block_limits().max, 512 << 10);
+    script.bench().moves_at_most = 256 << 10;
+    let refused = drive.write_block(&vec![0; 512 << 10]).unwrap_err();
+    let told = "this host moves at most 262144 bytes in one command to drive drive-0, not 524288: set data.block_kib \
+                in capstan.toml to 256 or less";
+    assert!(refused.to_string().starts_with(told), "{refused}");
+    drive.write_block(&vec![0; 256 << 10]).unwrap();
+    assert_eq!(script.bench().writes, [1], "nothing was sent, so the position is known");
+    let refused = drive.write_block(&vec![0; 512 << 10]).unwrap_err().to_string();
+    assert!(refused.ends_with("1 to 262144: set data.block_kib in capstan.toml to 256 or less"), "{refused}");
+
+    script.bench().at = 1;
+    drive.locate(1).unwrap();
+    let mut long = sense(SenseKey::NoSense, 0x00, 0x00).with_residual(-(256 << 10));
+    long.incorrect_length = true;
+    script.bench().upset(READ, Upset::Told(long));
+    let passed = drive.read_block(&mut vec![0; 1 << 20]).unwrap_err();
+    assert!(matches!(passed, DriveError::HostLimit { len: 0x8_0000, limit: 0x4_0000, .. }), "{passed:?}");
+    assert_eq!(drive.position().unwrap().lbn, 2);
+}
+
 #[test]
 fn filemarks_end_of_data_and_errors_of_reading() {
     let (script, mut drive) = loaded();

@@ -404,6 +404,7 @@ impl ChangerUnit {
             by_operator: false,
             exception: None,
             source: None,
+            medium_type: None,
             volume_tag: None,
             device_identifier: None,
         };
@@ -423,6 +424,7 @@ impl ChangerUnit {
                 by_operator: stands.is_some_and(|(_, stands)| stands.by_operator),
                 exception: None,
                 source: stands.and_then(|(_, stands)| stands.from),
+                medium_type: None,
                 volume_tag: stands.map(|(volser, _)| state.mislabelled.clone().unwrap_or_else(|| volser.to_string())),
                 device_identifier: drive.map(|drive| drive.identity().designator()),
             }

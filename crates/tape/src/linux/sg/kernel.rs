@@ -13,6 +13,9 @@ const SG_SET_RESERVED_SIZE: libc::Ioctl = 0x2275;
 const SG_GET_RESERVED_SIZE: libc::Ioctl = 0x2272;
 const SG_IO: libc::Ioctl = 0x2285;
 
+/// What poll says of a device that was removed.
+const GONE: i16 = libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
+
 const DIRECTION_NONE: c_int = -1;
 const DIRECTION_OUT: c_int = -2;
 const DIRECTION_IN: c_int = -3;
@@ -104,8 +107,24 @@ pub(super) fn reserve(file: &File, bytes: i32) -> io::Result<usize> {
     usize::try_from(got).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// Sends a command and waits for its end, with signals blocked.
-pub(super) fn send(fd: RawFd, cdb: &[u8], direction: Direction<'_>, timeout_ms: u32) -> io::Result<Outcome> {
+/// How a command's end is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Call {
+    /// SG_IO: for nodes that are open for reading only. A process that is stopped in it and goes on sends the command again.
+    InOne,
+    /// Sent by a write, and what came of it fetched by a read: a process that is stopped between them goes on where it was.
+    InTwo,
+}
+
+/// Sends a command and waits for its end. Behind an error of [`Call::InTwo`], but for those of the sending (ENXIO, EINVAL, ENOMEM), the
+/// node must not be used again: what belongs to the command may still come.
+pub(super) fn send(
+    fd: RawFd,
+    call: Call,
+    cdb: &[u8],
+    direction: Direction<'_>,
+    timeout_ms: u32,
+) -> io::Result<Outcome> {
     let too_long = || io::Error::from(io::ErrorKind::InvalidInput);
     let (code, data, len) = match direction {
         Direction::None => (DIRECTION_NONE, ptr::null_mut(), 0),
@@ -138,15 +157,9 @@ pub(super) fn send(fd: RawFd, cdb: &[u8], direction: Direction<'_>, timeout_ms: 
         duration_ms: 0,
         info: 0,
     };
-    let blocked = SignalsBlocked::new()?;
-    // SAFETY: `header` is laid out as the kernel's structure. Its pointers are to `cdb`, to `sense` and to the caller's data, with
-    // their lengths beside them; all of them live until the call returns, and the kernel keeps none of them: the request is
-    // synchronous, and signals, which could have it return before the command has ended, are blocked.
-    let result = unsafe { libc::ioctl(fd, SG_IO, &raw mut header) };
-    let error = io::Error::last_os_error();
-    drop(blocked);
-    if result != 0 {
-        return Err(error);
+    match call {
+        Call::InOne => in_one(fd, &mut header)?,
+        Call::InTwo => in_two(fd, &mut header)?,
     }
     Ok(Outcome {
         status: header.status,
@@ -156,6 +169,47 @@ pub(super) fn send(fd: RawFd, cdb: &[u8], direction: Direction<'_>, timeout_ms: 
         sense,
         sense_len: header.sense_len,
     })
+}
+
+fn in_one(fd: RawFd, header: &mut Header) -> io::Result<()> {
+    let blocked = SignalsBlocked::new()?;
+    // SAFETY: `header` is laid out as the kernel's structure. Its pointers are to the caller's command, sense and data, with their lengths
+    // beside them; all of them live until the call returns, and the kernel keeps none of them: the request is synchronous, and signals,
+    // which could have it return before the command has ended, are blocked.
+    let result = unsafe { libc::ioctl(fd, SG_IO, ptr::from_mut(header)) };
+    let error = io::Error::last_os_error();
+    drop(blocked);
+    if result == 0 { Ok(()) } else { Err(error) }
+}
+
+/// An interruptible wait in the kernel is begun anew when a process that was stopped (Ctrl-Z, SIGSTOP) goes on. Of SG_IO that is the whole
+/// call: the block goes to the tape twice, or one is read that nobody gets. Here only the waiting is begun anew.
+fn in_two(fd: RawFd, header: &mut Header) -> io::Result<()> {
+    let len = size_of::<Header>();
+    let ended = |result: libc::ssize_t| match usize::try_from(result) {
+        Ok(moved) if moved == len => Ok(()),
+        Ok(_) => Err(io::Error::from_raw_os_error(libc::EIO)),
+        Err(_) => Err(io::Error::last_os_error()),
+    };
+    // SAFETY: `header` is laid out as the kernel's structure. Its pointers are to the caller's command, sense and data, with their lengths
+    // beside them. They live until this function returns, which is behind the read that ends the request, and the kernel uses them only
+    // within the write and the read. Where the read fails, nobody reads from the node again.
+    ended(unsafe { libc::write(fd, ptr::from_mut(header).cast(), len) })?;
+    loop {
+        let mut waited = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one structure, valid for the call. Whatever comes of it, the read says what is there.
+        unsafe { libc::poll(&raw mut waited, 1, -1) };
+        // SAFETY: as above.
+        match ended(unsafe { libc::read(fd, ptr::from_mut(header).cast(), len) }) {
+            // The device is gone: nothing comes any more, and poll does not wait.
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && waited.revents & GONE != 0 => {
+                return Err(io::Error::from_raw_os_error(libc::ENODEV));
+            }
+            // A signal, or nothing yet.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => {}
+            ended => return ended,
+        }
+    }
 }
 
 /// No signal interrupts this thread as long as this lives. They wait, or reach another thread.

@@ -10,6 +10,8 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, Opcode, Setter, ioctl, opcode};
 
+use super::super::waits::Watched;
+
 /// `struct mtop`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -60,6 +62,22 @@ pub(super) enum Operation {
     WriteFilemarksBuffered = 35,
 }
 
+impl Operation {
+    /// Its command, for messages.
+    fn name(self) -> &'static str {
+        match self {
+            Self::ForwardFilemarks | Self::BackFilemarks | Self::ForwardBlocks | Self::EndOfData => "SPACE",
+            Self::WriteFilemarks | Self::WriteFilemarksBuffered => "WRITE FILEMARKS",
+            Self::Rewind => "REWIND",
+            Self::Offline => "UNLOAD",
+            Self::Load => "LOAD",
+            Self::Erase => "ERASE",
+            Self::Seek => "LOCATE",
+            Self::Nothing | Self::SetBlockLen | Self::SetOptions | Self::Compress => "a change of its settings",
+        }
+    }
+}
+
 /// What the driver says of the drive (MTIOCGET), without a command to it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Status {
@@ -101,6 +119,7 @@ impl Status {
 /// An open tape node.
 pub(super) struct Node {
     file: File,
+    watched: Watched,
     /// The kernel's count of commands to the device; none where sysfs has it not.
     request_count: Option<File>,
 }
@@ -119,30 +138,31 @@ impl Node {
     }
 
     /// Opens it for reading and writing, without waiting for a cartridge.
-    pub(super) fn open(path: &Path) -> std::io::Result<Self> {
-        let file = loop {
+    pub(super) fn open(path: &Path, watched: &Watched) -> std::io::Result<Self> {
+        let open = || loop {
             // Write protection is found when it is written to: an open that asks for it would wait for a cartridge, too.
             match OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path) {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                opened => break opened?,
+                opened => break opened,
             }
         };
+        let file = watched.during("its opening", None, open)?;
         let device = file.metadata()?.rdev();
         let count = format!("/sys/dev/char/{}:{}/device/iorequest_cnt", libc::major(device), libc::minor(device));
-        Ok(Self { file, request_count: File::open(count).ok() })
+        Ok(Self { file, watched: watched.clone(), request_count: File::open(count).ok() })
     }
 
     pub(super) fn operate(&self, operation: Operation, count: u32) -> Result<(), Errno> {
         // The kernel takes the same bits for unsigned where a count can be large: a block's number.
         let order = Order { operation: operation as c_short, count: count.cast_signed() };
-        uninterrupted(|| {
+        self.uninterrupted(operation.name(), || {
             // SAFETY: MTIOCTOP reads one `struct mtop`, which `Order` is laid out as.
             unsafe { ioctl(self.file.as_fd(), Setter::<MTIOCTOP, Order>::new(order)) }
         })
     }
 
     pub(super) fn status(&self) -> Result<Status, Errno> {
-        let report = uninterrupted(|| {
+        let report = self.uninterrupted("the status", || {
             // SAFETY: MTIOCGET writes one `struct mtget`, which `Report` is laid out as; any bits are valid for it.
             unsafe { ioctl(self.file.as_fd(), Getter::<MTIOCGET, Report>::new()) }
         })?;
@@ -151,7 +171,7 @@ impl Node {
 
     /// The block number, by READ POSITION.
     pub(super) fn position(&self) -> Result<u32, Errno> {
-        let place = uninterrupted(|| {
+        let place = self.uninterrupted("READ POSITION", || {
             // SAFETY: MTIOCPOS writes one `struct mtpos`, which `Place` is laid out as; any bits are valid for it.
             unsafe { ioctl(self.file.as_fd(), Getter::<MTIOCPOS, Place>::new()) }
         })?;
@@ -160,11 +180,11 @@ impl Node {
     }
 
     pub(super) fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        uninterrupted(|| rustix::io::read(&self.file, &mut *buffer))
+        self.uninterrupted("READ", || rustix::io::read(&self.file, &mut *buffer))
     }
 
     pub(super) fn write(&self, block: &[u8]) -> Result<usize, Errno> {
-        uninterrupted(|| rustix::io::write(&self.file, block))
+        self.uninterrupted("WRITE", || rustix::io::write(&self.file, block))
     }
 
     /// How many commands the kernel has sent to the device, from whatever program; none if it does not say.
@@ -174,15 +194,17 @@ impl Node {
         let text = std::str::from_utf8(&bytes[..len]).ok()?.trim();
         u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
     }
-}
 
-/// Again, if a signal came: the tape driver looks for one only before it sends a command.
-fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            done => return done,
-        }
+    /// Again, if a signal came: the tape driver looks for one only before it sends a command.
+    fn uninterrupted<T>(&self, what: &'static str, mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+        self.watched.during(what, None, || {
+            loop {
+                match call() {
+                    Err(Errno::INTR) => {}
+                    done => return done,
+                }
+            }
+        })
     }
 }
 

@@ -8,11 +8,14 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use super::super::scan::scan;
+use super::super::sg::{SgDevice, Sharing};
 use super::super::sibling::holder;
 use super::StDrive;
 use super::kernel::{Node, Operation, Status};
 use super::place::says_end_of_data;
-use crate::scsi::{Compression, generation_of_density, model_of};
+use crate::scsi::sense::{OFFLINE, Sense};
+use crate::scsi::{Command, Compression, Data, Transport, Waiting, generation_of_density, model_of};
 use crate::{BlockLimits, DriveError, EncryptionState, Medium, Rewritability};
 
 /// Options of the driver (`MT_ST_...`), as `/sys/class/scsi_tape/*/options` shows them.
@@ -56,6 +59,10 @@ const LONG_TIMEOUT_S: u32 = 14_000;
 /// Between two looks at a drive that is becoming ready.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// How many looks until the drive is asked by its other node.
+const LOOKS_TO_ASK: u32 = 10;
+const SENSE_WITHIN: Duration = Duration::from_secs(30);
+
 /// The shortest of longest blocks: every drive takes that.
 const BLOCK_BYTES_LEAST: u32 = 512;
 
@@ -76,7 +83,7 @@ impl StDrive {
     pub(super) fn open_node(&mut self) -> Result<(), DriveError> {
         // Only one may have it open.
         self.node = None;
-        let node = Node::open(&self.path).map_err(|source| match source.raw_os_error() {
+        let node = Node::open(&self.path, &self.watched).map_err(|source| match source.raw_os_error() {
             Some(libc::EBUSY) => DriveError::InUse { what: format!("drive {}", self.name), holder: holder(&self.path) },
             Some(libc::ENXIO | libc::ENODEV) => self.failed("open", Errno::NXIO),
             _ => DriveError::Host { what: format!("open drive {}", self.name), source },
@@ -124,7 +131,7 @@ impl StDrive {
     /// Until a cartridge is ready; at once if there is none.
     fn wait_for_medium(&mut self) -> Result<Status, DriveError> {
         let began = Instant::now();
-        let mut asked = false;
+        let (mut asked, mut looks) = (false, 0u32);
         loop {
             self.open_node()?;
             let node = self.open_now()?;
@@ -142,6 +149,18 @@ impl StDrive {
             } else if waited >= self.settings.ready_within {
                 let reason = "the tape driver does not say why".to_owned();
                 return Err(DriveError::NotReady { drive: self.name.clone(), reason, waited });
+            }
+            looks += 1;
+            if looks.is_multiple_of(LOOKS_TO_ASK) {
+                let sense = sense_beside(&self.path);
+                if let Some(error) = sense.and_then(|sense| in_vain(&self.name, sense, waited)) {
+                    return Err(error);
+                }
+                let said = sense.map_or_else(
+                    || "the tape driver does not say why".to_owned(),
+                    |sense| Waiting { device: String::new(), sense: Some(sense), waited }.said(),
+                );
+                self.watched.not_ready(said, waited);
             }
             thread::sleep(LOOK_EVERY);
         }
@@ -218,8 +237,47 @@ impl StDrive {
     }
 }
 
+/// What the drive itself says, by its generic node: the tape driver keeps that to itself. Nothing is known of the tape yet that a unit
+/// attention, which would be taken along, could make wrong.
+fn sense_beside(path: &Path) -> Option<Sense> {
+    let real = fs::canonicalize(path).ok()?;
+    let generic = scan().ok()?.into_iter().find(|node| node.has_node(&real))?.generic?;
+    let mut device = SgDevice::open(generic, Sharing::Shared).ok()?;
+    let reply = device.execute(&Command::TestUnitReady.to_cdb(), Data::None, SENSE_WITHIN).ok()?;
+    reply.sense.map(|data| data.sense)
+}
+
+/// Why there is nothing to wait for.
+fn in_vain(drive: &str, sense: Sense, waited: Duration) -> Option<DriveError> {
+    let drive = drive.to_owned();
+    match (sense.key, sense.asc, sense.ascq) {
+        (0x2, 0x30, 0x03) => Some(DriveError::CleaningCartridge { drive }),
+        (0x2..=0x4, 0x30, _) => Some(DriveError::Incompatible { drive, reason: sense.to_string() }),
+        (0x2, 0x04, 0x03 | OFFLINE) => Some(DriveError::NotReady { drive, reason: sense.to_string(), waited }),
+        _ => None,
+    }
+}
+
 /// Native capacity of a generation, where a model has it; otherwise no limit is known.
 fn native_capacity(generation: Option<&str>) -> u64 {
     let model = generation.and_then(|name| crate::model::built_in(name).ok());
     model.map_or(u64::MAX, |model| (model.capacity_gb.value * 1e9) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scsi::sense::About;
+
+    /// Over st the program waited two hours for a cleaning cartridge, without a word.
+    #[test]
+    fn what_no_waiting_helps_ends_the_wait() {
+        let met = |key, asc, ascq| {
+            in_vain("/dev/nst0", Sense { about: About::ThisCommand, key, asc, ascq }, Duration::from_secs(5))
+        };
+        assert!(matches!(met(2, 0x30, 3), Some(DriveError::CleaningCartridge { .. })));
+        assert!(matches!(met(3, 0x30, 0), Some(DriveError::Incompatible { .. })));
+        assert!(matches!(met(2, 0x04, 0x12), Some(DriveError::NotReady { .. })), "offline");
+        assert!(met(2, 0x04, 0x01).is_none(), "becoming ready");
+    }
 }

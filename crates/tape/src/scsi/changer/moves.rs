@@ -3,9 +3,9 @@
 use capstan_format::Volser;
 
 use super::{Failure, Met, ScsiChanger, volser_of};
-use crate::scsi::element::{ElementStatus, Kind};
+use crate::scsi::element::{ElementStatus, Kind, MediumType};
 use crate::scsi::{Command, Data, Transport};
-use crate::{ChangerError, ElementAddress};
+use crate::{ChangerError, ElementAddress, barcode};
 
 /// A move as it is decided on the last inventory.
 enum Plan {
@@ -17,11 +17,30 @@ enum Plan {
     Exchange { from: u16, with: u16 },
 }
 
+/// What a cartridge is brought to a drive for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Data,
+    Cleaning,
+}
+
+impl Purpose {
+    /// Refuses a cleaning cartridge for data, whether its barcode or the library says that it is one.
+    fn check(self, volser: &Volser, element: &ElementStatus) -> Result<(), ChangerError> {
+        let cleans = barcode::is_cleaning(volser) || element.medium_type == Some(MediumType::Cleaning);
+        if cleans && self == Self::Data {
+            return Err(ChangerError::CleaningCartridge { volser: volser.clone() });
+        }
+        Ok(())
+    }
+}
+
 impl<T: Transport> ScsiChanger<T> {
-    pub(super) fn bring(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError> {
+    pub(super) fn bring(&mut self, volser: &Volser, drive: u32, purpose: Purpose) -> Result<(), ChangerError> {
         self.carry_out(&|this| {
             let to = this.drive_element(drive)?;
             let from = this.find_volume(volser)?;
+            purpose.check(volser, from)?;
             if from.address == to.address {
                 return Ok(Plan::Nothing);
             }
@@ -53,6 +72,7 @@ impl<T: Transport> ScsiChanger<T> {
         let exchanged = self.carry_out(&|this| {
             let to = this.drive_element(drive)?;
             let from = this.find_volume(volser)?;
+            Purpose::Data.check(volser, from)?;
             match from.address == to.address {
                 true => Ok(Plan::Nothing),
                 false if !to.full => Ok(Plan::Move { from: from.address, to: to.address }),
@@ -62,7 +82,7 @@ impl<T: Transport> ScsiChanger<T> {
         match exchanged {
             Err(ChangerError::Refused { sense, .. }) if (sense.key, sense.asc) == (0x5, 0x20) => {
                 self.take_back(drive)?;
-                self.bring(volser, drive)
+                self.bring(volser, drive, Purpose::Data)
             }
             exchanged => exchanged,
         }

@@ -7,13 +7,20 @@ use crate::scsi::element::Assignments;
 use crate::scsi::inquiry::{self, DeviceType, Inquiry, page};
 use crate::scsi::line::Line;
 use crate::scsi::timeouts::Timeouts;
-use crate::scsi::{Command, Data, Transport};
+use crate::scsi::{Command, Data, OnWait, Transport};
 
 impl<T: Transport> ScsiChanger<T> {
     /// Asks the device who it is and how many elements it has. `name` is how messages call it.
     pub fn open(transport: T, name: impl Into<String>) -> Result<Self, ChangerError> {
+        Self::open_waiting(transport, name, Box::new(|_| {}))
+    }
+
+    /// The same; `on_wait` is told while the library is waited for, from the first command on.
+    pub fn open_waiting(transport: T, name: impl Into<String>, on_wait: OnWait) -> Result<Self, ChangerError> {
+        let mut line = Line::new(transport, name.into(), Timeouts::of_changer());
+        line.set_on_wait(on_wait);
         let mut changer = Self {
-            line: Line::new(transport, name.into(), Timeouts::of_changer()),
+            line,
             serial: None,
             assignments: Assignments {
                 transport: (0, 0),

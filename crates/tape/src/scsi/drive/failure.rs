@@ -7,7 +7,7 @@ use super::{Cleaning, ScsiDrive};
 use crate::DriveError;
 use crate::scsi::line::Failure;
 use crate::scsi::sense::Action;
-use crate::scsi::{SenseData, SenseKey, Status, Transport};
+use crate::scsi::{SenseData, SenseKey, Status, Transport, TransportError};
 
 /// What is no longer known after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,11 @@ impl<T: Transport> ScsiDrive<T> {
         let hardware = |reason| DriveError::Hardware { drive: drive.clone(), reason };
         let (unknown, error) = match failure {
             Failure::Check(data) => self.meaning(what, &data),
+            Failure::Transport(TransportError::TooLong { len, .. }) => {
+                let limit = self.movable();
+                self.limits.max = self.limits.max.min(limit);
+                (Unknown::Nothing, DriveError::HostLimit { drive, len, limit })
+            }
             Failure::Transport(source) => (Unknown::Everything, DriveError::OutOfReach { drive, source }),
             Failure::Busy(waited) => {
                 (Unknown::Nothing, DriveError::NotReady { drive, reason: "it answers BUSY".to_owned(), waited })

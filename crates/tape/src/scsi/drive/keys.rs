@@ -67,7 +67,7 @@ impl<T: Transport> ScsiDrive<T> {
         if is_off(&status) {
             return Ok(());
         }
-        match self.send_key_page(&SetEncryption::clear(Scope::AllNexuses)) {
+        match self.send_clear_page() {
             Err(failure) if matches!(failure.codes(), Some((0x5 | 0x7, 0x74, 0x21))) => {
                 self.slot = KeySlot::Elsewhere;
                 Ok(())
@@ -97,7 +97,7 @@ impl<T: Transport> ScsiDrive<T> {
         // Whatever comes of it, the key is not wanted any more.
         self.slot = KeySlot::Empty;
         self.drain_if_lost()?;
-        let done = self.send_key_page(&SetEncryption::clear(Scope::AllNexuses));
+        let done = self.send_clear_page();
         self.key_page_checked(done)
     }
 
@@ -117,6 +117,13 @@ impl<T: Transport> ScsiDrive<T> {
             }
         }
         Ok(())
+    }
+
+    /// Turns encryption off. Some drives refuse an index that they do not list (5/26/00) in a page that sets no key, too.
+    fn send_clear_page(&mut self) -> Result<Done, Failure> {
+        let mut page = SetEncryption::clear(Scope::AllNexuses);
+        page.algorithm_index = self.algorithms.first().map_or(0, |entry| entry.index);
+        self.send_key_page(&page)
     }
 
     fn send_key_page(&mut self, set: &SetEncryption) -> Result<Done, Failure> {
@@ -175,7 +182,7 @@ impl<T: Transport> ScsiDrive<T> {
             Err(reason) => {
                 let refused = DriveError::KeyNotTaken { drive: self.line.name.clone(), reason };
                 // Whatever it did take must not be written with.
-                let cleared = self.send_key_page(&SetEncryption::clear(Scope::AllNexuses));
+                let cleared = self.send_clear_page();
                 Err(self.key_page_checked(cleared).err().unwrap_or(refused))
             }
         }
@@ -249,7 +256,7 @@ impl<T: Transport> ScsiDrive<T> {
     /// A plain block on a plain volume, and a drive that was told to decrypt: takes the key out so that it can be read.
     pub(super) fn take_key_out(&mut self) -> Result<(), DriveError> {
         if let KeySlot::Loaded { key, .. } = std::mem::replace(&mut self.slot, KeySlot::Empty) {
-            let done = self.send_key_page(&SetEncryption::clear(Scope::AllNexuses));
+            let done = self.send_clear_page();
             self.key_page_checked(done)?;
             self.slot = KeySlot::Held(key);
         }
@@ -324,16 +331,17 @@ impl<T: Transport> ScsiDrive<T> {
         if let Err(error) = self.settle(lbn) {
             return error;
         }
-        let altered = |this: &mut Self| match this.settle(lbn + 1) {
-            Ok(()) => DriveError::Integrity { lbn },
+        let passed_over = |this: &mut Self, found| match this.settle(lbn + 1) {
+            Ok(()) => found,
             Err(error) => error,
         };
         if data.sense.asc == 0x74 && data.sense.ascq >= KEY_MANAGER {
             return DriveError::Refused { drive, command: "READ", sense: data.sense };
         }
-        // 02: a plain block among encrypted ones; 04: the authentication tag does not match.
-        if matches!(data.sense.ascq, 0x02 | 0x04) && data.sense.asc == 0x74 {
-            return altered(self);
+        match (data.sense.asc, data.sense.ascq) {
+            (0x74, 0x02) => return passed_over(self, DriveError::PlainBlock { lbn }),
+            (0x74, 0x04) => return passed_over(self, DriveError::Integrity { lbn }),
+            _ => {}
         }
         let named = match self.next_block() {
             Ok(status) => status.map(|status| tag_of(&status)).filter(|tag| *tag != NO_TAG),
@@ -347,7 +355,7 @@ impl<T: Transport> ScsiDrive<T> {
         match self.slot.key().map(|key| key.tag) {
             None => DriveError::NoKey { drive, lbn, tag: needed },
             // It is the key of that name, and does not open the block.
-            Some(loaded) if loaded == needed => altered(self),
+            Some(loaded) if loaded == needed => passed_over(self, DriveError::Integrity { lbn }),
             Some(loaded) => DriveError::WrongKey { drive, needed, loaded },
         }
     }

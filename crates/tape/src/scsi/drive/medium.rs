@@ -62,6 +62,9 @@ impl<T: Transport> ScsiDrive<T> {
         let name = MediumName::of(&attributes);
         let barcode = name.barcode.clone();
         let number = |wanted: u16| attributes.iter().find(|attribute| attribute.id == wanted)?.as_number();
+        if number(id::MEDIUM_TYPE) == Some(attribute::CLEANING) {
+            return Err(DriveError::CleaningCartridge { drive: self.line.name.clone() });
+        }
         let (capacity_mib, remaining_mib) = match (number(id::MAXIMUM), number(id::REMAINING)) {
             (Some(capacity), Some(remaining)) => (capacity, remaining),
             _ => self.capacity_by_log(),
@@ -243,13 +246,11 @@ pub(super) fn tag_of(status: &NextBlockStatus) -> KeyTag {
     KeyTag(tag)
 }
 
-/// What the cartridge's memory says of the medium, or, without one, the mode parameter header.
+/// WORM if either the cartridge's memory or the mode parameter header says so: one that was taken for rewritable is used up by its label.
 fn rewritability(attribute: Option<u64>, medium_type: u8) -> Rewritability {
-    match attribute {
-        Some(attribute::WRITE_ONCE) => Rewritability::WriteOnce,
-        Some(_) => Rewritability::Rewritable,
-        None if attribute::LTO_WRITE_ONCE.contains(&medium_type) => Rewritability::WriteOnce,
-        None => Rewritability::Rewritable,
+    match attribute == Some(attribute::WRITE_ONCE) || attribute::LTO_WRITE_ONCE.contains(&medium_type) {
+        true => Rewritability::WriteOnce,
+        false => Rewritability::Rewritable,
     }
 }
 
@@ -269,9 +270,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cartridge_says_that_it_is_write_once_and_without_memory_the_drive_does() {
+    fn the_cartridge_or_the_drive_says_that_it_is_write_once() {
         assert_eq!(rewritability(Some(0x80), 0), Rewritability::WriteOnce);
-        assert_eq!(rewritability(Some(0), 0x9c), Rewritability::Rewritable, "the cartridge knows better");
+        assert_eq!(rewritability(Some(0), 0x9c), Rewritability::WriteOnce, "a memory may be silent of it");
+        assert_eq!(rewritability(Some(0), 0x98), Rewritability::Rewritable);
         assert_eq!(rewritability(None, 0x3c), Rewritability::WriteOnce, "LTO-3");
         assert_eq!(rewritability(None, 0x98), Rewritability::Rewritable, "LTO-9");
     }

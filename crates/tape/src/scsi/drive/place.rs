@@ -46,9 +46,17 @@ impl<T: Transport> ScsiDrive<T> {
         // Taken first: a command that another sends meanwhile is seen next time.
         let seen = self.line.transport.commands_seen();
         let others = seen.map(|seen| seen.wrapping_sub(self.line.sent));
+        let before = self.others;
         let data = self.ask_position()?;
         if data.lbn != Some(lbn) || data.partition != 0 {
-            return Err(self.found_elsewhere());
+            let reset = self.found_elsewhere();
+            let commands = before.zip(others).map_or(0, |(before, now)| now.wrapping_sub(before));
+            return Err(match data.lbn {
+                Some(found) if commands > 0 => {
+                    DriveError::MovedByOthers { drive: self.line.name.clone(), commands, expected: lbn, found }
+                }
+                _ => reset,
+            });
         }
         self.verify_key()?;
         self.others = others;

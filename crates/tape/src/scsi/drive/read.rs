@@ -8,7 +8,7 @@ use super::ScsiDrive;
 use crate::scsi::command::{Destination, Length};
 use crate::scsi::line::{Done, Failure};
 use crate::scsi::sense::Action;
-use crate::scsi::{Command, Data, SenseKey, Transport};
+use crate::scsi::{Command, Data, SenseKey, Transport, TransportError};
 use crate::{DriveError, EncryptionState, ReadOutcome};
 
 impl<T: Transport> ScsiDrive<T> {
@@ -18,8 +18,15 @@ impl<T: Transport> ScsiDrive<T> {
         let mut byte = [0];
         let room = if buffer.is_empty() { &mut byte[..] } else { &mut *buffer };
         let movable = room.len().min(self.line.transport.data_max()).min(0x00ff_ffff);
-        let room = &mut room[..movable];
+        let mut room = &mut room[..movable];
         let mut met = self.send_read(room);
+        while let Err(Failure::Transport(TransportError::TooLong { .. })) = met
+            && self.line.transport.data_max() < room.len()
+        {
+            room = &mut room[..self.line.transport.data_max()];
+            self.limits.max = self.limits.max.min(self.movable());
+            met = self.send_read(room);
+        }
         let plain = self.loaded()?.medium.encryption == EncryptionState::Plain;
         if plain && self.key_is_loaded() && is_plain_block(&met) {
             self.settle(lbn)?;
@@ -48,7 +55,7 @@ impl<T: Transport> ScsiDrive<T> {
         };
         // What others may have done meanwhile, the next command looks at.
         self.stand_at(lbn + 1);
-        if let Err(DriveError::BlockTooLong { .. }) = outcome {
+        if let Err(DriveError::BlockTooLong { .. } | DriveError::HostLimit { .. }) = outcome {
             // That it was passed over is not said in so many words by every drive.
             self.settle(lbn + 1)?;
         }
@@ -68,7 +75,14 @@ impl<T: Transport> ScsiDrive<T> {
 
     /// What a read that was carried out has met.
     fn block(&mut self, lbn: u64, done: &Done, room: usize, buffer: usize) -> Result<ReadOutcome, DriveError> {
-        let too_long = |found: usize| Err(DriveError::BlockTooLong { lbn, found, buffer });
+        let (drive, limit) = (self.line.name.clone(), self.movable());
+        let host_is_narrow = limit < self.longest_on_tape && limit as usize <= buffer;
+        let too_long = |found: usize| {
+            Err(match host_is_narrow {
+                true => DriveError::HostLimit { drive, len: found, limit },
+                false => DriveError::BlockTooLong { lbn, found, buffer },
+            })
+        };
         if let Some(data) = &done.sense {
             if data.filemark || data.sense.action() == Some(Action::TakeFilemark) {
                 return Ok(ReadOutcome::Filemark);

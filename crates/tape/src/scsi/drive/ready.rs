@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Loaded, ScsiDrive};
 use crate::scsi::command::Destination;
 use crate::scsi::line::Failure;
-use crate::scsi::sense::{Action, Sense};
+use crate::scsi::sense::{Action, OFFLINE, Sense};
 use crate::scsi::{Command, Data, SenseKey, Transport};
 use crate::{DriveError, EncryptionState, Flush, Medium};
 
@@ -98,6 +98,7 @@ impl<T: Transport> ScsiDrive<T> {
                     empty += 1;
                     self.line.announce(data.sense, since_s);
                 }
+                (Failure::Check(data), Some((0x2, 0x04, OFFLINE))) => return Err(self.not_ready(data.sense, waited)),
                 (Failure::Check(data), Some((0x2, 0x04, ascq))) if ascq != NEEDS_A_PERSON => {
                     if waited >= READY_WITHIN {
                         return Err(self.not_ready(data.sense, waited));

@@ -25,7 +25,9 @@ pub(super) fn sense_of(error: &DriveError) -> SenseData {
         DriveError::BlankCheck { .. } => sense(BlankCheck, 0x00, 0x05),
         DriveError::EndOfMedium { .. } => SenseData { end_of_medium: true, ..sense(VolumeOverflow, 0x00, 0x02) },
         DriveError::BlockTooLong { .. } => SenseData { incorrect_length: true, ..sense(NoSense, 0x00, 0x00) },
-        DriveError::BlockLength { .. } => SenseData { field: Some((true, 2)), ..sense(IllegalRequest, 0x24, 0x00) },
+        DriveError::BlockLength { .. } | DriveError::HostLimit { .. } => {
+            SenseData { field: Some((true, 2)), ..sense(IllegalRequest, 0x24, 0x00) }
+        }
         DriveError::Incompatible { .. } => sense(MediumError, 0x30, 0x00),
         DriveError::Generation(error) => match **error {
             GenerationError::Foreign { .. } => sense(MediumError, 0x30, 0x02),
@@ -41,7 +43,8 @@ pub(super) fn sense_of(error: &DriveError) -> SenseData {
         DriveError::BeginningOfMedium => SenseData { end_of_medium: true, ..sense(NoSense, 0x00, 0x04) },
         DriveError::InUse { .. } => sense(NotReady, 0x04, 0x07),
         DriveError::EndOfDataLost { .. } => sense(BlankCheck, 0x14, 0x03),
-        DriveError::Reset { .. } => sense(UnitAttention, 0x29, 0x00),
+        DriveError::Reset { .. } | DriveError::MovedByOthers { .. } => sense(UnitAttention, 0x29, 0x00),
+        DriveError::PlainBlock { .. } => sense(DataProtect, 0x74, 0x02),
         DriveError::Aborted { .. } => sense(AbortedCommand, 0x00, 0x00),
         DriveError::NotReady { .. } => sense(NotReady, 0x04, 0x01),
         DriveError::CleaningCartridge { .. } => sense(NotReady, 0x30, 0x03),

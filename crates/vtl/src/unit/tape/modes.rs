@@ -83,13 +83,16 @@ impl Work<'_> {
         loaded.is_some_and(|loaded| loaded.medium.rewritability == Rewritability::WriteOnce)
     }
 
-    /// Medium type in the mode parameter header: what LTO drives tell of write-once cartridges, by their generation; 0, the default, of
-    /// all others.
+    /// Medium type in the mode parameter header, as LTO drives tell it: the generation, and 8h, or Ch of write-once cartridges; 0, the
+    /// default, of all others.
     fn medium_type(&self) -> u8 {
         let generation = self.state.loaded.as_ref().and_then(|loaded| loaded.medium.generation.as_deref());
         let number = generation.and_then(|name| name.strip_prefix("LTO-")).and_then(|number| number.parse::<u8>().ok());
-        let code = number.filter(|_| self.is_write_once()).and_then(|number| number.checked_mul(0x10));
-        code.map(|code| code | 0x0c).filter(|code| LTO_WRITE_ONCE.contains(code)).unwrap_or(0)
+        let Some(code) = number.and_then(|number| number.checked_mul(0x10)) else { return 0 };
+        match self.is_write_once() {
+            true => Some(code | 0x0c).filter(|code| LTO_WRITE_ONCE.contains(code)).unwrap_or(0),
+            false => code | 0x08,
+        }
     }
 
     /// Medium configuration: whether the medium is write-once, and what of it may be written over all the same: no label (0), and of the

@@ -1,0 +1,46 @@
+//! Volumes that may hold more than the catalog knows: a session has opened them to write, and is not known to have closed them.
+//!
+//! A session that is killed may have flushed a checkpoint that it could not record any more. So that whoever goes on need not mount every
+//! volume there is, each is noted before a session writes on it, and the note goes when its session was closed and recorded.
+
+use capstan_format::VolumeId;
+use rusqlite::params;
+
+use crate::CatalogError;
+use crate::catalog::Catalog;
+
+impl Catalog {
+    /// Notes that a session is about to write on this life of a volume. Notes of lives that are gone are forgotten.
+    pub fn volume_opened(&mut self, life: VolumeId) -> Result<(), CatalogError> {
+        let transaction = self.write()?;
+        transaction.execute(
+            "DELETE FROM opened_volumes WHERE volume NOT IN (SELECT volume FROM volumes WHERE volume IS NOT NULL)",
+            [],
+        )?;
+        transaction.execute("INSERT OR IGNORE INTO opened_volumes VALUES (?1)", params![life.0.cast_signed()])?;
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// Notes that all that this life of a volume holds is recorded.
+    pub fn volume_closed(&mut self, life: VolumeId) -> Result<(), CatalogError> {
+        self.db.execute("DELETE FROM opened_volumes WHERE volume = ?1", params![life.0.cast_signed()])?;
+        Ok(())
+    }
+
+    /// Lives of volumes that sessions have opened and not closed.
+    pub fn opened_volumes(&self) -> Result<Vec<VolumeId>, CatalogError> {
+        self.lives("SELECT volume FROM opened_volumes")
+    }
+
+    /// Lives of volumes that hold something of an object that is not complete.
+    pub fn volumes_of_open_objects(&self) -> Result<Vec<VolumeId>, CatalogError> {
+        self.lives("SELECT DISTINCT volume FROM copies JOIN objects USING (object) WHERE NOT complete")
+    }
+
+    fn lives(&self, query: &str) -> Result<Vec<VolumeId>, CatalogError> {
+        let mut statement = self.db.prepare(query)?;
+        let lives = statement.query_map([], |row| Ok(VolumeId(row.get::<_, i64>(0)?.cast_unsigned())))?;
+        Ok(lives.collect::<Result<_, _>>()?)
+    }
+}
