@@ -55,7 +55,7 @@ impl State {
         for object in &objects {
             let place = Place { object: object.id, paths: Vec::new() };
             self.restore(&site, place);
-            let _ = site.verify_object(object, &Arc::new(RestoreWatch::default()));
+            let _ = site.verify_objects(std::slice::from_ref(object), &RestoreWatch::default());
         }
         let volser = Volser::new(VOLSER).expect("a barcode");
         let _ = site.verify_volume(&volser, &RestoreWatch::default());

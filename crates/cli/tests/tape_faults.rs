@@ -334,7 +334,7 @@ fn cartridges_that_are_no_volumes_here_are_not_moved() {
     };
     let label = |volser: &str| {
         let volser = Volser::new(volser).unwrap();
-        site().label(&volser, Some("default"), None, Loss::Refuse).map(drop)
+        site().label(&volser, Some("default"), None, Loss::Refuse, Promise::Keep).map(drop)
     };
     let foreign = label("A00001L6").unwrap_err();
     let told = "volume A00001L6 was not moved: drive drive-0, a drive of LTO-8, cannot use a cartridge of LTO-6: \

@@ -385,6 +385,7 @@ impl DriveError {
                 | Self::BlankCheck { .. }
                 | Self::BlockTooLong { .. }
                 | Self::Integrity { .. }
+                | Self::PlainBlock { .. }
                 | Self::BeginningOfMedium
                 | Self::EndOfDataLost { .. }
         )

@@ -73,7 +73,14 @@ pub(super) fn written() -> Seeds {
     let unlock = create_key_file(&directory.path().join("key")).unwrap();
     Site::init(&state, &InitOptions { config, encryption: None }, Some(&unlock)).unwrap();
     let site = Site::open(&state, Some(&unlock), || NOW_NS, Arc::new(|_| ())).unwrap();
-    site.label(&volser(), Some("default"), Some(16 << 20), capstan_director::Loss::Refuse).unwrap();
+    site.label(
+        &volser(),
+        Some("default"),
+        Some(16 << 20),
+        capstan_director::Loss::Refuse,
+        capstan_director::Promise::Keep,
+    )
+    .unwrap();
     let mut seeds: Seeds = claims().iter().map(claimed).collect();
     seeds.push(script(&state));
     for level in [Level::Full, Level::Incremental] {
