@@ -105,7 +105,7 @@ fn files_that_a_killed_sealing_left_are_replaced() {
     assert_eq!(catalog.index(id).unwrap().len(), 1);
     fs::write(dir.path().join(format!("index/{id}.new")), b"again").unwrap();
     catalog.expire(id, 1).unwrap();
-    catalog.remove_volume(&tape.volser).unwrap();
+    catalog.remove_volume(&tape.volser, capstan_catalog::Promise::Keep).unwrap();
     assert_eq!(fs::read_dir(dir.path().join("index")).unwrap().count(), 0);
 }
 
