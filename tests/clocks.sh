@@ -87,7 +87,7 @@ check 'a year in which nothing was made has nothing' exits 1 on '2026-11-05 04:0
 # A catalog that is made anew from the volumes draws the same conclusions.
 listed() { on '2026-11-05 04:00:00' --json objects | "$PYTHON" -c '
 import json, sys
-for row in json.load(sys.stdin):
+for row in map(json.loads, sys.stdin):
     print(row["object"], row["base"], row["clock_doubt"], row["begun_from_ns"], row["begun_by_ns"])'; }
 listed >"$scratch/before"
 same() { listed >"$scratch/after" && [ -s "$scratch/after" ] && diff "$scratch/before" "$scratch/after"; }
@@ -119,7 +119,7 @@ check 'status says how many, and what to do' prints '3 objects' on "$now" status
 check 'and names the way out' prints '--full-every' on "$now" expire --dry-run
 for_the_base() { on "$1" --json objects | "$PYTHON" -c '
 import json, sys
-rows = json.load(sys.stdin)
+rows = [json.loads(line) for line in sys.stdin]
 print([row["object"] for row in rows if row["base"] is None][-1])'; }
 base=$(for_the_base "$now")
 check 'a base is kept in a dry run' exits 1 on "$now" expire "$base" --dry-run

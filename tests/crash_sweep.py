@@ -177,8 +177,10 @@ class Sweep:
         shutil.rmtree(copy)
 
     def forget(self):
-        """Lets go of what was proved, so that the state directory stays small."""
-        for identity in [identity for identity in self.known if identity != self.newest()]:
+        """Lets go of what was proved, so that the state directory stays small. The last complete object of a source is not given up."""
+        rows = self.capstan.rows("objects")
+        kept = {self.newest()} | {row["object"] for row in [row for row in rows if row["status"] == "complete"][:1]}
+        for identity in [identity for identity in self.known if identity not in kept]:
             self.capstan.must("--quiet", "expire", identity)
             del self.known[identity]
 

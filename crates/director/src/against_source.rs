@@ -4,13 +4,10 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
 
 use capstan_catalog::Object;
 use capstan_format::{EntryKind, FileEntry, ObjectKind, crc32c_append};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, statat};
 
 use crate::DirectorError;
 use crate::restore::FailedFile;
@@ -33,9 +30,8 @@ impl Site {
             known.insert(entry.path);
         }
         if object.kind == ObjectKind::Tree {
-            let root = PathBuf::from(std::ffi::OsStr::from_bytes(&object.source));
             let is_excluded = |path: &[u8]| excluded.iter().any(|excluded| excluded(path));
-            name_lacking(&root, &known, &is_excluded, &mut differences);
+            name_lacking(&object.source, &known, &is_excluded, &mut differences);
         }
         Ok(differences)
     }
@@ -43,47 +39,77 @@ impl Site {
 
 /// Names what is below a directory and not among the known paths.
 fn name_lacking(
-    root: &Path,
+    root: &[u8],
     known: &HashSet<Vec<u8>>,
     is_excluded: &dyn Fn(&[u8]) -> bool,
     lacking: &mut Vec<FailedFile>,
 ) {
-    let mut left = vec![root.to_owned()];
+    let mut left = vec![root.to_vec()];
     while let Some(directory) = left.pop() {
-        let own = index_path(directory.as_os_str().as_bytes());
-        let device = |path: &Path| std::fs::symlink_metadata(path).map(|metadata| metadata.dev()).ok();
-        let listed = match std::fs::read_dir(&directory) {
+        let listed = match list(&directory) {
             Ok(listed) => listed,
-            // A source that is one file has nothing below it.
-            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => continue,
+            // A source that is one file, or a link, has nothing below it.
+            Err(rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP) => continue,
             Err(error) => {
-                lacking.push(FailedFile { path: own, reason: format!("it cannot be listed: {}", error.kind()) });
+                let reason = format!("it cannot be listed: {}", std::io::Error::from(error));
+                lacking.push(FailedFile { path: index_path(&directory), reason });
                 continue;
             }
         };
-        for entry in listed.flatten() {
-            let path = entry.path();
-            let name = index_path(path.as_os_str().as_bytes());
-            let Ok(kind) = entry.file_type() else { continue };
+        for (name, kind) in listed {
+            let path = [directory.as_slice(), &name].join(&b'/');
+            let member = index_path(&path);
             // A socket is never stored.
-            if kind.is_socket() || is_excluded(&name) {
+            if kind == FileType::Socket || is_excluded(&member) {
                 continue;
             }
-            if !known.contains(&name) {
-                lacking
-                    .push(FailedFile { path: name, reason: "the source has it, and the object does not".to_owned() });
+            if !known.contains(&member) {
+                let reason = "the source has it, and the object does not".to_owned();
+                lacking.push(FailedFile { path: member, reason });
                 continue;
             }
             // Another file system is looked into if the backup did so.
             let crossed = || {
-                let below = [name.as_slice(), b"/"].concat();
+                let below = [member.as_slice(), b"/"].concat();
                 device(&path) == device(&directory) || known.iter().any(|path| path.starts_with(&below))
             };
-            if kind.is_dir() && crossed() {
+            if kind == FileType::Directory && crossed() {
                 left.push(path);
             }
         }
     }
+}
+
+/// Names in a directory, and what each is.
+fn list(directory: &[u8]) -> rustix::io::Result<Vec<(Vec<u8>, FileType)>> {
+    let (parent, name) = parent_of(directory)?;
+    let name = if name.is_empty() { b"." } else { name };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = openat(&parent, name, flags, Mode::empty())?;
+    let mut found = Vec::new();
+    for entry in Dir::read_from(&opened)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            // Not every file system tells with the name.
+            FileType::Unknown => {
+                let status = statat(&opened, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
+                FileType::from_raw_mode(status.st_mode)
+            }
+            told => told,
+        };
+        found.push((name.to_vec(), kind));
+    }
+    Ok(found)
+}
+
+fn device(path: &[u8]) -> Option<u64> {
+    let (parent, name) = parent_of(path).ok()?;
+    let name = if name.is_empty() { b"." } else { name };
+    statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|status| status.st_dev)
 }
 
 /// Longest piece of a path that is opened at once; the kernel's limit is 4,096 with the zero.

@@ -203,18 +203,18 @@ impl Desk {
         }
     }
 
-    /// Puts on record that a volume, or what it holds of an object, was read in full, and what was found bad.
-    pub(crate) fn record_verified(
-        &self,
-        place: &VolumePlace,
-        verified: Verified,
-        bad: &[BadBlocks],
-    ) -> Result<(), DirectorError> {
+    /// Puts on record that a volume, or what it holds of an object, was read in full, and what was found bad. A catalog that cannot be
+    /// written is told: what was read is as good or as bad all the same.
+    pub(crate) fn record_verified(&self, place: &VolumePlace, verified: Verified, bad: &[BadBlocks]) {
         let (volser, now_ns) = (&place.volser, self.now_ns());
         let found: Vec<_> = bad.iter().map(damaged).collect();
-        let new = locked(&self.catalog).record_verification(volser, place.volume, verified, &found, now_ns)?;
-        self.tell_new_damage(volser, new);
-        Ok(())
+        match locked(&self.catalog).record_verification(volser, place.volume, verified, &found, now_ns) {
+            Ok(new) => self.tell_new_damage(volser, new),
+            Err(error) => {
+                let message = format!("that volume {volser} was verified could not be noted: {}", with_causes(&error));
+                (self.events)(Event::Notice { message });
+            }
+        }
     }
 
     fn tell_new_damage(&self, volser: &Volser, blocks: u64) {

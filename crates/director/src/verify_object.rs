@@ -93,7 +93,7 @@ impl Site {
                 let Some(volume) = life else { continue };
                 let place = VolumePlace { volser: volser.clone(), volume };
                 let bad: Vec<_> = report.bad.iter().filter(|bad| bad.volser == *volser).cloned().collect();
-                host.record_verified(&place, Verified::Object(object.id), &bad)?;
+                host.record_verified(&place, Verified::Object(object.id), &bad);
             }
         }
         Ok(report)

@@ -237,3 +237,18 @@ fn a_library_that_is_not_there_is_not_made_anew() {
     let opened = capstan_director::Site::open(&bench.path("state"), None, || 1, Arc::new(|_| ())).map(drop);
     assert!(matches!(opened, Err(DirectorError::CatalogMissing { .. })), "{opened:?}");
 }
+
+#[test]
+fn what_the_source_has_and_the_object_lacks_is_named() {
+    // A verification against the source looked only at what the object has: of files that it lacks it said nothing.
+    let (bench, object) = backed_up(1);
+    assert_eq!(bench.site().compare_with_source(&object, &[]).unwrap().len(), 0);
+    fs::create_dir(bench.source().join("new")).unwrap();
+    fs::write(bench.source().join("new/below"), "x").unwrap();
+    fs::write(bench.source().join("left-out.tmp"), "x").unwrap();
+    let found = bench.site().compare_with_source(&object, &["*.tmp".to_owned()]).unwrap();
+    let paths: Vec<_> = found.iter().map(|file| String::from_utf8_lossy(&file.path).into_owned()).collect();
+    let lacking: Vec<_> = found.iter().filter(|file| file.reason.contains("the object does not")).collect();
+    assert_eq!(lacking.len(), 1, "a directory is named once: {paths:?}");
+    assert!(lacking[0].path.ends_with(b"source/new"), "{paths:?}");
+}

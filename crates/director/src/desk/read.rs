@@ -90,13 +90,8 @@ impl ReadDesk {
     }
 
     /// Puts on record that a volume, or what it holds of an object, was read in full, and what was found bad.
-    pub(crate) fn record_verified(
-        &self,
-        place: &VolumePlace,
-        verified: Verified,
-        bad: &[BadBlocks],
-    ) -> Result<(), DirectorError> {
-        self.desk.record_verified(place, verified, bad)
+    pub(crate) fn record_verified(&self, place: &VolumePlace, verified: Verified, bad: &[BadBlocks]) {
+        self.desk.record_verified(place, verified, bad);
     }
 
     /// Notes in the catalog what reading found bad, and says so.

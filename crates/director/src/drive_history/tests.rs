@@ -104,7 +104,7 @@ fn only_what_was_said_last_asks_for_a_person() {
     let said: Vec<String> = found.concerns.iter().map(ToString::to_string).collect();
     // The volume of the first stay was not seen since; the drive has been cleaned since the second.
     assert!(said[0].contains("volume A00001: TapeAlert 7: the medium has reached the end of its life"), "{said:?}");
-    assert!(said[1].contains("TapeAlert 60: a flag of its maker"), "{said:?}");
+    assert!(said[1].contains("TapeAlert 60: a write over what is on a WORM cartridge was tried"), "{said:?}");
     assert!(said[2].contains("2 reads or writes failed: run `capstan verify A00002`"), "{said:?}");
     assert_eq!(said.len(), 3, "{said:?}");
 }
