@@ -86,7 +86,7 @@ impl Catalog {
             let first = damage.first_lbn;
             let new = without(first..first.saturating_add(damage.blocks), &known);
             let is_note = damage.blocks == 0 && !has_note(&transaction, life)?;
-            for range in new.into_iter().chain(is_note.then(|| first..first)) {
+            for range in new.into_iter().chain(is_note.then_some(first..first)) {
                 insert(&transaction, life, &range, &damage.reason, found_by, now_ns)?;
                 transaction
                     .prepare_cached(
@@ -164,7 +164,7 @@ impl Catalog {
     ) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         let read = match verified {
-            Verified::Volume => vec![0..i64::MAX.cast_unsigned()],
+            Verified::Volume => std::iter::once(0..i64::MAX.cast_unsigned()).collect(),
             Verified::Object(object) => extents_of(&transaction, life, object)?,
         };
         let bad: Vec<_> = found.iter().map(|damage| damage.first_lbn..damage.first_lbn + damage.blocks).collect();
@@ -342,6 +342,7 @@ fn without(range: Range<u64>, others: &[Range<u64>]) -> Vec<Range<u64>> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    #![allow(clippy::single_range_in_vec_init, reason = "lists of ranges are what is tested")]
 
     use super::*;
     use crate::Volume;

@@ -102,7 +102,7 @@ fn piece(extent: &Extent, chunk_len: u32, lbns: Range<u64>) -> Option<Extent> {
         blocks: (last - first) as u32,
         offset: record.offset.saturating_add(begin),
         plain_len: end.saturating_sub(begin),
-        ..record.clone()
+        ..*record
     };
     Some(Extent { record, ..extent.clone() })
 }
@@ -240,6 +240,7 @@ fn blocks_text(blocks: u64) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    #![allow(clippy::single_range_in_vec_init, reason = "lists of ranges are what is tested")]
     use capstan_format::SessionId;
 
     use super::*;

@@ -161,7 +161,8 @@ fn a_repair_that_cannot_be_done_says_why_and_others_go_on() {
     // `copy` to the pool that it was promised to makes the promised copy, not a third one.
     site.label(&volser("B00001"), Some("default-copy2"), Some(64 << 20), Loss::Refuse, Promise::Keep).unwrap();
     let object = bench.objects().remove(0);
-    assert_eq!(site.copy_objects(&[object.clone()], "default-copy2", &RestoreWatch::default()).unwrap()[0].copy, 2);
+    let one = std::slice::from_ref(&object);
+    assert_eq!(site.copy_objects(one, "default-copy2", &RestoreWatch::default()).unwrap()[0].copy, 2);
     drop(site);
     assert_twins_are_whole(&bench, object.id);
 }

@@ -283,10 +283,15 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
     }
     for object in unprotected.iter().take(OBJECTS_SHOWN) {
         let (id, source) = (short(object), path_text(&object.source));
+        let later = protected.iter().any(|other| other.source == object.source && other.client == object.client);
+        let then = match later {
+            true => format!("another backup of it is whole; `capstan expire {id}` lets this one go"),
+            false => "back it up again with --full".to_owned(),
+        };
         let why = match lost.bytes(object.id) {
             0 => format!("`capstan verify {id}` says why"),
             bytes => format!(
-                "{} of it can be read in no copy any more; `capstan ls -R {id}` flags the files. Back it up again with --full",
+                "{} of it can be read in no copy any more, and `capstan ls -R {id}` flags the files: {then}",
                 units::bytes(bytes)
             ),
         };
@@ -298,6 +303,8 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
             format!("{} more cannot, either", units::counted(more, "object"))
         })?;
     }
+    // What no copy has any more was said above; a repair does not help it.
+    let lacking = lacking.into_iter().filter(|object| lost.bytes(*object) == 0).collect::<Vec<_>>();
     if !lacking.is_empty() {
         let lack = if lacking.len() == 1 { "lacks" } else { "lack" };
         let objects = units::counted(lacking.len() as u64, "object");

@@ -329,6 +329,9 @@ pub(super) fn send<A: DeserializeOwned>(
     send_checked(agent, candidate, id, path, body, patience, &|_, _| Ok(()))
 }
 
+/// Judges the epoch that an answer of a node names, if it names one.
+type OfEpoch<'a> = &'a dyn Fn(&str, Option<u32>) -> Result<(), Gone>;
+
 /// The same; `of_epoch` says whether an answer of the epoch that the node tells is taken.
 fn send_checked<A: DeserializeOwned>(
     agent: &Agent,
@@ -337,7 +340,7 @@ fn send_checked<A: DeserializeOwned>(
     path: &str,
     body: Option<&[u8]>,
     patience: Patience,
-    of_epoch: &dyn Fn(&str, Option<u32>) -> Result<(), Gone>,
+    of_epoch: OfEpoch<'_>,
 ) -> Result<A, Failed> {
     let Candidate { name, address } = candidate;
     let url = format!("https://{address}{path}");

@@ -188,6 +188,12 @@ fn protected(drive: &mut dyn Drive, command: &[String]) {
     drive.unload().expect("unload");
 }
 
+/// Whether a write was refused because the drive stands elsewhere. Where another program took the news of the reset, all that is known
+/// is that others sent commands and that the position is another one.
+fn is_refused(written: &Result<(), DriveError>) -> bool {
+    matches!(written, Err(DriveError::Reset { .. } | DriveError::MovedByOthers { .. }))
+}
+
 fn reset(drive: &mut dyn Drive, command: &[String]) {
     drive.load().expect("load");
     write_all(drive, 0..5);
@@ -196,11 +202,11 @@ fn reset(drive: &mut dyn Drive, command: &[String]) {
     run(command);
 
     let first = drive.write_block(&block(7)).map(drop);
-    assert!(matches!(&first, Err(DriveError::Reset { .. } | DriveError::Deferred { .. })), "{first:?}");
+    assert!(is_refused(&first) || matches!(&first, Err(DriveError::Deferred { .. })), "{first:?}");
     let second = drive.write_block(&block(7)).map(drop);
-    assert!(matches!(&second, Err(DriveError::Reset { .. })), "only a locate makes the position known: {second:?}");
+    assert!(is_refused(&second), "only a locate makes the position known: {second:?}");
     let mark = drive.write_filemarks(1, Flush::Synchronous).map(drop);
-    assert!(matches!(&mark, Err(DriveError::Reset { .. })), "for filemarks as well: {mark:?}");
+    assert!(is_refused(&mark), "for filemarks as well: {mark:?}");
     drive.locate(5).expect("locate to the last flush");
     write_all(drive, 8..9);
     drive.write_filemarks(0, Flush::Synchronous).expect("flush");

@@ -48,8 +48,13 @@ fn a_slow_source_is_as_slow_as_it_is_told_and_more_connections_help_only_where_e
     let together = SlowSource { mb_per_s: Some(20.0), connection_mb_per_s: None };
     let each = SlowSource { mb_per_s: None, connection_mb_per_s: Some(10.0) };
     for (connections, slow, wanted) in [(1, together, 20.0), (1, each, 10.0)] {
-        let found = rate(connections, slow);
-        assert!((found / wanted - 1.0).abs() < 0.15, "{connections} connections, {slow:?}: {found} MB/s");
+        // A machine that does something else meanwhile makes one run slower, not all of them.
+        let found: Vec<f64> = (0..3).map(|_| rate(connections, slow)).collect();
+        let near = found.iter().any(|found| (found / wanted - 1.0).abs() < 0.15);
+        assert!(
+            near && found.iter().all(|found| *found < wanted * 1.15),
+            "{connections} connections, {slow:?}: {found:?} MB/s"
+        );
     }
     assert!(rate(4, each) > 15.0, "four at 10 MB/s are faster than one");
 }
