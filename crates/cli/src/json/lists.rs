@@ -318,4 +318,6 @@ pub(crate) struct StatusRow {
     pub(crate) damage: Vec<DamageRow>,
     /// Why the library cannot be used; null if it can.
     pub(crate) library_problem: Option<String>,
+    /// Whether a person should look: the command ends with 3 then.
+    pub(crate) attention: bool,
 }

@@ -1,12 +1,13 @@
 //! Objects: their list, everything about one, and how well they are protected.
 
+use std::cell::Cell;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use capstan_director::{
     Counts, ExpiryRequest, LostParts, Object, ObjectFilter, ObjectKind, ObjectStatus, Protection, Site, Timeline,
-    Volser, VolumeState,
+    Volser, Volume, VolumeState,
 };
 use serde::Serialize;
 
@@ -14,11 +15,14 @@ use super::clock::{doubt_name, doubt_text};
 use super::media::state_name;
 use super::{director, find_volume, object_or_volume, print, print_json, print_rows, short, site};
 use crate::args::{self, Cli};
-use crate::failure::Failure;
+use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::json::{CopyRow, DamageRow, ExtentRow, ObjectRow, ShownObject, ShownVolume, StatusRow};
 use crate::table::{Table, path_text};
 use crate::units;
 use crate::work::bases_line;
+
+/// How `status` begins a line that a person should read.
+const ATTENTION: &str = "attention";
 
 /// Objects that `status` lists one by one.
 const OBJECTS_SHOWN: usize = 10;
@@ -233,8 +237,16 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
     let latest = protected.first();
     let (timeline, expiry) = (site.timeline()?, site.plan_expiry(&ExpiryRequest::default())?);
     let reading = timeline.reading();
+    let late = verified_too_long_ago(&site, &volumes, reading.now_ns)?;
     if cli.json {
-        return print_json(&StatusRow {
+        let fine = unprotected.is_empty()
+            && lacking.is_empty()
+            && open.is_empty()
+            && suspect.is_empty()
+            && late.is_empty()
+            && reading.doubt.is_none()
+            && site.library_problem().is_none();
+        print_json(&StatusRow {
             state: site.dir().display().to_string(),
             objects_complete: protected.len() + unprotected.len(),
             objects_protected: protected.len(),
@@ -252,10 +264,16 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
             objects_lost_in_part: lost_in_part.iter().map(|object| object.id.to_string()).collect(),
             damage: damage.iter().map(DamageRow::from).collect(),
             library_problem: site.library_problem(),
-        });
+            attention: !fine,
+        })?;
+        return Ok(ended(fine));
     }
     let mut out = stdout().lock();
-    let mut line = |name: &str, value: String| writeln!(out, "{name:<12}{value}").map_err(Failure::output);
+    let attention = Cell::new(false);
+    let mut line = |name: &str, value: String| {
+        attention.set(attention.get() || name == ATTENTION);
+        writeln!(out, "{name:<12}{value}").map_err(Failure::output)
+    };
     line("state", site.dir().display().to_string())?;
     line("protected", {
         let objects = units::counted(protected.len() as u64, "object");
@@ -276,10 +294,10 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
         line("kept", text)?;
     }
     if let Some(text) = doubt_text(&reading) {
-        line("attention", text)?;
+        line(ATTENTION, text)?;
     }
     if let Some(problem) = site.library_problem() {
-        line("attention", problem)?;
+        line(ATTENTION, problem)?;
     }
     for object in unprotected.iter().take(OBJECTS_SHOWN) {
         let (id, source) = (short(object), path_text(&object.source));
@@ -295,10 +313,10 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
                 units::bytes(bytes)
             ),
         };
-        line("attention", format!("object {id} of {source} cannot be restored in full: {why}"))?;
+        line(ATTENTION, format!("object {id} of {source} cannot be restored in full: {why}"))?;
     }
     if unprotected.len() > OBJECTS_SHOWN {
-        line("attention", {
+        line(ATTENTION, {
             let more = (unprotected.len() - OBJECTS_SHOWN) as u64;
             format!("{} more cannot, either", units::counted(more, "object"))
         })?;
@@ -308,7 +326,7 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
     if !lacking.is_empty() {
         let lack = if lacking.len() == 1 { "lacks" } else { "lack" };
         let objects = units::counted(lacking.len() as u64, "object");
-        line("attention", format!("{objects} {lack} a copy: run `capstan repair`"))?;
+        line(ATTENTION, format!("{objects} {lack} a copy: run `capstan repair`"))?;
     }
     for object in &open {
         let source = path_text(&object.source);
@@ -316,7 +334,7 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
             ObjectKind::Stream => "",
             _ => ", it goes on from its last checkpoint",
         };
-        line("attention", format!("backup of {source} was interrupted: run it again{where_to}"))?;
+        line(ATTENTION, format!("backup of {source} was interrupted: run it again{where_to}"))?;
     }
     for volume in &suspect {
         let volser = &volume.volser;
@@ -333,29 +351,41 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
             None => String::new(),
         };
         line(
-            "attention",
+            ATTENTION,
             format!(
                 "volume {volser} is suspect{why}. `capstan verify {volser}` says what can be read, and clears it if that is all"
             ),
         )?;
     }
-    let days = site.config().attention.verify_days;
-    if days > 0 {
-        let oldest_ns = reading.now_ns.saturating_sub(i64::from(days).saturating_mul(86_400_000_000_000));
-        for volume in volumes.iter().filter(|volume| volume.pool.is_some() && volume.checkpoint_lbn > 0) {
-            let volser = &volume.volser;
-            let verified = site.catalog().volume_verified(volser).map_err(director)?.map(|verified| verified.at_ns);
-            if verified.or(volume.labelled_ns).is_some_and(|at_ns| at_ns < oldest_ns) {
-                let when =
-                    verified.map_or_else(|| "never".to_owned(), |at_ns| format!("last on {}", units::day(at_ns)));
-                line(
-                    "attention",
-                    format!(
-                        "volume {volser} was verified {when}; every {days} days is wanted: `capstan verify {volser}`"
-                    ),
-                )?;
-            }
+    for (volser, verified) in late {
+        let when = verified.map_or_else(|| "never".to_owned(), |at_ns| format!("last on {}", units::day(at_ns)));
+        let days = site.config().attention.verify_days;
+        line(
+            ATTENTION,
+            format!("volume {volser} was verified {when}; every {days} days is wanted: `capstan verify {volser}`"),
+        )?;
+    }
+    Ok(ended(!attention.get()))
+}
+
+/// A monitor reads the exit code: 3 where a person should look.
+fn ended(fine: bool) -> ExitCode {
+    if fine { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) }
+}
+
+/// Volumes with data that were not verified for as long as the settings say, and when they were last.
+fn verified_too_long_ago(site: &Site, volumes: &[Volume], now_ns: i64) -> Result<Vec<(Volser, Option<i64>)>, Failure> {
+    let days = i64::from(site.config().attention.verify_days);
+    let mut late = Vec::new();
+    if days == 0 {
+        return Ok(late);
+    }
+    let oldest_ns = now_ns.saturating_sub(days.saturating_mul(86_400_000_000_000));
+    for volume in volumes.iter().filter(|volume| volume.pool.is_some() && volume.checkpoint_lbn > 0) {
+        let verified = site.catalog().volume_verified(&volume.volser).map_err(director)?.map(|verified| verified.at_ns);
+        if verified.or(volume.labelled_ns).is_some_and(|at_ns| at_ns < oldest_ns) {
+            late.push((volume.volser.clone(), verified));
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(late)
 }
