@@ -11,9 +11,10 @@ use capstan_keys::Cartridge;
 use capstan_tape::{ChangerError, EncryptionState};
 
 use crate::config::Carrier;
+use crate::damage::BadPlaces;
 use crate::desk::Desk;
 use crate::label::{create_cartridge, label_volume};
-use crate::repair::{missing_ranges, stream_lengths};
+use crate::ranges::{missing_ranges, stream_lengths};
 use crate::site::{Site, locked};
 use crate::{DirectorError, WriteOnceBar};
 
@@ -219,7 +220,9 @@ fn holds_alone(
     volser: &Volser,
     others: &HashSet<Volser>,
 ) -> Result<bool, DirectorError> {
-    let (parts, extents) = (stream_lengths(catalog, object.id)?, catalog.extents(object.id, None)?);
+    let parts = stream_lengths(catalog, object.id)?;
+    // A damaged block stands in for nothing.
+    let extents = BadPlaces::of(catalog)?.sound(catalog.extents(object.id, None)?, object.chunk_len);
     let lacking = |left: &dyn Fn(&Extent) -> bool| {
         // What counts is whether any copy has it: all are taken as one.
         let one = extents.iter().filter(|extent| left(extent)).map(|extent| Extent { copy: 1, ..extent.clone() });

@@ -16,7 +16,7 @@ use capstan_tape::with_causes;
 
 use crate::damage::BadPlaces;
 use crate::desk::{Desk, note_destroyed};
-use crate::repair::{missing_ranges, stream_lengths};
+use crate::ranges::{missing_ranges, stream_lengths};
 use crate::site::locked;
 use crate::{DirectorError, Event};
 

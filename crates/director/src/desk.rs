@@ -22,6 +22,7 @@ use crate::site::{Clock, SharedKeys, SharedLibrary, Site, locked};
 use crate::{DirectorError, Event, Events, WriteOnceBar};
 
 mod by_hand;
+mod findings;
 mod keys;
 mod read;
 

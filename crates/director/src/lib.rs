@@ -32,6 +32,7 @@ mod plan;
 mod pools;
 mod producer;
 mod protection;
+mod ranges;
 mod rebuild;
 mod repair;
 mod restore;

@@ -37,7 +37,7 @@ pub(crate) fn check(directory: &Path, catalog: &mut Catalog) -> Result<Result<()
             note(catalog, &found);
             return Ok(Ok(()));
         }
-        (None, None) if cartridges_left(directory, catalog)? == Some(0) => {
+        (None, None) if cartridges_are_gone(directory, catalog)? => {
             "none of the cartridges that the catalog knows is in it. If it is on a disk of its own, mount that disk"
         }
         (None, None) => {
@@ -59,12 +59,11 @@ pub(crate) fn adopt(directory: &Path, catalog: &mut Catalog) -> Result<(), Direc
     Ok(catalog.put_fact(LIBRARY_FACT, &id)?)
 }
 
-/// How many labelled cartridges of the catalog are in a directory; `None` where the catalog knows none.
-pub(crate) fn cartridges_left(directory: &Path, catalog: &Catalog) -> Result<Option<usize>, DirectorError> {
-    let known: Vec<Volser> =
-        catalog.volumes()?.into_iter().filter(|volume| volume.id.is_some()).map(|volume| volume.volser).collect();
-    let left = known.iter().filter(|volser| VirtualLibrary::holds(directory, volser)).count();
-    Ok((!known.is_empty()).then_some(left))
+/// Whether the catalog knows labelled cartridges, and none of them is in a directory.
+fn cartridges_are_gone(directory: &Path, catalog: &Catalog) -> Result<bool, DirectorError> {
+    let mut known = catalog.volumes()?;
+    known.retain(|volume| volume.id.is_some());
+    Ok(!known.is_empty() && !known.iter().any(|volume| VirtualLibrary::holds(directory, &volume.volser)))
 }
 
 /// Keeps the library's id. A catalog that cannot be written is noted another time.

@@ -10,7 +10,7 @@ use capstan_mover::{ExtentPlace, VolumePlace, Wanted, WantedMember, WantedStream
 
 use crate::DirectorError;
 use crate::damage::BadPlaces;
-use crate::repair::{MissingRange, missing_ranges, stream_lengths};
+use crate::ranges::{MissingRange, missing_ranges, stream_lengths};
 use crate::site::Site;
 
 /// An object and, if not all of it, paths in it.

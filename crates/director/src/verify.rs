@@ -71,7 +71,10 @@ impl Site {
         let stopped = watch.stop.load(Ordering::Relaxed);
         let (own, others): (Vec<_>, Vec<_>) = report.bad.iter().cloned().partition(|bad| bad.volser == *volser);
         host.note_bad(&others, "verify");
-        if stopped || !report.is_complete() {
+        // What goes on on another volume may be out of reach without this one being so.
+        let all_read = report.without_key.iter().all(|(other, _)| other != volser)
+            && report.lost.iter().all(|lost| lost.of_medium || lost.volser != *volser);
+        if stopped || !all_read {
             host.note_bad(&own, "verify");
         } else {
             host.record_verified(&place, Verified::Volume, &own);

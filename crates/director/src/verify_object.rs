@@ -11,7 +11,7 @@ use capstan_mover::{RestoreWatch, VolumePlace, verify_streams};
 use crate::DirectorError;
 use crate::damage::BadPlaces;
 use crate::desk::{Desk, ReadDesk};
-use crate::repair::stream_lengths;
+use crate::ranges::stream_lengths;
 use crate::restore::RestoreReport;
 use crate::select::{WhichCopy, sound_first};
 use crate::site::{Site, locked};

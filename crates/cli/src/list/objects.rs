@@ -1,6 +1,5 @@
 //! Objects: their list, everything about one, and how well they are protected.
 
-use std::cell::Cell;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -228,7 +227,9 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
     let lost = site.lost_parts()?;
     let lost_in_part: Vec<_> =
         protected.iter().chain(&unprotected).filter(|object| lost.bytes(object.id) > 0).collect();
-    let suspect: Vec<_> = volumes.iter().filter(|volume| volume.state == VolumeState::Suspect).collect();
+    let damaged = |volume: &&Volume| damage.iter().any(|damage| damage.volser == volume.volser);
+    let is_suspect = |volume: &&Volume| volume.state == VolumeState::Suspect;
+    let suspect: Vec<_> = volumes.iter().filter(|volume| is_suspect(volume) || damaged(volume)).collect();
     let sum = |count: fn(Counts) -> u64| -> u64 {
         protected.iter().map(|object| count(object.counts.unwrap_or_default())).fold(0, u64::saturating_add)
     };
@@ -238,14 +239,16 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
     let (timeline, expiry) = (site.timeline()?, site.plan_expiry(&ExpiryRequest::default())?);
     let reading = timeline.reading();
     let late = verified_too_long_ago(&site, &volumes, reading.now_ns)?;
+    let library_problem = site.library_problem();
+    // A person should look: one of the lines below says at what.
+    let fine = unprotected.is_empty()
+        && lacking.is_empty()
+        && open.is_empty()
+        && suspect.is_empty()
+        && late.is_empty()
+        && reading.doubt.is_none()
+        && library_problem.is_none();
     if cli.json {
-        let fine = unprotected.is_empty()
-            && lacking.is_empty()
-            && open.is_empty()
-            && suspect.is_empty()
-            && late.is_empty()
-            && reading.doubt.is_none()
-            && site.library_problem().is_none();
         print_json(&StatusRow {
             state: site.dir().display().to_string(),
             objects_complete: protected.len() + unprotected.len(),
@@ -263,17 +266,13 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
             objects_kept_as_bases: expiry.kept_as_bases().count(),
             objects_lost_in_part: lost_in_part.iter().map(|object| object.id.to_string()).collect(),
             damage: damage.iter().map(DamageRow::from).collect(),
-            library_problem: site.library_problem(),
+            library_problem,
             attention: !fine,
         })?;
         return Ok(ended(fine));
     }
     let mut out = stdout().lock();
-    let attention = Cell::new(false);
-    let mut line = |name: &str, value: String| {
-        attention.set(attention.get() || name == ATTENTION);
-        writeln!(out, "{name:<12}{value}").map_err(Failure::output)
-    };
+    let mut line = |name: &str, value: String| writeln!(out, "{name:<12}{value}").map_err(Failure::output);
     line("state", site.dir().display().to_string())?;
     line("protected", {
         let objects = units::counted(protected.len() as u64, "object");
@@ -296,7 +295,7 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
     if let Some(text) = doubt_text(&reading) {
         line(ATTENTION, text)?;
     }
-    if let Some(problem) = site.library_problem() {
+    if let Some(problem) = library_problem {
         line(ATTENTION, problem)?;
     }
     for object in unprotected.iter().take(OBJECTS_SHOWN) {
@@ -365,7 +364,7 @@ pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
             format!("volume {volser} was verified {when}; every {days} days is wanted: `capstan verify {volser}`"),
         )?;
     }
-    Ok(ended(!attention.get()))
+    Ok(ended(fine))
 }
 
 /// A monitor reads the exit code: 3 where a person should look.

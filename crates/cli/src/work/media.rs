@@ -39,9 +39,9 @@ pub(crate) fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
     if answer.trim() == "yes" { Ok(()) } else { Err(Failure::Other("nothing was done".to_owned())) }
 }
 
-/// The objects that are meant by a text: the one of that id, or the latest of a source with all that it stands on, the oldest first.
-pub(crate) fn chain_of(site: &Site, text: &str, chain: bool) -> Result<Vec<Object>, Failure> {
-    let object = find_object(site, text, None)?;
+/// The objects that are meant by a text that names one: itself where its id is written, or all that it stands on as well where its source
+/// is, the oldest first.
+pub(crate) fn chain_of(site: &Site, text: &str, object: Object, chain: bool) -> Result<Vec<Object>, Failure> {
     let (id, text) = (object.id.to_string(), text.to_ascii_lowercase());
     if !chain && (id.starts_with(&text) || id.ends_with(&text)) {
         return Ok(vec![object]);
@@ -57,7 +57,8 @@ pub(crate) fn chain_of(site: &Site, text: &str, chain: bool) -> Result<Vec<Objec
 pub(crate) fn copy(cli: &Cli, args: &args::Copy) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
-    let mut objects = chain_of(&site, &args.object, args.chain)?;
+    let object = find_object(&site, &args.object, None)?;
+    let mut objects = chain_of(&site, &args.object, object, args.chain)?;
     let all = objects.len();
     if all > 1 {
         // What a chain has there already need not be copied again.

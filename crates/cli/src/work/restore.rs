@@ -294,7 +294,7 @@ pub(crate) fn verify(cli: &Cli, args: &args::Verify) -> Result<ExitCode, Failure
             continue;
         }
         let object = object_or_volume(&site, what)?;
-        let objects = chain_of(&site, what, args.chain)?;
+        let objects = chain_of(&site, what, object.clone(), args.chain)?;
         whole &= verify_objects(cli, &display, &site, &objects, &mut without_key)?;
         if args.against_source {
             whole &= against_source(cli, &display, &site, &object, &args.exclude)?;

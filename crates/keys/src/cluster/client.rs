@@ -207,7 +207,7 @@ impl ClusterClient {
                     continue;
                 }
                 let of_epoch = |address: &str, told| self.check_epoch(address, told);
-                match send_checked(&agent, candidate, id, path, body, patience, &of_epoch) {
+                match send(&agent, candidate, id, path, body, patience, &of_epoch) {
                     Ok(answer) => {
                         lock(&self.shared.roster).answered(&address);
                         return Ok(answer);
@@ -283,7 +283,7 @@ impl ClusterClient {
 
     fn look_at(&self, agent: &Agent, candidate: Candidate) {
         let (Ok(id), address) = (RequestId::random(), candidate.address.clone()) else { return };
-        let seen = send::<serde::de::IgnoredAny>(agent, candidate, &id, "/readyz", None, ROUNDS[0]);
+        let seen = send::<serde::de::IgnoredAny>(agent, candidate, &id, "/readyz", None, ROUNDS[0], &|_, _| Ok(()));
         let mut roster = lock(&self.shared.roster);
         match seen {
             Err(Failed::Gone(_)) => roster.was_silent(&address, Instant::now()),
@@ -318,22 +318,11 @@ impl Failed {
     }
 }
 
-pub(super) fn send<A: DeserializeOwned>(
-    agent: &Agent,
-    candidate: Candidate,
-    id: &RequestId,
-    path: &str,
-    body: Option<&[u8]>,
-    patience: Patience,
-) -> Result<A, Failed> {
-    send_checked(agent, candidate, id, path, body, patience, &|_, _| Ok(()))
-}
-
 /// Judges the epoch that an answer of a node names, if it names one.
-type OfEpoch<'a> = &'a dyn Fn(&str, Option<u32>) -> Result<(), Gone>;
+pub(super) type OfEpoch<'a> = &'a dyn Fn(&str, Option<u32>) -> Result<(), Gone>;
 
-/// The same; `of_epoch` says whether an answer of the epoch that the node tells is taken.
-fn send_checked<A: DeserializeOwned>(
+/// Asks one node; `of_epoch` says whether an answer of the epoch that the node tells is taken.
+pub(super) fn send<A: DeserializeOwned>(
     agent: &Agent,
     candidate: Candidate,
     id: &RequestId,

@@ -43,7 +43,7 @@ impl NodeClient {
 
     fn request<A: DeserializeOwned>(&self, path: &str, body: Option<&[u8]>) -> Result<A, ClusterError> {
         let candidate = Candidate { name: None, address: self.address.clone() };
-        let answer = send(&self.agent, candidate, &RequestId::random()?, path, body, self.patience);
+        let answer = send(&self.agent, candidate, &RequestId::random()?, path, body, self.patience, &|_, _| Ok(()));
         answer.map_err(|failed| failed.into_error(None, &self.address))
     }
 }
