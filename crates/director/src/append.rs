@@ -118,6 +118,7 @@ impl AppendHost {
             let choosing = locked(&self.desk.choosing);
             let volumes_lock = self.desk.volumes_lock()?;
             let present = self.desk.present()?;
+            let anywhere = self.desk.present_anywhere()?;
             let volumes = locked(&self.desk.catalog).volumes()?;
             let mut in_use = locked(&self.desk.in_use).clone();
             in_use.extend_from_slice(&protected);
@@ -125,18 +126,18 @@ impl AppendHost {
             let refill = Refill {
                 scratch: self.pool.feed == ScratchFeed::Allowed,
                 create: self.config.library.is_virtual()
-                    && (present.len() as u64) < u64::from(self.config.library.volumes_max),
+                    && (anywhere.len() as u64) < u64::from(self.config.library.volumes_max),
             };
             let candidates = candidates(&volumes, &present);
             let (volser, prepared) = match choose_volume(&candidates, &self.pool.name, &in_use, refill) {
                 Choice::Append(volser) => (volser.clone(), self.append_to(&volser)),
                 Choice::Label(volser) => (volser.clone(), self.label(&volser)),
                 Choice::Create => {
-                    let Some(volser) = self.next_volser(&present, &volumes) else {
+                    let Some(volser) = self.next_volser(&anywhere, &volumes) else {
                         let none = crate::pools::Shortage { full: volumes.len(), barred: 0, absent: 0, in_use: 0 };
                         return Err(DirectorError::NoVolume { pool: self.pool.name.clone(), shortage: none });
                     };
-                    self.check_library_is_there(&present, &volumes)?;
+                    self.check_library_is_there(&anywhere, &volumes)?;
                     create_cartridge(&self.desk, &volser, self.config.library.volume_mib << 20)?;
                     return self.label(&volser);
                 }

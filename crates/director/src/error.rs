@@ -143,6 +143,14 @@ pub enum DirectorError {
         /// How many objects.
         objects: usize,
     },
+    /// Operator: a volume on its way out, or in.
+    #[error("volume {volser} lies in {place}, which counts as outside: `capstan library import` brings it in")]
+    InMailSlot {
+        /// The volume.
+        volser: Volser,
+        /// The mail slot.
+        place: String,
+    },
     /// Operator: only what is lost is forgotten.
     #[error(
         "volume {volser} is in the library: `capstan erase {volser}` makes it blank, and `capstan verify {volser}` reads it"
@@ -415,7 +423,7 @@ fn shortage_text(shortage: &Shortage) -> String {
 
 fn shortage_advice(pool: &str, shortage: &Shortage) -> String {
     if shortage.absent > 0 {
-        format!("insert one of the pool's volumes, or add one with `capstan label NEW --pool {pool}`")
+        format!("insert one of the pool's volumes (`capstan library import` brings in what lies in a mail slot), or add one with `capstan label NEW --pool {pool}`")
     } else {
         format!("add one with `capstan label NEW --pool {pool}`, or expire objects so that a volume can be recycled")
     }

@@ -98,7 +98,14 @@ pub fn rebuild(
 /// The volumes in the library; those that the old catalog knows, where a person brings them.
 fn volumes_to_read(dir: &Path, site: &Site, desk: &Desk) -> Result<Vec<Volser>, DirectorError> {
     if site.config.library.carrier() == Carrier::Robot {
-        return desk.present();
+        let present = desk.present()?;
+        for volser in desk.present_anywhere()?.into_iter().filter(|volser| !present.contains(volser)) {
+            let message = format!(
+                "volume {volser} lies in a mail slot and is not read: `capstan library import` brings it in, for another rebuild"
+            );
+            (site.events)(Event::Notice { message });
+        }
+        return Ok(present);
     }
     let old = dir.join("catalog");
     let known = old.exists().then(|| Catalog::open(&old).and_then(|old| old.volumes()));

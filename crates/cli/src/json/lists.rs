@@ -260,7 +260,7 @@ pub(crate) struct VolumeRow {
     pub(crate) damaged_blocks: u64,
     /// When all of it was last read back, nanoseconds since 1970; null if it never was.
     pub(crate) verified_ns: Option<i64>,
-    /// Whether it is in the library.
+    /// Whether it is in a slot or a drive of the library. What lies in a mail slot is outside.
     pub(crate) in_library: bool,
     /// Where: an element of the library, `outside` or `shelf`.
     pub(crate) place: String,

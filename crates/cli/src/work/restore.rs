@@ -128,7 +128,9 @@ fn show_plan(cli: &Cli, plan: &RestorePlan) -> Result<(), Failure> {
     let estimate = units::duration(plan.estimate_ns as f64 / 1e9);
     eprintln!("  {} to read, about {estimate}", units::bytes(plan.read_bytes));
     for volser in &plan.absent {
-        eprintln!("capstan: volume {volser} holds part of this and is not in the library");
+        eprintln!(
+            "capstan: volume {volser} holds part of this and is not in the library, or in its mail slot: bring it in (`capstan library import`)"
+        );
     }
     if plan.interrupted {
         eprintln!("capstan: an object was interrupted and never finished: what it has is restored");
