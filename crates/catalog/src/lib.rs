@@ -101,7 +101,7 @@ pub use error::CatalogError;
 pub use expire::GoneSource;
 pub use history::Version;
 pub use index::{Entries, Index, Wanted};
-pub use job::{Job, JobEnd, JobOutcome};
+pub use job::{Job, JobEnd, JobOutcome, JobStart};
 pub use object::{Extent, Object, ObjectCopy, ObjectFilter, ObjectStatus};
 pub use pool::{Pool, ScratchFeed};
 pub use state::{State, StateEntries, StateEntry};

@@ -124,8 +124,15 @@ pub(crate) enum Command {
     )]
     Pools(Pools),
     /// What is protected, what is in use, what needs attention
-    #[command(after_help = "Example:\n  capstan status")]
-    Status,
+    #[command(
+        after_help = "Examples:\n  capstan status --max-age 26h\n  capstan status --metrics --output /var/lib/node_exporter/capstan.prom\n\nEnds with 3 where one of its lines asks for attention."
+    )]
+    Status(Status),
+    /// List jobs that ran and how they ended; or one of them, with what it said
+    #[command(
+        after_help = "Examples:\n  capstan history\n  capstan history --kind backup --since 7d\n  capstan history 42"
+    )]
+    History(History),
     /// Whether the clock is believed, and which objects were made while it was in doubt
     #[command(after_help = "Examples:\n  capstan clock\n  capstan clock --confirm")]
     Clock(Clock),
@@ -286,6 +293,35 @@ pub(crate) struct Objects {
     /// Expired ones too
     #[arg(long)]
     pub(crate) all: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Call a source to attention whose last backup is older: 26h, 8d [default: attention.backup_hours of capstan.toml]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) max_age: Option<String>,
+    /// Print OpenMetrics text for a collector; ends with 0 whatever it says
+    #[arg(long)]
+    pub(crate) metrics: bool,
+    /// Write the metrics to this file, whole or not at all
+    #[arg(long, value_name = "FILE", requires = "metrics")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct History {
+    /// The number of a job: everything about it
+    #[arg(value_name = "JOB")]
+    pub(crate) job: Option<i64>,
+    /// The last so many
+    #[arg(long, short = 'n', default_value_t = 50)]
+    pub(crate) last: u32,
+    /// Only what was begun since: 7d, 2026-11-01
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Only these: backup, restore, verify, copy, repair, expire, label, erase, forget, rebuild
+    #[arg(long, value_name = "KIND")]
+    pub(crate) kind: Option<String>,
 }
 
 #[derive(Debug, Args)]

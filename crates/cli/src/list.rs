@@ -2,8 +2,10 @@
 
 mod clock;
 mod files;
+mod history;
 mod media;
 mod objects;
+mod status;
 
 use std::ffi::OsStr;
 use std::io::stdout;
@@ -23,8 +25,10 @@ use crate::table::Table;
 
 pub(crate) use clock::{clock, doubt_name, doubt_text};
 pub(crate) use files::{find, ls, versions};
+pub(crate) use history::{history, outcome_name};
 pub(crate) use media::{pools, state_name, volumes};
-pub(crate) use objects::{objects, show, status};
+pub(crate) use objects::{objects, show};
+pub(crate) use status::status;
 
 fn silent() -> Events {
     Arc::new(|_| {})

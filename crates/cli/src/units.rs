@@ -75,6 +75,33 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
 }
 
+/// How long ago something was, or how long it may be: `35 min`, `26 h`, `12 days`, `3 years`.
+pub(crate) fn age(ns: i64) -> String {
+    let minutes = ns / 60_000_000_000;
+    match minutes {
+        0 => duration(ns as f64 / 1e9),
+        1..120 => format!("{minutes} min"),
+        120..2880 => format!("{} h", minutes / 60),
+        2880..1_051_200 => format!("{} days", minutes / 1440),
+        _ => format!("{} years", minutes / 525_960),
+    }
+}
+
+/// The beginning of a span of time that lasts until now: an age (`3d`), or the first moment of what [`parse_time`] reads.
+pub(crate) fn parse_since(text: &str, now_ns: i64) -> Result<i64, String> {
+    if let Ok(age) = parse_age(text) {
+        return Ok(now_ns - age);
+    }
+    let date: Option<jiff::civil::Date> = text.parse().ok();
+    let start = date.and_then(|date| date.to_zoned(TimeZone::system()).ok());
+    match start {
+        Some(start) => {
+            i64::try_from(start.timestamp().as_nanosecond()).map_err(|_| format!("{text:?} is too far away"))
+        }
+        None => parse_time(text, now_ns),
+    }
+}
+
 /// Local time to the second; `-` for zero, which stands for never.
 pub(crate) fn time(ns: i64) -> String {
     if ns == 0 {

@@ -34,6 +34,8 @@ pub struct Config {
 pub struct AttentionConfig {
     /// A volume that was not verified for this many days; 0 for none.
     pub verify_days: u32,
+    /// A source whose last backup is older than this many hours; 0 for none.
+    pub backup_hours: u32,
 }
 
 /// Where keys come from: the sealed store of this machine, or a cluster of key nodes.

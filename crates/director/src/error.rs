@@ -105,6 +105,12 @@ pub enum DirectorError {
         /// What was asked for.
         volser: String,
     },
+    /// Operator: no such job.
+    #[error("there is no job {job}: `capstan history` lists them")]
+    UnknownJob {
+        /// What was asked for.
+        job: i64,
+    },
     /// Operator: no such pool.
     #[error("there is no pool {pool:?}: `capstan pools` lists them, `capstan pools add` makes one")]
     UnknownPool {
@@ -423,7 +429,9 @@ fn shortage_text(shortage: &Shortage) -> String {
 
 fn shortage_advice(pool: &str, shortage: &Shortage) -> String {
     if shortage.absent > 0 {
-        format!("insert one of the pool's volumes (`capstan library import` brings in what lies in a mail slot), or add one with `capstan label NEW --pool {pool}`")
+        format!(
+            "insert one of the pool's volumes (`capstan library import` brings in what lies in a mail slot), or add one with `capstan label NEW --pool {pool}`"
+        )
     } else {
         format!("add one with `capstan label NEW --pool {pool}`, or expire objects so that a volume can be recycled")
     }

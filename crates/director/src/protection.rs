@@ -20,7 +20,7 @@ pub struct Protection {
     pub unprotected: Vec<Object>,
     /// Complete objects that lack a copy, or a part of one, that was promised.
     pub lacking: Vec<ObjectId>,
-    /// Objects that a run left open, or writes now, and of whose source there is no later complete one.
+    /// Objects that a run left open, or writes now, and of whose source, on that machine, there is no later complete one.
     pub open: Vec<Object>,
 }
 
@@ -45,12 +45,12 @@ impl Site {
         let mut done = HashSet::new();
         for object in objects {
             if object.status != ObjectStatus::Complete {
-                if !done.contains(&object.source) {
+                if !done.contains(&(object.source.clone(), object.client.clone())) {
                     protection.open.push(object);
                 }
                 continue;
             }
-            done.insert(object.source.clone());
+            done.insert((object.source.clone(), object.client.clone()));
             if stands(object.id, &readable, &bases) {
                 protection.protected.push(object);
             } else {

@@ -131,15 +131,19 @@ fn keep_library(old: &Path, staged: &Path) -> Result<(), DirectorError> {
     Ok(())
 }
 
-/// Takes over what was found bad, and when volumes were verified: it stands on no volume.
+/// Takes over the history, what was found bad, and when volumes were verified: it stands on no volume.
 fn keep_findings(old: &Path, site: &Site) {
     if !old.exists() {
         return;
     }
-    let kept = Catalog::open(old).and_then(|old| locked(&site.catalog).take_over_findings(&old));
+    let kept = Catalog::open(old).and_then(|old| {
+        let mut catalog = locked(&site.catalog);
+        catalog.take_over_jobs(&old)?;
+        catalog.take_over_findings(&old)
+    });
     if let Err(error) = kept {
         let message = format!(
-            "the old catalog cannot be read, so nothing is known of damage that was found before: `capstan verify` finds it again ({error})"
+            "the old catalog cannot be read, so nothing is known of earlier jobs, and of damage that was found before: `capstan verify` finds that again ({error})"
         );
         (site.events)(Event::Notice { message });
     }

@@ -171,6 +171,12 @@ impl Site {
         &self.dir
     }
 
+    /// The key store that is missing; `None` where it is there, or a cluster keeps the keys.
+    pub fn key_store_missing(&self) -> Option<PathBuf> {
+        let store = key_store_path(&self.dir);
+        (!self.config.keys.is_cluster() && !store.exists()).then_some(store)
+    }
+
     /// The settings.
     pub fn config(&self) -> &Config {
         &self.config

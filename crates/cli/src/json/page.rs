@@ -6,7 +6,8 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::{
-    BackupEnd, EntryRow, Event, ObjectRow, PoolRow, RestoreEnd, ShownObject, ShownVolume, StatusRow, VolumeRow,
+    BackupEnd, EntryRow, Event, HistoryRow, ObjectRow, PoolRow, RestoreEnd, ShownJob, ShownObject, ShownVolume,
+    StatusRow, VolumeRow,
 };
 
 const INTRODUCTION: &str = "# What --json prints
@@ -50,6 +51,8 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<VolumeRow>(&mut generator, "Rows of `volumes`"),
         part::<PoolRow>(&mut generator, "Rows of `pools`"),
         part::<StatusRow>(&mut generator, "`status`"),
+        part::<HistoryRow>(&mut generator, "Rows of `history`"),
+        part::<ShownJob>(&mut generator, "`history JOB`"),
     ];
     let schemas = generator.take_definitions(true);
     (parts, schemas)

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_director::{CopyReport, DirectorError, Loss, Object, Overwritten, Promise, RestoreWatch, Site, Volser};
+use capstan_director::{
+    CopyReport, DirectorError, Loss, Object, Overwritten, Promise, RebuildReport, RestoreWatch, Site, Tally, Volser,
+};
 use serde_json::json;
 
 use crate::args::{self, Cli};
@@ -15,6 +17,7 @@ use crate::progress::{Display, rate, stop_on_interrupt};
 use crate::secrets::{Need, now_ns, open, state_dir, unlock_at};
 use crate::table::path_text;
 use crate::units;
+use crate::work::recorded::{Record, recorded};
 
 /// Objects that are named when they are lost.
 const OBJECTS_SHOWN: usize = 5;
@@ -77,10 +80,24 @@ pub(crate) fn copy(cli: &Cli, args: &args::Copy) -> Result<ExitCode, Failure> {
         let bytes = watch.bytes.load(std::sync::atomic::Ordering::Relaxed);
         (format!("{} at {}", units::bytes(bytes), rate(bytes, elapsed)), None)
     };
-    let reports = display.during(&line, || site.copy_objects(&objects, &args.to_pool, &watch))?;
+    recorded(&display, &site, ("copy", &format!("{} to {}", args.object, args.to_pool)), |record| {
+        let reports = display.during(&line, || site.copy_objects(&objects, &args.to_pool, &watch))?;
+        let bytes = reports.iter().map(|report| report.bytes).sum();
+        record.tally = Tally { files: 0, bytes, stored: bytes };
+        record.message = format!("{} copied", units::counted(reports.len() as u64, "object"));
+        show_copies(cli, args, &display, reports.into_iter().zip(&objects))
+    })
+}
+
+fn show_copies<'a>(
+    cli: &Cli,
+    args: &args::Copy,
+    display: &Display,
+    reports: impl Iterator<Item = (CopyReport, &'a Object)>,
+) -> Result<ExitCode, Failure> {
     let mut whole = true;
     let mut without_key = Vec::new();
-    for (report, object) in reports.into_iter().zip(&objects) {
+    for (report, object) in reports {
         show_copied(cli, args, object, &report);
         for (_, error) in &report.without_key {
             display.warn(&error.to_string());
@@ -125,6 +142,26 @@ pub(crate) fn rebuild(cli: &Cli, args: &args::Rebuild) -> Result<ExitCode, Failu
     let dir = state_dir(cli)?;
     let unlock = unlock_at(cli, &dir)?;
     let report = capstan_director::rebuild(&dir, unlock.as_ref(), now_ns, display.events(), args.discard_old)?;
+    // The history belongs to the catalog, which is there only now.
+    let site = open(cli, Need::Nothing, display.events())?;
+    recorded(&display, &site, ("rebuild", ""), |record| {
+        record.message = rebuilt_text(&report);
+        show_rebuilt(cli, &display, &report)
+    })
+}
+
+fn rebuilt_text(report: &RebuildReport) -> String {
+    format!(
+        "{} read ({} blank), {}: {}, {} interrupted",
+        units::counted(report.volumes, "volume"),
+        report.blank,
+        units::counted(report.checkpoints, "checkpoint"),
+        units::counted(report.complete, "complete object"),
+        report.open
+    )
+}
+
+fn show_rebuilt(cli: &Cli, display: &Display, report: &RebuildReport) -> Result<ExitCode, Failure> {
     for (volser, reason) in &report.problems {
         display.warn(&format!("{volser}: {reason}"));
     }
@@ -140,14 +177,7 @@ pub(crate) fn rebuild(cli: &Cli, args: &args::Rebuild) -> Result<ExitCode, Failu
                    "complete": report.complete, "interrupted": report.open, "problems": problems, "old": report.old})
         );
     } else {
-        println!(
-            "{} read ({} blank), {}: {}, {} interrupted",
-            units::counted(report.volumes, "volume"),
-            report.blank,
-            units::counted(report.checkpoints, "checkpoint"),
-            units::counted(report.complete, "complete object"),
-            report.open
-        );
+        println!("{}", rebuilt_text(report));
         if let Some(old) = &report.old {
             println!("the old catalog is kept in {}", old.display());
         }
@@ -160,12 +190,15 @@ pub(crate) fn erase(cli: &Cli, args: &args::GiveUp) -> Result<ExitCode, Failure>
     let site = open(cli, Need::Nothing, display.events())?;
     let volume = volser(&args.volume)?;
     confirm(&format!("All that is on volume {volume} will be gone."), args.yes)?;
-    let lost = site.erase(&volume, loss(args.force), promise(args.drop_copies))?;
-    show_lost(cli, &display, &volume, &lost);
-    if !cli.json {
-        println!("volume {volume} is blank{}", copies_text(&lost, args.drop_copies));
-    }
-    Ok(ExitCode::SUCCESS)
+    recorded(&display, &site, ("erase", volume.as_str()), |record| {
+        let lost = site.erase(&volume, loss(args.force), promise(args.drop_copies))?;
+        show_lost(cli, &display, &volume, &lost);
+        record.message = format!("volume {volume} is blank{}", copies_text(&lost, args.drop_copies));
+        if !cli.json {
+            println!("{}", record.message);
+        }
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
 pub(crate) fn forget(cli: &Cli, args: &args::GiveUp) -> Result<ExitCode, Failure> {
@@ -176,12 +209,15 @@ pub(crate) fn forget(cli: &Cli, args: &args::GiveUp) -> Result<ExitCode, Failure
         &format!("Volume {volume} will be forgotten. Should it turn up, `capstan rebuild` finds what it holds."),
         args.yes,
     )?;
-    let lost = site.forget(&volume, loss(args.force), promise(args.drop_copies))?;
-    show_lost(cli, &display, &volume, &lost);
-    if !cli.json {
-        println!("volume {volume} is forgotten{}", copies_text(&lost, args.drop_copies));
-    }
-    Ok(ExitCode::SUCCESS)
+    recorded(&display, &site, ("forget", volume.as_str()), |record| {
+        let lost = site.forget(&volume, loss(args.force), promise(args.drop_copies))?;
+        show_lost(cli, &display, &volume, &lost);
+        record.message = format!("volume {volume} is forgotten{}", copies_text(&lost, args.drop_copies));
+        if !cli.json {
+            println!("{}", record.message);
+        }
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
 pub(crate) fn label(cli: &Cli, args: &args::Label) -> Result<ExitCode, Failure> {
@@ -189,11 +225,24 @@ pub(crate) fn label(cli: &Cli, args: &args::Label) -> Result<ExitCode, Failure> 
     let site = open(cli, Need::Keys, display.events())?;
     let pool = (args.pool != "scratch").then_some(args.pool.as_str());
     let volumes = args.volumes.iter().map(|text| volser(text)).collect::<Result<Vec<_>, _>>()?;
+    recorded(&display, &site, ("label", &args.volumes.join(" ")), |record| {
+        label_all(cli, args, (&display, &site), pool, volumes, record)
+    })
+}
+
+fn label_all(
+    cli: &Cli,
+    args: &args::Label,
+    (display, site): (&Display, &Site),
+    pool: Option<&str>,
+    volumes: Vec<Volser>,
+    record: &mut Record,
+) -> Result<ExitCode, Failure> {
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     for volume in volumes {
         match site.label(&volume, pool, args.size, loss(args.force), promise(args.drop_copies)) {
             Ok(lost) => {
-                show_lost(cli, &display, &volume, &lost);
+                show_lost(cli, display, &volume, &lost);
                 if !cli.json && !lost.copies.is_empty() {
                     println!("volume {volume} is labelled{}", copies_text(&lost, args.drop_copies));
                 }
@@ -211,6 +260,7 @@ pub(crate) fn label(cli: &Cli, args: &args::Label) -> Result<ExitCode, Failure> 
     let names: Vec<&str> = failed.iter().map(|(volume, _)| volume.as_str()).collect();
     let done = if done.is_empty() { "none".to_owned() } else { done.join(", ") };
     let summary = format!("{labelled} of {total} volumes labelled: {done}; not labelled: {}", names.join(", "));
+    record.message.clone_from(&summary);
     match failed.into_iter().next() {
         None => Ok(ExitCode::SUCCESS),
         Some((_, first)) if labelled == 0 => {

@@ -16,9 +16,10 @@ mod labels;
 mod outside;
 mod policies;
 mod unread;
+mod watching;
 
 /// Every command, with arguments that list or describe something where it has any.
-const COMMANDS: [&str; 30] = [
+const COMMANDS: [&str; 31] = [
     "init",
     "backup",
     "objects",
@@ -41,6 +42,7 @@ const COMMANDS: [&str; 30] = [
     "library",
     "pools",
     "status",
+    "history",
     "clock",
     "keys",
     "simulate",
