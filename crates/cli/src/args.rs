@@ -646,6 +646,8 @@ pub(crate) enum KeyAction {
     Enrol(Enrol),
     /// List keys: never the keys themselves
     List,
+    /// Make a new key store where it is lost or damaged; `keys import` then takes in the keys of an export
+    Create,
     /// Write keys to a sealed file; a passphrase for it is asked for, or taken from CAPSTAN_EXPORT_PASSPHRASE
     Export {
         /// The file to make

@@ -169,6 +169,12 @@ impl AppendHost {
                     (self.desk.events)(Event::Notice { message: with_causes(&error) });
                     past.push(volser);
                 }
+                // Its keys are not in the store: they may come back with an import, and until then nothing can be added to it.
+                Err(DirectorError::Keys(error @ KeyError::KeyMissing { .. })) => {
+                    let message = format!("volume {volser} is passed over: {}", with_causes(&error));
+                    (self.desk.events)(Event::Notice { message });
+                    past.push(volser);
+                }
                 // Destroyed since this run began: to try once more is to meet it once more.
                 Err(DirectorError::Keys(KeyError::KeyDestroyed { tag, destroyed_ns, .. })) => {
                     self.desk.pass_over(&volser, &tag, destroyed_ns)?;

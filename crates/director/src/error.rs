@@ -105,6 +105,12 @@ pub enum DirectorError {
         /// What was asked for.
         volser: String,
     },
+    /// Operator: nothing is lost.
+    #[error("the key store {} is whole and opens: it is left as it is", path.display())]
+    KeyStoreWhole {
+        /// Where it is.
+        path: PathBuf,
+    },
     /// Operator: no such job.
     #[error("there is no job {job}: `capstan history` lists them")]
     UnknownJob {

@@ -57,7 +57,7 @@ pub use error::{DirectorError, WriteOnceBar};
 pub use events::{Event, Events};
 pub use expiry::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, Kept, Unexpired, kept_reason, plan_expiry};
 pub use journal::{JobRow, Journal, Tally};
-pub use keys::DestroyedKey;
+pub use keys::{DestroyedKey, create_key_store};
 pub use library::{DriveRow, Inventory, Place as LibraryPlace, Whereabouts};
 pub use order::{OrderedBy, Positioning, ReadOrder};
 pub use plan::{OlderVersion, PassRow, RestorePlan};

@@ -7,6 +7,7 @@ use capstan_format::ObjectId;
 
 use crate::DirectorError;
 use crate::base::why_gone;
+use crate::keys::volumes_without_key;
 use crate::repair::{Lack, Looked, look};
 use crate::site::{Site, locked};
 
@@ -30,6 +31,9 @@ impl Site {
         let catalog = locked(&self.catalog);
         let Looked { lacking, whole } = look(&catalog)?;
         let mut readable: HashSet<ObjectId> = catalog.readable_objects()?.into_iter().collect();
+        if !volumes_without_key(&catalog)?.is_empty() {
+            readable.retain(|object| matches!(why_gone(&catalog, *object), Ok(None)));
+        }
         // Of others, parts of several copies may make up a whole.
         let others: BTreeSet<ObjectId> =
             whole.iter().map(|copy| copy.object).chain(lacking.iter().map(|lack| lack.object.id)).collect();

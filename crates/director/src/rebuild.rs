@@ -71,6 +71,9 @@ pub fn rebuild(
     keep_findings(&dir.join("catalog"), &site);
     site.seal_complete()?;
     site.look_at_copies()?;
+    if !site.config.keys.is_cluster() {
+        site.look_at_keys()?;
+    }
     let objects = locked(&site.catalog).objects(&capstan_catalog::ObjectFilter::default())?;
     for object in objects {
         match object.status {

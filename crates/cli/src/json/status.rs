@@ -53,6 +53,8 @@ pub(crate) struct StatusRow {
     pub(crate) indexes_missing: Vec<String>,
     /// Whether the key store is not there.
     pub(crate) key_store_missing: bool,
+    /// Volumes whose keys are not in the key store, where that was made anew.
+    pub(crate) volumes_without_key: Vec<String>,
     /// How each source stands.
     pub(crate) sources: Vec<StatusSource>,
     /// Jobs that run.

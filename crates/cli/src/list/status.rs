@@ -42,6 +42,7 @@ struct Facts {
     sources: Vec<SourceRow>,
     indexes_missing: Vec<ObjectId>,
     keys_missing: Option<String>,
+    volumes_without_key: Vec<Volser>,
     verify_days: u32,
     max_age_ns: Option<i64>,
 }
@@ -58,6 +59,7 @@ impl Facts {
         let reading = timeline.reading();
         let running = site.running_jobs()?;
         let sources = site.sources(&protection, &running)?;
+        let indexes_missing = site.catalog().indexes_missing().map_err(director)?;
         let attention = &site.config().attention;
         let hours = i64::from(attention.backup_hours);
         let by_settings = (hours > 0).then(|| hours.saturating_mul(3_600_000_000_000));
@@ -67,8 +69,9 @@ impl Facts {
             lost: site.lost_parts()?,
             expiry: site.plan_expiry(&ExpiryRequest::default())?,
             library_problem: site.library_problem(),
-            indexes_missing: site.catalog().indexes_missing().map_err(director)?,
+            indexes_missing,
             keys_missing: site.key_store_missing().map(|path| path.display().to_string()),
+            volumes_without_key: site.volumes_without_key()?,
             verify_days: attention.verify_days,
             max_age_ns: max_age_ns.or(by_settings),
             protection,
@@ -214,6 +217,7 @@ fn json(facts: &Facts, lines: &[String]) -> StatusRow {
         library_problem: facts.library_problem.clone(),
         indexes_missing: facts.indexes_missing.iter().map(ToString::to_string).collect(),
         key_store_missing: facts.keys_missing.is_some(),
+        volumes_without_key: facts.volumes_without_key.iter().map(ToString::to_string).collect(),
         sources: sources.collect(),
         running: facts.running.iter().map(job_row).collect(),
         attention: !lines.is_empty(),

@@ -17,6 +17,7 @@ mod outside;
 mod policies;
 mod unread;
 mod watching;
+mod ways_out;
 
 /// Every command, with arguments that list or describe something where it has any.
 const COMMANDS: [&str; 31] = [

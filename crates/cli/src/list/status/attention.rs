@@ -1,6 +1,6 @@
 //! What a person should look at, a line each, the gravest first.
 
-use capstan_director::{ObjectId, ObjectKind};
+use capstan_director::{ObjectId, ObjectKind, Volser};
 
 use super::Facts;
 use crate::list::clock::doubt_text;
@@ -21,6 +21,7 @@ pub(super) fn lines(facts: &Facts) -> Vec<String> {
              if it is lost, `capstan keys create` makes a new one and `capstan keys import FILE` takes in the keys of an export"
         )
     }));
+    without_key(&facts.volumes_without_key, &mut lines);
     unprotected(facts, &mut lines);
     indexes(&facts.indexes_missing, &mut lines);
     // What no copy has any more was said above; a repair does not help it.
@@ -40,6 +41,20 @@ pub(super) fn lines(facts: &Facts) -> Vec<String> {
         ));
     }
     lines
+}
+
+fn without_key(volumes: &[Volser], lines: &mut Vec<String>) {
+    if volumes.is_empty() {
+        return;
+    }
+    let named: Vec<_> = volumes.iter().take(OBJECTS_SHOWN).map(Volser::as_str).collect();
+    let more = volumes.len() - named.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    lines.push(format!(
+        "the keys of {} are not in the key store, and what is on them cannot be read: {}{more}. `capstan keys import FILE` takes in an export",
+        units::counted(volumes.len() as u64, "volume"),
+        named.join(", ")
+    ));
 }
 
 fn unprotected(facts: &Facts, lines: &mut Vec<String>) {
