@@ -8,7 +8,8 @@ use capstan_catalog::{
     Volume, VolumeKey, VolumeState,
 };
 use capstan_format::{
-    Algorithm, CatalogPart, ExtentRecord, FileEntry, KeyTag, ObjectRecord, ObjectState, PartRecord, Volser, VolumeId,
+    Algorithm, CatalogPart, ExtentRecord, FileEntry, KeyTag, ObjectId, ObjectRecord, ObjectState, PartRecord, Volser,
+    VolumeId,
 };
 use tape::{Tape, catalog, file, object, object_id, part};
 

@@ -88,7 +88,7 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  capstan repair\n  capstan repair /home --wait")]
     Repair(Repair),
     /// Make the catalog anew from the volumes alone
-    #[command(after_help = "Example:\n  capstan rebuild")]
+    #[command(after_help = "Examples:\n  capstan rebuild\n  capstan rebuild 7f3a90c1")]
     Rebuild(Rebuild),
     /// Forget objects whose retention has ended, or the ones named
     #[command(
@@ -436,6 +436,9 @@ pub(crate) struct Repair {
 
 #[derive(Debug, Args)]
 pub(crate) struct Rebuild {
+    /// Only the list of files of these objects, from their own volumes: where one index file is damaged or gone
+    #[arg(value_name = "OBJECT", conflicts_with = "discard_old")]
+    pub(crate) objects: Vec<String>,
     /// Keep the old catalog's files beside the new one (the default), or drop them
     #[arg(long)]
     pub(crate) discard_old: bool,

@@ -6,6 +6,7 @@
 mod backup;
 mod events;
 mod lists;
+mod media;
 #[cfg(test)]
 mod page;
 mod restore;
@@ -28,6 +29,7 @@ pub(crate) use events::Event;
 pub(crate) use lists::{
     ClockRow, CopyRow, DamageRow, EntryRow, ExtentRow, ObjectRow, PoolRow, ShownObject, ShownVolume, VolumeRow,
 };
+pub(crate) use media::{OverwrittenLine, repaired};
 pub(crate) use restore::{DifferenceLine, RestoreEnd, RestoreFinished};
 pub(crate) use status::{HistoryRow, ShownJob, StatusRow, StatusSource, job_row};
 

@@ -105,6 +105,17 @@ pub enum DirectorError {
         /// What was asked for.
         volser: String,
     },
+    /// Medium: no volume gives the list of files of an object.
+    #[error(
+        "the list of files of object {object} cannot be read from any volume that holds it ({}): bring in those that are missing, or back \
+         its source up again with --full", problems.iter().map(|(volser, why)| format!("{volser}: {why}")).collect::<Vec<_>>().join("; ")
+    )]
+    IndexOutOfReach {
+        /// The object.
+        object: ObjectId,
+        /// Volumes that were tried, and why each was of no use.
+        problems: Vec<(Volser, String)>,
+    },
     /// Operator: nothing is lost.
     #[error("the key store {} is whole and opens: it is left as it is", path.display())]
     KeyStoreWhole {

@@ -240,29 +240,48 @@ impl Site {
             None => None,
         };
         drop(catalog);
-        let (base, base_gone) = (footing.base, footing.gone);
+        let (mut base, base_gone) = (footing.base, footing.gone);
         let say = |base: Option<ObjectId>| {
             if let Some(gone) = base_gone.clone() {
                 (self.events)(Event::BaseGone { source: source.clone(), gone, base });
             }
         };
         if let Some((object, first_connection)) = open {
-            say(object.base);
-            let baseline = Some(self.baseline(object.id)?);
-            let record = record_of(&object);
-            let path = Some(path.to_owned());
-            return Ok(Job { path, source, record, resumed: true, first_connection, baseline, base_gone });
+            if let Some(baseline) = self.baseline_if_listed(object.id, &source)? {
+                say(object.base);
+                let (record, path, baseline) = (record_of(&object), Some(path.to_owned()), Some(baseline));
+                return Ok(Job { path, source, record, resumed: true, first_connection, baseline, base_gone });
+            }
+            base = None;
+            wants_base = false;
         }
         if wants_base && base.is_none() && base_gone.is_none() {
             let name = String::from_utf8_lossy(&source);
             let message = format!("{name}: there is no complete object to stand on, so this backup is a full one");
             (self.events)(Event::Notice { message });
         }
+        let baseline = base.map(|base| self.baseline_if_listed(base, &source)).transpose()?.flatten();
+        let base = base.filter(|_| baseline.is_some());
         say(base);
-        let baseline = base.map(|base| self.baseline(base)).transpose()?;
         let record = self.new_record(source.clone(), kind, base, request, pool);
         let path = Some(path.to_owned());
         Ok(Job { path, source, record, resumed: false, first_connection: 0, baseline, base_gone })
+    }
+
+    /// The state of an object as a baseline; none where the list of files of one that it is made of is damaged or gone. A source is backed
+    /// up all the same.
+    fn baseline_if_listed(&self, object: ObjectId, source: &[u8]) -> Result<Option<StateBaseline>, DirectorError> {
+        let error = match self.baseline(object) {
+            Err(DirectorError::Catalog(error)) => error,
+            other => return other.map(Some),
+        };
+        let Some(damaged) = error.damaged_index() else { return Err(error.into()) };
+        let message = format!(
+            "{}: {error}, and nothing can stand on object {damaged} until then: this backup is a full one",
+            String::from_utf8_lossy(source)
+        );
+        (self.events)(Event::Notice { message });
+        Ok(None)
     }
 
     /// The state of an object as a baseline.

@@ -23,7 +23,7 @@ This page is made from the program's types (`CAPSTAN_WRITE_DOCS=1 cargo test -p 
   `capstan cat \"$OBJECT:$(echo \"$path_base64\" | base64 -d)\"`. The same holds for `source` and `source_base64`.
 - Times are nanoseconds since 1970, in UTC. Fields may be added; none of these goes away without a line in the changelog.
 
-Not on this page: the events `copied`, `repaired`, `rebuilt`, `expired` and `overwritten`, and what `keys`, `drives`, `library`, `vtl`, `simulate` and
+Not on this page: the events `expired` and `unexpired`, and what `keys`, `drives`, `library`, `vtl`, `simulate` and
 `lab` print; `keys`, `simulate` and `lab` print one JSON value over several lines.
 ";
 

@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use capstan_director::{
-    DirectorError, EntryFlags, EntryKind, FileEntry, LostParts, Object, ObjectFilter, StateEntry, index_path,
+    DirectorError, EntryFlags, EntryKind, FileEntry, LostParts, Object, ObjectFilter, ObjectId, StateEntry, index_path,
 };
 
 use super::objects::level;
 use super::{director, find_object, print, print_rows, short, site, split_place};
 use crate::args::{self, Cli};
-use crate::failure::Failure;
+use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::json::{EntryRow, Lines};
 use crate::table::{RunningTable, Table, path_text};
 use crate::units;
@@ -151,7 +151,7 @@ pub(crate) fn find(cli: &Cli, args: &args::Find) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
     let wanted = capstan_director::path_pattern(&args.glob)?;
     let mut out = Lines::new();
-    let mut written = Ok(());
+    let (mut written, mut damaged) = (Ok(()), Vec::new());
     let lost = site.lost_parts()?;
     let mut found = |object: &Object, entry: FileEntry, is_lost: bool| {
         if cli.json {
@@ -190,22 +190,37 @@ pub(crate) fn find(cli: &Cli, args: &args::Find) -> Result<ExitCode, Failure> {
                 let is_lost = lost.holds(object.id, &entry);
                 found(object, entry, is_lost)
             };
-            site.catalog().find(&ObjectFilter::default(), &*wanted, &mut any).map_err(director)?;
+            let catalog = site.catalog();
+            catalog.find(&ObjectFilter::default(), &*wanted, &mut any, &mut damaged).map_err(director)?;
         }
     }
     written?;
     out.finish()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(without_lists(&damaged))
+}
+
+/// Names objects whose list of files could not be looked into: they may have what is looked for.
+fn without_lists(damaged: &[ObjectId]) -> ExitCode {
+    for object in damaged {
+        eprintln!(
+            "capstan: the list of files of object {object} is damaged or gone, and was not looked into: `capstan rebuild {object}` reads it from the object's volumes"
+        );
+    }
+    if damaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) }
 }
 
 pub(crate) fn versions(cli: &Cli, args: &args::Versions) -> Result<ExitCode, Failure> {
     use std::os::unix::ffi::OsStrExt;
     let site = site(cli)?;
-    let mut versions = site.catalog().versions(&index_path(args.path.as_os_str().as_bytes())).map_err(director)?;
+    let mut damaged = Vec::new();
+    let given = index_path(args.path.as_os_str().as_bytes());
+    let mut versions = site.catalog().versions(&given, &mut damaged).map_err(director)?;
     if versions.is_empty() {
         // Named from the working directory, as it may be for a backup.
         let path = std::path::absolute(&args.path).unwrap_or_else(|_| args.path.clone());
-        versions = site.catalog().versions(&index_path(path.as_os_str().as_bytes())).map_err(director)?;
+        damaged.clear();
+        let path = index_path(path.as_os_str().as_bytes());
+        versions = site.catalog().versions(&path, &mut damaged).map_err(director)?;
     }
     let lost = site.lost_parts()?;
     if cli.json {
@@ -214,7 +229,8 @@ pub(crate) fn versions(cli: &Cli, args: &args::Versions) -> Result<ExitCode, Fai
             let is_lost = lost.holds(version.object.id, &version.entry);
             Ok(EntryRow { object, backed_up_ns, ..entry_json(&version.entry, is_lost) })
         });
-        return print_rows(rows);
+        print_rows(rows)?;
+        return Ok(without_lists(&damaged));
     }
     let mut table = Table::new(&["object", "backed up", "level", "mode", ">size", "modified", "flags"]);
     for version in &versions {
@@ -229,5 +245,6 @@ pub(crate) fn versions(cli: &Cli, args: &args::Versions) -> Result<ExitCode, Fai
             flags_text(entry, lost.holds(version.object.id, entry)),
         ]);
     }
-    print(&table)
+    print(&table)?;
+    Ok(without_lists(&damaged))
 }

@@ -17,7 +17,9 @@ use super::media::confirm;
 use super::{key_cluster, key_policies};
 use crate::args::{self, Cli, DriveAction, GroupAction, KeyAction, PolicyAction, Words};
 use crate::failure::Failure;
-use crate::secrets::{Need, cluster_at, export_passphrase, further_unlock, new_unlock, now_ns, open, open_with, state_dir, unlock};
+use crate::secrets::{
+    Need, cluster_at, export_passphrase, further_unlock, new_unlock, now_ns, open, open_with, state_dir, unlock,
+};
 use crate::table::Table;
 use crate::units;
 
@@ -89,8 +91,9 @@ fn create(cli: &Cli) -> Result<ExitCode, Failure> {
     let site = open_with(cli, &unlock)?;
     let without_key = site.look_at_keys()?;
     if cli.json {
-        let volumes: Vec<_> = without_key.iter().map(Volser::as_str).collect();
-        println!("{}", json!({"event": "key-store-created", "kept": aside, "volumes_without_key": volumes}));
+        let kept = aside.map(|kept| kept.display().to_string());
+        let volumes_without_key = without_key.iter().map(ToString::to_string).collect();
+        crate::json::print(&crate::json::Event::KeyStoreCreated { kept, volumes_without_key })?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(kept) = aside {

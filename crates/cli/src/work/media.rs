@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_director::{
-    CopyReport, DirectorError, Loss, Object, Overwritten, Promise, RebuildReport, RestoreWatch, Site, Tally, Volser,
+    CopyReport, DirectorError, IndexReport, Loss, Object, Overwritten, Promise, RebuildReport, RestoreWatch, Site,
+    Tally, Volser,
 };
-use serde_json::json;
 
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
+use crate::json::{self, OverwrittenLine};
 use crate::list::{director, find_object, short};
 use crate::progress::{Display, rate, stop_on_interrupt};
 use crate::secrets::{Need, now_ns, open, state_dir, unlock_at};
@@ -115,11 +116,8 @@ fn show_copies<'a>(
 
 fn show_copied(cli: &Cli, args: &args::Copy, object: &Object, report: &CopyReport) {
     if cli.json {
-        println!(
-            "{}",
-            json!({"event": "copied", "object": object.id.to_string(), "copy": report.copy, "blocks": report.blocks,
-                   "bytes": report.bytes, "lost_blocks": report.lost.len(), "elapsed_ns": report.elapsed_ns})
-        );
+        // A reader that is gone changes nothing of what was written.
+        let _ = json::print(&json::Event::Copied(report.into()));
         return;
     }
     let elapsed = Duration::from_nanos(report.elapsed_ns);
@@ -139,6 +137,9 @@ fn show_copied(cli: &Cli, args: &args::Copy, object: &Object, report: &CopyRepor
 
 pub(crate) fn rebuild(cli: &Cli, args: &args::Rebuild) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
+    if !args.objects.is_empty() {
+        return rebuild_indexes(cli, args, &display);
+    }
     let dir = state_dir(cli)?;
     let unlock = unlock_at(cli, &dir)?;
     let report = capstan_director::rebuild(&dir, unlock.as_ref(), now_ns, display.events(), args.discard_old)?;
@@ -148,6 +149,43 @@ pub(crate) fn rebuild(cli: &Cli, args: &args::Rebuild) -> Result<ExitCode, Failu
         record.message = rebuilt_text(&report);
         show_rebuilt(cli, &display, &report)
     })
+}
+
+/// The lists of files of some objects.
+fn rebuild_indexes(cli: &Cli, args: &args::Rebuild, display: &Display) -> Result<ExitCode, Failure> {
+    let site = open(cli, Need::Keys, display.events())?;
+    let objects = args.objects.iter().map(|text| find_object(&site, text, None)).collect::<Result<Vec<_>, _>>()?;
+    let stop = Arc::default();
+    stop_on_interrupt(&stop);
+    recorded(display, &site, ("rebuild", &args.objects.join(" ")), |record| {
+        let mut whole = true;
+        for object in &objects {
+            let report = site.rebuild_index(object, &stop)?;
+            whole &= report.is_whole();
+            for (volser, reason) in &report.problems {
+                display.warn(&format!("{volser}: {reason}"));
+            }
+            record.message = index_text(object, &report);
+            if cli.json {
+                json::print(&json::Event::IndexRebuilt((&report).into()))?;
+            } else {
+                println!("{}", record.message);
+            }
+        }
+        Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
+    })
+}
+
+fn index_text(object: &Object, report: &IndexReport) -> String {
+    let (id, paths) = (short(object), units::counted(report.entries, "path"));
+    let parts = units::counted(report.parts, "catalog part");
+    match report.entries_before {
+        Some(before) if !report.is_whole() => format!(
+            "object {id}: the list has {paths} of {} that it had: not all of its volumes could be read",
+            units::count(before)
+        ),
+        _ => format!("object {id}: the list of its {paths} is there again, from {parts}"),
+    }
 }
 
 fn rebuilt_text(report: &RebuildReport) -> String {
@@ -166,16 +204,7 @@ fn show_rebuilt(cli: &Cli, display: &Display, report: &RebuildReport) -> Result<
         display.warn(&format!("{volser}: {reason}"));
     }
     if cli.json {
-        let problems: Vec<_> = report
-            .problems
-            .iter()
-            .map(|(volser, reason)| json!({"volume": volser.as_str(), "reason": reason}))
-            .collect();
-        println!(
-            "{}",
-            json!({"event": "rebuilt", "volumes": report.volumes, "blank": report.blank, "checkpoints": report.checkpoints,
-                   "complete": report.complete, "interrupted": report.open, "problems": problems, "old": report.old})
-        );
+        json::print(&json::Event::Rebuilt(report.into()))?;
     } else {
         println!("{}", rebuilt_text(report));
         if let Some(old) = &report.old {
@@ -303,12 +332,8 @@ fn copies_text(lost: &Overwritten, dropped: bool) -> String {
 /// Says which objects are gone with what was on a volume.
 fn show_lost(cli: &Cli, display: &Display, volume: &Volser, lost: &Overwritten) {
     if cli.json {
-        let ids = |objects: &[Object]| objects.iter().map(|object| object.id.to_string()).collect::<Vec<_>>();
-        let copies: Vec<_> = lost.copies.iter().map(|copy| copy.object.to_string()).collect();
-        println!(
-            "{}",
-            json!({"event": "overwritten", "volume": volume.as_str(), "lost_a_copy": copies, "gone": ids(&lost.last)})
-        );
+        // A reader that is gone changes nothing of what was done.
+        let _ = json::print(&json::Event::Overwritten(OverwrittenLine::new(volume, lost)));
     }
     if lost.last.is_empty() {
         return;

@@ -5,14 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_director::{DirectorError, ObjectStatus, RepairReport, RestoreWatch, Shortfall};
-use serde_json::json;
 
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::json;
 use crate::list::{find_object, short};
 use crate::progress::{Display, rate, stop_on_interrupt};
 use crate::secrets::{Need, open};
-use crate::table::path_text;
 use crate::units;
 use crate::work::recorded::recorded;
 
@@ -58,15 +57,7 @@ fn summary(report: &RepairReport) -> String {
 fn show(cli: &Cli, report: RepairReport) -> Result<ExitCode, Failure> {
     let whole = whole_now(&report);
     if cli.json {
-        let rows: Vec<_> = report
-            .copies
-            .iter()
-            .map(|copy| {
-                json!({"object": copy.object.to_string(), "source": path_text(&copy.source), "copy": copy.copy,
-                       "pool": copy.pool, "whole": copy.failure.is_none(), "reason": copy.failure})
-            })
-            .collect();
-        println!("{}", json!({"event": "repaired", "copies": rows}));
+        json::print(&json::Event::Repaired { copies: json::repaired(&report) })?;
     } else {
         println!("{}", summary(&report));
     }

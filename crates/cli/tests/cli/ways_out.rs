@@ -32,7 +32,10 @@ fn walk_out_of(bench: &Bench, damage: impl Fn(&Path)) {
     assert!(made.contains("1 volume cannot be read") && made.contains("A00001"), "{made}");
     // Until the keys are back, what stands on them is not called protected, and nothing stands on it or is added to it.
     let text = bench.done(&["status"], 3);
-    assert!(text.contains("protected   0 objects") && text.contains("the keys of 1 volume are not in the key store"), "{text}");
+    assert!(
+        text.contains("protected   0 objects") && text.contains("the keys of 1 volume are not in the key store"),
+        "{text}"
+    );
     let said = bench.said(&["backup", &source, "--incremental"], 0);
     assert!(said.contains("the key of volume A00001 is not in the key store"), "{said}");
     let rows = bench.rows(&["objects"]);
@@ -61,4 +64,54 @@ fn a_key_store_that_is_garbage_is_kept_aside_and_made_anew() {
     walk_out_of(&bench, |store| fs::write(store, noise(8 << 10)).unwrap());
     let kept = fs::read_dir(bench.dir.path().join("state")).unwrap();
     assert!(kept.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("keys.db.damaged-")));
+}
+
+/// All tapes went through the drive for one file of the catalog, and meanwhile nothing could be found and no incremental made.
+#[test]
+fn one_index_file_that_is_gone_is_read_from_its_own_volumes() {
+    let bench = Bench::new(&[]);
+    let source = bench.source_text();
+    let other = bench.dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("ada.txt"), "other\n").unwrap();
+    bench.done(&["backup", &source, "--copies", "2", "--quiet"], 0);
+    bench.done(&["backup", other.to_str().unwrap(), "--quiet"], 0);
+    let all = bench.rows(&["objects"]);
+    let object = all.iter().find(|row| row["source"] == source.as_str()).unwrap()["object"].as_str().unwrap();
+    let index = bench.dir.path().join(format!("state/catalog/index/{object}.1.parquet"));
+    let before = fs::read(&index).unwrap();
+    let listed = bench.done(&["ls", "-R", object], 0);
+    fs::remove_file(&index).unwrap();
+
+    let command = format!("capstan rebuild {}", &object[object.len() - 8..]);
+    assert!(bench.done(&["status"], 3).contains(&command));
+    let said = bench.said(&["ls", object], 1);
+    assert!(said.contains(&format!("`capstan rebuild {object}`")), "{said}");
+    // The other objects go on, and what was left out is said.
+    let output = bench.command(&["find", "ada.txt"]).output().unwrap();
+    ended(&output, &["find"], 3);
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().filter(|line| line.ends_with("ada.txt")).count(), 1);
+    assert!(String::from_utf8(output.stderr).unwrap().contains(&format!("`capstan rebuild {object}`")));
+    let said = bench.said(&["backup", &source, "--incremental"], 0);
+    assert!(said.contains("this backup is a full one"), "{said}");
+
+    bench.done(&["rebuild", object], 0);
+    assert!(fs::read(&index).unwrap() == before, "an index is its entries alone");
+    assert_eq!(bench.done(&["ls", "-R", object], 0), listed);
+    bench.done(&["status"], 0);
+
+    // One that is damaged is the same; a volume that is away is named, and another copy stands in.
+    let mut flipped = before.clone();
+    flipped[before.len() / 2] ^= 1;
+    fs::write(&index, flipped).unwrap();
+    bench.done(&["ls", "-R", object], 1);
+    let first = all.iter().find(|row| row["object"] == object).unwrap()["copies"][0]["volumes"][0].as_str().unwrap();
+    bench.done(&["library", "export", first], 0);
+    let said = bench.said(&["rebuild", object], 0);
+    assert!(said.contains(&format!("{first}: it is not in the library")), "{said}");
+    assert_eq!(bench.done(&["ls", "-R", object], 0), listed);
+    fs::remove_file(&index).unwrap();
+    bench.done(&["library", "export", "A00002"], 0);
+    let said = bench.said(&["rebuild", object], 1);
+    assert!(said.contains("cannot be read from any volume that holds it"), "{said}");
 }
