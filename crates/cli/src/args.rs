@@ -274,6 +274,10 @@ pub(crate) struct Backup {
     /// Wait for a volume when the pool has none, and for another capstan that writes, instead of failing
     #[arg(long)]
     pub(crate) wait: bool,
+    /// The machine that the sources are of, for one that was renamed or whose backups go on here [default: client of
+    /// capstan.toml, or the host's name]
+    #[arg(long, value_name = "HOST")]
+    pub(crate) client: Option<String>,
 }
 
 /// Where a backup's blocks go.

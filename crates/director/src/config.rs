@@ -18,6 +18,9 @@ use crate::label::EARLY_WARNING_SHARE_MAX;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// The machine that sources are of, as objects name it; empty for the host's name. Who renames a host, or goes on on another machine,
+    /// writes the old name here: an incremental then stands on what is there.
+    pub client: String,
     /// The virtual library.
     pub library: LibraryConfig,
     /// The data path.

@@ -136,7 +136,7 @@ impl Desk {
             library: Arc::clone(&site.library),
             clock: site.clock,
             events: Arc::clone(&site.events),
-            volumes_lock: site.dir().join("volumes.lock"),
+            volumes_lock: site.work_dir().join("volumes.lock"),
             choosing: Arc::default(),
             in_use: Arc::default(),
             worn: Arc::default(),

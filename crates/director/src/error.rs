@@ -39,6 +39,15 @@ pub enum DirectorError {
         #[source]
         source: std::io::Error,
     },
+    /// Host: nothing can be recorded.
+    #[error(
+        "the state directory {} cannot be written: its file system is read-only, or belongs to somebody else. Lists, verify, restore and cat \
+         work all the same; for everything else make it writable", path.display()
+    )]
+    StateReadOnly {
+        /// Where it is.
+        path: PathBuf,
+    },
     /// Operator: there is one already.
     #[error("{} holds a Capstan state already: it is left as it is", path.display())]
     AlreadyInitialised {

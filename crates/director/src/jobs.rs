@@ -257,7 +257,17 @@ impl Site {
         }
         if wants_base && base.is_none() && base_gone.is_none() {
             let name = String::from_utf8_lossy(&source);
-            let message = format!("{name}: there is no complete object to stand on, so this backup is a full one");
+            let message = match self.other_clients_of(&source)?.as_slice() {
+                [] => format!("{name}: there is no complete object to stand on, so this backup is a full one"),
+                [first, ..] => {
+                    let others = self.other_clients_of(&source)?.join(", ");
+                    format!(
+                        "{name}: there are backups of it from {others}, and none from {}, which this machine is called: this backup is a full \
+                         one. Stop it and say --client {first} (or `client` in capstan.toml) if they are of the same data",
+                        self.client
+                    )
+                }
+            };
             (self.events)(Event::Notice { message });
         }
         let baseline = base.map(|base| self.baseline_if_listed(base, &source)).transpose()?.flatten();
@@ -266,6 +276,19 @@ impl Site {
         let record = self.new_record(source.clone(), kind, base, request, pool);
         let path = Some(path.to_owned());
         Ok(Job { path, source, record, resumed: false, first_connection: 0, baseline, base_gone })
+    }
+
+    /// Machines beside this one that have complete objects of a source.
+    fn other_clients_of(&self, source: &[u8]) -> Result<Vec<String>, DirectorError> {
+        let (source, status) = (Some(source.to_vec()), Some(ObjectStatus::Complete));
+        let objects = locked(&self.catalog).objects(&ObjectFilter { source, status, ..ObjectFilter::default() })?;
+        let mut clients: Vec<String> = Vec::new();
+        for object in objects.into_iter().filter(|object| object.client != self.client) {
+            if !clients.contains(&object.client) {
+                clients.push(object.client);
+            }
+        }
+        Ok(clients)
     }
 
     /// The state of an object as a baseline; none where the list of files of one that it is made of is damaged or gone. A source is backed

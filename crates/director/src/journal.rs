@@ -48,6 +48,9 @@ pub struct JobRow {
 impl Site {
     /// Enters a job that begins; `None` where nothing can be entered.
     pub fn begin_job(&self, kind: &str, subject: &str) -> Option<Journal> {
+        if self.is_read_only() {
+            return None;
+        }
         let process = process::this();
         let start = JobStart { kind, subject, process: &process, started_ns: self.now_ns() };
         let job = locked(&self.catalog).begin_job(&start).ok()?;

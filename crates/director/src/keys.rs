@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 use crate::DirectorError;
 use crate::config::Config;
 use crate::desk::note_destroyed;
-use crate::site::{Site, find_settings, key_store_path, locked};
+use crate::site::{Site, check_writable, find_settings, key_store_path, locked};
 
 /// Where the catalog keeps which volumes have no key.
 const WITHOUT_KEY_FACT: &str = "volumes_without_key";
@@ -32,6 +32,7 @@ pub fn create_key_store(dir: &Path, unlock: &Unlock, now_ns: i64) -> Result<Opti
     if config.keys.is_cluster() {
         return Err(DirectorError::KeysInCluster { nodes: config.keys.nodes.join(", ") });
     }
+    check_writable(dir)?;
     let store = key_store_path(dir);
     let mut aside = None;
     match SealedStore::open(&store, unlock) {

@@ -35,6 +35,7 @@ mod process;
 mod producer;
 mod protection;
 mod ranges;
+mod read_only;
 mod rebuild;
 mod rebuild_index;
 mod repair;
@@ -70,7 +71,9 @@ pub use rebuild_index::IndexReport;
 pub use repair::{RepairReport, RepairedCopy};
 pub use restore::{FailedFile, RestoreReport};
 pub use select::{Place, index_path, path_pattern};
-pub use site::{Clock, DEFAULT_POOL, InitOptions, Site, WriterLock, find_settings, key_cluster, key_store_path};
+pub use site::{
+    Clock, DEFAULT_POOL, InitOptions, Site, WriterLock, check_writable, find_settings, key_cluster, key_store_path,
+};
 pub use sources::SourceRow;
 pub use verify_object::VerifiedCopy;
 

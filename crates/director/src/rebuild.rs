@@ -18,7 +18,7 @@ use crate::config::Carrier;
 use crate::desk::{Desk, InDrive};
 use crate::error::refuses_part;
 use crate::library_marker::LIBRARY_FACT;
-use crate::site::{Clock, Site, locked};
+use crate::site::{Clock, Site, check_writable, locked};
 use crate::{DirectorError, Event, Events};
 
 /// What a rebuild found.
@@ -48,6 +48,7 @@ pub fn rebuild(
     events: Events,
     discard_old: bool,
 ) -> Result<RebuildReport, DirectorError> {
+    check_writable(dir)?;
     let staged = dir.join("catalog.new");
     if staged.exists() {
         std::fs::remove_dir_all(&staged).map_err(DirectorError::host("remove", &staged))?;

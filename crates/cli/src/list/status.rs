@@ -26,6 +26,7 @@ const NAME_WIDTH: usize = 12;
 /// What `status` is made of.
 struct Facts {
     state: String,
+    read_only: bool,
     protection: Protection,
     volumes: Vec<Volume>,
     damage: Vec<DamageOnRecord>,
@@ -65,6 +66,7 @@ impl Facts {
         let by_settings = (hours > 0).then(|| hours.saturating_mul(3_600_000_000_000));
         Ok(Self {
             state: site.dir().display().to_string(),
+            read_only: site.is_read_only(),
             unverified: verified_too_long_ago(site, &volumes, reading.now_ns)?,
             lost: site.lost_parts()?,
             expiry: site.plan_expiry(&ExpiryRequest::default())?,

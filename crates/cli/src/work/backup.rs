@@ -136,6 +136,10 @@ pub(crate) fn backup(cli: &Cli, args: &args::Backup) -> Result<ExitCode, Failure
     let request = request(args, &display)?;
     let need = if request.target == Target::Null { Need::Nothing } else { Need::Keys };
     let site = open(cli, need, display.events())?;
+    let site = match &args.client {
+        Some(client) => site.for_client(client),
+        None => site,
+    };
     let watch = BackupWatch::default();
     stop_on_interrupt(&watch.stop);
     let line = |elapsed: Duration| {

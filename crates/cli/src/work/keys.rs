@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use capstan_director::{
-    DestroyedKey, DirectorError, ImportOutcome, KeyRecord, Name, SlotKind, SlotRecord, Volser, create_key_store,
-    key_store_path,
+    DestroyedKey, DirectorError, ImportOutcome, KeyRecord, Name, SlotKind, SlotRecord, Volser, check_writable,
+    create_key_store, key_store_path,
 };
 use serde_json::json;
 
@@ -29,6 +29,9 @@ const EXPORT_LEN_MAX: u64 = 1 << 30;
 pub(crate) fn keys(cli: &Cli, args: &args::Keys) -> Result<ExitCode, Failure> {
     if let Some(done) = key_cluster::asked_of_cluster(cli, args)? {
         return Ok(done);
+    }
+    if changes(&args.action) {
+        check_writable(&state_dir(cli)?)?;
     }
     match &args.action {
         KeyAction::Status => key_cluster::status(cli),
@@ -73,6 +76,41 @@ pub(crate) fn keys(cli: &Cli, args: &args::Keys) -> Result<ExitCode, Failure> {
         KeyAction::Retire { what, yes } => retire(cli, what, *yes),
         KeyAction::Compromise { what, yes } => compromise(cli, what, *yes),
         KeyAction::Destroy { what, yes } => destroy(cli, what, *yes),
+    }
+}
+
+/// Whether an action changes the key store.
+fn changes(action: &KeyAction) -> bool {
+    match action {
+        KeyAction::Create
+        | KeyAction::Import { .. }
+        | KeyAction::Policies { action: Some(_) }
+        | KeyAction::Groups { action: Some(_) }
+        | KeyAction::Drives { action: Some(_) }
+        | KeyAction::Extend { .. }
+        | KeyAction::Passphrase
+        | KeyAction::Add { .. }
+        | KeyAction::Remove { .. }
+        | KeyAction::Retire { .. }
+        | KeyAction::Compromise { .. }
+        | KeyAction::Destroy { .. } => true,
+        KeyAction::Status
+        | KeyAction::Enrol(_)
+        | KeyAction::List
+        | KeyAction::Export { .. }
+        | KeyAction::Policies { action: None }
+        | KeyAction::Groups { action: None }
+        | KeyAction::Drives { action: None }
+        | KeyAction::Volumes { .. }
+        | KeyAction::Agents(_)
+        | KeyAction::Units(_)
+        | KeyAction::Users(_)
+        | KeyAction::Quorum(_)
+        | KeyAction::Pending(_)
+        | KeyAction::Sites(_)
+        | KeyAction::Backups(_)
+        | KeyAction::Audit(_)
+        | KeyAction::Slots => false,
     }
 }
 

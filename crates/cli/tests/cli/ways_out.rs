@@ -105,13 +105,84 @@ fn one_index_file_that_is_gone_is_read_from_its_own_volumes() {
     flipped[before.len() / 2] ^= 1;
     fs::write(&index, flipped).unwrap();
     bench.done(&["ls", "-R", object], 1);
-    let first = all.iter().find(|row| row["object"] == object).unwrap()["copies"][0]["volumes"][0].as_str().unwrap();
+    let copies = &all.iter().find(|row| row["object"] == object).unwrap()["copies"];
+    let [first, second] = [0, 1].map(|copy: usize| copies[copy]["volumes"][0].as_str().unwrap());
     bench.done(&["library", "export", first], 0);
     let said = bench.said(&["rebuild", object], 0);
     assert!(said.contains(&format!("{first}: it is not in the library")), "{said}");
     assert_eq!(bench.done(&["ls", "-R", object], 0), listed);
     fs::remove_file(&index).unwrap();
-    bench.done(&["library", "export", "A00002"], 0);
+    bench.done(&["library", "export", second], 0);
     let said = bench.said(&["rebuild", object], 1);
     assert!(said.contains("cannot be read from any volume that holds it"), "{said}");
+}
+
+/// Takes the right to write from everybody, root without its capabilities included; or gives it back.
+fn writable(dir: &Path, mode: &str) {
+    assert!(Command::new("chmod").args(["-R", mode]).arg(dir).status().unwrap().success());
+}
+
+/// A machine whose disk went read-only could not restore until the state was copied elsewhere.
+#[test]
+fn a_state_that_cannot_be_written_can_be_read() {
+    let bench = Bench::new(&[]);
+    let source = bench.source_text();
+    bench.done(&["backup", &source, "--copies", "2", "--quiet"], 0);
+    let state = bench.dir.path().join("state");
+    writable(&state, "a-w");
+    let done = |args: &[&str], code: i32| {
+        let output = bench.held_to_modes(args).output().unwrap();
+        ended(&output, args, code);
+        String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
+    };
+    let text = done(&["status"], 3);
+    assert!(
+        text.contains("protected   1 object") && text.contains("cannot be written: nothing can be backed up"),
+        "{text}"
+    );
+    assert_eq!(done(&["objects", "--json"], 0).lines().count(), 1);
+    assert!(done(&["ls", "-R", &source], 0).contains("ada.txt") && done(&["find", "ada.txt"], 0).contains("ada.txt"));
+    assert!(done(&["volumes"], 0).contains("A00001") && done(&["keys", "list"], 0).contains("A00001"));
+    assert!(done(&["verify", "A00001"], 0).contains("good"));
+    assert_eq!(done(&["cat", &format!("{source}:{source}/letters/ada.txt")], 0), "dear Ada\n");
+    done(&["restore", &source, "--to", "back", "--quiet"], 0);
+    let back = bench.dir.path().join("back").join(bench.source().strip_prefix("/").unwrap());
+    assert!(fs::read(back.join("noise")).unwrap() == fs::read(bench.source().join("noise")).unwrap());
+    for refused in [&["backup", &source][..], &["repair"], &["rebuild"], &["label", "B00001"], &["keys", "passphrase"]]
+    {
+        let text = done(refused, 1);
+        assert!(text.contains("cannot be written: its file system is read-only"), "{refused:?}: {text}");
+    }
+    writable(&state, "u+w");
+    bench.done(&["status"], 0);
+}
+
+/// The host's name was a hidden key: after a rename the first incremental was a full one without a word.
+#[test]
+fn a_renamed_host_goes_on_with_its_backups_and_is_told_how() {
+    let bench = Bench::new(&[]);
+    let source = bench.source_text();
+    bench.done(&["backup", &source, "--client", "tern", "--quiet"], 0);
+    let said = bench.said(&["backup", &source, "--incremental", "--client", "heron"], 0);
+    assert!(
+        said.contains("there are backups of it from tern, and none from heron") && said.contains("--client tern"),
+        "{said}"
+    );
+    bench.done(&["backup", &source, "--incremental", "--client", "tern", "--quiet"], 0);
+    let rows = bench.rows(&["objects"]);
+    let seen: Vec<_> =
+        rows.iter().map(|row| (row["client"].as_str().unwrap(), row["level"].as_str().unwrap())).collect();
+    assert_eq!(seen, [("tern", "incr"), ("heron", "full"), ("tern", "full")]);
+    assert!(bench.done(&["status"], 0).contains("tern"));
+    // By the settings it is the same, and a source's name means this machine's where it has one.
+    let path = bench.dir.path().join("state/capstan.toml");
+    let text = fs::read_to_string(&path).unwrap().replace("client = \"\"\n", "");
+    fs::write(&path, format!("client = \"heron\"\n{text}")).unwrap();
+    bench.done(&["backup", &source, "--incremental", "--quiet"], 0);
+    assert_eq!(
+        (&bench.rows(&["objects"])[0]["client"], &bench.rows(&["objects"])[0]["level"]),
+        (&"heron".into(), &"incr".into())
+    );
+    bench.done(&["backup", &source, "--incremental", "--client", "tern", "--quiet"], 0);
+    assert_eq!(bench.json(&["show", &source])["client"], "heron");
 }

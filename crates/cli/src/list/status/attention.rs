@@ -14,6 +14,12 @@ const OBJECTS_SHOWN: usize = 10;
 pub(super) fn lines(facts: &Facts) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(doubt_text(&facts.reading));
+    lines.extend(facts.read_only.then(|| {
+        format!(
+            "the state directory {} cannot be written: nothing can be backed up, and nothing that is found is recorded",
+            facts.state
+        )
+    }));
     lines.extend(facts.library_problem.clone());
     lines.extend(facts.keys_missing.as_ref().map(|store| {
         format!(
