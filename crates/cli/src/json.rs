@@ -5,6 +5,7 @@
 
 mod backup;
 mod events;
+mod library;
 mod lists;
 mod media;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use crate::table::path_text;
 
 pub(crate) use backup::BackupEnd;
 pub(crate) use events::Event;
+pub(crate) use library::{DoubtedObject, DriveLine, DriveReportRow, InventoryRow, LibraryEvent, ShownClock};
 pub(crate) use lists::{
     ClockRow, CopyRow, DamageRow, EntryRow, ExtentRow, ObjectRow, PoolRow, ShownObject, ShownVolume, VolumeRow,
 };
