@@ -47,6 +47,18 @@ pub enum Target {
     Null,
 }
 
+/// How long what a backup makes is kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Retention {
+    /// As long as its pool says.
+    #[default]
+    OfPool,
+    /// So long, in nanoseconds.
+    For(i64),
+    /// As long as the keep rule of its policy keeps it; without the rule for ever.
+    ByRule,
+}
+
 /// A stream that is backed up as one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamInput {
@@ -67,6 +79,8 @@ pub struct BackupRequest {
     pub pool: String,
     /// The policy's name, for the records.
     pub policy: String,
+    /// How long what it makes is kept.
+    pub retention: Retention,
     /// Streams that read at the same time.
     pub connections: u16,
     /// Copies written at once.
@@ -95,6 +109,7 @@ impl BackupRequest {
             stream: None,
             pool: DEFAULT_POOL.to_owned(),
             policy: String::new(),
+            retention: Retention::OfPool,
             connections: 1,
             copies: 1,
             level: Level::Full,

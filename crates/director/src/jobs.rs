@@ -9,7 +9,7 @@ use capstan_mover::Metadata;
 use capstan_tape::with_causes;
 use uuid::Uuid;
 
-use crate::backup::{BackupRequest, Level, MissingSource, StreamInput, Target};
+use crate::backup::{BackupRequest, Level, MissingSource, Retention, StreamInput, Target};
 use crate::base::{BaseGone, Bases, Footing};
 use crate::baseline::{BaselineBuilder, StateBaseline};
 use crate::catch_up::{Known, is_copy_pool};
@@ -137,7 +137,11 @@ impl Site {
         pool: &Pool,
     ) -> ObjectRecord {
         let started_ns = self.now_ns();
-        let keep = pool.retention_ns.and_then(|ns| i64::try_from(ns).ok());
+        let keep = match request.retention {
+            Retention::OfPool => pool.retention_ns.and_then(|ns| i64::try_from(ns).ok()),
+            Retention::For(ns) => Some(ns),
+            Retention::ByRule => None,
+        };
         ObjectRecord {
             // Named once all are known.
             object: ObjectId([0; 16]),

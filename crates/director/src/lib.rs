@@ -22,6 +22,7 @@ mod error;
 mod events;
 mod expiry;
 mod jobs;
+mod keep;
 mod keys;
 mod label;
 mod library;
@@ -44,15 +45,20 @@ mod verify_object;
 
 pub use admin::{Loss, Overwritten};
 pub use append::Shortfall;
-pub use backup::{BackupReport, BackupRequest, BackupWatch, Level, MissingSource, SourceOutcome, StreamInput, Target};
+pub use backup::{
+    BackupReport, BackupRequest, BackupWatch, Level, MissingSource, Retention, SourceOutcome, StreamInput, Target,
+};
 pub use base::BaseGone;
-pub use config::{AttentionConfig, BY_HAND, Config, DataConfig, KeysConfig, LibraryConfig};
+pub use config::{
+    AttentionConfig, BY_HAND, Config, DataConfig, JobConfig, JobLevel, KeysConfig, LibraryConfig, MANUAL, parse_age,
+};
 pub use copy::CopyReport;
 pub use damage::LostParts;
 pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};
 pub use error::{DirectorError, WriteOnceBar};
 pub use events::{Event, Events};
 pub use expiry::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, Kept, Unexpired, kept_reason, plan_expiry};
+pub use keep::{KeepRule, KeptBy};
 pub use keys::DestroyedKey;
 pub use library::{DriveRow, Inventory, Place as LibraryPlace, Whereabouts};
 pub use order::{OrderedBy, Positioning, ReadOrder};
