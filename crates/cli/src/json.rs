@@ -25,8 +25,8 @@ use crate::table::path_text;
 pub(crate) use backup::BackupEnd;
 pub(crate) use events::Event;
 pub(crate) use lists::{
-    ClockRow, CopyRow, DamageRow, EntryRow, ExtentRow, ObjectRow, PoolRow, ShownObject, ShownVolume, StatusRow,
-    VolumeRow,
+    ClockRow, CopyRow, DamageRow, EntryRow, ExtentRow, JobRow, KeepRow, ObjectRow, PoolRow, ShownObject, ShownVolume,
+    StatusRow, VolumeRow,
 };
 pub(crate) use restore::{DifferenceLine, RestoreEnd, RestoreFinished};
 

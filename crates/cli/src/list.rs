@@ -2,6 +2,7 @@
 
 mod clock;
 mod files;
+mod jobs;
 mod media;
 mod objects;
 
@@ -23,6 +24,7 @@ use crate::table::Table;
 
 pub(crate) use clock::{clock, doubt_name, doubt_text};
 pub(crate) use files::{find, ls, versions};
+pub(crate) use jobs::jobs;
 pub(crate) use media::{pools, state_name, volumes};
 pub(crate) use objects::{objects, show, status};
 

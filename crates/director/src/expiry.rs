@@ -207,7 +207,8 @@ enum Ruling {
 /// What keep rules say, of each object whose policy has one.
 fn ruled(known: &ExpirySnapshot) -> HashMap<ObjectId, Ruling> {
     let mut rulings = HashMap::new();
-    let mut groups: HashMap<(&str, &[u8], &str), Vec<(ObjectId, i64)>> = HashMap::new();
+    type Backups = Vec<(ObjectId, i64)>;
+    let mut groups: HashMap<(&str, &[u8], &str), Backups> = HashMap::new();
     let mut complete: HashSet<(&[u8], &str)> = HashSet::new();
     for object in &known.objects {
         let source = (&object.source[..], &object.client[..]);

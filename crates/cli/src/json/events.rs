@@ -114,6 +114,15 @@ pub(crate) enum Event {
         /// Why.
         reason: String,
     },
+    /// A job's program failed that runs before or after it. That which runs after does so behind `finished`.
+    HookFailed {
+        /// The job.
+        job: String,
+        /// `before` or `after`.
+        hook: &'static str,
+        /// How it ended.
+        reason: String,
+    },
     /// A copy lacked something and is whole now.
     Mended {
         /// The object.

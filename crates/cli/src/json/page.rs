@@ -6,7 +6,7 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::{
-    BackupEnd, EntryRow, Event, ObjectRow, PoolRow, RestoreEnd, ShownObject, ShownVolume, StatusRow, VolumeRow,
+    BackupEnd, EntryRow, Event, JobRow, ObjectRow, PoolRow, RestoreEnd, ShownObject, ShownVolume, StatusRow, VolumeRow,
 };
 
 const INTRODUCTION: &str = "# What --json prints
@@ -49,6 +49,7 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<ShownVolume>(&mut generator, "`show VOLUME`"),
         part::<VolumeRow>(&mut generator, "Rows of `volumes`"),
         part::<PoolRow>(&mut generator, "Rows of `pools`"),
+        part::<JobRow>(&mut generator, "Rows of `jobs`"),
         part::<StatusRow>(&mut generator, "`status`"),
     ];
     let schemas = generator.take_definitions(true);

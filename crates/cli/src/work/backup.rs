@@ -6,12 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_director::{
-    BY_HAND, BackupReport, BackupRequest, BackupWatch, Config, DirectorError, InitOptions, KeysConfig, Level, Mounts,
-    Severity, Shortfall, Site, StreamInput, Target, TreeOptions,
+    BY_HAND, BackupReport, BackupRequest, BackupWatch, Config, DEFAULT_POOL, DirectorError, InitOptions, KeysConfig,
+    Level, MANUAL, Mounts, ObjectId, Retention, Severity, Shortfall, Site, StreamInput, Target, TreeOptions,
 };
 
+use super::job;
 use crate::args::{self, Cli, Device};
-use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::failure::{DONE_WITH_PROBLEMS, FAILED, Failure};
 use crate::json::{self, BackupEnd};
 use crate::list::cipher;
 use crate::progress::{Display, rate, stop_on_interrupt};
@@ -81,7 +82,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path).map_err(text)
 }
 
-fn request(args: &args::Backup, display: &Display) -> Result<BackupRequest, Failure> {
+fn request(args: &args::Backup, retention: Retention, display: &Display) -> Result<BackupRequest, Failure> {
     let command: Vec<_> = args.sources.iter().filter(|_| args.from_command).map(|word| word.clone().into()).collect();
     if args.from_command && command.is_empty() {
         return Err(Failure::Usage(
@@ -101,10 +102,11 @@ fn request(args: &args::Backup, display: &Display) -> Result<BackupRequest, Fail
     Ok(BackupRequest {
         sources: sources?,
         stream,
-        pool: args.pool.clone(),
-        policy: args.policy.clone(),
+        pool: args.pool.clone().unwrap_or_else(|| DEFAULT_POOL.to_owned()),
+        policy: args.policy.clone().unwrap_or_else(|| MANUAL.to_owned()),
+        retention,
         connections,
-        copies: args.copies,
+        copies: args.copies.unwrap_or(1),
         level: if args.incremental || args.full_every.is_some() { Level::Incremental } else { Level::Full },
         full_every_ns: args.full_every.as_deref().map(units::parse_age).transpose().map_err(Failure::Usage)?,
         tree: TreeOptions {
@@ -131,11 +133,33 @@ fn normalised(source: &Path) -> Result<PathBuf, Failure> {
 
 pub(crate) fn backup(cli: &Cli, args: &args::Backup) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
-    let request = request(args, &display)?;
+    let watch = BackupWatch::default();
+    if let Some((name, job)) = job::named(cli, args, &display)? {
+        return job::run(cli, args, &name, &job, &display, &watch);
+    }
+    stop_on_interrupt(&watch.stop);
+    run(cli, args, Retention::OfPool, &display, &watch).map(|ended| ExitCode::from(ended.code))
+}
+
+/// How a backup ended that was run.
+pub(super) struct Ended {
+    /// The exit code.
+    pub(super) code: u8,
+    /// The objects it made, or went on with.
+    pub(super) objects: Vec<ObjectId>,
+}
+
+/// Runs a backup as the command line, and the job that was laid over it, ask for it.
+pub(super) fn run(
+    cli: &Cli,
+    args: &args::Backup,
+    retention: Retention,
+    display: &Display,
+    watch: &BackupWatch,
+) -> Result<Ended, Failure> {
+    let request = request(args, retention, display)?;
     let need = if request.target == Target::Null { Need::Nothing } else { Need::Keys };
     let site = open(cli, need, display.events())?;
-    let watch = BackupWatch::default();
-    stop_on_interrupt(&watch.stop);
     let line = |elapsed: Duration| {
         let (files, bytes) = (watch.progress.files(), watch.progress.bytes());
         let total = watch.files_total.load(Ordering::Relaxed);
@@ -151,8 +175,9 @@ pub(crate) fn backup(cli: &Cli, args: &args::Backup) -> Result<ExitCode, Failure
         );
         (text, share)
     };
-    let report = display.during(&line, || site.backup(&request, &watch))?;
-    show(cli, &display, &report)
+    let report = display.during(&line, || site.backup(&request, watch))?;
+    let objects = report.sources.iter().map(|source| source.object).collect();
+    Ok(Ended { code: show(cli, display, &report)?, objects })
 }
 
 fn shortened(path: &str) -> String {
@@ -161,7 +186,8 @@ fn shortened(path: &str) -> String {
     if count <= LEN { path.to_owned() } else { format!("…{}", path.chars().skip(count - LEN).collect::<String>()) }
 }
 
-fn show(cli: &Cli, display: &Display, report: &BackupReport) -> Result<ExitCode, Failure> {
+/// Shows how it ended, and gives the exit code.
+fn show(cli: &Cli, display: &Display, report: &BackupReport) -> Result<u8, Failure> {
     let elapsed = Duration::from_nanos(report.elapsed_ns);
     let mut losses = 0;
     let mut failed = 0;
@@ -196,11 +222,11 @@ fn show(cli: &Cli, display: &Display, report: &BackupReport) -> Result<ExitCode,
     }
     let in_part = losses > 0 || failed > 0 || !report.failed_copies.is_empty() || !report.missing.is_empty();
     Ok(if failed > 0 && failed == report.sources.len() {
-        ExitCode::FAILURE
+        FAILED
     } else if in_part {
-        ExitCode::from(DONE_WITH_PROBLEMS)
+        DONE_WITH_PROBLEMS
     } else {
-        ExitCode::SUCCESS
+        0
     })
 }
 

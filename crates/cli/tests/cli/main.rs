@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use assert_cmd::cargo::CommandCargoExt;
 use tempfile::TempDir;
 
+mod jobs;
 mod json;
 mod key_cluster;
 mod labels;
@@ -17,9 +18,10 @@ mod policies;
 mod unread;
 
 /// Every command, with arguments that list or describe something where it has any.
-const COMMANDS: [&str; 30] = [
+const COMMANDS: [&str; 31] = [
     "init",
     "backup",
+    "jobs",
     "objects",
     "ls",
     "find",
