@@ -23,7 +23,7 @@ use crate::failure::Failure;
 use crate::table::path_text;
 
 pub(crate) use backup::BackupEnd;
-pub(crate) use events::Event;
+pub(crate) use events::{Event, InDrive};
 pub(crate) use lists::{
     ClockRow, CopyRow, DamageRow, EntryRow, ExtentRow, JobRow, KeepRow, ObjectRow, PoolRow, ShownObject, ShownVolume,
     StatusRow, VolumeRow,

@@ -91,7 +91,7 @@ pub use capstan_keys::{
     SealedStore, SeenAs, SeenCartridge, SlotKind, SlotRecord, Unlock, create_key_file,
 };
 pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};
-pub use capstan_mover::{Damage, Mounts, ProblemKind, RestoreWatch, Severity, TreeOptions};
+pub use capstan_mover::{Bottleneck, Damage, Load, Mounts, ProblemKind, RestoreWatch, Severity, TreeOptions};
 pub use capstan_tape::scsi::{AlertDemand, Finding, TapeAlert};
 pub use capstan_tape::{DriveDescription, Element, ElementAddress, with_causes};
 pub use capstan_tape::{exercise, linux, without_error_numbers};

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_director::{
@@ -15,7 +14,7 @@ use crate::args::{self, Cli, Device};
 use crate::failure::{DONE_WITH_PROBLEMS, FAILED, Failure};
 use crate::json::{self, BackupEnd};
 use crate::list::cipher;
-use crate::progress::{Display, rate, stop_on_interrupt};
+use crate::progress::{Display, Standing, rate, stop_on_interrupt};
 use crate::secrets::{Need, new_unlock, open, state_dir};
 use crate::table::{Table, path_text};
 use crate::units;
@@ -116,7 +115,7 @@ fn request(args: &args::Backup, retention: Retention, display: &Display) -> Resu
         target: if args.device == Device::Null { Target::Null } else { Target::Pool },
         compression: args.compression,
         // For a percentage that nobody sees no directory is listed twice.
-        count_first: !args.no_tree_walk && display.draws(),
+        count_first: !args.no_tree_walk && display.is_followed(),
         shortfall: if args.wait { Shortfall::Wait } else { Shortfall::Fail },
     })
 }
@@ -160,30 +159,9 @@ pub(super) fn run(
     let request = request(args, retention, display)?;
     let need = if request.target == Target::Null { Need::Nothing } else { Need::Keys };
     let site = open(cli, need, display.events())?;
-    let line = |elapsed: Duration| {
-        let (files, bytes) = (watch.progress.files(), watch.progress.bytes());
-        let total = watch.files_total.load(Ordering::Relaxed);
-        let share = (total > 0).then(|| (files as f64 / total as f64).min(1.0));
-        let flushed = watch.meters.get().map_or(0, |meters| meters.flushed_bytes.load(Ordering::Relaxed));
-        let safe = if flushed > 0 { format!(", {} on volumes", units::bytes(flushed)) } else { String::new() };
-        let text = format!(
-            "{}, {} at {}{safe}  {}",
-            units::counted(files, "file"),
-            units::bytes(bytes),
-            rate(bytes, elapsed),
-            shortened(&path_text(&watch.progress.current()))
-        );
-        (text, share)
-    };
-    let report = display.during(&line, || site.backup(&request, watch))?;
+    let report = display.follow(&|| Standing::of_backup(watch), || site.backup(&request, watch))?;
     let objects = report.sources.iter().map(|source| source.object).collect();
     Ok(Ended { code: show(cli, display, &report)?, objects })
-}
-
-fn shortened(path: &str) -> String {
-    const LEN: usize = 40;
-    let count = path.chars().count();
-    if count <= LEN { path.to_owned() } else { format!("…{}", path.chars().skip(count - LEN).collect::<String>()) }
 }
 
 /// Shows how it ended, and gives the exit code.

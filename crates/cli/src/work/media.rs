@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
 use crate::list::{director, find_object, short};
-use crate::progress::{Display, rate, stop_on_interrupt};
+use crate::progress::{Display, Standing, rate, stop_on_interrupt};
 use crate::secrets::{Need, now_ns, open, state_dir, unlock_at};
 use crate::table::path_text;
 use crate::units;
@@ -73,11 +73,8 @@ pub(crate) fn copy(cli: &Cli, args: &args::Copy) -> Result<ExitCode, Failure> {
     }
     let watch = Arc::new(RestoreWatch::default());
     stop_on_interrupt(&watch.stop);
-    let line = |elapsed: Duration| {
-        let bytes = watch.bytes.load(std::sync::atomic::Ordering::Relaxed);
-        (format!("{} at {}", units::bytes(bytes), rate(bytes, elapsed)), None)
-    };
-    let reports = display.during(&line, || site.copy_objects(&objects, &args.to_pool, &watch))?;
+    let reports =
+        display.follow(&|| Standing::of_reading(&watch), || site.copy_objects(&objects, &args.to_pool, &watch))?;
     let mut whole = true;
     let mut without_key = Vec::new();
     for (report, object) in reports.into_iter().zip(&objects) {

@@ -1,8 +1,6 @@
 //! `repair`.
 
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use capstan_director::{DirectorError, ObjectStatus, RepairReport, RestoreWatch, Shortfall};
 use serde_json::json;
@@ -10,10 +8,9 @@ use serde_json::json;
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::list::{find_object, short};
-use crate::progress::{Display, rate, stop_on_interrupt};
+use crate::progress::{Display, Standing, stop_on_interrupt};
 use crate::secrets::{Need, open};
 use crate::table::path_text;
-use crate::units;
 
 pub(crate) fn repair(cli: &Cli, args: &args::Repair) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
@@ -31,12 +28,8 @@ pub(crate) fn repair(cli: &Cli, args: &args::Repair) -> Result<ExitCode, Failure
     }
     let watch = RestoreWatch::default();
     stop_on_interrupt(&watch.stop);
-    let line = |elapsed: Duration| {
-        let bytes = watch.bytes.load(Ordering::Relaxed);
-        (format!("{} at {}", units::bytes(bytes), rate(bytes, elapsed)), None)
-    };
     let shortfall = if args.wait { Shortfall::Wait } else { Shortfall::Fail };
-    let report = display.during(&line, || site.repair(&objects, shortfall, &watch))?;
+    let report = display.follow(&|| Standing::of_reading(&watch), || site.repair(&objects, shortfall, &watch))?;
     show(cli, report)
 }
 

@@ -15,6 +15,7 @@ mod json;
 mod key_cluster;
 mod labels;
 mod policies;
+mod progress;
 mod unread;
 
 /// Every command, with arguments that list or describe something where it has any.
