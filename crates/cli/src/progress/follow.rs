@@ -75,9 +75,9 @@ impl Standing {
     }
 
     fn bottleneck(&self, pace: &Pace) -> Option<Bottleneck> {
-        let (load, window) = pace.load()?;
+        let (load, window) = pace.load().filter(|_| self.load != Load::default())?;
         if self.reads {
-            return (load != Load::default()).then(|| load.of_reading());
+            return Some(load.of_reading());
         }
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
         Some(load.of_session(window.as_nanos() as u64, cores))
@@ -97,19 +97,23 @@ fn line(now: &Standing, pace: &Pace, mounted: &[(String, String)]) -> String {
     let mut text =
         format!("{share}{}{planned}{read} at {}/s", units::bytes(now.done), units::bytes(pace.rate() as u64));
     if let Some(left) = pace.left(now.planned).filter(|_| now.planned > 0) {
-        text += &format!(", {} left", units::duration(left.as_secs_f64().ceil().max(10.0)));
+        text += &match left.as_secs_f64().ceil() {
+            few if few < 10.0 => format!(", {few} s left"),
+            many => format!(", {} left", units::duration(many)),
+        };
     }
-    if now.flushed > 0 {
-        text += &format!(", {} on volumes", units::bytes(now.flushed));
-    }
-    if !now.noun.is_empty() {
-        text += &format!(", {}", units::counted(now.items, now.noun));
-    }
+    // What comes last is cut off where the terminal is narrow.
     for (drive, volume) in mounted {
         text += &format!("  {volume} in {drive}");
     }
     if let Some(bottleneck) = now.bottleneck(pace) {
         text += &format!("  bottleneck: {}", bottleneck.name());
+    }
+    if now.flushed > 0 {
+        text += &format!("  {} on volumes", units::bytes(now.flushed));
+    }
+    if !now.noun.is_empty() {
+        text += &format!("  {}", units::counted(now.items, now.noun));
     }
     if !now.path.is_empty() {
         text += &format!("  {}", shortened(&path_text(&now.path)));
@@ -192,12 +196,14 @@ mod tests {
 
     #[test]
     fn what_an_incremental_passes_over_is_not_what_it_read() {
-        let done = Standing { done: 100 << 30, planned: 100 << 30, items: 1, noun: "file", ..Standing::default() };
+        let load = Load { drive_ns: 1, ..Load::default() };
+        let done =
+            Standing { done: 100 << 30, planned: 100 << 30, items: 1, noun: "file", load, ..Standing::default() };
         let now = Standing { moved: 100 << 20, flushed: 1 << 20, path: b"etc/fstab".to_vec(), ..done };
         let text = line(&now, &after(100, &now), &[]);
         assert_eq!(
             text,
-            "100.0 %  100 GiB of 100 GiB, 100 MiB read at 1.00 MiB/s, 10 s left, 1.00 MiB on volumes, 1 file  bottleneck: source  \
+            "100.0 %  100 GiB of 100 GiB, 100 MiB read at 1.00 MiB/s, 0 s left  bottleneck: source  1.00 MiB on volumes  1 file  \
              etc/fstab"
         );
         // Nothing is known of what a program will print.
