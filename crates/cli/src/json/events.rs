@@ -54,7 +54,7 @@ pub(crate) enum Event {
         /// The drive.
         drive: String,
     },
-    /// How far a backup, a restore, a verification, a copy or a repair is: a line each second, unless `--quiet` is given.
+    /// How far a backup, a restore, a verification, a copy or a repair is: a line each second once it has begun, unless `--quiet` is given.
     Progress {
         /// Bytes of what is planned that are behind it; of an incremental, files that stand as they did count as well.
         bytes: u64,

@@ -83,6 +83,11 @@ impl Standing {
         Some(load.of_session(window.as_nanos() as u64, cores))
     }
 
+    /// Whether anything was done yet: who waits for another capstan to end has nothing to tell.
+    fn has_begun(&self) -> bool {
+        self.done > 0 || self.items > 0 || self.load != Load::default()
+    }
+
     fn share(&self) -> Option<f64> {
         (self.planned > 0).then(|| (self.done as f64 / self.planned as f64).min(1.0))
     }
@@ -151,7 +156,7 @@ impl Display {
                 let mounted = self.mounted();
                 match bar {
                     Some(bar) => bar.set_message(line(&now, &follower.pace, &mounted)),
-                    None if elapsed >= follower.told + EVENT_EVERY => {
+                    None if now.has_begun() && elapsed >= follower.told + EVENT_EVERY => {
                         follower.told = elapsed;
                         // A reader that is gone is no reason to give up a backup.
                         let _ = json::print(&event(&now, &follower.pace, &mounted, elapsed));
@@ -192,6 +197,14 @@ mod tests {
             text,
             " 25.0 %  1.00 GiB of 4.00 GiB at 128 MiB/s, 24 s left  A00001 in drive 1  bottleneck: target"
         );
+    }
+
+    #[test]
+    fn nothing_is_told_before_anything_is_done() {
+        assert!(!Standing { planned: 4 << 30, ..Standing::default() }.has_begun());
+        let mounting = Load { drive_ns: 1, ..Load::default() };
+        assert!(Standing { load: mounting, ..Standing::default() }.has_begun());
+        assert!(Standing { items: 1, ..Standing::default() }.has_begun(), "files that stand as they did");
     }
 
     #[test]
