@@ -52,9 +52,12 @@ pub(crate) enum Command {
     Init(Init),
     /// Back up files, directories, a block device, or standard input
     #[command(
-        after_help = "Examples:\n  capstan backup /home /etc --connections 4 --copies 2\n  capstan backup /home --incremental\n  pg_dump shop | capstan backup --stdin shop.sql\n  capstan backup --stdin shop.sql --from-command -- pg_dump shop"
+        after_help = "Examples:\n  capstan backup /home /etc --connections 4 --copies 2\n  capstan backup /home --incremental\n  pg_dump shop | capstan backup --stdin shop.sql\n  capstan backup --stdin shop.sql --from-command -- pg_dump shop\n  capstan backup nightly"
     )]
     Backup(Backup),
+    /// List the jobs of capstan.toml: what each backs up, how it went last, and what it does next
+    #[command(after_help = "Examples:\n  capstan jobs\n  capstan backup nightly")]
+    Jobs,
     /// List objects (backup images)
     #[command(after_help = "Example:\n  capstan objects --source /home")]
     Objects(Objects),
@@ -224,23 +227,23 @@ pub(crate) enum Cipher {
     None,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Backup {
-    /// Files, directories, or block devices
-    #[arg(required_unless_present = "stdin", value_name = "SOURCE")]
+    /// Files, directories, or block devices; or a job of capstan.toml by its name (write ./NAME for a path of that name)
+    #[arg(required_unless_present = "stdin", value_name = "SOURCE|JOB")]
     pub(crate) sources: Vec<PathBuf>,
-    /// Pool to write to
-    #[arg(long, default_value = "default")]
-    pub(crate) pool: String,
-    /// Name of the policy that asks for this backup, for the records
-    #[arg(long, default_value = "manual")]
-    pub(crate) policy: String,
+    /// Pool to write to [default: default]
+    #[arg(long)]
+    pub(crate) pool: Option<String>,
+    /// Name of the policy that asks for this backup, for the records; a job's is its name [default: manual]
+    #[arg(long)]
+    pub(crate) policy: Option<String>,
     /// Streams that read at the same time [default: one a core, at most 8]
     #[arg(long, short = 'j', value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) connections: Option<u16>,
-    /// Copies written at once, each to volumes of its own
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]
-    pub(crate) copies: u8,
+    /// Copies written at once, each to volumes of its own [default: 1]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=4))]
+    pub(crate) copies: Option<u8>,
     /// Only what changed since the last object of the same source that can be restored
     #[arg(long, conflicts_with = "full")]
     pub(crate) incremental: bool,

@@ -22,6 +22,9 @@ pub(crate) enum Failure {
     Other(String),
 }
 
+/// Failed; the message says what to do.
+pub(crate) const FAILED: u8 = 1;
+
 /// Done, with something to look at.
 pub(crate) const DONE_WITH_PROBLEMS: u8 = 3;
 
@@ -62,7 +65,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
-            Self::Other(_) => 1,
+            Self::Other(_) => FAILED,
             Self::Stopped(_) => 130,
             Self::Passphrase(_) => WITHOUT_KEY,
             Self::Director(error) => match error {
@@ -72,7 +75,7 @@ impl Failure {
                 DirectorError::NoVolume { .. } => 5,
                 DirectorError::Busy { .. } => 6,
                 DirectorError::Interrupted | DirectorError::RestoreInterrupted => 130,
-                _ => 1,
+                _ => FAILED,
             },
         }
     }

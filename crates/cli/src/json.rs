@@ -26,10 +26,11 @@ use crate::failure::Failure;
 use crate::table::path_text;
 
 pub(crate) use backup::BackupEnd;
-pub(crate) use events::Event;
+pub(crate) use events::{Event, InDrive};
 pub(crate) use library::{DoubtedObject, DriveLine, DriveReportRow, InventoryRow, LibraryEvent, ShownClock};
 pub(crate) use lists::{
-    ClockRow, CopyRow, DamageRow, EntryRow, ExtentRow, ObjectRow, PoolRow, ShownObject, ShownVolume, VolumeRow,
+    ClockRow, CopyRow, DamageRow, EntryRow, ExtentRow, JobRow, KeepRow, ObjectRow, PoolRow, ShownObject, ShownVolume,
+    VolumeRow,
 };
 pub(crate) use media::{OverwrittenLine, repaired};
 pub(crate) use restore::{DifferenceLine, RestoreEnd, RestoreFinished};

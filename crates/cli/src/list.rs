@@ -3,6 +3,7 @@
 mod clock;
 mod files;
 mod history;
+mod jobs;
 mod media;
 mod objects;
 mod status;
@@ -26,6 +27,7 @@ use crate::table::Table;
 pub(crate) use clock::{clock, doubt_name, doubt_text};
 pub(crate) use files::{find, ls, versions};
 pub(crate) use history::{history, outcome_name};
+pub(crate) use jobs::jobs;
 pub(crate) use media::{pools, state_name, volumes};
 pub(crate) use objects::{objects, show};
 pub(crate) use status::status;

@@ -67,6 +67,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         }
         Command::Init(init) => work::init(cli, init),
         Command::Backup(backup) => work::backup(cli, backup),
+        Command::Jobs => list::jobs(cli),
         Command::Restore(restore) => work::restore(cli, restore),
         Command::Cat(cat) => work::cat(cli, cat),
         Command::Verify(verify) => work::verify(cli, verify),

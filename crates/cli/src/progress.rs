@@ -1,5 +1,8 @@
 //! Live progress on a terminal, events as JSON lines, and notices that stay readable in a log.
 
+mod follow;
+mod pace;
+
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -14,6 +17,7 @@ use crate::json::{self, words};
 use crate::list::doubt_text;
 use crate::table::path_text;
 use crate::units;
+pub(crate) use follow::Standing;
 
 /// Exit code of what a signal ended.
 const STOPPED: i32 = 130;
@@ -29,11 +33,19 @@ pub(crate) struct Display {
     bar: Arc<Mutex<Option<ProgressBar>>>,
     /// The entry in the history of what is done, which keeps what is said.
     journal: Arc<OnceLock<Arc<Journal>>>,
+    /// Drives in use, and the volume in each.
+    mounted: Arc<Mutex<Vec<(String, String)>>>,
 }
 
 impl Display {
     pub(crate) fn new(cli: &Cli) -> Self {
-        Self { json: cli.json, quiet: cli.quiet, bar: Arc::default(), journal: Arc::default() }
+        Self {
+            json: cli.json,
+            quiet: cli.quiet,
+            bar: Arc::default(),
+            journal: Arc::default(),
+            mounted: Arc::default(),
+        }
     }
 
     /// Enters a job in the history, which keeps what is said from here on. Further jobs of one command are parts of the first.
@@ -124,14 +136,32 @@ impl Display {
             Event::Mended { object, copy, pool } => {
                 self.say(&format!("object {object}: copy {copy} in pool {pool} lacked something and is whole now"));
             }
+            Event::Mounted { volser, drive } => {
+                let mut mounted = self.mounted.lock().unwrap_or_else(PoisonError::into_inner);
+                mounted.push((drive.clone(), volser.to_string()));
+            }
+            Event::Dismounted { volser, .. } => {
+                let mut mounted = self.mounted.lock().unwrap_or_else(PoisonError::into_inner);
+                mounted.retain(|(_, other)| other != volser.as_str());
+            }
             // Problems are listed at the end, by source.
-            Event::Mounted { .. } | Event::Checkpoint { .. } | Event::PathProblem { .. } => {}
+            Event::Checkpoint { .. } | Event::PathProblem { .. } => {}
         }
     }
 
-    /// Whether anyone sees how far the work is.
+    /// Whether a line is drawn.
     pub(crate) fn draws(&self) -> bool {
         !self.quiet && !self.json && std::io::stderr().is_terminal()
+    }
+
+    /// Whether anyone sees how far the work is: on a terminal, or in events.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.draws() || self.json && !self.quiet
+    }
+
+    /// Drives in use, and the volume in each.
+    fn mounted(&self) -> Vec<(String, String)> {
+        self.mounted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Draws a line while `work` runs; `line` makes it, with the share done if it is known.
@@ -143,27 +173,43 @@ impl Display {
         if !self.draws() {
             return work();
         }
-        let bar = ProgressBar::new(1000);
-        let style = ProgressStyle::with_template("{spinner} {msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-        *self.bar.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
+        let began = Instant::now();
+        let look = |bar: Option<&ProgressBar>| {
+            let (text, share) = line(began.elapsed());
+            let share = share.map(|share| format!("{:5.1} %  ", share * 100.0)).unwrap_or_default();
+            bar.inspect(|bar| bar.set_message(format!("{share}{text}")));
+        };
+        self.every(&look, work)
+    }
+
+    /// Calls `look` five times a second while `work` runs, if anyone sees what it shows: with the line, where one is drawn.
+    fn every<T>(&self, look: &(dyn Fn(Option<&ProgressBar>) + Sync), work: impl FnOnce() -> T) -> T {
+        if !self.is_followed() {
+            return work();
+        }
+        let bar = self.draws().then(|| {
+            let bar = ProgressBar::new(1000);
+            // What does not fit on the terminal's line is cut off.
+            let style = ProgressStyle::with_template("{spinner} {wide_msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+            bar
+        });
+        *self.bar.lock().unwrap_or_else(PoisonError::into_inner) = bar.clone();
         let done = AtomicBool::new(false);
         let result = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let began = Instant::now();
+            let shown = scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    let (text, share) = line(began.elapsed());
-                    let share = share.map(|share| format!("{:5.1} %  ", share * 100.0)).unwrap_or_default();
-                    bar.set_message(format!("{share}{text}"));
-                    bar.tick();
+                    look(bar.as_ref());
+                    bar.iter().for_each(ProgressBar::tick);
                     std::thread::park_timeout(EVERY);
                 }
             });
             let result = work();
             done.store(true, Ordering::Relaxed);
+            shown.thread().unpark();
             result
         });
-        bar.finish_and_clear();
+        bar.iter().for_each(ProgressBar::finish_and_clear);
         *self.bar.lock().unwrap_or_else(PoisonError::into_inner) = None;
         result
     }
@@ -173,6 +219,13 @@ impl Display {
 pub(crate) fn rate(bytes: u64, elapsed: Duration) -> String {
     let per_second = bytes as f64 / elapsed.as_secs_f64().max(0.001);
     format!("{}/s", units::bytes(per_second as u64))
+}
+
+/// The end of a path, where that is long.
+fn shortened(path: &str) -> String {
+    const LEN: usize = 40;
+    let count = path.chars().count();
+    if count <= LEN { path.to_owned() } else { format!("…{}", path.chars().skip(count - LEN).collect::<String>()) }
 }
 
 /// In which order a volume is read, if it is not the order of its blocks.

@@ -10,6 +10,10 @@ use crate::failure::Failure;
 /// The passphrase of the key store.
 const PASSPHRASE: &str = "CAPSTAN_PASSPHRASE";
 const EXPORT_PASSPHRASE: &str = "CAPSTAN_EXPORT_PASSPHRASE";
+const NEW_PASSPHRASE: &str = "CAPSTAN_NEW_PASSPHRASE";
+const ENROLMENT_PASSPHRASE: &str = "CAPSTAN_ENROLMENT_PASSPHRASE";
+/// What programs that are started for a job are not told.
+pub(crate) const PASSPHRASES: [&str; 4] = [PASSPHRASE, EXPORT_PASSPHRASE, NEW_PASSPHRASE, ENROLMENT_PASSPHRASE];
 
 /// Whether a command can go on without keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +95,7 @@ pub(crate) fn further_unlock(new_key_file: Option<&Path>) -> Result<Unlock, Fail
         }
         return key_file(file);
     }
-    let passphrase = match from_environment("CAPSTAN_NEW_PASSPHRASE") {
+    let passphrase = match from_environment(NEW_PASSPHRASE) {
         Some(passphrase) => passphrase,
         None => ask_twice("New passphrase").map_err(|failure| match failure {
             Failure::Director(DirectorError::KeysLocked) => {
@@ -143,7 +147,7 @@ pub(crate) fn unlock_at(cli: &Cli, dir: &Path) -> Result<Option<Unlock>, Failure
 
 /// The one-time passphrase of an enrolment.
 pub(crate) fn enrolment_passphrase() -> Result<Zeroizing<String>, Failure> {
-    if let Some(passphrase) = from_environment("CAPSTAN_ENROLMENT_PASSPHRASE") {
+    if let Some(passphrase) = from_environment(ENROLMENT_PASSPHRASE) {
         return Ok(passphrase);
     }
     ask("Passphrase of the enrolment: ").map_err(|_| {

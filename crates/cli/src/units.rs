@@ -1,5 +1,6 @@
 //! Numbers as people write and read them: bytes, durations, times.
 
+pub(crate) use capstan_director::parse_age;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -116,24 +117,6 @@ pub(crate) fn time(ns: i64) -> String {
 /// The local day; `-` for zero, which stands for never.
 pub(crate) fn day(ns: i64) -> String {
     time(ns).split(' ').next().unwrap_or_default().to_owned()
-}
-
-/// A duration such as `30d`, `12w` or `10y`, in nanoseconds; a year is 365.25 days.
-pub(crate) fn parse_age(text: &str) -> Result<i64, String> {
-    let wrong = || format!("{text:?} is not a duration: write 12h, 30d, 12w or 10y");
-    let (number, unit) = text.split_at(text.len() - text.chars().last().map_or(0, char::len_utf8));
-    let number: f64 = number.parse().map_err(|_| wrong())?;
-    let seconds = match unit {
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        "d" => 86_400.0,
-        "w" => 7.0 * 86_400.0,
-        "y" => 365.25 * 86_400.0,
-        _ => return Err(wrong()),
-    };
-    let ns = number * seconds * 1e9;
-    if ns.is_finite() && (0.0..9e18).contains(&ns) { Ok(ns as i64) } else { Err(wrong()) }
 }
 
 /// A point in time: an age (`3d` ago), a date, a local date and time, or RFC 3339. What is

@@ -2,6 +2,7 @@
 
 mod backup;
 mod expire;
+mod job;
 mod key_cluster;
 mod key_cluster_lists;
 mod key_people;

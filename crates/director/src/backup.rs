@@ -1,7 +1,7 @@
 //! Backups: the session that writes, its copies, and the sources that are read into it.
 
 use std::ffi::OsString;
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -47,6 +47,18 @@ pub enum Target {
     Null,
 }
 
+/// How long what a backup makes is kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Retention {
+    /// As long as its pool says.
+    #[default]
+    OfPool,
+    /// So long, in nanoseconds.
+    For(i64),
+    /// As long as the keep rule of its policy keeps it; without the rule for ever.
+    ByRule,
+}
+
 /// A stream that is backed up as one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamInput {
@@ -67,6 +79,8 @@ pub struct BackupRequest {
     pub pool: String,
     /// The policy's name, for the records.
     pub policy: String,
+    /// How long what it makes is kept.
+    pub retention: Retention,
     /// Streams that read at the same time.
     pub connections: u16,
     /// Copies written at once.
@@ -95,6 +109,7 @@ impl BackupRequest {
             stream: None,
             pool: DEFAULT_POOL.to_owned(),
             policy: String::new(),
+            retention: Retention::OfPool,
             connections: 1,
             copies: 1,
             level: Level::Full,
@@ -115,6 +130,8 @@ pub struct BackupWatch {
     pub progress: Progress,
     /// Files there are, once they are counted; 0 before.
     pub files_total: AtomicU64,
+    /// Bytes of all files by their lengths, once they are counted; 0 before, and where a program prints them.
+    pub bytes_total: AtomicU64,
     /// The session's counters, once it has begun.
     pub meters: OnceLock<Arc<Meters>>,
     /// Set it to stop at the next chunk.
@@ -183,6 +200,14 @@ pub(crate) fn pool_of_copy(site: &Site, name: &str, copy: u8) -> Result<Pool, Di
     Ok(twin)
 }
 
+/// Bytes of the devices and images among the sources.
+fn device_bytes(jobs: &[Job]) -> u64 {
+    let devices = jobs.iter().filter(|job| job.record.kind == ObjectKind::Device).filter_map(|job| job.path.as_ref());
+    let end = |path: &PathBuf| std::fs::File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
+    // One that cannot be opened is reported where it is read.
+    devices.filter_map(|path| end(path).ok()).sum()
+}
+
 impl Site {
     /// Runs a backup to its end.
     pub fn backup(&self, request: &BackupRequest, watch: &BackupWatch) -> Result<BackupReport, DirectorError> {
@@ -231,11 +256,15 @@ impl Site {
         let _ = watch.meters.set(Arc::clone(&meters));
         let counted: Vec<_> =
             jobs.iter().filter(|job| job.record.kind == ObjectKind::Tree).filter_map(|job| job.path.clone()).collect();
+        let devices = device_bytes(&jobs);
+        if counted.is_empty() && jobs.iter().all(|job| job.record.kind == ObjectKind::Device) {
+            watch.bytes_total.store(devices, Ordering::Relaxed);
+        }
         let totals = Totals::default();
         let sources = std::thread::scope(|scope| {
             // Beside the reading, and by names alone: no file is looked at twice for the sake of a percentage.
             let count = request.count_first && !counted.is_empty();
-            let counting = count.then(|| scope.spawn(|| Self::count_files(&counted, request, &totals, watch)));
+            let counting = count.then(|| scope.spawn(|| Self::count_files(&counted, request, &totals, devices, watch)));
             let sources = self.read_sources(&session, jobs, request, watch);
             totals.stop();
             if let Some(Err(panic)) = counting.map(std::thread::ScopedJoinHandle::join) {
@@ -287,12 +316,13 @@ impl Site {
     }
 
     /// Counts what there is, for the display.
-    fn count_files(paths: &[PathBuf], request: &BackupRequest, totals: &Totals, watch: &BackupWatch) {
+    fn count_files(paths: &[PathBuf], request: &BackupRequest, totals: &Totals, devices: u64, watch: &BackupWatch) {
         // A source that cannot be read is reported where it is read.
         if let Ok(tree) = TreeSource::new(paths, &request.tree) {
             tree.count(totals);
         }
         if totals.is_complete() {
+            watch.bytes_total.store(totals.bytes() + devices, Ordering::Relaxed);
             watch.files_total.store(totals.files(), Ordering::Relaxed);
         }
     }

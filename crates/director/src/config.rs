@@ -1,7 +1,12 @@
 //! The settings file of a state directory, `capstan.toml`.
 //!
-//! Every setting has a default; the file that `init` writes names them all, so that a person sees what can be changed.
+//! Every setting has a default; the file that `init` writes names them all and says what each does, so that a person sees what can be
+//! changed. What is unknown, out of bounds or contradicts itself is named with its line.
 
+mod job;
+mod text;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::DirectorError;
 use crate::label::EARLY_WARNING_SHARE_MAX;
+
+pub use job::{JobConfig, JobLevel, MANUAL, parse_age};
 
 /// What `capstan.toml` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +36,9 @@ pub struct Config {
     pub keys: KeysConfig,
     /// What `status` calls to attention.
     pub attention: AttentionConfig,
+    /// Backups that have a name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub jobs: BTreeMap<String, JobConfig>,
 }
 
 /// What `status` calls to attention.
@@ -192,12 +202,15 @@ impl Config {
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         let config: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         config.check().map_err(wrong)?;
+        for (name, job) in &config.jobs {
+            job.check(name).map_err(|(key, reason)| wrong(text::job_fault(&text, name, key, &reason)))?;
+        }
         Ok(config)
     }
 
-    /// The file's text.
+    /// The file's text, with a comment for each setting.
     pub fn to_text(&self) -> String {
-        toml::to_string(self).unwrap_or_default()
+        text::commented(&toml::to_string(self).unwrap_or_default())
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {
@@ -256,3 +269,6 @@ impl Config {
         Duration::from_secs(self.data.checkpoint_seconds)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -52,6 +52,10 @@ impl Site {
         for object in objects {
             numbers.push(self.number_of_copy(object, pool)?);
         }
+        for object in objects {
+            let parts = locked(&self.catalog).parts(object.id)?;
+            watch.planned.fetch_add(parts.iter().map(|part| part.valid_len).sum(), Ordering::Relaxed);
+        }
         let mut host = ReadDesk::new(Desk::new(self).stopped_by(&watch.stop));
         let mut reports = Vec::new();
         let mut at = 0;
@@ -157,7 +161,7 @@ impl Site {
             let failure = Mutex::new(None);
             let shared = Mutex::new((&mut sink, own));
             let stop = AtomicBool::new(false);
-            let read = read_streams(&located.wanted, &reads, host, &stop, &|_, reader| {
+            let read = read_streams(&located.wanted, &reads, host, (&stop, &watch.meters), &|_, reader| {
                 let mut guard = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let (sink, own) = &mut *guard;
                 if let Err(reason) = move_bytes(&mut reader.range(0..part.valid_len), sink, own, watch) {
@@ -209,6 +213,7 @@ pub(crate) fn move_bytes(
         sink.write(&available[..len]).map_err(|error| error.to_string())?;
         bytes.consume(len);
         watch.bytes.fetch_add(len as u64, Ordering::Relaxed);
+        watch.taken.fetch_add(len as u64, Ordering::Relaxed);
         if watch.stop.load(Ordering::Relaxed) {
             return Err("stopped".to_owned());
         }

@@ -337,8 +337,10 @@ impl Desk {
         self.ask_drive(drive.as_mut(), volser, Moment::Leaving);
         self.set_worn_aside(volser);
         locked(&self.left_alerts).retain(|(other, _)| other != volser);
+        let name = drive.identity().name;
         let unloaded = drive.unload();
         release(drive.as_mut());
+        (self.events)(Event::Dismounted { volser: volser.clone(), drive: name });
         self.tell_pace(number, volser);
         let back = locked(&self.library).unload(number);
         locked(&self.in_use).retain(|other| other != volser);

@@ -19,6 +19,13 @@ pub enum Event {
         /// The drive.
         drive: String,
     },
+    /// A volume left its drive.
+    Dismounted {
+        /// The volume.
+        volser: Volser,
+        /// The drive.
+        drive: String,
+    },
     /// Parts of a volume will be read, in this order.
     Ordered {
         /// Which.

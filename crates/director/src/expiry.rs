@@ -8,6 +8,10 @@
 //!
 //! Retention counts from the moment an object was begun; for one whose clock was in doubt, from the first believed record behind it,
 //! and while there is none it does not end.
+//!
+//! Where the job of an object has a keep rule, that decides instead of a retention: what the rule does not keep of the job's backups of a
+//! source on a host may be forgotten. What cannot be restored in full takes no place in a rule from what can, and is kept where it would
+//! have had one. An interrupted object, which has none, goes once there is a later complete one of its source, which no run goes on with.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,9 +19,11 @@ use capstan_catalog::{
     Catalog, ClockReading, GoneSource, MediumKind, Object, ObjectFilter, ObjectStatus, Timeline, Volume, VolumeState,
 };
 use capstan_format::{ObjectId, Volser};
+use jiff::tz::TimeZone;
 
 use crate::base::why_gone;
 use crate::clock::distance;
+use crate::keep::{KeepRule, KeptBy};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
@@ -56,6 +62,10 @@ pub struct ExpirySnapshot {
     pub gone: Vec<GoneSource>,
     /// Volumes that become scratch when they hold nothing any more, with what they hold.
     pub volumes: Vec<(Volser, Vec<ObjectId>)>,
+    /// Keep rules, by the policy whose objects they are for.
+    pub rules: HashMap<String, KeepRule>,
+    /// Whose days, weeks, months and years these rules mean.
+    pub zone: TimeZone,
 }
 
 /// Why an object is kept that was named, or whose retention has ended.
@@ -86,6 +96,8 @@ pub struct ExpiryPlan {
     pub forget: Vec<Object>,
     /// Objects that were named, or whose retention has ended, and that are kept.
     pub kept: Vec<(Object, Kept)>,
+    /// Objects that a keep rule keeps, and by which parts of it; none where objects were named.
+    pub by_rule: Vec<(Object, Vec<KeptBy>)>,
     /// Volumes that are scratch then.
     pub frees: Vec<Volser>,
     /// How many objects there are.
@@ -142,11 +154,20 @@ pub fn plan_expiry(known: &ExpirySnapshot, request: &ExpiryRequest) -> ExpiryPla
         *dependents.entry(base).or_default() += 1;
     }
     let (mut forget, mut kept): (Vec<Object>, Vec<(Object, Kept)>) = (Vec::new(), Vec::new());
+    let mut ruled = if request.named.is_empty() { ruled(known) } else { HashMap::new() };
+    let mut by_rule = Vec::new();
     // The latest first: an object is judged before what it stands on.
     for object in &known.objects {
-        let is_due = match &request.named[..] {
-            [] => keeps_until(object, &known.timeline).is_some_and(|until_ns| until_ns <= clock.now_ns),
-            named => named.contains(&object.id),
+        let is_due = match (&request.named[..], ruled.remove(&object.id)) {
+            ([], Some(Ruling::Goes)) => true,
+            ([], Some(Ruling::Stays(parts))) => {
+                if !parts.is_empty() {
+                    by_rule.push((object.clone(), parts));
+                }
+                false
+            }
+            ([], None) => keeps_until(object, &known.timeline).is_some_and(|until_ns| until_ns <= clock.now_ns),
+            (named, _) => named.contains(&object.id),
         };
         let dependents_left = dependents.get(&object.id).copied().unwrap_or_default();
         if !is_due {
@@ -172,7 +193,53 @@ pub fn plan_expiry(known: &ExpirySnapshot, request: &ExpiryRequest) -> ExpiryPla
     } else {
         None
     };
-    ExpiryPlan { forget, kept, frees, living: known.objects.len(), clock, refusal }
+    ExpiryPlan { forget, kept, by_rule, frees, living: known.objects.len(), clock, refusal }
+}
+
+/// What a keep rule says of an object.
+enum Ruling {
+    /// It may be forgotten.
+    Goes,
+    /// It stays, by these parts of the rule; by none where nobody knows yet when it was begun, or it is still being written.
+    Stays(Vec<KeptBy>),
+}
+
+/// What keep rules say, of each object whose policy has one.
+fn ruled(known: &ExpirySnapshot) -> HashMap<ObjectId, Ruling> {
+    let mut rulings = HashMap::new();
+    type Backups = Vec<(ObjectId, i64)>;
+    let mut groups: HashMap<(&str, &[u8], &str), Backups> = HashMap::new();
+    let mut complete: HashSet<(&[u8], &str)> = HashSet::new();
+    for object in &known.objects {
+        let source = (&object.source[..], &object.client[..]);
+        let is_complete = object.status == ObjectStatus::Complete;
+        if known.rules.contains_key(&object.policy) {
+            // The latest come first, so what is known by now is later.
+            let ruling = match known.timeline.begun(object.id) {
+                _ if !is_complete && complete.contains(&source) => Ruling::Goes,
+                Some(begun) if is_complete && begun.is_bounded => {
+                    let group = groups.entry((&object.policy, source.0, source.1)).or_default();
+                    group.push((object.id, begun.by_ns));
+                    Ruling::Goes
+                }
+                _ => Ruling::Stays(Vec::new()),
+            };
+            rulings.insert(object.id, ruling);
+        }
+        if is_complete {
+            complete.insert(source);
+        }
+    }
+    for ((policy, ..), group) in groups {
+        let Some(rule) = known.rules.get(policy) else { continue };
+        let whole: Vec<_> = group.iter().copied().filter(|(id, _)| known.restorable.contains(id)).collect();
+        let mut kept = rule.kept(&whole, &known.zone);
+        for (id, parts) in rule.kept(&group, &known.zone) {
+            kept.entry(id).or_insert(parts);
+        }
+        rulings.extend(kept.into_iter().map(|(id, parts)| (id, Ruling::Stays(parts))));
+    }
+    rulings
 }
 
 /// When the retention of an object ends; `None` for never, and while nobody knows when it was begun.
@@ -238,7 +305,15 @@ impl Site {
             timeline: catalog.timeline(now_ns)?,
             gone: catalog.gone_sources()?,
             volumes,
+            rules: self.keep_rules(),
+            zone: TimeZone::system(),
         })
+    }
+
+    /// Keep rules of jobs: their objects bear their names as policies.
+    fn keep_rules(&self) -> HashMap<String, KeepRule> {
+        let jobs = self.config.jobs.iter();
+        jobs.filter_map(|(name, job)| Some((name.clone(), job.keep?))).collect()
     }
 
     /// The machines that have objects of a source.

@@ -9,7 +9,7 @@ use capstan_mover::Metadata;
 use capstan_tape::with_causes;
 use uuid::Uuid;
 
-use crate::backup::{BackupRequest, Level, MissingSource, StreamInput, Target};
+use crate::backup::{BackupRequest, Level, MissingSource, Retention, StreamInput, Target};
 use crate::base::{BaseGone, Bases, Footing};
 use crate::baseline::{BaselineBuilder, StateBaseline};
 use crate::catch_up::{Known, is_copy_pool};
@@ -103,9 +103,22 @@ impl Site {
         Ok(())
     }
 
+    /// Whether an incremental of a source would be a full one, as far as the catalog knows: there is none to stand on, or the last full
+    /// one is as old as it may get.
+    pub fn next_is_full(&self, source: &[u8], full_every_ns: Option<i64>) -> Result<bool, DirectorError> {
+        let filter = ObjectFilter {
+            source: Some(source.to_vec()),
+            status: Some(ObjectStatus::Complete),
+            client: Some(self.client.clone()),
+            ..ObjectFilter::default()
+        };
+        let latest = locked(&self.catalog).latest(&filter)?;
+        latest.map_or(Ok(true), |base| self.full_is_due(base.id, full_every_ns))
+    }
+
     /// Whether the last full object below a base is as old as a full one may get.
-    fn full_is_due(&self, base: ObjectId, request: &BackupRequest) -> Result<bool, DirectorError> {
-        let Some(every_ns) = request.full_every_ns else { return Ok(false) };
+    fn full_is_due(&self, base: ObjectId, full_every_ns: Option<i64>) -> Result<bool, DirectorError> {
+        let Some(every_ns) = full_every_ns else { return Ok(false) };
         let (timeline, catalog) = (self.timeline()?, locked(&self.catalog));
         let full = catalog.chain(base)?.last().copied().unwrap_or(base);
         let age_ns = timeline.begun(full).map_or(0, |begun| self.now_ns().saturating_sub(begun.by_ns));
@@ -137,7 +150,11 @@ impl Site {
         pool: &Pool,
     ) -> ObjectRecord {
         let started_ns = self.now_ns();
-        let keep = pool.retention_ns.and_then(|ns| i64::try_from(ns).ok());
+        let keep = match request.retention {
+            Retention::OfPool => pool.retention_ns.and_then(|ns| i64::try_from(ns).ok()),
+            Retention::For(ns) => Some(ns),
+            Retention::ByRule => None,
+        };
         ObjectRecord {
             // Named once all are known.
             object: ObjectId([0; 16]),
@@ -187,7 +204,7 @@ impl Site {
             false => Footing::default(),
         };
         if let Some(base) = footing.base
-            && self.full_is_due(base, request)?
+            && self.full_is_due(base, request.full_every_ns)?
         {
             let name = String::from_utf8_lossy(&source);
             let message =

@@ -36,7 +36,7 @@ pub struct Tally {
 
 /// A job as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobRow {
+pub struct HistoryEntry {
     /// The job.
     pub job: Job,
     /// Whether its process lives, where no end is known.
@@ -58,7 +58,7 @@ impl Site {
     }
 
     /// Jobs that run now, the latest first.
-    pub fn running_jobs(&self) -> Result<Vec<JobRow>, DirectorError> {
+    pub fn running_jobs(&self) -> Result<Vec<HistoryEntry>, DirectorError> {
         let catalog = locked(&self.catalog);
         let without_end = catalog.jobs_without_end()?.into_iter();
         let rows = without_end.filter(|job| process::lives(&job.process)).map(|job| row(&catalog, job));
@@ -66,22 +66,22 @@ impl Site {
     }
 
     /// The last jobs, the latest first.
-    pub fn history(&self, limit: u32) -> Result<Vec<JobRow>, DirectorError> {
+    pub fn history(&self, limit: u32) -> Result<Vec<HistoryEntry>, DirectorError> {
         let catalog = locked(&self.catalog);
         catalog.jobs(limit)?.into_iter().map(|job| row(&catalog, job)).collect()
     }
 
     /// A job, and what it said.
-    pub fn job(&self, id: i64) -> Result<(JobRow, String), DirectorError> {
+    pub fn job(&self, id: i64) -> Result<(HistoryEntry, String), DirectorError> {
         let catalog = locked(&self.catalog);
         let job = catalog.job(id)?.ok_or(DirectorError::UnknownJob { job: id })?;
         Ok((row(&catalog, job)?, catalog.log_of(id)?))
     }
 }
 
-fn row(catalog: &Catalog, job: Job) -> Result<JobRow, DirectorError> {
+fn row(catalog: &Catalog, job: Job) -> Result<HistoryEntry, DirectorError> {
     let objects = catalog.objects_of_job(job.id)?;
-    Ok(JobRow { runs: job.end.is_none() && process::lives(&job.process), objects, job })
+    Ok(HistoryEntry { runs: job.end.is_none() && process::lives(&job.process), objects, job })
 }
 
 impl Journal {

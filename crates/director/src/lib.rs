@@ -23,6 +23,7 @@ mod events;
 mod expiry;
 mod jobs;
 mod journal;
+mod keep;
 mod keys;
 mod label;
 mod library;
@@ -49,16 +50,21 @@ mod verify_object;
 
 pub use admin::{Loss, Overwritten};
 pub use append::Shortfall;
-pub use backup::{BackupReport, BackupRequest, BackupWatch, Level, MissingSource, SourceOutcome, StreamInput, Target};
+pub use backup::{
+    BackupReport, BackupRequest, BackupWatch, Level, MissingSource, Retention, SourceOutcome, StreamInput, Target,
+};
 pub use base::BaseGone;
-pub use config::{AttentionConfig, BY_HAND, Config, DataConfig, KeysConfig, LibraryConfig};
+pub use config::{
+    AttentionConfig, BY_HAND, Config, DataConfig, JobConfig, JobLevel, KeysConfig, LibraryConfig, MANUAL, parse_age,
+};
 pub use copy::CopyReport;
 pub use damage::LostParts;
 pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};
 pub use error::{DirectorError, WriteOnceBar};
 pub use events::{Event, Events};
 pub use expiry::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, Kept, Unexpired, kept_reason, plan_expiry};
-pub use journal::{JobRow, Journal, Tally};
+pub use journal::{HistoryEntry, Journal, Tally};
+pub use keep::{KeepRule, KeptBy};
 pub use keys::{DestroyedKey, create_key_store};
 pub use library::{DriveRow, Inventory, Place as LibraryPlace, Whereabouts};
 pub use order::{OrderedBy, Positioning, ReadOrder};
@@ -96,7 +102,7 @@ pub use capstan_keys::{
     SealedStore, SeenAs, SeenCartridge, SlotKind, SlotRecord, Unlock, create_key_file,
 };
 pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};
-pub use capstan_mover::{Damage, Mounts, ProblemKind, RestoreWatch, Severity, TreeOptions};
+pub use capstan_mover::{Bottleneck, Damage, Load, Mounts, ProblemKind, RestoreWatch, Severity, TreeOptions};
 pub use capstan_tape::scsi::{AlertDemand, Finding, TapeAlert};
 pub use capstan_tape::{DriveDescription, Element, ElementAddress, with_causes};
 pub use capstan_tape::{exercise, linux, without_error_numbers};

@@ -180,6 +180,8 @@ impl Site {
             if !objects.is_empty() && !objects.contains(&lack.object.id) {
                 continue;
             }
+            let lacking = lack.ranges.iter().map(|lacking| lacking.range.end - lacking.range.start);
+            watch.planned.fetch_add(lacking.sum(), Ordering::Relaxed);
             match groups.iter_mut().find(|group| group[0].goes_with(&lack)) {
                 Some(group) => group.push(lack),
                 None => groups.push(vec![lack]),
@@ -379,7 +381,7 @@ impl Site {
             let reads = plan_reads(&located.wanted);
             let failure = Mutex::new(None);
             let shared = Mutex::new((&mut sink, entries));
-            let read = read_streams(&located.wanted, &reads, host, &watch.stop, &|_, reader| {
+            let read = read_streams(&located.wanted, &reads, host, (&watch.stop, &watch.meters), &|_, reader| {
                 let mut guard = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let (sink, entries) = &mut *guard;
                 if let Err(reason) = move_bytes(&mut reader.range(range.clone()), sink, entries, watch) {

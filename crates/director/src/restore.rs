@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use capstan_catalog::StateEntry;
@@ -102,18 +104,21 @@ impl Site {
         watch: &RestoreWatch,
     ) -> Result<RestoreReport, DirectorError> {
         let began = Instant::now();
+        let members = plan.wanted.streams.iter().flat_map(|stream| &stream.members).map(|member| member.len);
+        let streams = plan.streams.iter().map(|stream| stream.entry.size);
+        watch.planned.fetch_add(members.chain(streams).fold(0, u64::saturating_add), Relaxed);
         let target = Directory::new(directory, options.clone()).map_err(DirectorError::Extract)?;
         let mut host = ReadDesk::new(Desk::new(self).stopped_by(&watch.stop));
         let streams = restore_streams(&plan.wanted, &plan.reads, &mut host, &target, watch);
         let mut report = self.report(plan, streams, &mut host, watch)?;
         host.note_bad(&report.bad, "restore");
         drop(host);
-        if watch.stop.load(std::sync::atomic::Ordering::Relaxed) {
+        if watch.stop.load(Relaxed) {
             return Err(DirectorError::RestoreInterrupted);
         }
         report.extract = Some(target.finish().map_err(DirectorError::Extract)?);
         for stream in &plan.streams {
-            self.restore_stream(stream, directory, &mut report)?;
+            self.restore_stream(stream, directory, &mut report, watch)?;
         }
         report.elapsed_ns = began.elapsed().as_nanos() as u64;
         Ok(report)
@@ -124,6 +129,7 @@ impl Site {
         stream: &StateEntry,
         directory: &Path,
         report: &mut RestoreReport,
+        watch: &RestoreWatch,
     ) -> Result<(), DirectorError> {
         let name = Path::new(OsStr::from_bytes(&stream.entry.path));
         if !name.components().all(|part| matches!(part, Component::Normal(_))) {
@@ -135,7 +141,8 @@ impl Site {
         let above = path.parent().unwrap_or(directory);
         std::fs::create_dir_all(above).map_err(DirectorError::host("make", above))?;
         // Never over a file that is there: a stream has no time of its own to compare.
-        let mut file = File::create_new(&path).map_err(DirectorError::host("make", &path))?;
+        let file = File::create_new(&path).map_err(DirectorError::host("make", &path))?;
+        let mut file = Told { file, watch };
         let written = self.cat_file(stream.object, &stream.entry.path, &mut file);
         if let Err(error) = written {
             std::fs::remove_file(&path).map_err(DirectorError::host("remove", &path))?;
@@ -158,7 +165,7 @@ impl Site {
         if let Some(fatal) = streams.fatal {
             return Err(DirectorError::Extract(fatal));
         }
-        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
         Ok(RestoreReport {
             extract: None,
             members: load(&watch.members),
@@ -174,6 +181,24 @@ impl Site {
             behind: 0,
             elapsed_ns: 0,
         })
+    }
+}
+
+/// A file that tells how much of it is written.
+struct Told<'w> {
+    file: File,
+    watch: &'w RestoreWatch,
+}
+
+impl Write for Told<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let len = self.file.write(bytes)?;
+        self.watch.taken.fetch_add(len as u64, Relaxed);
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
     }
 }
 

@@ -6,7 +6,7 @@ use capstan_catalog::{CopyState, GoneSource, Object};
 use capstan_format::ObjectId;
 
 use crate::DirectorError;
-use crate::journal::JobRow;
+use crate::journal::HistoryEntry;
 use crate::protection::Protection;
 use crate::site::{Site, locked};
 
@@ -46,7 +46,7 @@ impl SourceRow {
 
 impl Site {
     /// All sources, by their names, then by their machines.
-    pub fn sources(&self, protection: &Protection, running: &[JobRow]) -> Result<Vec<SourceRow>, DirectorError> {
+    pub fn sources(&self, protection: &Protection, running: &[HistoryEntry]) -> Result<Vec<SourceRow>, DirectorError> {
         let catalog = locked(&self.catalog);
         let mut rows = group(protection, &catalog.gone_sources()?);
         for row in &mut rows {

@@ -40,6 +40,7 @@ impl Site {
             let sound = BadPlaces::of(&catalog)?.sound_of_each(&catalog, extents.clone())?;
             (extents, sound)
         };
+        watch.planned.fetch_add(extents.iter().map(|extent| extent.record.plain_len).sum(), Ordering::Relaxed);
         host.between = Some(BetweenBlocks::new(place.clone(), known.end_of_data_lbn, &sound, &watch.stop));
         let mut report = RestoreReport::default();
         for group in interleaved(&extents) {

@@ -34,6 +34,9 @@ impl Site {
         let mut copies = BTreeSet::new();
         for (number, object) in objects.iter().enumerate() {
             let held = locked(&self.catalog).copies(object.id)?;
+            let parts = locked(&self.catalog).parts(object.id)?;
+            let len: u64 = parts.iter().map(|part| part.valid_len).sum();
+            watch.planned.fetch_add(len * held.len() as u64, Ordering::Relaxed);
             copies.extend(held.into_iter().map(|copy| (copy.copy, number)));
         }
         let mut host = ReadDesk::new(Desk::new(self).stopped_by(&watch.stop));

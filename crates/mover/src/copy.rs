@@ -157,11 +157,11 @@ impl Copy {
             };
             self.idle += waiting.elapsed();
             let working = Instant::now();
-            let done = match command {
-                Some(command) => self.apply(command)?,
-                None => false,
+            let meters = Arc::clone(&self.task.meters);
+            let done = match self.task.first {
+                true => meters.at_drive.during(|| self.work(command))?,
+                false => self.work(command)?,
             };
-            self.checkpoint_if_due()?;
             self.busy += working.elapsed();
             self.task.meters.drive_busy_ns.fetch_max(self.busy.as_nanos() as u64, Ordering::Relaxed);
             self.task.meters.drive_idle_ns.fetch_max(self.idle.as_nanos() as u64, Ordering::Relaxed);
@@ -169,6 +169,15 @@ impl Copy {
                 return Ok(());
             }
         }
+    }
+
+    fn work(&mut self, command: Option<Command>) -> Result<bool, MoverError> {
+        let done = match command {
+            Some(command) => self.apply(command)?,
+            None => false,
+        };
+        self.checkpoint_if_due()?;
+        Ok(done)
     }
 
     fn apply(&mut self, command: Command) -> Result<bool, MoverError> {

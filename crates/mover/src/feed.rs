@@ -10,6 +10,7 @@ use capstan_tape::{Drive, with_causes};
 use crossbeam_channel::Sender;
 
 use crate::crew::{Crew, STREAM_QUEUE};
+use crate::meters::ReadMeters;
 use crate::pool::{BlockPool, Buffer};
 use crate::read::{ReadPlan, VolumePlace, Wanted, WantedStream};
 use crate::stream::{Gap, Piece, StreamReader};
@@ -132,12 +133,12 @@ pub struct ReadReport {
 type InDrive = (usize, Result<Box<dyn Drive>, String>);
 
 /// Executes a plan. `consume` runs on one of several threads for each stream and reads the stream's members in order. Once `stop`
-/// is set nothing more is read.
+/// is set nothing more is read. `meters` tell meanwhile who waits for whom.
 pub fn read_streams(
     wanted: &Wanted,
     plan: &ReadPlan,
     host: &mut dyn ReadHost,
-    stop: &AtomicBool,
+    (stop, meters): (&AtomicBool, &ReadMeters),
     consume: &(dyn Fn(usize, &mut StreamReader<'_>) + Sync),
 ) -> ReadReport {
     let chunk_len = wanted.streams.iter().map(|stream| stream.chunk_len as usize).max().unwrap_or(0);
@@ -167,7 +168,8 @@ pub fn read_streams(
                 }
                 // It may be in a drive already, standing in for another copy.
                 other.close_if(pass.volume, host);
-                mounted = Some((pass.volume, host.mount(place).map_err(|error| with_causes(error.as_ref()))));
+                let mount = meters.drive.during(|| host.mount(place));
+                mounted = Some((pass.volume, mount.map_err(|error| with_causes(error.as_ref()))));
             }
             let Some((_, source)) = &mut mounted else { continue };
             let (stretches, runs_of) = stretches(&pass.runs);
@@ -192,9 +194,11 @@ pub fn read_streams(
                     }
                     let (lbn, offset) = (run.lbn + index, run.offset + index * u64::from(stream.chunk_len));
                     let end = (offset + u64::from(stream.chunk_len)).min(run.offset + run.plain_len);
-                    let buffer = pool.take();
+                    let buffer = meters.target.during(|| pool.take());
                     let read = match &mut reader {
-                        Ok(reader) => read_piece(reader, lbn, stream, (run.connection, run.base), offset, buffer)
+                        Ok(reader) => meters
+                            .drive
+                            .during(|| read_piece(reader, lbn, stream, (run.connection, run.base), offset, buffer))
                             .map_err(|e| (with_causes(&e), Some(lbn), e.blames_medium())),
                         Err(reason) => Err((reason.clone(), None, false)),
                     };
@@ -212,7 +216,7 @@ pub fn read_streams(
                         report.plain_bytes += *plain_len as u64;
                     }
                     // A consumer that gave up early does not want the rest.
-                    let _ = feed.send(piece);
+                    let _ = meters.target.during(|| feed.send(piece));
                 }
                 if let Some(left) = runs_left.get_mut(&run.stream) {
                     *left -= 1;

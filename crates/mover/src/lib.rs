@@ -28,7 +28,7 @@ pub use copy::{CheckpointBounds, CopyHost, HostError, VolumeEnd};
 pub use error::MoverError;
 pub use feed::{BadBlocks, Damage, ReadHost, ReadReport, add_bad_block, read_streams};
 pub use interleave::ExtentBounds;
-pub use meters::{Bottleneck, Meters};
+pub use meters::{Bottleneck, Load, Meters, ReadMeters};
 pub use pack::PackOptions;
 pub use read::{ExtentPlace, Pass, ReadPlan, Run, VolumePlace, Wanted, WantedMember, WantedStream, plan_reads};
 pub use restore::{FailedMember, RestoreWatch, StreamsReport, restore_streams, verify_streams};

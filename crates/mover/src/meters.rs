@@ -1,7 +1,99 @@
-//! What a session counts while it runs, and what the counts say about the bottleneck.
+//! What a session, or whoever reads one back, counts while it runs, and what the counts say about the bottleneck.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Instant;
+
+/// What moments are counted from.
+static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// How long somebody was at work, what is under way included: a mount of a minute counts while it lasts. One thread works, any looks.
+#[derive(Debug, Default)]
+pub(crate) struct Busy {
+    done_ns: AtomicU64,
+    /// When what is under way began, and one more; 0 for nothing.
+    since_ns: AtomicU64,
+}
+
+impl Busy {
+    /// Counts what `work` takes.
+    pub(crate) fn during<T>(&self, work: impl FnOnce() -> T) -> T {
+        let began = ORIGIN.elapsed().as_nanos() as u64;
+        self.since_ns.store(began + 1, Ordering::Relaxed);
+        let result = work();
+        self.since_ns.store(0, Ordering::Relaxed);
+        self.done_ns.fetch_add(ORIGIN.elapsed().as_nanos() as u64 - began, Ordering::Relaxed);
+        result
+    }
+
+    /// So far.
+    fn ns(&self) -> u64 {
+        let under_way = match self.since_ns.load(Ordering::Relaxed) {
+            0 => 0,
+            since => (ORIGIN.elapsed().as_nanos() as u64).saturating_sub(since - 1),
+        };
+        self.done_ns.load(Ordering::Relaxed) + under_way
+    }
+}
+
+/// How long the parts of a session or of a restore were at work, up to a moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Load {
+    /// The drive of the slowest copy; of a restore the drive that is read, mounts included.
+    pub drive_ns: u64,
+    /// Packing, all threads together; of a restore nothing.
+    pub pack_ns: u64,
+    /// Of a restore: how long the drive stood because nobody took its blocks.
+    pub target_ns: u64,
+}
+
+impl Load {
+    /// What came to it since an earlier moment.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            drive_ns: self.drive_ns.saturating_sub(earlier.drive_ns),
+            pack_ns: self.pack_ns.saturating_sub(earlier.pack_ns),
+            target_ns: self.target_ns.saturating_sub(earlier.target_ns),
+        }
+    }
+
+    /// The bottleneck of a session that took `elapsed_ns` for it on `cores` cores.
+    ///
+    /// A drive that was busy most of the time is it. Else the time in compression decides whether sources wait for
+    /// processors or processors for sources.
+    pub fn of_session(self, elapsed_ns: u64, cores: u64) -> Bottleneck {
+        let elapsed_ns = elapsed_ns.max(1);
+        let drive = self.drive_ns as f64 / elapsed_ns as f64;
+        let pack = self.pack_ns as f64 / (elapsed_ns as f64 * cores.max(1) as f64);
+        if drive > 0.6 && drive > pack {
+            Bottleneck::Drive
+        } else if pack > 0.5 {
+            Bottleneck::Processor
+        } else {
+            Bottleneck::Source
+        }
+    }
+
+    /// The bottleneck of a restore: whoever was waited for longer.
+    pub fn of_reading(self) -> Bottleneck {
+        if self.target_ns > self.drive_ns { Bottleneck::Target } else { Bottleneck::Drive }
+    }
+}
+
+/// What is counted while volumes are read.
+#[derive(Debug, Default)]
+pub struct ReadMeters {
+    pub(crate) drive: Busy,
+    pub(crate) target: Busy,
+}
+
+impl ReadMeters {
+    /// How long each was waited for so far.
+    pub fn load(&self) -> Load {
+        Load { drive_ns: self.drive.ns(), pack_ns: 0, target_ns: self.target.ns() }
+    }
+}
 
 /// Live counters of a session; all of them only grow.
 #[derive(Debug, Default)]
@@ -20,6 +112,8 @@ pub struct Meters {
     pub drive_busy_ns: AtomicU64,
     /// Time the slowest copy waited for blocks.
     pub drive_idle_ns: AtomicU64,
+    /// The first copy at its drive, what is under way included.
+    pub(crate) at_drive: Busy,
 }
 
 /// The part that everything else waits for.
@@ -29,8 +123,10 @@ pub enum Bottleneck {
     Source,
     /// Compression takes all cores.
     Processor,
-    /// The drive takes them no faster.
+    /// The drive takes them, or gives them, no faster.
     Drive,
+    /// What is read is taken no faster: files are written, checksums computed, or another volume is written.
+    Target,
 }
 
 impl Bottleneck {
@@ -40,25 +136,49 @@ impl Bottleneck {
             Self::Source => "source",
             Self::Processor => "processor",
             Self::Drive => "drive",
+            Self::Target => "target",
         }
     }
 }
 
 impl Meters {
+    /// How long the parts were at work so far.
+    pub fn load(&self) -> Load {
+        let drive_ns = self.drive_busy_ns.load(Ordering::Relaxed).max(self.at_drive.ns());
+        Load { drive_ns, pack_ns: self.pack_ns.load(Ordering::Relaxed), target_ns: 0 }
+    }
+
     /// Names the bottleneck of a session that took `elapsed_ns` on `cores` cores.
-    ///
-    /// A drive that was busy most of the time is it. Else the time in compression decides whether sources wait for
-    /// processors or processors for sources.
     pub fn bottleneck(&self, elapsed_ns: u64, cores: u64) -> Bottleneck {
-        let elapsed_ns = elapsed_ns.max(1);
-        let drive = self.drive_busy_ns.load(Ordering::Relaxed) as f64 / elapsed_ns as f64;
-        let pack = self.pack_ns.load(Ordering::Relaxed) as f64 / (elapsed_ns as f64 * cores.max(1) as f64);
-        if drive > 0.6 && drive > pack {
-            Bottleneck::Drive
-        } else if pack > 0.5 {
-            Bottleneck::Processor
-        } else {
-            Bottleneck::Source
-        }
+        let load = Load { drive_ns: self.drive_busy_ns.load(Ordering::Relaxed), ..self.load() };
+        load.of_session(elapsed_ns, cores)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bottleneck_is_what_was_at_work_of_late() {
+        let load = |drive_ns, pack_ns, target_ns| Load { drive_ns, pack_ns, target_ns };
+        let (first, then) = (load(900, 100, 0), load(950, 1_900, 0));
+        assert_eq!(first.of_session(1_000, 2), Bottleneck::Drive);
+        assert_eq!(then.since(first).of_session(1_000, 2), Bottleneck::Processor);
+        assert_eq!(then.since(then).of_session(1_000, 2), Bottleneck::Source);
+        assert_eq!(load(10, 0, 0).of_reading(), Bottleneck::Drive);
+        assert_eq!(load(10, 0, 11).of_reading(), Bottleneck::Target);
+    }
+
+    #[test]
+    fn what_is_under_way_counts() {
+        let busy = Busy::default();
+        let within = busy.during(|| {
+            let before = busy.ns();
+            while busy.ns() == before {}
+            busy.ns()
+        });
+        assert!(within > 0 && busy.ns() >= within);
+        assert_eq!(busy.ns(), busy.ns(), "nothing is under way");
     }
 }

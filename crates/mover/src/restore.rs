@@ -1,6 +1,7 @@
 //! What becomes of streams that are read back: files in a target directory, or a verdict on every checksum.
 
 use std::collections::BTreeMap;
+use std::io::{self, BufRead, Read};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +10,7 @@ use capstan_format::{crc32c_append, crc32c_append_zeros};
 
 use crate::extract::{Choice, ExtractError, MemberReader, Outcome, Piece, StreamError, Target};
 use crate::feed::{ReadHost, ReadReport, read_streams};
+use crate::meters::ReadMeters;
 use crate::read::{ReadPlan, Wanted, WantedMember};
 use crate::stream::StreamReader;
 
@@ -19,8 +21,66 @@ pub struct RestoreWatch {
     pub members: AtomicU64,
     /// Bytes of their content.
     pub bytes: AtomicU64,
+    /// Bytes of the streams that were taken so far, of a member that is not done yet, too; headers included.
+    pub taken: AtomicU64,
+    /// How many will be taken; 0 while that is not known.
+    pub planned: AtomicU64,
+    /// Who waits for whom.
+    pub meters: ReadMeters,
     /// Set it to stop at the next member.
     pub stop: Arc<AtomicBool>,
+}
+
+/// Bytes after which what was taken is told: a counter that two processors write for each small file costs more than its header.
+const TOLD_EVERY: u64 = 1 << 18;
+
+/// A reader that counts what is taken from it.
+struct Counted<'w, R> {
+    bytes: R,
+    untold: u64,
+    taken: &'w AtomicU64,
+}
+
+impl<'w, R> Counted<'w, R> {
+    fn new(bytes: R, watch: &'w RestoreWatch) -> Self {
+        Self { bytes, untold: 0, taken: &watch.taken }
+    }
+
+    fn tell(&mut self) {
+        self.taken.fetch_add(std::mem::take(&mut self.untold), Ordering::Relaxed);
+    }
+
+    fn count(&mut self, len: usize) {
+        self.untold += len as u64;
+        if self.untold >= TOLD_EVERY {
+            self.tell();
+        }
+    }
+}
+
+impl<R> Drop for Counted<'_, R> {
+    fn drop(&mut self) {
+        self.tell();
+    }
+}
+
+impl<R: BufRead> BufRead for Counted<'_, R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.bytes.fill_buf()
+    }
+
+    fn consume(&mut self, len: usize) {
+        self.bytes.consume(len);
+        self.count(len);
+    }
+}
+
+impl<R: BufRead> Read for Counted<'_, R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let len = self.bytes.read(out)?;
+        self.count(len);
+        Ok(len)
+    }
 }
 
 /// A member that could not be given back as it was.
@@ -93,7 +153,8 @@ pub fn restore_streams(
                     verdicts.fail(stream, member.offset, checksum_words(member.crc, crc));
                 }
             };
-            let extracted = extractor.extract(&mut reader.range(range), &mut |_| Choice::Take, &mut done);
+            let extracted =
+                extractor.extract(&mut Counted::new(reader.range(range), watch), &mut |_| Choice::Take, &mut done);
             match extracted {
                 Ok(()) => Step::Done,
                 Err(ExtractError::Stream(error)) => broken(&verdicts, stream, begin, members, &error),
@@ -106,7 +167,7 @@ pub fn restore_streams(
             }
         });
     };
-    let read = read_streams(wanted, plan, host, &watch.stop, &consume);
+    let read = read_streams(wanted, plan, host, (&watch.stop, &watch.meters), &consume);
     verdicts.into_report(read)
 }
 
@@ -121,7 +182,8 @@ pub fn verify_streams(
     let consume = |stream: usize, reader: &mut StreamReader<'_>| {
         each_range(reader, watch, |reader, range, members| {
             let begin = range.start;
-            let checked = check_members(&mut reader.range(range), begin, members, watch, &mut |offset, reason| {
+            let mut bytes = Counted::new(reader.range(range), watch);
+            let checked = check_members(&mut bytes, begin, members, watch, &mut |offset, reason| {
                 verdicts.fail(stream, offset, reason);
             });
             match checked {
@@ -130,12 +192,12 @@ pub fn verify_streams(
             }
         });
     };
-    let read = read_streams(wanted, plan, host, &watch.stop, &consume);
+    let read = read_streams(wanted, plan, host, (&watch.stop, &watch.meters), &consume);
     verdicts.into_report(read)
 }
 
 fn check_members(
-    bytes: &mut dyn std::io::BufRead,
+    bytes: &mut dyn BufRead,
     begin: u64,
     members: &[WantedMember],
     watch: &RestoreWatch,

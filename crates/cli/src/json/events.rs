@@ -48,6 +48,37 @@ pub(crate) enum Event {
         /// The drive.
         drive: String,
     },
+    /// A volume left its drive.
+    Dismounted {
+        /// The volume.
+        volume: String,
+        /// The drive.
+        drive: String,
+    },
+    /// How far a backup, a restore, a verification, a copy or a repair is: a line each second once it has begun, unless `--quiet` is given.
+    Progress {
+        /// Bytes of what is planned that are behind it; of an incremental, files that stand as they did count as well.
+        bytes: u64,
+        /// Bytes that are planned; null while they are being counted, and where nobody knows: what a program prints, `--no-tree-walk`.
+        bytes_planned: Option<u64>,
+        /// Bytes that were read from sources, or from volumes.
+        bytes_moved: u64,
+        /// Bytes of a backup that are flushed to volumes of the first copy.
+        bytes_flushed: u64,
+        /// Files or paths that are done.
+        items: u64,
+        /// Bytes moved a second, over the last ten seconds.
+        rate: u64,
+        /// How long it has taken, in nanoseconds.
+        elapsed_ns: u64,
+        /// How long it will take if it goes on as in the last minute, in nanoseconds; null where nothing moved, or nothing is planned.
+        left_ns: Option<u64>,
+        /// Volumes that are in drives.
+        volumes: Vec<InDrive>,
+        /// What held it up in the last ten seconds: `source`, `processor`, `drive`; `target` where what is read from a volume is not taken as
+        /// fast. Null in the beginning.
+        bottleneck: Option<&'static str>,
+    },
     /// Parts of a volume will be read, in this order.
     Ordered(OrderLine),
     /// A volume is full, and the work goes on with another.
@@ -113,6 +144,15 @@ pub(crate) enum Event {
         /// Which copy.
         copy: u8,
         /// Why.
+        reason: String,
+    },
+    /// A job's program failed that runs before or after it. That which runs after does so behind `finished`.
+    HookFailed {
+        /// The job.
+        job: String,
+        /// `before` or `after`.
+        hook: &'static str,
+        /// How it ended.
         reason: String,
     },
     /// A copy lacked something and is whole now.
@@ -201,6 +241,16 @@ pub(crate) enum Event {
     },
 }
 
+/// A volume in a drive.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct InDrive {
+    /// The volume.
+    pub(crate) volume: String,
+    /// The drive.
+    pub(crate) drive: String,
+}
+
 impl Event {
     pub(crate) fn plan(plan: &RestorePlan) -> Self {
         let pass = |pass: &PassRow| PassLine {
@@ -228,6 +278,7 @@ impl From<&Told> for Event {
     fn from(event: &Told) -> Self {
         match event {
             Told::Mounted { volser, drive } => Self::Mounted { volume: volser.to_string(), drive: drive.clone() },
+            Told::Dismounted { volser, drive } => Self::Dismounted { volume: volser.to_string(), drive: drive.clone() },
             Told::Labelled { volser, pool, recycled } => {
                 Self::Labelled { volume: volser.to_string(), pool: pool.clone(), recycled: *recycled }
             }

@@ -114,6 +114,53 @@ pub(crate) struct ObjectRow {
     pub(crate) copies: Vec<CopyRow>,
 }
 
+/// A job of the settings: a line of `jobs`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct JobRow {
+    /// Its name, which is the policy of its objects.
+    pub(crate) job: String,
+    /// What it backs up: paths, or the name of a program's output.
+    pub(crate) sources: Vec<String>,
+    /// The pool of the first copy.
+    pub(crate) pool: String,
+    /// Copies written at once.
+    pub(crate) copies: u8,
+    /// `full` or `incremental`.
+    pub(crate) level: &'static str,
+    /// How old the last full backup of a source may get before an incremental becomes a full one, in nanoseconds; null for ever.
+    pub(crate) full_every_ns: Option<i64>,
+    /// How long what it makes is kept, in nanoseconds; null for as long as the pool says, or as `keep` does.
+    pub(crate) retention_ns: Option<i64>,
+    /// What is kept of the backups of each source; null where a retention decides.
+    pub(crate) keep: Option<KeepRow>,
+    /// When its last object was begun, nanoseconds since 1970; null if there is none.
+    pub(crate) last_ns: Option<i64>,
+    /// How the last object of each source is: `complete`, `problems` (some paths could not be read), `interrupted`, or `never` (there is
+    /// none of some source). The worst of them.
+    pub(crate) outcome: &'static str,
+    /// Paths that could not be read in these objects.
+    pub(crate) problems: u64,
+    /// What it does next: `full`, `incremental`, or `mixed`, where some sources are due for a full one.
+    pub(crate) next: &'static str,
+}
+
+/// How many backups of a source are kept.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct KeepRow {
+    /// So many of the last ones.
+    pub(crate) last: u32,
+    /// The last one of each of so many days.
+    pub(crate) daily: u32,
+    /// The last one of each of so many weeks.
+    pub(crate) weekly: u32,
+    /// The last one of each of so many months.
+    pub(crate) monthly: u32,
+    /// The last one of each of so many years.
+    pub(crate) yearly: u32,
+}
+
 /// Blocks that could not be read.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]

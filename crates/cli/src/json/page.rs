@@ -6,8 +6,8 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::{
-    BackupEnd, DriveLine, DriveReportRow, EntryRow, Event, HistoryRow, InventoryRow, LibraryEvent, ObjectRow, PoolRow,
-    RestoreEnd, ShownClock, ShownJob, ShownObject, ShownVolume, StatusRow, VolumeRow,
+    BackupEnd, DriveLine, DriveReportRow, EntryRow, Event, HistoryRow, InventoryRow, JobRow, LibraryEvent, ObjectRow,
+    PoolRow, RestoreEnd, ShownClock, ShownJob, ShownObject, ShownVolume, StatusRow, VolumeRow,
 };
 
 const INTRODUCTION: &str = "# What --json prints
@@ -50,6 +50,7 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<ShownVolume>(&mut generator, "`show VOLUME`"),
         part::<VolumeRow>(&mut generator, "Rows of `volumes`"),
         part::<PoolRow>(&mut generator, "Rows of `pools`"),
+        part::<JobRow>(&mut generator, "Rows of `jobs`"),
         part::<StatusRow>(&mut generator, "`status`"),
         part::<ShownClock>(&mut generator, "`clock`"),
         part::<LibraryEvent>(&mut generator, "What `library` did"),

@@ -1,6 +1,6 @@
 //! `status` and `history`.
 
-use capstan_director::JobRow;
+use capstan_director::HistoryEntry;
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -139,7 +139,7 @@ pub(crate) struct ShownJob {
     pub(crate) log: Vec<String>,
 }
 
-pub(crate) fn job_row(row: &JobRow) -> HistoryRow {
+pub(crate) fn job_row(row: &HistoryEntry) -> HistoryRow {
     let (job, end) = (&row.job, row.job.end.as_ref());
     HistoryRow {
         job: job.id,

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use capstan_director::{JobOutcome, JobRow};
+use capstan_director::{JobOutcome, HistoryEntry};
 
 use super::{print, print_json, print_rows, site};
 use crate::args::{self, Cli};
@@ -13,7 +13,7 @@ use crate::table::Table;
 use crate::units;
 
 /// How a job ended, in a word.
-pub(crate) fn outcome_name(row: &JobRow) -> &'static str {
+pub(crate) fn outcome_name(row: &HistoryEntry) -> &'static str {
     match row.job.end.as_ref().map(|end| end.outcome) {
         Some(JobOutcome::Succeeded) => "done",
         Some(JobOutcome::Warned) => "warnings",
@@ -56,11 +56,11 @@ pub(crate) fn history(cli: &Cli, args: &args::History) -> Result<ExitCode, Failu
     print(&table)
 }
 
-fn took(row: &JobRow, ended_ns: i64) -> String {
+fn took(row: &HistoryEntry, ended_ns: i64) -> String {
     units::duration(ended_ns.saturating_sub(row.job.started_ns).max(0) as f64 / 1e9)
 }
 
-fn show(cli: &Cli, row: &JobRow, log: &str) -> Result<ExitCode, Failure> {
+fn show(cli: &Cli, row: &HistoryEntry, log: &str) -> Result<ExitCode, Failure> {
     let lines: Vec<String> = log.lines().map(str::to_owned).collect();
     if cli.json {
         let job: HistoryRow = job_row(row);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use capstan_director::{
-    ClockReading, Counts, DamageOnRecord, ExpiryPlan, ExpiryRequest, JobRow, LostParts, Object, ObjectId, Protection,
+    ClockReading, Counts, DamageOnRecord, ExpiryPlan, ExpiryRequest, HistoryEntry, LostParts, Object, ObjectId, Protection,
     Site, SourceRow, Timeline, Volser, Volume, VolumeState, process_number,
 };
 
@@ -39,7 +39,7 @@ struct Facts {
     /// Volumes that were not verified for too long, and when they were.
     unverified: Vec<(Volser, Option<i64>)>,
     library_problem: Option<String>,
-    running: Vec<JobRow>,
+    running: Vec<HistoryEntry>,
     sources: Vec<SourceRow>,
     indexes_missing: Vec<ObjectId>,
     keys_missing: Option<String>,
@@ -259,7 +259,7 @@ fn text(facts: &Facts, lines: &[String]) -> Result<(), Failure> {
     sources_table(facts).print(&mut out).map_err(Failure::output)
 }
 
-fn running_text(facts: &Facts, row: &JobRow) -> String {
+fn running_text(facts: &Facts, row: &HistoryEntry) -> String {
     let job = &row.job;
     let since = facts.reading.now_ns.saturating_sub(job.started_ns).max(0);
     let process = process_number(&job.process).map(|number| format!(", process {number}")).unwrap_or_default();

@@ -3,23 +3,23 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_director::{
-    BY_HAND, BackupReport, BackupRequest, BackupWatch, Config, DirectorError, InitOptions, KeysConfig, Level, Mounts,
-    Severity, Shortfall, Site, StreamInput, Tally, Target, TreeOptions,
+    BY_HAND, BackupReport, BackupRequest, BackupWatch, Config, DEFAULT_POOL, DirectorError, InitOptions, KeysConfig,
+    Level, MANUAL, Mounts, ObjectId, Retention, Severity, Shortfall, Site, StreamInput, Tally, Target, TreeOptions,
 };
 
+use super::job;
 use crate::args::{self, Cli, Device};
-use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::failure::{DONE_WITH_PROBLEMS, FAILED, Failure};
 use crate::json::{self, BackupEnd};
 use crate::list::cipher;
-use crate::progress::{Display, rate, stop_on_interrupt};
+use crate::progress::{Display, Standing, rate, stop_on_interrupt};
 use crate::secrets::{Need, new_unlock, open, state_dir};
 use crate::table::{Table, path_text};
 use crate::units;
-use crate::work::recorded::{Record, recorded};
+use crate::work::recorded::{Ending, Record, recorded};
 
 /// Most connections that are taken without being asked for.
 const CONNECTIONS_MAX: usize = 8;
@@ -83,7 +83,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path).map_err(text)
 }
 
-fn request(args: &args::Backup, display: &Display) -> Result<BackupRequest, Failure> {
+fn request(args: &args::Backup, retention: Retention, display: &Display) -> Result<BackupRequest, Failure> {
     let command: Vec<_> = args.sources.iter().filter(|_| args.from_command).map(|word| word.clone().into()).collect();
     if args.from_command && command.is_empty() {
         return Err(Failure::Usage(
@@ -103,10 +103,11 @@ fn request(args: &args::Backup, display: &Display) -> Result<BackupRequest, Fail
     Ok(BackupRequest {
         sources: sources?,
         stream,
-        pool: args.pool.clone(),
-        policy: args.policy.clone(),
+        pool: args.pool.clone().unwrap_or_else(|| DEFAULT_POOL.to_owned()),
+        policy: args.policy.clone().unwrap_or_else(|| MANUAL.to_owned()),
+        retention,
         connections,
-        copies: args.copies,
+        copies: args.copies.unwrap_or(1),
         level: if args.incremental || args.full_every.is_some() { Level::Incremental } else { Level::Full },
         full_every_ns: args.full_every.as_deref().map(units::parse_age).transpose().map_err(Failure::Usage)?,
         tree: TreeOptions {
@@ -116,7 +117,7 @@ fn request(args: &args::Backup, display: &Display) -> Result<BackupRequest, Fail
         target: if args.device == Device::Null { Target::Null } else { Target::Pool },
         compression: args.compression,
         // For a percentage that nobody sees no directory is listed twice.
-        count_first: !args.no_tree_walk && display.draws(),
+        count_first: !args.no_tree_walk && display.is_followed(),
         shortfall: if args.wait { Shortfall::Wait } else { Shortfall::Fail },
     })
 }
@@ -133,46 +134,62 @@ fn normalised(source: &Path) -> Result<PathBuf, Failure> {
 
 pub(crate) fn backup(cli: &Cli, args: &args::Backup) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
-    let request = request(args, &display)?;
+    let watch = BackupWatch::default();
+    if let Some((name, job)) = job::named(cli, args, &display)? {
+        return job::run(cli, args, &name, &job, &display, &watch);
+    }
+    stop_on_interrupt(&watch.stop);
+    run(cli, args, Retention::OfPool, &display, &watch).map(|ended| ExitCode::from(ended.code))
+}
+
+/// How a backup ended that was run.
+pub(super) struct Ended {
+    /// The exit code.
+    pub(super) code: u8,
+    /// The objects it made, or went on with.
+    pub(super) objects: Vec<ObjectId>,
+}
+
+impl Ending for Ended {
+    fn code(&self) -> u8 {
+        self.code
+    }
+}
+
+/// Runs a backup as the command line, and the job that was laid over it, ask for it.
+pub(super) fn run(
+    cli: &Cli,
+    args: &args::Backup,
+    retention: Retention,
+    display: &Display,
+    watch: &BackupWatch,
+) -> Result<Ended, Failure> {
+    let request = request(args, retention, display)?;
     let need = if request.target == Target::Null { Need::Nothing } else { Need::Keys };
     let site = open(cli, need, display.events())?;
     let site = match &args.client {
         Some(client) => site.for_client(client),
         None => site,
     };
-    let watch = BackupWatch::default();
-    stop_on_interrupt(&watch.stop);
-    let line = |elapsed: Duration| {
-        let (files, bytes) = (watch.progress.files(), watch.progress.bytes());
-        let total = watch.files_total.load(Ordering::Relaxed);
-        let share = (total > 0).then(|| (files as f64 / total as f64).min(1.0));
-        let flushed = watch.meters.get().map_or(0, |meters| meters.flushed_bytes.load(Ordering::Relaxed));
-        let safe = if flushed > 0 { format!(", {} on volumes", units::bytes(flushed)) } else { String::new() };
-        let text = format!(
-            "{}, {} at {}{safe}  {}",
-            units::counted(files, "file"),
-            units::bytes(bytes),
-            rate(bytes, elapsed),
-            shortened(&path_text(&watch.progress.current()))
-        );
-        (text, share)
-    };
     let work = |record: &mut Record| {
-        let report = display.during(&line, || site.backup(&request, &watch))?;
+        let report = display.follow(&|| Standing::of_backup(watch), || site.backup(&request, watch))?;
         record.tally = tally(&report);
         record.message = summary(&report);
-        show(cli, &display, &report)
+        let objects = report.sources.iter().map(|source| source.object).collect();
+        Ok(Ended { code: show(cli, display, &report)?, objects })
     };
     if request.target == Target::Null {
         return work(&mut Record::default());
     }
-    recorded(&display, &site, ("backup", &subject(&request)), work)
+    recorded(display, &site, ("backup", &subject(&request)), work)
 }
 
-/// What is backed up, for the history.
+/// What is backed up, for the history: of a job its name, too.
 fn subject(request: &BackupRequest) -> String {
     let sources = request.sources.iter().map(|source| path_text(source.as_os_str().as_bytes()));
-    sources.chain(request.stream.iter().map(|stream| stream.name.clone())).collect::<Vec<_>>().join(" ")
+    let job = Some(request.policy.clone()).filter(|policy| policy != MANUAL).into_iter();
+    let words = job.map(|job| format!("{job}:")).chain(sources);
+    words.chain(request.stream.iter().map(|stream| stream.name.clone())).collect::<Vec<_>>().join(" ")
 }
 
 fn tally(report: &BackupReport) -> Tally {
@@ -181,13 +198,8 @@ fn tally(report: &BackupReport) -> Tally {
     Tally { files, bytes, stored: report.stored_bytes }
 }
 
-fn shortened(path: &str) -> String {
-    const LEN: usize = 40;
-    let count = path.chars().count();
-    if count <= LEN { path.to_owned() } else { format!("…{}", path.chars().skip(count - LEN).collect::<String>()) }
-}
-
-fn show(cli: &Cli, display: &Display, report: &BackupReport) -> Result<ExitCode, Failure> {
+/// Shows how it ended, and gives the exit code.
+fn show(cli: &Cli, display: &Display, report: &BackupReport) -> Result<u8, Failure> {
     let mut losses = 0;
     let mut failed = 0;
     for source in &report.sources {
@@ -221,11 +233,11 @@ fn show(cli: &Cli, display: &Display, report: &BackupReport) -> Result<ExitCode,
     }
     let in_part = losses > 0 || failed > 0 || !report.failed_copies.is_empty() || !report.missing.is_empty();
     Ok(if failed > 0 && failed == report.sources.len() {
-        ExitCode::FAILURE
+        FAILED
     } else if in_part {
-        ExitCode::from(DONE_WITH_PROBLEMS)
+        DONE_WITH_PROBLEMS
     } else {
-        ExitCode::SUCCESS
+        0
     })
 }
 

@@ -4,8 +4,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use capstan_director::{
-    DirectorError, ExpiryPlan, ExpiryRefusal, ExpiryRequest, GoneSource, Object, ObjectFilter, ObjectId, ObjectStatus,
-    Site, Unexpired, Volser, kept_reason,
+    DirectorError, ExpiryPlan, ExpiryRefusal, ExpiryRequest, GoneSource, Kept, Object, ObjectFilter, ObjectId,
+    ObjectStatus, Site, Unexpired, Volser, kept_reason,
 };
 use serde_json::json;
 
@@ -41,8 +41,22 @@ pub(crate) fn expire(cli: &Cli, args: &args::Expire) -> Result<ExitCode, Failure
         }
     }
     plan.check()?;
+    if args.dry_run {
+        for (object, parts) in &plan.by_rule {
+            let parts: Vec<_> = parts.iter().map(|part| part.name()).collect();
+            let (what, job) = (named_object(object), &object.policy);
+            display.say(&format!("would keep {what}: {} ({job})", parts.join(", ")));
+        }
+        for (object, why) in &plan.kept {
+            let why = match why {
+                Kept::Last => "the last that can be restored".to_owned(),
+                Kept::Base { dependents } => format!("{} on it", stand(*dependents)),
+            };
+            display.say(&format!("would keep {}: {why}", named_object(object)));
+        }
+    }
     for object in &plan.forget {
-        let what = format!("{} of {}, {}", short(object), path_text(&object.source), units::time(object.started_ns));
+        let what = named_object(object);
         display.say(&format!("{} {what}", if args.dry_run { "would forget" } else { "to forget:" }));
     }
     if !args.dry_run {
@@ -62,6 +76,15 @@ pub(crate) fn expire(cli: &Cli, args: &args::Expire) -> Result<ExitCode, Failure
     Ok(ExitCode::SUCCESS)
 }
 
+fn named_object(object: &Object) -> String {
+    format!("{} of {}, {}", short(object), path_text(&object.source), units::time(object.started_ns))
+}
+
+fn stand(dependents: usize) -> String {
+    let objects = units::counted(dependents as u64, "object");
+    format!("{objects} {}", if dependents == 1 { "stands" } else { "stand" })
+}
+
 fn show(cli: &Cli, args: &args::Expire, display: &Display, plan: &ExpiryPlan) {
     let (what, freed) = (units::counted(plan.forget.len() as u64, "object"), plan.frees.len());
     if cli.json {
@@ -69,9 +92,14 @@ fn show(cli: &Cli, args: &args::Expire, display: &Display, plan: &ExpiryPlan) {
             .kept
             .iter()
             .map(|(object, why)| json!({"object": object.id.to_string(), "reason": kept_reason(*why, &object.source)}));
+        let by_rule = plan.by_rule.iter().map(|(object, parts)| {
+            let parts: Vec<_> = parts.iter().map(|part| part.name()).collect();
+            json!({"object": object.id.to_string(), "policy": object.policy, "kept_by": parts})
+        });
         println!(
             "{}",
             json!({"event": "expired", "objects": ids(&plan.forget), "kept": kept.collect::<Vec<_>>(),
+                   "kept_by_rule": by_rule.collect::<Vec<_>>(),
                    "freed": plan.frees.iter().map(Volser::as_str).collect::<Vec<_>>(), "dry_run": args.dry_run})
         );
         return;

@@ -14,7 +14,7 @@ use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
 use crate::json::{self, OverwrittenLine};
 use crate::list::{director, find_object, short};
-use crate::progress::{Display, rate, stop_on_interrupt};
+use crate::progress::{Display, Standing, rate, stop_on_interrupt};
 use crate::secrets::{Need, now_ns, open, state_dir, unlock_at};
 use crate::table::path_text;
 use crate::units;
@@ -77,12 +77,9 @@ pub(crate) fn copy(cli: &Cli, args: &args::Copy) -> Result<ExitCode, Failure> {
     }
     let watch = Arc::new(RestoreWatch::default());
     stop_on_interrupt(&watch.stop);
-    let line = |elapsed: Duration| {
-        let bytes = watch.bytes.load(std::sync::atomic::Ordering::Relaxed);
-        (format!("{} at {}", units::bytes(bytes), rate(bytes, elapsed)), None)
-    };
     recorded(&display, &site, ("copy", &format!("{} to {}", args.object, args.to_pool)), |record| {
-        let reports = display.during(&line, || site.copy_objects(&objects, &args.to_pool, &watch))?;
+        let reports =
+            display.follow(&|| Standing::of_reading(&watch), || site.copy_objects(&objects, &args.to_pool, &watch))?;
         let bytes = reports.iter().map(|report| report.bytes).sum();
         record.tally = Tally { files: 0, bytes, stored: bytes };
         record.message = format!("{} copied", units::counted(reports.len() as u64, "object"));

@@ -7,8 +7,20 @@ use capstan_director::{JobOutcome, Site, Tally};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::progress::Display;
 
+/// What a command's work ends with.
+pub(crate) trait Ending {
+    /// The exit code that it stands for.
+    fn code(&self) -> u8;
+}
+
 /// Codes that commands end with, for finding which one an `ExitCode` stands for: it does not tell.
 const CODES: [u8; 8] = [0, DONE_WITH_PROBLEMS, 1, 2, 4, 5, 6, 130];
+
+impl Ending for ExitCode {
+    fn code(&self) -> u8 {
+        CODES.into_iter().find(|known| Self::from(*known) == *self).unwrap_or(1)
+    }
+}
 
 /// What a job leaves in the history beside what was said.
 #[derive(Debug, Default)]
@@ -20,18 +32,18 @@ pub(crate) struct Record {
 }
 
 /// Does a job's work, which the history then has: what it was, what was said, and how it ended.
-pub(crate) fn recorded(
+pub(crate) fn recorded<T: Ending>(
     display: &Display,
     site: &Site,
     (kind, subject): (&str, &str),
-    work: impl FnOnce(&mut Record) -> Result<ExitCode, Failure>,
-) -> Result<ExitCode, Failure> {
+    work: impl FnOnce(&mut Record) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let journal = display.enter(site, kind, subject);
     let mut record = Record::default();
     let ended = work(&mut record);
     if let Some(journal) = journal {
         let code = match &ended {
-            Ok(code) => CODES.into_iter().find(|known| ExitCode::from(*known) == *code).unwrap_or(1),
+            Ok(ending) => ending.code(),
             Err(failure) => failure.exit_code(),
         };
         let outcome = match code {

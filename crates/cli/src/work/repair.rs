@@ -1,8 +1,6 @@
 //! `repair`.
 
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use capstan_director::{DirectorError, ObjectStatus, RepairReport, RestoreWatch, Shortfall};
 
@@ -10,9 +8,8 @@ use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::json;
 use crate::list::{find_object, short};
-use crate::progress::{Display, rate, stop_on_interrupt};
+use crate::progress::{Display, Standing, stop_on_interrupt};
 use crate::secrets::{Need, open};
-use crate::units;
 use crate::work::recorded::recorded;
 
 pub(crate) fn repair(cli: &Cli, args: &args::Repair) -> Result<ExitCode, Failure> {
@@ -31,13 +28,9 @@ pub(crate) fn repair(cli: &Cli, args: &args::Repair) -> Result<ExitCode, Failure
     }
     let watch = RestoreWatch::default();
     stop_on_interrupt(&watch.stop);
-    let line = |elapsed: Duration| {
-        let bytes = watch.bytes.load(Ordering::Relaxed);
-        (format!("{} at {}", units::bytes(bytes), rate(bytes, elapsed)), None)
-    };
     let shortfall = if args.wait { Shortfall::Wait } else { Shortfall::Fail };
     recorded(&display, &site, ("repair", &args.objects.join(" ")), |record| {
-        let report = display.during(&line, || site.repair(&objects, shortfall, &watch))?;
+        let report = display.follow(&|| Standing::of_reading(&watch), || site.repair(&objects, shortfall, &watch))?;
         record.message = summary(&report);
         show(cli, report)
     })

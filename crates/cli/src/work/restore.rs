@@ -7,7 +7,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_director::{
@@ -19,7 +18,7 @@ use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
 use crate::json::{self, DifferenceLine, RestoreEnd, RestoreFinished, words};
 use crate::list::{doubt_text, find_volume, object_or_volume, short, split_place};
-use crate::progress::{Display, rate, stop_on_interrupt};
+use crate::progress::{Display, Standing, rate, stop_on_interrupt};
 use crate::secrets::{Need, now_ns, open};
 use crate::table::path_text;
 use crate::units;
@@ -95,10 +94,9 @@ pub(crate) fn restore(cli: &Cli, args: &args::Restore) -> Result<ExitCode, Failu
     };
     let watch = Arc::new(RestoreWatch::default());
     stop_on_interrupt(&watch.stop);
-    let total = plan.bytes;
-    let line = |elapsed: Duration| progress_line(&watch, total, elapsed);
     recorded(&display, &site, ("restore", &named(&args.places)), |record| {
-        let report = display.during(&line, || site.restore(&plan, directory, &options, &watch))?;
+        let report =
+            display.follow(&|| Standing::of_reading(&watch), || site.restore(&plan, directory, &options, &watch))?;
         record.tally = read(&report);
         record.message = restored_text(&report, directory);
         show_restore(cli, &display, &plan, &report, directory)
@@ -125,12 +123,6 @@ fn restored_text(report: &RestoreReport, directory: &Path) -> String {
         rate(report.bytes, elapsed),
         units::counted(report.blocks, "block")
     )
-}
-
-fn progress_line(watch: &RestoreWatch, total: u64, elapsed: Duration) -> (String, Option<f64>) {
-    let (members, bytes) = (watch.members.load(Ordering::Relaxed), watch.bytes.load(Ordering::Relaxed));
-    let share = (total > 0).then(|| (bytes as f64 / total as f64).min(1.0));
-    (format!("{}, {} at {}", units::counted(members, "path"), units::bytes(bytes), rate(bytes, elapsed)), share)
 }
 
 fn show_plan(cli: &Cli, plan: &RestorePlan) -> Result<(), Failure> {
@@ -316,8 +308,7 @@ fn verify_all(
         if let Some((volser, _)) = find_volume(site, what)? {
             let watch = Arc::new(RestoreWatch::default());
             stop_on_interrupt(&watch.stop);
-            let line = |elapsed: Duration| progress_line(&watch, 0, elapsed);
-            let report = display.during(&line, || site.verify_volume(&volser, &watch))?;
+            let report = display.follow(&|| Standing::of_reading(&watch), || site.verify_volume(&volser, &watch))?;
             whole &= report.is_whole();
             show_failures(display, &report);
             add(&mut record.tally, &report);
@@ -345,8 +336,7 @@ fn verify_objects(
 ) -> Result<bool, Failure> {
     let watch = Arc::new(RestoreWatch::default());
     stop_on_interrupt(&watch.stop);
-    let line = |elapsed: Duration| progress_line(&watch, 0, elapsed);
-    let verified = display.during(&line, || site.verify_objects(objects, &watch))?;
+    let verified = display.follow(&|| Standing::of_reading(&watch), || site.verify_objects(objects, &watch))?;
     let mut whole = true;
     for object in objects {
         let mut any = false;

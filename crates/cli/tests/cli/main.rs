@@ -10,19 +10,22 @@ use std::time::{Duration, Instant};
 use assert_cmd::cargo::CommandCargoExt;
 use tempfile::TempDir;
 
+mod jobs;
 mod json;
 mod key_cluster;
 mod labels;
 mod outside;
 mod policies;
+mod progress;
 mod unread;
 mod watching;
 mod ways_out;
 
 /// Every command, with arguments that list or describe something where it has any.
-const COMMANDS: [&str; 31] = [
+const COMMANDS: [&str; 32] = [
     "init",
     "backup",
+    "jobs",
     "objects",
     "ls",
     "find",

@@ -38,6 +38,8 @@ fn known(objects: &[Object], today: i64) -> ExpirySnapshot {
         restorable: objects.iter().map(|object| object.id).collect(),
         timeline: Timeline::new(&recorded, &[], today * DAY),
         gone: Vec::new(),
+        rules: HashMap::new(),
+        zone: TimeZone::UTC,
         volumes: vec![(Volser::new("A00001").expect("a barcode"), objects.iter().map(|object| object.id).collect())],
     }
 }
@@ -156,4 +158,83 @@ fn a_retention_that_began_in_doubt_counts_from_what_is_believed() {
     assert_eq!(forgotten(&objects[..3], TODAY + 33), [1]);
     objects[1].expires_ns = 0;
     assert_eq!(forgotten(&objects, TODAY + 32), [3, 1], "never is never");
+}
+
+/// What is known where `/srv` is backed up by the job `nightly`, which has a rule.
+fn nightly(objects: &[Object], today: i64, rule: KeepRule) -> ExpirySnapshot {
+    let mut objects = objects.to_vec();
+    for object in &mut objects {
+        object.policy = "nightly".to_owned();
+        object.expires_ns = 0;
+    }
+    ExpirySnapshot { rules: HashMap::from([("nightly".to_owned(), rule)]), ..known(&objects, today) }
+}
+
+fn by_rule(plan: &ExpiryPlan) -> Vec<(u8, String)> {
+    let name = |(object, parts): &(Object, Vec<KeptBy>)| {
+        let parts: Vec<_> = parts.iter().map(|part| part.name()).collect();
+        (object.id.0[0], parts.join(" "))
+    };
+    plan.by_rule.iter().map(name).collect()
+}
+
+#[test]
+fn a_rule_decides_for_the_objects_of_its_job_alone() {
+    let rule = KeepRule { last: 1, daily: 2, monthly: 2, ..KeepRule::default() };
+    // 2026-10-31, 2026-11-20, -21, -22.
+    let full = [object(1, 0, TODAY - 22), object(2, 0, TODAY - 2), object(3, 0, TODAY - 1), object(4, 0, TODAY)];
+    let plan = plan_expiry(&nightly(&full, TODAY, rule), &ExpiryRequest::default());
+    assert_eq!(numbers(&plan.forget), [2]);
+    let kept = [(4, "last daily monthly".to_owned()), (3, "daily".to_owned()), (1, "monthly".to_owned())];
+    assert_eq!(by_rule(&plan), kept);
+    // Time alone takes nothing: the same plan, three weeks later.
+    let plan = plan_expiry(&nightly(&full, TODAY + 21, rule), &ExpiryRequest::default());
+    assert_eq!((numbers(&plan.forget), by_rule(&plan)), (vec![2], kept.to_vec()));
+    // Another host, another source and another policy have a rule of their own, or none.
+    let mut mixed = nightly(&full, TODAY, rule);
+    mixed.objects[3].client = "auk".to_owned();
+    mixed.objects[2].source = b"/etc".to_vec();
+    mixed.objects[1].policy = "manual".to_owned();
+    let plan = plan_expiry(&mixed, &ExpiryRequest::default());
+    assert_eq!((numbers(&plan.forget), plan.by_rule.len()), (vec![], 3));
+    // What is named goes, whatever the rule says.
+    let plan = plan_expiry(&nightly(&full, TODAY, rule), &names(&[3]));
+    assert_eq!((numbers(&plan.forget), plan.by_rule.len(), plan.refusal), (vec![3], 0, None));
+}
+
+#[test]
+fn what_a_kept_one_stands_on_is_kept_and_the_floor_stays_above_a_rule() {
+    let rule = KeepRule { last: 1, ..KeepRule::default() };
+    let chain = [object(1, 0, TODAY), object(2, 1, TODAY + 1), object(3, 2, TODAY + 2)];
+    let plan = plan_expiry(&nightly(&chain, TODAY + 2, rule), &ExpiryRequest::default());
+    let base = Kept::Base { dependents: 1 };
+    assert_eq!((numbers(&plan.forget), kept(&plan)), (vec![], vec![(2, base), (1, base)]));
+    let full = [object(1, 0, TODAY), object(2, 0, TODAY + 1), object(3, 0, TODAY + 2)];
+    let two = ExpiryRequest { keep_last: 2, ..ExpiryRequest::default() };
+    let plan = plan_expiry(&nightly(&full, TODAY + 2, rule), &two);
+    assert_eq!((numbers(&plan.forget), kept(&plan)), (vec![1], vec![(2, Kept::Last)]));
+    // A clock in doubt refuses it as it refuses retentions.
+    let plan = plan_expiry(&nightly(&full, TODAY + 3_000, rule), &ExpiryRequest::default());
+    assert_eq!(plan.refusal, Some(ExpiryRefusal::Clock));
+}
+
+#[test]
+fn what_cannot_be_restored_takes_no_place_in_a_rule() {
+    let rule = KeepRule { last: 2, ..KeepRule::default() };
+    let full = [object(1, 0, TODAY), object(2, 0, TODAY + 1), object(3, 0, TODAY + 2), object(4, 0, TODAY + 3)];
+    let mut known = nightly(&full, TODAY + 3, rule);
+    known.restorable.remove(&id(4));
+    let plan = plan_expiry(&known, &ExpiryRequest::default());
+    assert_eq!((numbers(&plan.forget), plan.by_rule.len()), (vec![1], 3), "4 would have had a place, 3 and 2 have it");
+    // One that was interrupted stays while it is the latest, and goes once no run can go on with it.
+    let mut known = nightly(&full, TODAY + 3, KeepRule { last: 9, ..rule });
+    known.objects[0].status = ObjectStatus::Open;
+    known.objects[2].status = ObjectStatus::Open;
+    let plan = plan_expiry(&known, &ExpiryRequest::default());
+    assert_eq!((numbers(&plan.forget), plan.by_rule.len()), (vec![2], 2));
+    // Nobody knows yet when one was made whose clock was wrong.
+    let mut objects = full.to_vec();
+    objects[3].started_ns = 18_262 * DAY;
+    let known = nightly(&objects, TODAY + 3, KeepRule { last: 1, ..rule });
+    assert_eq!(numbers(&plan_expiry(&known, &ExpiryRequest::default()).forget), [2, 1]);
 }

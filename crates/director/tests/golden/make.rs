@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use capstan_director::{
-    Algorithm, BackupRequest, BackupWatch, Config, InitOptions, Level, Loss, Promise, Shortfall, Site, Target,
-    TreeOptions, Zeroizing,
+    Algorithm, BackupRequest, BackupWatch, Config, InitOptions, Level, Loss, Promise, Retention, Shortfall, Site,
+    Target, TreeOptions, Zeroizing,
 };
 use capstan_format::crc32c;
 
@@ -124,6 +124,7 @@ fn backup(site: &Site, recipe: &Recipe, level: Level) {
         stream: None,
         pool: recipe.name.to_owned(),
         policy: recipe.name.to_owned(),
+        retention: Retention::OfPool,
         connections: recipe.connections,
         copies: 1,
         level,

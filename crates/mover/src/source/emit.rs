@@ -137,6 +137,7 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
             stored += extent.len;
         }
         content.crc = crc32c_append_zeros(content.crc, size - end);
+        self.tally.passed(size - stored);
         // Holes were mapped at an earlier instant than they are read, however short the file is.
         content.pieces = content.pieces.max(2);
         content::pad(self.sink, stored)

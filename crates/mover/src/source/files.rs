@@ -73,7 +73,10 @@ impl<S: StreamSink> Walker<'_, S> {
             }
             batch.items[item].state = match fstat(&fd).map(|stat| FileMetadata::new(&stat)) {
                 Ok(metadata) if metadata.file_type != FileType::RegularFile => State::ByName,
-                Ok(metadata) if self.is_further_name(batch.path(item), &metadata, true) => State::Done,
+                Ok(metadata) if self.is_further_name(batch.path(item), &metadata, true) => {
+                    self.emitter.tally.passed(metadata.size);
+                    State::Done
+                }
                 Ok(metadata) => {
                     bytes += metadata.size;
                     State::Open(fd, metadata)
@@ -94,6 +97,7 @@ impl<S: StreamSink> Walker<'_, S> {
         let Ok(metadata) = stat.map(|stat| FileMetadata::new(&stat)) else { return };
         if metadata.file_type == FileType::RegularFile && !self.wanted(batch.path(item), &metadata) {
             self.is_further_name(batch.path(item), &metadata, false);
+            self.emitter.tally.passed(metadata.size);
             self.emitter.tally.file(batch.path(item));
             batch.items[item].state = State::Done;
         }

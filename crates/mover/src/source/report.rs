@@ -166,6 +166,7 @@ pub struct Progress {
     files: AtomicU64,
     directories: AtomicU64,
     bytes: AtomicU64,
+    passed: AtomicU64,
     problems: AtomicU64,
     current: Mutex<Vec<u8>>,
 }
@@ -191,6 +192,11 @@ impl Progress {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes of the files passed so far, stored or not: their holes count, and those of files that stand as they did in the base.
+    pub fn passed_bytes(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
+    }
+
     /// Problems so far.
     pub fn problems(&self) -> u64 {
         self.problems.load(Ordering::Relaxed)
@@ -210,6 +216,7 @@ pub(crate) struct Tally<'a> {
     files: u64,
     directories: u64,
     bytes: u64,
+    passed: u64,
     problems: u64,
     rounds: u64,
 }
@@ -221,7 +228,7 @@ const BYTES_PER_ROUND: u64 = 4 << 20;
 
 impl<'a> Tally<'a> {
     pub(crate) fn new(progress: &'a Progress) -> Self {
-        Self { progress, files: 0, directories: 0, bytes: 0, problems: 0, rounds: 0 }
+        Self { progress, files: 0, directories: 0, bytes: 0, passed: 0, problems: 0, rounds: 0 }
     }
 
     pub(crate) fn file(&mut self, path: &[u8]) {
@@ -239,8 +246,14 @@ impl<'a> Tally<'a> {
         self.problems += 1;
     }
 
+    /// Bytes that nobody has to read: a hole, or a file that stands as it did.
+    pub(crate) fn passed(&mut self, len: u64) {
+        self.passed += len;
+    }
+
     pub(crate) fn bytes(&mut self, path: &[u8], len: u64) {
         self.bytes += len;
+        self.passed += len;
         if self.bytes >= BYTES_PER_ROUND {
             self.publish(path);
         }
@@ -252,6 +265,7 @@ impl<'a> Tally<'a> {
             (&progress.files, &mut self.files),
             (&progress.directories, &mut self.directories),
             (&progress.bytes, &mut self.bytes),
+            (&progress.passed, &mut self.passed),
             (&progress.problems, &mut self.problems),
         ] {
             if *value != 0 {

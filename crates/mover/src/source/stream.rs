@@ -48,10 +48,9 @@ impl<R: Read> StreamSource<R> {
         let mut buffer = vec![0; self.segment_len + 1];
         let mut held = 0;
         loop {
-            let end = self.fill(&mut buffer, &mut held)?;
+            let end = self.fill(&mut buffer, &mut held, &mut tally)?;
             let len = held.min(self.segment_len);
             writer.segment(&buffer[..len], end)?;
-            tally.bytes(&self.name, len as u64);
             if end == End::Reached {
                 break;
             }
@@ -63,11 +62,14 @@ impl<R: Read> StreamSource<R> {
         Ok(SourceReport { files: 1, bytes, ..SourceReport::default() })
     }
 
-    fn fill(&mut self, buffer: &mut [u8], held: &mut usize) -> Result<End, SourceError> {
+    fn fill(&mut self, buffer: &mut [u8], held: &mut usize, tally: &mut Tally<'_>) -> Result<End, SourceError> {
         while *held < buffer.len() {
             match self.reader.read(&mut buffer[*held..]) {
                 Ok(0) => return Ok(End::Reached),
-                Ok(len) => *held += len,
+                Ok(len) => {
+                    *held += len;
+                    tally.bytes(&self.name, len as u64);
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(reason) => {
                     return Err(SourceError::Stream { name: String::from_utf8_lossy(&self.name).into_owned(), reason });

@@ -1,0 +1,178 @@
+//! Jobs of `capstan.toml`: how a name is told from a path, what the command line changes of a job, and what runs before and after.
+//!
+//! ```text
+//! before --ok--> backup --> after     CAPSTAN_JOB, CAPSTAN_OUTCOME, CAPSTAN_EXIT_CODE, CAPSTAN_OBJECTS
+//!    `--failed: nothing is backed up ----^
+//! ```
+//! A source without a slash that is the name of a job is the job, whatever lies in the working directory: a timer must not mean
+//! something else by the directory it is started in. `./nightly` is the path.
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::Ordering;
+
+use capstan_director::{BackupWatch, Config, DirectorError, JobConfig, ObjectId, Retention, find_settings};
+
+use super::backup::{self, Ended};
+use crate::args::{self, Cli};
+use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::json;
+use crate::progress::{Display, stop_on_interrupt};
+use crate::secrets::{Need, PASSPHRASES, open, state_dir};
+use crate::work::recorded::recorded;
+
+/// The exit code of what somebody stopped.
+const STOPPED: u8 = 130;
+
+/// The job that the command line names, if it names one.
+pub(super) fn named(cli: &Cli, args: &args::Backup, display: &Display) -> Result<Option<(String, JobConfig)>, Failure> {
+    let plain = |source: &&std::path::PathBuf| !source.to_string_lossy().contains('/');
+    if args.stdin.is_some() || !args.sources.iter().any(|source| plain(&source)) {
+        return Ok(None);
+    }
+    let mut jobs = Config::read(&find_settings(&state_dir(cli)?)?)?.jobs;
+    let is_there = |name: &str| Path::new(name).symlink_metadata().is_ok();
+    for source in args.sources.iter().filter(plain) {
+        let name = source.to_string_lossy().into_owned();
+        let Some(job) = jobs.remove(&name) else {
+            if !jobs.is_empty() && !is_there(&name) {
+                display.warn(&format!("there is no job {name:?} either: `capstan jobs` lists those of capstan.toml"));
+            }
+            continue;
+        };
+        if args.sources.len() > 1 {
+            let advice = format!("{name} is a job, which is run by itself: for a path of that name write ./{name}");
+            return Err(Failure::Usage(advice));
+        }
+        if args.policy.is_some() {
+            return Err(Failure::Usage(format!("the objects of job {name} bear its name: leave --policy out")));
+        }
+        if is_there(&name) {
+            display.say(&format!("{name} is the job of capstan.toml; the path of that name would be ./{name}"));
+        }
+        return Ok(Some((name, job)));
+    }
+    Ok(None)
+}
+
+/// What the command line says, and where it says nothing what the job does. Patterns of both are left out.
+fn laid_over(args: &args::Backup, name: &str, job: &JobConfig) -> args::Backup {
+    let says_level = args.full || args.incremental || args.full_every.is_some();
+    let mut exclude = job.exclude.clone();
+    exclude.extend(args.exclude.iter().cloned());
+    args::Backup {
+        sources: match &job.stdin {
+            None => job.sources.clone(),
+            Some(_) => job.stdin_command.iter().map(Into::into).collect(),
+        },
+        stdin: job.stdin.clone(),
+        from_command: job.stdin.is_some(),
+        policy: Some(name.to_owned()),
+        pool: args.pool.clone().or_else(|| job.pool.clone()),
+        connections: args.connections.or(job.connections),
+        copies: args.copies.or(job.copies),
+        compression: args.compression.or(job.compression),
+        incremental: if says_level { args.incremental } else { job.is_incremental() },
+        full_every: if says_level { args.full_every.clone() } else { job.full_every.clone() },
+        exclude,
+        one_file_system: args.one_file_system || job.one_file_system,
+        wait: args.wait || job.wait,
+        ..args.clone()
+    }
+}
+
+fn retention(job: &JobConfig) -> Retention {
+    match (job.keep, job.retention_ns()) {
+        (Some(_), _) => Retention::ByRule,
+        (None, Some(ns)) => Retention::For(ns),
+        (None, None) => Retention::OfPool,
+    }
+}
+
+/// Runs a job, and what it has run before and after.
+pub(super) fn run(
+    cli: &Cli,
+    args: &args::Backup,
+    name: &str,
+    job: &JobConfig,
+    display: &Display,
+    watch: &BackupWatch,
+) -> Result<ExitCode, Failure> {
+    let args = laid_over(args, name, job);
+    stop_on_interrupt(&watch.stop);
+    let outcome = before(cli, name, job, display).and_then(|()| {
+        if watch.stop.load(Ordering::Relaxed) {
+            return Err(DirectorError::Interrupted.into());
+        }
+        backup::run(cli, &args, retention(job), display, watch)
+    });
+    let after = after(cli, name, job, &outcome);
+    if let Err(reason) = &after {
+        display.warn(&format!("job {name}: {reason}"));
+        if cli.json {
+            json::print(&hook_failed(name, "after", reason))?;
+        }
+    }
+    let code = outcome?.code;
+    Ok(ExitCode::from(if code == 0 && after.is_err() { DONE_WITH_PROBLEMS } else { code }))
+}
+
+fn hook_failed(job: &str, hook: &'static str, reason: &str) -> json::Event {
+    json::Event::HookFailed { job: job.to_owned(), hook, reason: reason.to_owned() }
+}
+
+/// Runs what the job has run before it.
+fn before(cli: &Cli, name: &str, job: &JobConfig, display: &Display) -> Result<(), Failure> {
+    hook(cli, name, "before", &job.before, &[]).map_err(|reason| {
+        // A night on which nothing was backed up is part of the history.
+        if let Ok(site) = open(cli, Need::Nothing, display.events()) {
+            let failed = || Failure::Other(format!("job {name}: {reason}; nothing was backed up"));
+            let _ = recorded(display, &site, ("backup", &format!("{name}:")), |_| Err::<ExitCode, _>(failed()));
+        }
+        if cli.json {
+            // A reader that is gone needs no line.
+            let _ = json::print(&hook_failed(name, "before", &reason));
+        }
+        Failure::Other(format!("job {name}: {reason}; nothing was backed up"))
+    })
+}
+
+/// Runs what the job has run after it, and lets that know how it went.
+fn after(cli: &Cli, name: &str, job: &JobConfig, outcome: &Result<Ended, Failure>) -> Result<(), String> {
+    let (code, objects) = match outcome {
+        Ok(ended) => (ended.code, &ended.objects[..]),
+        Err(failure) => (failure.exit_code(), &[][..]),
+    };
+    let word = match code {
+        0 => "done",
+        DONE_WITH_PROBLEMS => "exceptions",
+        STOPPED => "stopped",
+        _ => "failed",
+    };
+    let objects: Vec<_> = objects.iter().map(ObjectId::to_string).collect();
+    let told = [
+        ("CAPSTAN_OUTCOME", word.to_owned()),
+        ("CAPSTAN_EXIT_CODE", code.to_string()),
+        ("CAPSTAN_OBJECTS", objects.join(" ")),
+    ];
+    hook(cli, name, "after", &job.after, &told)
+}
+
+/// Runs a program to its end. It has no input, its output goes where our messages go, and it is not told the passphrase.
+fn hook(cli: &Cli, name: &str, which: &str, command: &[String], told: &[(&str, String)]) -> Result<(), String> {
+    let Some((program, arguments)) = command.split_first() else { return Ok(()) };
+    let mut child = Command::new(program);
+    child.args(arguments).stdin(Stdio::null()).stdout(std::io::stderr()).env("CAPSTAN_JOB", name);
+    child.envs(told.iter().map(|(name, value)| (name, value)));
+    for secret in PASSPHRASES {
+        child.env_remove(secret);
+    }
+    if let Ok(state) = state_dir(cli) {
+        child.env("CAPSTAN_STATE", state);
+    }
+    match child.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{which} ({program}) ended with {status}")),
+        Err(error) => Err(format!("{which} ({program}) could not be started: {error}")),
+    }
+}

@@ -1,0 +1,179 @@
+//! Jobs by name: what the settings say of them, what the command line changes, what runs before and after, and what is kept.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::Bench;
+
+impl Bench {
+    /// Adds to the settings; `SOURCE` stands for the source.
+    fn settings(&self, more: &str) {
+        let path = self.dir.path().join("state/capstan.toml");
+        let text = fs::read_to_string(&path).unwrap() + &more.replace("SOURCE", &self.source_text());
+        fs::write(&path, text).unwrap();
+    }
+
+    fn policies(&self) -> Vec<String> {
+        self.rows(&["objects"]).iter().map(|row| row["policy"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// A program for a job, which writes down what it was told.
+    fn hook(&self, name: &str, rest: &str) -> String {
+        let path = self.dir.path().join(name);
+        let told = self.dir.path().join(format!("{name}.told"));
+        let script = format!("#!/bin/sh\nenv >'{}'\necho chatter\n{rest}\n", told.display());
+        fs::write(&path, script).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&path, mode).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn told(&self, name: &str, variable: &str) -> Option<String> {
+        let told = fs::read_to_string(self.dir.path().join(format!("{name}.told"))).ok()?;
+        let begin = format!("{variable}=");
+        told.lines().find_map(|line| line.strip_prefix(&begin)).map(str::to_owned)
+    }
+}
+
+#[test]
+fn a_job_is_backed_up_by_its_name() {
+    let bench = Bench::new(&[]);
+    bench.done(&["pools", "add", "vault"], 0);
+    fs::write(bench.source().join("left.tmp"), "out\n").unwrap();
+    bench.settings(
+        "[jobs.nightly]\nsources = [\"SOURCE\"]\nexclude = [\"*.tmp\"]\npool = \"vault\"\nfull_every = \"4w\"\n\
+         connections = 1\nretention = \"90d\"\n",
+    );
+    assert!(bench.said(&["jobs"], 0).is_empty());
+    let listed = &bench.rows(&["jobs"])[0];
+    assert_eq!((&listed["outcome"], &listed["next"]), (&"never".into(), &"full".into()));
+
+    bench.done(&["backup", "nightly", "-q"], 0);
+    bench.done(&["backup", "nightly", "-q", "--exclude", "noise"], 0);
+    bench.done(&["backup", "nightly", "-q", "--full", "--pool", "default"], 0);
+    let rows = bench.rows(&["objects"]);
+    let column = |name: &str| rows.iter().map(|row| row[name].as_str().unwrap()).collect::<Vec<_>>();
+    assert_eq!(column("policy"), ["nightly"; 3]);
+    assert_eq!(column("level"), ["full", "incr", "full"], "the latest first; the command line goes before the job");
+    let keeps = rows[0]["expires_ns"].as_i64().unwrap() - rows[0]["started_ns"].as_i64().unwrap();
+    assert_eq!(keeps, 90 * 86_400 * 1_000_000_000);
+    let pools: Vec<_> = bench.rows(&["volumes"]).iter().map(|row| row["pool"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(pools, ["vault", "default"]);
+    assert!(bench.rows(&["find", "*.tmp"]).is_empty());
+    assert_eq!(
+        bench.rows(&["find", "noise"]).len(),
+        3,
+        "twice stored, and once deleted by what the command line added"
+    );
+    let listed = &bench.rows(&["jobs"])[0];
+    assert_eq!((&listed["outcome"], &listed["next"]), (&"complete".into(), &"incremental".into()));
+    assert!(bench.done(&["jobs"], 0).contains("incremental, full every 4w"));
+}
+
+#[test]
+fn a_job_is_told_from_a_path() {
+    let bench = Bench::new(&[]);
+    bench.settings("[jobs.home]\nsources = [\"SOURCE/letters\"]\n");
+    let said = bench.said(&["backup", "home"], 0);
+    assert!(said.contains("the path of that name would be ./home"), "{said}");
+    bench.done(&["backup", "./home", "-q"], 0);
+    bench.done(&["backup", &bench.source_text(), "-q"], 0);
+    assert_eq!(bench.policies(), ["manual", "manual", "home"]);
+    let said = bench.said(&["backup", "home", "/etc/hostname"], 2);
+    assert!(said.contains("a job, which is run by itself"), "{said}");
+    let said = bench.said(&["backup", "home", "--policy", "other"], 2);
+    assert!(said.contains("leave --policy out"), "{said}");
+    let said = bench.said(&["backup", "hoem"], 1);
+    assert!(said.contains("no job \"hoem\" either"), "{said}");
+    // Each command reads the settings: what is wrong there is named with its line.
+    bench.settings("exlude = [\"x\"]\n");
+    let said = bench.said(&["backup", "home"], 1);
+    assert!(said.contains("unknown field `exlude`") && said.contains("line "), "{said}");
+}
+
+#[test]
+fn programs_run_before_and_after_and_are_told_how_it_went() {
+    let bench = Bench::new(&[]);
+    let (before, after) = (bench.hook("before", ""), bench.hook("after", ""));
+    bench.settings(&format!(
+        "[jobs.nightly]\nsources = [\"SOURCE\"]\nbefore = [\"{before}\", \"now\"]\nafter = [\"{after}\"]\n"
+    ));
+    let printed = bench.done(&["backup", "nightly", "--json"], 0);
+    assert!(printed.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "no chatter in {printed}");
+    let object = bench.rows(&["objects"])[0]["object"].as_str().unwrap().to_owned();
+    for (variable, value) in [
+        ("CAPSTAN_JOB", "nightly"),
+        ("CAPSTAN_OUTCOME", "done"),
+        ("CAPSTAN_EXIT_CODE", "0"),
+        ("CAPSTAN_OBJECTS", object.as_str()),
+    ] {
+        assert_eq!(bench.told("after", variable).as_deref(), Some(value), "{variable}");
+    }
+    assert_eq!(bench.told("before", "CAPSTAN_JOB").as_deref(), Some("nightly"));
+    assert_eq!(bench.told("before", "CAPSTAN_OUTCOME"), None);
+    for program in ["before", "after"] {
+        assert_eq!(bench.told(program, "CAPSTAN_PASSPHRASE"), None, "{program} was told the passphrase");
+        assert!(bench.told(program, "CAPSTAN_STATE").is_some_and(|state| state.ends_with("/state")));
+    }
+
+    // One that fails before stops the job, and what runs after runs all the same.
+    bench.hook("before", "exit 7");
+    let said = bench.said(&["backup", "nightly"], 1);
+    assert!(said.contains("before (") && said.contains("exit status: 7; nothing was backed up"), "{said}");
+    assert_eq!(bench.rows(&["objects"]).len(), 1);
+    assert_eq!(bench.told("after", "CAPSTAN_OUTCOME").as_deref(), Some("failed"));
+    assert_eq!(bench.told("after", "CAPSTAN_EXIT_CODE").as_deref(), Some("1"));
+    assert_eq!(bench.told("after", "CAPSTAN_OBJECTS").as_deref(), Some(""));
+
+    // One that fails after is said, and is an exception.
+    bench.hook("before", "");
+    bench.hook("after", "exit 9");
+    let output = bench.command(&["backup", "nightly", "--json"]).output().unwrap();
+    crate::ended(&output, &["backup", "nightly"], 3);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("exit status: 9"));
+    let last: Value = serde_json::from_slice(output.stdout.split(|byte| *byte == b'\n').rev().nth(1).unwrap()).unwrap();
+    assert_eq!((&last["event"], &last["hook"]), (&"hook-failed".into(), &"after".into()));
+    fs::remove_file(bench.dir.path().join("before")).unwrap();
+    let said = bench.said(&["backup", "nightly"], 1);
+    assert!(said.contains("could not be started"), "{said}");
+}
+
+#[test]
+fn a_job_keeps_what_a_program_prints() {
+    let bench = Bench::new(&[]);
+    bench.settings("[jobs.shop]\nstdin = \"shop.sql\"\nstdin_command = [\"printf\", \"rows\\\\n\"]\n");
+    bench.done(&["backup", "shop", "-q"], 0);
+    assert_eq!(bench.done(&["cat", "shop.sql:shop.sql"], 0), "rows\n");
+    assert_eq!(bench.policies(), ["shop"]);
+    assert_eq!(bench.rows(&["jobs"])[0]["outcome"], "complete");
+}
+
+/// One retention a pool was all there was: nothing said which backups are kept.
+#[test]
+fn expire_keeps_by_the_rule_of_the_job() {
+    let bench = Bench::new(&[]);
+    bench.settings("[jobs.nightly]\nsources = [\"SOURCE\"]\nkeep = { last = 2, yearly = 1 }\n");
+    for _ in 0..4 {
+        bench.done(&["backup", "nightly", "-q"], 0);
+    }
+    bench.done(&["backup", "home/letters", "-q"], 0);
+    let last_digits = |row: &Value| row["object"].as_str().map(|id| id[id.len() - 8..].to_owned()).unwrap();
+    let ids: Vec<_> = bench.rows(&["objects"]).iter().map(last_digits).collect();
+    let said = bench.said(&["expire", "--dry-run"], 0);
+    let begins = |begin: String| said.lines().any(|line| line.starts_with(&begin));
+    assert!(begins(format!("would keep {} of {}", ids[1], bench.source_text())), "{said}");
+    assert!(said.lines().any(|line| line.contains(&ids[1]) && line.ends_with(": last, yearly (nightly)")), "{said}");
+    assert!(said.lines().any(|line| line.contains(&ids[2]) && line.ends_with(": last (nightly)")), "{said}");
+    assert!(begins(format!("would forget {}", ids[3])) && begins(format!("would forget {}", ids[4])), "{said}");
+    assert!(!said.contains(&ids[0]), "no rule is for what was backed up by hand: {said}");
+    let plan = bench.json(&["expire", "--dry-run"]);
+    assert_eq!(plan["kept_by_rule"][0]["kept_by"], serde_json::json!(["last", "yearly"]));
+    bench.done(&["expire"], 0);
+    assert_eq!(bench.rows(&["objects"]).len(), 3);
+    // Without the rule nothing says how long they are kept: they stay.
+    let path = bench.dir.path().join("state/capstan.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("keep = { last = 2, yearly = 1 }\n", "")).unwrap();
+    assert!(bench.done(&["expire", "--dry-run"], 0).starts_with("0 objects"));
+}

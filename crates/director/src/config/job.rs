@@ -1,0 +1,169 @@
+//! Jobs: what `[jobs.NAME]` of the settings says.
+//!
+//! A job is a backup that has a name: its sources, where they go, how long they are kept, and what runs before and after. The objects
+//! it makes bear its name as their policy.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::keep::KeepRule;
+
+/// Longest name of a job, in bytes: it is in every list, and part of a systemd unit's name.
+const NAME_LEN_MAX: usize = 64;
+/// The policy of backups that are of no job.
+pub const MANUAL: &str = "manual";
+
+/// A backup that has a name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct JobConfig {
+    /// Absolute paths of files, directories or block devices.
+    pub sources: Vec<PathBuf>,
+    /// The name that the output of a program is kept under.
+    pub stdin: Option<String>,
+    /// That program, with its arguments.
+    pub stdin_command: Vec<String>,
+    /// Patterns of what is left out.
+    pub exclude: Vec<String>,
+    /// Whether it stays on the file system of each source.
+    pub one_file_system: bool,
+    /// The pool of the first copy.
+    pub pool: Option<String>,
+    /// Copies written at once.
+    pub copies: Option<u8>,
+    /// Streams that read at the same time.
+    pub connections: Option<u16>,
+    /// zstd level instead of that of the data path.
+    pub compression: Option<i32>,
+    /// Everything, or what changed.
+    pub level: Option<JobLevel>,
+    /// How old the last full backup of a source may get before an incremental becomes a full one.
+    pub full_every: Option<String>,
+    /// How long what it makes is kept, instead of the pool's retention.
+    pub retention: Option<String>,
+    /// Which backups of each source are kept, instead of a retention.
+    pub keep: Option<KeepRule>,
+    /// Whether it waits for a volume, and for another capstan that writes.
+    pub wait: bool,
+    /// A program that runs before, with its arguments.
+    pub before: Vec<String>,
+    /// A program that runs after, whatever came of it, with its arguments.
+    pub after: Vec<String>,
+}
+
+/// What a job backs up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JobLevel {
+    /// Everything.
+    Full,
+    /// What changed since the last backup of each source.
+    Incremental,
+}
+
+/// What is wrong with a job: the setting, and why. No setting where it is the job as a whole.
+pub(super) type Wrong = (Option<&'static str>, String);
+
+impl JobConfig {
+    /// Whether it backs up what changed, where there is something to stand on.
+    pub fn is_incremental(&self) -> bool {
+        self.level == Some(JobLevel::Incremental) || self.level.is_none() && self.full_every.is_some()
+    }
+
+    /// How old the last full backup may get, in nanoseconds.
+    pub fn full_every_ns(&self) -> Option<i64> {
+        self.full_every.as_deref().and_then(|text| parse_age(text).ok())
+    }
+
+    /// How long what it makes is kept, in nanoseconds.
+    pub fn retention_ns(&self) -> Option<i64> {
+        self.retention.as_deref().and_then(|text| parse_age(text).ok())
+    }
+
+    /// What is wrong, if anything is.
+    pub(super) fn check(&self, name: &str) -> Result<(), Wrong> {
+        let wrong = |key: &'static str, reason: &str| Err((Some(key), reason.to_owned()));
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(is_plain) || name.starts_with(['-', '.']) {
+            let reason =
+                "a job's name has up to 64 letters, digits, '-', '_' and '.', and begins with a letter, a digit or '_'";
+            return Err((None, reason.to_owned()));
+        }
+        if name == MANUAL {
+            return Err((None, "backups of no job are called manual: give the job another name".to_owned()));
+        }
+        match (&self.sources[..], &self.stdin, &self.stdin_command[..]) {
+            ([], None, []) => {
+                return Err((None, "it backs up nothing: set sources, or stdin and stdin_command".to_owned()));
+            }
+            ([_, ..], Some(_), _) | ([_, ..], _, [_, ..]) => {
+                return wrong("stdin", "a job has sources, or stdin and stdin_command: make two jobs of them");
+            }
+            ([], Some(_), []) => {
+                return wrong(
+                    "stdin",
+                    "nobody pipes anything into a job: set stdin_command to the program whose output is meant",
+                );
+            }
+            ([], None, _) => return wrong("stdin_command", "its output needs a name: set stdin"),
+            _ => {}
+        }
+        if let Some(source) = self.sources.iter().find(|source| !source.is_absolute()) {
+            let reason = format!("{} is not absolute, and a job may be started from anywhere", source.display());
+            return Err((Some("sources"), reason));
+        }
+        if self.stdin.is_some() && (self.level == Some(JobLevel::Incremental) || self.full_every.is_some()) {
+            let key = if self.full_every.is_some() { "full_every" } else { "level" };
+            return wrong(key, "the output of a program is always backed up in full");
+        }
+        if self.level == Some(JobLevel::Full) && self.full_every.is_some() {
+            return wrong("full_every", "it is for incrementals, and level is \"full\": remove one of them");
+        }
+        if self.keep.is_some() && self.retention.is_some() {
+            return wrong("keep", "keep takes the place of retention: remove one of them");
+        }
+        if self.keep.is_some_and(|rule| rule.is_empty()) {
+            return wrong("keep", "it keeps nothing: set at least last = 1");
+        }
+        for (key, text) in [("full_every", &self.full_every), ("retention", &self.retention)] {
+            if let Some(Err(reason)) = text.as_deref().map(parse_age) {
+                return Err((Some(key), reason));
+            }
+        }
+        if self.copies.is_some_and(|copies| !(1..=4).contains(&copies)) {
+            return wrong("copies", "must be between 1 and 4");
+        }
+        if self.connections.is_some_and(|connections| !(1..=256).contains(&connections)) {
+            return wrong("connections", "must be between 1 and 256");
+        }
+        if self.compression.is_some_and(|level| !(-7..=19).contains(&level)) {
+            return wrong("compression", "must be between -7 and 19");
+        }
+        for (key, command) in [("stdin_command", &self.stdin_command), ("before", &self.before), ("after", &self.after)]
+        {
+            if command.first().is_some_and(String::is_empty) {
+                return wrong(key, "its first word is the program, and it is empty");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A duration such as `12h`, `30d`, `12w` or `10y`, in nanoseconds; a year is 365.25 days.
+pub fn parse_age(text: &str) -> Result<i64, String> {
+    let wrong = || format!("{text:?} is not a duration: write 12h, 30d, 12w or 10y");
+    let (number, unit) = text.split_at(text.len() - text.chars().last().map_or(0, char::len_utf8));
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let seconds = match unit {
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        "w" => 7.0 * 86_400.0,
+        "y" => 365.25 * 86_400.0,
+        _ => return Err(wrong()),
+    };
+    let ns = number * seconds * 1e9;
+    if ns.is_finite() && (0.0..9e18).contains(&ns) { Ok(ns as i64) } else { Err(wrong()) }
+}

@@ -1,0 +1,118 @@
+//! The settings as text: a comment above each when the file is made, and the line of what is wrong when it is read.
+
+use toml::de::{DeTable, DeValue};
+
+/// What stands above the file.
+const HEAD: &str = "\
+# Settings of this state directory. Every setting stands here with the value that was chosen or its default; what is removed has its
+# default. A setting that does not exist, is out of bounds, or contradicts another one is refused, with its line.
+# A change takes effect with the next command. docs/OPERATIONS.md has more on each.
+";
+
+/// What each section is, and what each setting does.
+const COMMENTS: [(&str, &str); 23] = [
+    ("[library]", "The library: a folder of virtual cartridges, or a real one."),
+    (
+        "changer",
+        "Device of a real library's changer (capstan drives scan); \"by hand\" for drives without one; empty for virtual cartridges.",
+    ),
+    ("devices", "Drives of a real library to use; none for all that this host finds."),
+    (
+        "path",
+        "Where virtual cartridges lie; relative to the state directory. Put them on another disk than what is backed up.",
+    ),
+    ("drives", "How many virtual drives; a backup needs one for each copy."),
+    ("volume_mib", "Capacity of a new virtual cartridge, in MiB."),
+    (
+        "volumes_max",
+        "Most cartridges that are made without asking: this many times volume_mib is the most disk that is used. 0 makes none.",
+    ),
+    ("pace", "Virtual drives take the time of this one (capstan models); empty for as fast as the disk is."),
+    ("protect_blocks", "Real drives over sg check each block's checksum, where they offer it."),
+    ("[data]", "The data path. `capstan lab advise` says what a change would give."),
+    ("block_kib", "Payload of a block, in KiB: 4 to 2000."),
+    ("buffer_mib", "Memory of the block pool, in MiB."),
+    ("compression_level", "zstd level, from -7 (fastest) to 19; 0 stores blocks as they are read."),
+    ("extent_worthwhile_mib", "What a connection gathers before it has its turn on the volume again, in MiB."),
+    ("extent_longest_mib", "The longest turn, in MiB."),
+    ("checkpoint_mib", "A checkpoint after so many MiB: the most that an interrupted backup has to do again ..."),
+    ("checkpoint_seconds", "... or after so many seconds."),
+    ("[keys]", "Where keys come from: the sealed store of this machine, or a key cluster."),
+    (
+        "nodes",
+        "Nodes of a key cluster, as in [\"kma1:7443\", \"kma2:7443\"]; none for the sealed store of this machine.",
+    ),
+    ("identity", "Who this machine is for the cluster: the file that `capstan keys enrol` made."),
+    ("site", "The site whose nodes are asked first; empty for none."),
+    ("[attention]", "What `capstan status` calls to attention."),
+    ("verify_days", "A volume that was not verified for so many days; 0 for none."),
+];
+
+/// What stands at the end of the file, for whoever writes the first job.
+const EXAMPLE: &str = "
+# Jobs: backups that have a name. `capstan backup nightly` runs this one, `capstan jobs` lists all.
+#
+# [jobs.nightly]
+# sources = [\"/etc\", \"/home\"]            # absolute paths; or stdin = \"shop.sql\" and stdin_command = [\"pg_dump\", \"shop\"]
+# exclude = [\"*.tmp\", \"**/.cache\"]       # as --exclude; on the command line more can be added
+# one_file_system = true                 # stay on the file system of each source
+# pool = \"default\"
+# copies = 2                             # written at once; each needs a drive
+# connections = 4                        # streams that read at the same time
+# full_every = \"4w\"                      # incrementals, and a full backup where the last one is as old as that; or level = \"full\"
+# keep = { last = 3, daily = 7, weekly = 4, monthly = 12, yearly = 5 }   # what `capstan expire` keeps; or retention = \"90d\"
+# wait = true                            # for a volume, and for another capstan that writes
+# before = [\"/usr/local/bin/quiesce\"]    # if it fails, nothing is backed up
+# after = [\"/usr/local/bin/tell\"]        # always runs; has CAPSTAN_JOB, CAPSTAN_OUTCOME, CAPSTAN_EXIT_CODE, CAPSTAN_OBJECTS
+";
+
+/// The text with a comment above each section and setting, and an example of a job behind it.
+pub(super) fn commented(plain: &str) -> String {
+    let mut text = HEAD.to_owned();
+    for line in plain.lines() {
+        let name = line.split(" =").next().unwrap_or_default();
+        if let Some((_, comment)) = COMMENTS.iter().find(|(known, _)| *known == name && !name.is_empty()) {
+            text.push_str(&format!("# {comment}\n"));
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
+    text + EXAMPLE
+}
+
+/// What is wrong with a job, with the line that says it.
+pub(super) fn job_fault(text: &str, name: &str, key: Option<&str>, reason: &str) -> String {
+    let place = match key {
+        Some(key) => format!("jobs.{name}.{key}"),
+        None => format!("jobs.{name}"),
+    };
+    match line_of(text, name, key) {
+        Some(line) => format!("line {line}: {place}: {reason}"),
+        None => format!("{place}: {reason}"),
+    }
+}
+
+/// The line of a job's setting, or of the job where it does not have that.
+fn line_of(text: &str, name: &str, key: Option<&str>) -> Option<usize> {
+    let table = DeTable::parse(text).ok()?;
+    let (_, jobs) = entry(table.get_ref(), "jobs")?;
+    let (mut at, job) = entry(jobs, name)?;
+    if let Some((key_at, _)) = key.and_then(|key| place(job, key)) {
+        at = key_at;
+    }
+    Some(text[..at].matches('\n').count() + 1)
+}
+
+/// Where a key stands in a table, and its value.
+fn place<'t, 'i>(table: &'t DeTable<'i>, key: &str) -> Option<(usize, &'t DeValue<'i>)> {
+    let found = table.iter().find(|(name, _)| name.get_ref() == key);
+    found.map(|(name, value)| (name.span().start, value.get_ref()))
+}
+
+/// Where a table stands in another one, and the table.
+fn entry<'t, 'i>(table: &'t DeTable<'i>, key: &str) -> Option<(usize, &'t DeTable<'i>)> {
+    match place(table, key)? {
+        (at, DeValue::Table(inner)) => Some((at, inner)),
+        _ => None,
+    }
+}
