@@ -10,7 +10,8 @@ const HEAD: &str = "\
 ";
 
 /// What each section is, and what each setting does.
-const COMMENTS: [(&str, &str); 23] = [
+const COMMENTS: [(&str, &str); 25] = [
+    ("client", "The machine that sources are of, as objects name it: for a host that was renamed. Empty for the host's name."),
     ("[library]", "The library: a folder of virtual cartridges, or a real one."),
     (
         "changer",
@@ -45,6 +46,7 @@ const COMMENTS: [(&str, &str); 23] = [
     ("identity", "Who this machine is for the cluster: the file that `capstan keys enrol` made."),
     ("site", "The site whose nodes are asked first; empty for none."),
     ("[attention]", "What `capstan status` calls to attention."),
+    ("backup_hours", "A source whose last backup is older than so many hours; 0 for none."),
     ("verify_days", "A volume that was not verified for so many days; 0 for none."),
 ];
 
