@@ -23,6 +23,7 @@ use jiff::tz::TimeZone;
 
 use crate::base::why_gone;
 use crate::clock::distance;
+use crate::config::JobConfig;
 use crate::keep::{KeepRule, KeptBy};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
@@ -66,6 +67,8 @@ pub struct ExpirySnapshot {
     pub rules: HashMap<String, KeepRule>,
     /// Whose days, weeks, months and years these rules mean.
     pub zone: TimeZone,
+    /// Policies whose jobs make full backups by themselves.
+    pub self_ending: HashSet<String>,
 }
 
 /// Why an object is kept that was named, or whose retention has ended.
@@ -98,6 +101,8 @@ pub struct ExpiryPlan {
     pub kept: Vec<(Object, Kept)>,
     /// Objects that a keep rule keeps, and by which parts of it; none where objects were named.
     pub by_rule: Vec<(Object, Vec<KeptBy>)>,
+    /// Policies whose chains end by themselves, because their jobs make full backups.
+    pub self_ending: HashSet<String>,
     /// Volumes that are scratch then.
     pub frees: Vec<Volser>,
     /// How many objects there are.
@@ -114,10 +119,10 @@ impl ExpiryPlan {
         self.forget.len() * 2 > self.living
     }
 
-    /// Objects that are kept only because younger ones stand on them.
+    /// Objects that are kept only because younger ones stand on them, and for which nobody will make a full backup unasked.
     pub fn kept_as_bases(&self) -> impl Iterator<Item = &Object> {
-        let bases = self.kept.iter().filter(|(_, why)| matches!(why, Kept::Base { .. }));
-        bases.map(|(object, _)| object)
+        let bases = self.kept.iter().filter(|(_, why)| matches!(why, Kept::Base { .. })).map(|(object, _)| object);
+        bases.filter(|object| !self.self_ending.contains(&object.policy))
     }
 
     /// The refusal as an error.
@@ -193,7 +198,8 @@ pub fn plan_expiry(known: &ExpirySnapshot, request: &ExpiryRequest) -> ExpiryPla
     } else {
         None
     };
-    ExpiryPlan { forget, kept, by_rule, frees, living: known.objects.len(), clock, refusal }
+    let (self_ending, living) = (known.self_ending.clone(), known.objects.len());
+    ExpiryPlan { forget, kept, by_rule, self_ending, frees, living, clock, refusal }
 }
 
 /// What a keep rule says of an object.
@@ -307,6 +313,7 @@ impl Site {
             volumes,
             rules: self.keep_rules(),
             zone: TimeZone::system(),
+            self_ending: self.self_ending_jobs(),
         })
     }
 
@@ -314,6 +321,12 @@ impl Site {
     fn keep_rules(&self) -> HashMap<String, KeepRule> {
         let jobs = self.config.jobs.iter();
         jobs.filter_map(|(name, job)| Some((name.clone(), job.keep?))).collect()
+    }
+
+    /// Jobs whose chains end by themselves.
+    fn self_ending_jobs(&self) -> HashSet<String> {
+        let ends = |job: &JobConfig| !job.is_incremental() || job.full_every.is_some();
+        self.config.jobs.iter().filter(|(_, job)| ends(job)).map(|(name, _)| name.clone()).collect()
     }
 
     /// The machines that have objects of a source.

@@ -1,6 +1,8 @@
 //! Jobs by name: what the settings say of them, what the command line changes, what runs before and after, and what is kept.
 
 use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -137,6 +139,28 @@ fn programs_run_before_and_after_and_are_told_how_it_went() {
     fs::remove_file(bench.dir.path().join("before")).unwrap();
     let said = bench.said(&["backup", "nightly"], 1);
     assert!(said.contains("could not be started"), "{said}");
+}
+
+/// What runs after must undo what ran before, also where somebody stopped the job between them.
+#[test]
+fn a_job_that_is_stopped_runs_what_comes_after() {
+    let bench = Bench::new(&[]);
+    let go = bench.dir.path().join("go");
+    let before = bench.hook("before", &format!("while [ ! -e '{}' ]; do sleep 0.05; done", go.display()));
+    let after = bench.hook("after", "");
+    bench
+        .settings(&format!("[jobs.nightly]\nsources = [\"SOURCE\"]\nbefore = [\"{before}\"]\nafter = [\"{after}\"]\n"));
+    let mut backup =
+        bench.command(&["backup", "nightly", "-q"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while bench.told("before", "CAPSTAN_JOB").is_none() {
+        assert!(backup.try_wait().unwrap().is_none(), "it ended before it was stopped");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(Command::new("kill").args(["-TERM", &backup.id().to_string()]).status().unwrap().success());
+    fs::write(&go, "").unwrap();
+    assert_eq!(backup.wait().unwrap().code(), Some(130));
+    assert_eq!(bench.told("after", "CAPSTAN_OUTCOME").as_deref(), Some("stopped"));
+    assert!(bench.rows(&["objects"]).is_empty());
 }
 
 #[test]

@@ -40,6 +40,7 @@ fn known(objects: &[Object], today: i64) -> ExpirySnapshot {
         gone: Vec::new(),
         rules: HashMap::new(),
         zone: TimeZone::UTC,
+        self_ending: HashSet::new(),
         volumes: vec![(Volser::new("A00001").expect("a barcode"), objects.iter().map(|object| object.id).collect())],
     }
 }
@@ -209,6 +210,11 @@ fn what_a_kept_one_stands_on_is_kept_and_the_floor_stays_above_a_rule() {
     let plan = plan_expiry(&nightly(&chain, TODAY + 2, rule), &ExpiryRequest::default());
     let base = Kept::Base { dependents: 1 };
     assert_eq!((numbers(&plan.forget), kept(&plan)), (vec![], vec![(2, base), (1, base)]));
+    // Nobody is told to make a full backup where the job does so.
+    assert_eq!(plan.kept_as_bases().count(), 2);
+    let self_ending = HashSet::from(["nightly".to_owned()]);
+    let known = ExpirySnapshot { self_ending, ..nightly(&chain, TODAY + 2, rule) };
+    assert_eq!(plan_expiry(&known, &ExpiryRequest::default()).kept_as_bases().count(), 0);
     let full = [object(1, 0, TODAY), object(2, 0, TODAY + 1), object(3, 0, TODAY + 2)];
     let two = ExpiryRequest { keep_last: 2, ..ExpiryRequest::default() };
     let plan = plan_expiry(&nightly(&full, TODAY + 2, rule), &two);
