@@ -75,6 +75,7 @@ mod fact;
 mod history;
 mod index;
 mod job;
+mod left_out;
 mod object;
 mod opened;
 mod order;

@@ -52,14 +52,16 @@ pub(crate) enum Command {
     Init(Init),
     /// Back up files, directories, a block device, or standard input
     #[command(
-        after_help = "Examples:\n  capstan backup /home /etc --connections 4 --copies 2\n  capstan backup /home --incremental\n  pg_dump shop | capstan backup --stdin shop.sql\n  capstan backup --stdin shop.sql --from-command -- pg_dump shop"
+        after_help = "Examples:\n  capstan backup /home /etc --connections 4 --copies 2\n  capstan backup /home --incremental --exclude node_modules --exclude ada/tmp --exclude-caches\n  pg_dump shop | capstan backup --stdin shop.sql\n  capstan backup --stdin shop.sql --from-command -- pg_dump shop"
     )]
     Backup(Backup),
     /// List objects (backup images)
     #[command(after_help = "Example:\n  capstan objects --source /home")]
     Objects(Objects),
     /// List a directory of an object
-    #[command(after_help = "Example:\n  capstan ls /home:/home/ada/letters\n  capstan ls 7f3a90c1:/etc")]
+    #[command(
+        after_help = "Examples:\n  capstan ls /home:ada/letters\n  capstan ls /home:ada --at 3d\n  capstan ls 7f3a90c1:/etc"
+    )]
     Ls(Ls),
     /// Find paths by pattern in all objects
     #[command(after_help = "Example:\n  capstan find '*.tex'")]
@@ -72,11 +74,11 @@ pub(crate) enum Command {
     Show(Show),
     /// Write files back
     #[command(
-        after_help = "Examples:\n  capstan restore /home --to /tmp/back\n  capstan restore /home:/home/ada/thesis.tex --to /tmp/back --at 2026-11-01\n  capstan restore 7f3a90c1 --to /tmp/back --dry-run"
+        after_help = "Examples:\n  capstan restore /home --to /tmp/back\n  capstan restore /home:ada/thesis.tex --to /tmp/back --at 2026-11-01\n  capstan restore /home:'ada/*.tex' --to /tmp/back --strip 2\n  capstan restore /home --include '*.tex' --exclude old --to /tmp/back\n  capstan restore 7f3a90c1 --to /tmp/back --dry-run"
     )]
     Restore(Restore),
     /// Write an object as a pax stream, or one file, to standard output
-    #[command(after_help = "Examples:\n  capstan cat /etc | tar tvf -\n  capstan cat /etc:/etc/fstab")]
+    #[command(after_help = "Examples:\n  capstan cat /etc | tar tvf -\n  capstan cat /etc:fstab --at 2026-11-01")]
     Cat(Cat),
     /// Read back every block and every file's checksum
     #[command(after_help = "Examples:\n  capstan verify /home --against-source\n  capstan verify A00001")]
@@ -243,9 +245,16 @@ pub(crate) struct Backup {
     /// An incremental, or a full backup where the last full one is as old as this: 7d, 4w
     #[arg(long, value_name = "TIME", conflicts_with = "full")]
     pub(crate) full_every: Option<String>,
-    /// Leave out paths that match; may be given several times
+    /// Leave out what matches, with all below it: a name (*.o), a path below the source (a/node_modules), or one from the root (/srv/a);
+    /// may be given several times
     #[arg(long, value_name = "GLOB")]
     pub(crate) exclude: Vec<String>,
+    /// Leave out what the patterns of a file match, one a line; lines that begin with # are comments
+    #[arg(long, value_name = "FILE")]
+    pub(crate) exclude_from: Vec<PathBuf>,
+    /// Of directories that a CACHEDIR.TAG calls caches store nothing but that tag
+    #[arg(long)]
+    pub(crate) exclude_caches: bool,
     /// Stay on the source's file system
     #[arg(long, short = 'x')]
     pub(crate) one_file_system: bool,
@@ -296,6 +305,9 @@ pub(crate) struct Ls {
     /// The whole tree below
     #[arg(long, short = 'R')]
     pub(crate) recursive: bool,
+    /// The state at this time instead of the latest: 2026-11-01, 2026-11-01T12:00, or an age such as 3d
+    #[arg(long, value_name = "TIME")]
+    pub(crate) at: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -333,7 +345,7 @@ pub(crate) enum Overwrite {
 
 #[derive(Debug, Args)]
 pub(crate) struct Restore {
-    /// OBJECT[:PATH], several for one pass
+    /// OBJECT[:PATH], several for one pass; PATH from the root, below the source, or a pattern such as 'docs/*.tex'
     #[arg(required = true, value_name = "OBJECT[:PATH]")]
     pub(crate) places: Vec<OsString>,
     /// Directory to write below
@@ -342,6 +354,16 @@ pub(crate) struct Restore {
     /// The state at this time instead of the latest: 2026-11-01, 2026-11-01T12:00, or an age such as 3d
     #[arg(long, value_name = "TIME")]
     pub(crate) at: Option<String>,
+    /// Only what matches, with all below it: a name (*.tex), a path below the source (docs/*), or one from the root; may be given
+    /// several times
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) include: Vec<String>,
+    /// Not what matches, nor what is below it; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) exclude: Vec<String>,
+    /// Take this many leading components from each path, as tar does
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(crate) strip: u16,
     /// Show the plan and stop
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -358,6 +380,9 @@ pub(crate) struct Cat {
     /// OBJECT for the whole pax stream, OBJECT:PATH for one file's content
     #[arg(value_name = "OBJECT[:PATH]")]
     pub(crate) place: OsString,
+    /// The state at this time instead of the latest: 2026-11-01, 2026-11-01T12:00, or an age such as 3d
+    #[arg(long, value_name = "TIME")]
+    pub(crate) at: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -371,7 +396,7 @@ pub(crate) struct Verify {
     /// Compare with the files as they are now, too
     #[arg(long)]
     pub(crate) against_source: bool,
-    /// With --against-source: patterns that the backup left out
+    /// With --against-source: further patterns to leave out, besides those that the backup left out
     #[arg(long, value_name = "GLOB", requires = "against_source")]
     pub(crate) exclude: Vec<String>,
 }

@@ -7,6 +7,7 @@ mod json;
 mod lab;
 mod library;
 mod list;
+mod place;
 mod progress;
 mod secrets;
 mod table;

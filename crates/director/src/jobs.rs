@@ -246,6 +246,10 @@ impl Site {
                 (self.events)(Event::BaseGone { source: source.clone(), gone, base });
             }
         };
+        let stands_on = open.as_ref().map(|(object, _)| object.id).or(base);
+        if let Some(stands_on) = stands_on {
+            self.compare_left_out(&source, stands_on, &request.tree)?;
+        }
         if let Some((object, first_connection)) = open {
             say(object.base);
             let baseline = Some(self.baseline(object.id)?);

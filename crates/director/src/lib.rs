@@ -24,10 +24,12 @@ mod expiry;
 mod jobs;
 mod keys;
 mod label;
+mod left_out;
 mod library;
 mod library_marker;
 mod null;
 mod order;
+mod path_choice;
 mod plan;
 mod pools;
 mod producer;
@@ -56,6 +58,7 @@ pub use expiry::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, Kept,
 pub use keys::DestroyedKey;
 pub use library::{DriveRow, Inventory, Place as LibraryPlace, Whereabouts};
 pub use order::{OrderedBy, Positioning, ReadOrder};
+pub use path_choice::PathFilter;
 pub use plan::{OlderVersion, PassRow, RestorePlan};
 pub use pools::{Candidate, Choice, Fill, Refill, Shortage, choose_volume};
 pub use protection::Protection;
@@ -85,7 +88,9 @@ pub use capstan_keys::{
     SealedStore, SeenAs, SeenCartridge, SlotKind, SlotRecord, Unlock, create_key_file,
 };
 pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};
-pub use capstan_mover::{Damage, Mounts, ProblemKind, RestoreWatch, Severity, TreeOptions};
+pub use capstan_mover::{
+    CacheDirectories, Damage, Mounts, ProblemKind, RestoreWatch, Severity, TreeOptions, patterns_in,
+};
 pub use capstan_tape::scsi::{AlertDemand, Finding, TapeAlert};
 pub use capstan_tape::{DriveDescription, Element, ElementAddress, with_causes};
 pub use capstan_tape::{exercise, linux, without_error_numbers};

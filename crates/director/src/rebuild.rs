@@ -124,12 +124,15 @@ fn keep_library(old: &Path, staged: &Path) -> Result<(), DirectorError> {
     Ok(())
 }
 
-/// Takes over what was found bad, and when volumes were verified: it stands on no volume.
+/// Takes over what was found bad, when volumes were verified, and what backups were told to leave out: it stands on no volume.
 fn keep_findings(old: &Path, site: &Site) {
     if !old.exists() {
         return;
     }
-    let kept = Catalog::open(old).and_then(|old| locked(&site.catalog).take_over_findings(&old));
+    let kept = Catalog::open(old).and_then(|old| {
+        let mut catalog = locked(&site.catalog);
+        catalog.take_over_left_out(&old).and_then(|()| catalog.take_over_findings(&old))
+    });
     if let Err(error) = kept {
         let message = format!(
             "the old catalog cannot be read, so nothing is known of damage that was found before: `capstan verify` finds it again ({error})"

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_format::{crc32c_append, crc32c_append_zeros};
 
-use crate::extract::{Choice, ExtractError, MemberReader, Outcome, Piece, StreamError, Target};
+use crate::extract::{Choice, ExtractError, MemberReader, Outcome, Piece, StreamError, Target, stripped};
 use crate::feed::{ReadHost, ReadReport, read_streams};
 use crate::read::{ReadPlan, Wanted, WantedMember};
 use crate::stream::StreamReader;
@@ -93,7 +93,11 @@ pub fn restore_streams(
                     verdicts.fail(stream, member.offset, checksum_words(member.crc, crc));
                 }
             };
-            let extracted = extractor.extract(&mut reader.range(range), &mut |_| Choice::Take, &mut done);
+            let mut choose = |path: &[u8]| match target.strip() {
+                0 => Choice::Take,
+                strip => stripped(path, strip).map_or(Choice::Skip, Choice::TakeAs),
+            };
+            let extracted = extractor.extract(&mut reader.range(range), &mut choose, &mut done);
             match extracted {
                 Ok(()) => Step::Done,
                 Err(ExtractError::Stream(error)) => broken(&verdicts, stream, begin, members, &error),

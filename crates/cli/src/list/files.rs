@@ -9,10 +9,11 @@ use capstan_director::{
 };
 
 use super::objects::level;
-use super::{director, find_object, print, print_rows, short, site, split_place};
+use super::{director, print, print_rows, short, site};
 use crate::args::{self, Cli};
 use crate::failure::Failure;
 use crate::json::{EntryRow, Lines};
+use crate::place::{find_object, place_at};
 use crate::table::{RunningTable, Table, path_text};
 use crate::units;
 
@@ -114,9 +115,12 @@ fn listed(lost: &LostParts, entry: StateEntry) -> (FileEntry, bool) {
 
 pub(crate) fn ls(cli: &Cli, args: &args::Ls) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
-    let (object, path) = split_place(&site, &args.place, None)?;
+    let (object, typed) = place_at(&site, &args.place, args.at.as_deref())?;
+    let path = match typed {
+        Some(typed) => site.path_in(&object, &typed)?,
+        None => index_path(&object.source),
+    };
     let state = site.catalog().state(object.id).map_err(director)?;
-    let path = path.unwrap_or_else(|| index_path(&object.source));
     let mut found = if args.recursive { state.subtree(&path) } else { state.children(&path) }.peekable();
     let itself = match found.peek() {
         Some(_) => None,
@@ -127,6 +131,7 @@ pub(crate) fn ls(cli: &Cli, args: &args::Ls) -> Result<ExitCode, Failure> {
                     object: short(&object),
                     source_name: path_text(&object.source),
                     path: path_text(&path),
+                    tried: Vec::new(),
                 }));
             }
         },

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_director::{
-    BY_HAND, BackupReport, BackupRequest, BackupWatch, Config, DirectorError, InitOptions, KeysConfig, Level, Mounts,
-    Severity, Shortfall, Site, StreamInput, Target, TreeOptions,
+    BY_HAND, BackupReport, BackupRequest, BackupWatch, CacheDirectories, Config, DirectorError, InitOptions,
+    KeysConfig, Level, Mounts, Severity, Shortfall, Site, StreamInput, Target, TreeOptions, patterns_in,
 };
 
 use crate::args::{self, Cli, Device};
@@ -108,8 +108,9 @@ fn request(args: &args::Backup, display: &Display) -> Result<BackupRequest, Fail
         level: if args.incremental || args.full_every.is_some() { Level::Incremental } else { Level::Full },
         full_every_ns: args.full_every.as_deref().map(units::parse_age).transpose().map_err(Failure::Usage)?,
         tree: TreeOptions {
-            excludes: args.exclude.clone(),
+            excludes: excludes(args)?,
             mounts: if args.one_file_system { Mounts::Stay } else { Mounts::Cross },
+            caches: if args.exclude_caches { CacheDirectories::LeaveOut } else { CacheDirectories::Read },
         },
         target: if args.device == Device::Null { Target::Null } else { Target::Pool },
         compression: args.compression,
@@ -117,6 +118,17 @@ fn request(args: &args::Backup, display: &Display) -> Result<BackupRequest, Fail
         count_first: !args.no_tree_walk && display.draws(),
         shortfall: if args.wait { Shortfall::Wait } else { Shortfall::Fail },
     })
+}
+
+/// The patterns of the command line and of files.
+fn excludes(args: &args::Backup) -> Result<Vec<String>, Failure> {
+    let mut excludes = args.exclude.clone();
+    for file in &args.exclude_from {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| Failure::Usage(format!("--exclude-from {} cannot be read: {error}", file.display())))?;
+        excludes.extend(patterns_in(&text));
+    }
+    Ok(excludes)
 }
 
 /// An absolute path without `..`, so that the same source has the same name whatever the working directory.
@@ -188,6 +200,12 @@ fn show(cli: &Cli, display: &Display, report: &BackupReport) -> Result<ExitCode,
                 display.warn(&format!("{}: {reason}", path_text(&source.source)));
             }
         }
+    }
+    for pattern in &report.excludes_unused {
+        display.warn(&format!(
+            "--exclude {pattern} matched nothing: without a slash it is a name, with one a path below the source, with one in front a \
+             path from the root"
+        ));
     }
     if cli.json {
         json::print(&BackupEnd::Finished(report.into()))?;

@@ -9,7 +9,8 @@ use serde_json::json;
 
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
-use crate::list::{find_object, short};
+use crate::list::short;
+use crate::place::find_object;
 use crate::progress::{Display, rate, stop_on_interrupt};
 use crate::secrets::{Need, open};
 use crate::table::path_text;

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 mod json;
 mod key_cluster;
 mod labels;
+mod paths;
 mod policies;
 mod unread;
 

@@ -128,6 +128,8 @@ pub struct SourceReport {
     pub problems: Vec<Problem>,
     /// All problems, by severity: notes, unsteady, losses.
     pub problem_counts: [u64; 3],
+    /// Exclude patterns that matched nothing; `None` for what is not a tree.
+    pub excludes_unused: Option<Vec<String>>,
 }
 
 impl SourceReport {

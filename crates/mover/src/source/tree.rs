@@ -1,7 +1,9 @@
 //! The tree source: directories and files, walked by all connections at once.
 
-use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::Read;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -9,17 +11,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use capstan_format::{EntryFlags, EntryKind};
-use rustix::fs::{CWD, Mode, OFlags, fstat, fstatfs, openat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, fstatfs, openat};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::SourceError;
 use super::emit::Emitter;
-use super::exclude::Excludes;
 use super::filesystem::is_pseudo;
 use super::links::Links;
+use super::listing::Listing;
 use super::metadata::FileMetadata;
 use super::owners::OwnerNames;
+use super::patterns::PathPatterns;
 use super::queue::{Directory, Queue};
 use super::report::{OnProblem, Progress, SourceReport};
 use super::walker::Walker;
@@ -35,14 +38,42 @@ pub enum Mounts {
     Stay,
 }
 
+/// What a walk does with directories that say by a `CACHEDIR.TAG` that they hold nothing of worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CacheDirectories {
+    /// They are read as any other.
+    #[default]
+    Read,
+    /// The directory and its tag are stored, and nothing else of it, unless it is named as a source.
+    LeaveOut,
+}
+
 /// What to leave out of a tree.
 #[derive(Debug, Clone, Default)]
 pub struct TreeOptions {
-    /// Patterns of what is left out: one with a slash is matched on the path from the root of the file system, one without on
-    /// the last component; `*` does not cross a slash, `**` does. What matches is left out with everything below it.
+    /// Patterns of what is left out with everything below it, as [`PathPatterns`] takes them.
     pub excludes: Vec<String>,
     /// What to do at mount points.
     pub mounts: Mounts,
+    /// What to do with caches.
+    pub caches: CacheDirectories,
+}
+
+/// The rule that says [`CacheDirectories::LeaveOut`].
+pub const CACHES_RULE: &str = "--exclude-caches";
+
+impl TreeOptions {
+    /// What is left out, as a set in the words of the command line: two backups with the same rules look at the same paths.
+    pub fn rules(&self) -> BTreeSet<String> {
+        let mut rules: BTreeSet<String> = self.excludes.iter().cloned().collect();
+        if self.mounts == Mounts::Stay {
+            rules.insert("--one-file-system".to_owned());
+        }
+        if self.caches == CacheDirectories::LeaveOut {
+            rules.insert(CACHES_RULE.to_owned());
+        }
+        rules
+    }
 }
 
 /// One source as it was given.
@@ -59,8 +90,9 @@ pub(crate) struct Root {
 /// A source `/usr/share` gives members `usr/share/...`, the root directory gives `.` and then `usr/...`.
 pub struct TreeSource {
     pub(crate) roots: Vec<Root>,
-    pub(crate) excludes: Excludes,
+    excludes: PathPatterns,
     pub(crate) mounts: Mounts,
+    pub(crate) caches: CacheDirectories,
     pub(crate) owners: OwnerNames,
     pub(crate) on_problem: Option<OnProblem>,
 }
@@ -85,8 +117,9 @@ impl TreeSource {
         if roots.is_empty() {
             return Err(SourceError::Nothing);
         }
-        let excludes = Excludes::new(&options.excludes)?;
-        Ok(Self { roots, excludes, mounts: options.mounts, owners: OwnerNames::read(), on_problem: None })
+        let excludes = PathPatterns::new(&options.excludes)?;
+        let TreeOptions { mounts, caches, .. } = *options;
+        Ok(Self { roots, excludes, mounts, caches, owners: OwnerNames::read(), on_problem: None })
     }
 
     /// The same source that tells of each problem as it is met.
@@ -147,6 +180,7 @@ impl TreeSource {
             }
             let mut report = walk.finish(last?)?;
             parts.into_iter().for_each(|part| report.merge(part));
+            report.excludes_unused = Some(self.excludes.unused());
             Ok(report)
         })
     }
@@ -167,7 +201,36 @@ pub(crate) enum Descent {
     Pseudo,
 }
 
+/// The name of the tag, and what such a file begins with (<https://bford.info/cachedir/>).
+const CACHE_TAG: &CStr = c"CACHEDIR.TAG";
+const CACHE_SIGNATURE: &[u8; 43] = b"Signature: 8a477f597d28d172789f06886806bc55";
+
+/// Whether a directory says by its tag that it is a cache.
+pub fn is_cache_directory(directory: BorrowedFd<'_>) -> bool {
+    // Whatever has that name is opened without waiting for it, and only a file is read.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(tag) = openat(directory, CACHE_TAG, flags, Mode::empty()) else { return false };
+    let is_file = fstat(&tag).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+    let mut begin = Vec::with_capacity(CACHE_SIGNATURE.len());
+    let read = || File::from(tag).take(CACHE_SIGNATURE.len() as u64).read_to_end(&mut begin);
+    is_file && read().is_ok() && begin == CACHE_SIGNATURE
+}
+
 impl TreeSource {
+    /// Whether a path below one of the sources is left out.
+    pub(crate) fn is_excluded(&self, source: usize, path: &[u8]) -> bool {
+        !self.excludes.is_empty() && self.excludes.matches(&self.roots[source].path, path)
+    }
+
+    /// Of a directory that is a cache, and is to be left out: the listing that stands for its own.
+    pub(crate) fn cache_listing(&self, directory: BorrowedFd<'_>) -> Option<Listing> {
+        (self.caches == CacheDirectories::LeaveOut && is_cache_directory(directory)).then(|| {
+            let mut listing = Listing::default();
+            listing.files.push_back(CACHE_TAG);
+            listing
+        })
+    }
+
     /// Whether to go into a directory of this device that lies in one of the device `above`; a source has none above it.
     pub(crate) fn descend(&self, directory: BorrowedFd<'_>, device: u64, above: Option<u64>) -> Descent {
         match above {
