@@ -2,8 +2,10 @@
 
 mod clock;
 mod files;
+mod find;
 mod media;
 mod objects;
+mod show;
 
 use std::io::stdout;
 use std::process::ExitCode;
@@ -20,9 +22,11 @@ use crate::secrets::{Need, open};
 use crate::table::Table;
 
 pub(crate) use clock::{clock, doubt_name, doubt_text};
-pub(crate) use files::{find, ls, versions};
+pub(crate) use files::{ls, versions};
+pub(crate) use find::find;
 pub(crate) use media::{pools, state_name, volumes};
-pub(crate) use objects::{objects, show, status};
+pub(crate) use objects::{objects, status};
+pub(crate) use show::show;
 
 fn silent() -> Events {
     Arc::new(|_| {})

@@ -6,6 +6,7 @@
 
 mod attributes;
 mod batch;
+mod cache;
 mod content;
 mod count;
 mod device;
@@ -15,6 +16,7 @@ mod filesystem;
 mod links;
 mod listing;
 mod metadata;
+mod options;
 mod owners;
 mod patterns;
 mod queue;
@@ -30,13 +32,16 @@ use thiserror::Error;
 
 use crate::Stopped;
 
+pub use cache::is_cache_directory;
 pub use count::Totals;
 pub use device::DeviceSource;
 pub use metadata::change_fingerprint;
+pub use options::{CACHES_RULE, CacheDirectories, Mounts, TreeOptions};
+pub use owners::OwnerNames;
 pub use patterns::{PathPatterns, PatternError, patterns_in};
 pub use report::{OnProblem, Problem, ProblemKind, Progress, Severity, SourceReport};
 pub use stream::StreamSource;
-pub use tree::{CACHES_RULE, CacheDirectories, Mounts, TreeOptions, TreeSource, is_cache_directory};
+pub use tree::TreeSource;
 
 /// Why a source gave no complete object.
 #[derive(Debug, Error)]

@@ -1,5 +1,6 @@
-//! Objects: their list, everything about one, and how well they are protected.
+//! Objects: their list, and how well they are protected.
 
+use std::collections::HashMap;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,20 +9,25 @@ use capstan_director::{
     Counts, ExpiryRequest, LostParts, Object, ObjectFilter, ObjectKind, ObjectStatus, Protection, Site, Timeline,
     Volser, Volume, VolumeState,
 };
-use serde::Serialize;
 
 use super::clock::{doubt_name, doubt_text};
-use super::media::state_name;
-use super::{director, find_volume, object_or_volume, print, print_json, print_rows, short, site};
+use super::{director, print, print_json, print_rows, short, site};
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
-use crate::json::{CopyRow, DamageRow, ExtentRow, ObjectRow, ShownObject, ShownVolume, StatusRow};
+use crate::json::{CopyRow, DamageRow, ObjectRow, StatusRow};
+use crate::secrets::now_ns;
 use crate::table::{Table, path_text};
 use crate::units;
 use crate::work::bases_line;
 
 /// How `status` begins a line that a person should read.
 const ATTENTION: &str = "attention";
+
+/// The policy of a backup for which none was named.
+const ORDINARY_POLICY: &str = "manual";
+
+/// Volumes of a copy that are all named in a list.
+const VOLUMES_SHOWN: usize = 4;
 
 /// Objects that `status` lists one by one.
 const OBJECTS_SHOWN: usize = 10;
@@ -30,7 +36,7 @@ pub(super) fn level(object: &Object) -> &'static str {
     if object.base.is_some() { "incr" } else { "full" }
 }
 
-fn status_name(object: &Object) -> &'static str {
+pub(super) fn status_name(object: &Object) -> &'static str {
     match object.status {
         ObjectStatus::Open => "interrupted",
         ObjectStatus::Complete => "complete",
@@ -38,7 +44,12 @@ fn status_name(object: &Object) -> &'static str {
     }
 }
 
-fn object_json(site: &Site, timeline: &Timeline, lost: &LostParts, object: &Object) -> Result<ObjectRow, Failure> {
+pub(super) fn object_json(
+    site: &Site,
+    timeline: &Timeline,
+    lost: &LostParts,
+    object: &Object,
+) -> Result<ObjectRow, Failure> {
     let begun = timeline.begun(object.id).filter(|begun| begun.doubt.is_some());
     let copies = site.catalog().copies(object.id).map_err(director)?;
     let whole = site.whole_copies(object)?;
@@ -106,22 +117,67 @@ fn verified_text(site: &Site, object: &Object) -> Result<String, Failure> {
 }
 
 /// When an object was begun by its clock, with a question mark where that is in doubt.
-fn begun_text(timeline: &Timeline, object: &Object) -> String {
+pub(super) fn begun_text(timeline: &Timeline, object: &Object) -> String {
     let is_doubted = timeline.begun(object.id).is_some_and(|begun| begun.doubt.is_some());
     units::time(object.started_ns) + if is_doubted { " ?" } else { "" }
 }
 
-pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failure> {
+/// The objects that the command's filters leave, the latest first.
+fn filtered(site: &Site, args: &args::Objects) -> Result<Vec<Object>, Failure> {
     use std::os::unix::ffi::OsStrExt;
-    let site = site(cli)?;
-    let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
-    let source = args.source.as_ref().map(absolute).map(|path| path.as_os_str().as_bytes().to_vec());
-    let filter = ObjectFilter { source, ..ObjectFilter::default() };
-    let mut objects = site.catalog().objects(&filter).map_err(director)?;
-    if args.all {
-        let expired = ObjectFilter { status: Some(ObjectStatus::Expired), ..filter };
-        objects.extend(site.catalog().objects(&expired).map_err(director)?);
+    let bytes = |path: &std::path::Path| path.as_os_str().as_bytes().to_vec();
+    let filter = |source| ObjectFilter { source, client: args.host.clone(), policy: args.policy.clone(), status: None };
+    let listed = |filter: ObjectFilter| -> Result<Vec<Object>, Failure> {
+        let mut objects = site.catalog().objects(&filter).map_err(director)?;
+        if args.all {
+            let expired = ObjectFilter { status: Some(ObjectStatus::Expired), ..filter };
+            objects.extend(site.catalog().objects(&expired).map_err(director)?);
+        }
+        Ok(objects)
+    };
+    let mut objects = match &args.source {
+        None => listed(filter(None))?,
+        Some(source) => {
+            // From the working directory, as for a backup; or the name of a stream, which is no path.
+            let absolute = std::path::absolute(source).unwrap_or_else(|_| source.clone());
+            let found = listed(filter(Some(bytes(&absolute.components().collect::<PathBuf>()))))?;
+            if found.is_empty() { listed(filter(Some(bytes(source))))? } else { found }
+        }
+    };
+    if let Some(since) = &args.since {
+        let since_ns = units::parse_since(since, now_ns()).map_err(Failure::Usage)?;
+        objects.retain(|object| object.started_ns >= since_ns);
     }
+    if let Some(last) = args.last {
+        let mut seen: HashMap<(String, Vec<u8>), u32> = HashMap::new();
+        objects.retain(|object| {
+            let count = seen.entry((object.client.clone(), object.source.clone())).or_default();
+            *count += 1;
+            *count <= last
+        });
+    }
+    Ok(objects)
+}
+
+/// A copy's volumes; of many the first two and the last.
+fn volumes_text(volumes: &[Volser]) -> String {
+    let names: Vec<_> = volumes.iter().map(Volser::as_str).collect();
+    match names[..] {
+        [first, second, .., last] if names.len() > VOLUMES_SHOWN => {
+            format!("{first}+{second}+…+{last} ({} volumes)", names.len())
+        }
+        _ => names.join("+"),
+    }
+}
+
+/// The name of this machine, to which a list belongs unless it says otherwise.
+fn this_host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
+pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failure> {
+    let site = site(cli)?;
+    let objects = filtered(&site, args)?;
     let (timeline, lost) = (site.timeline()?, site.lost_parts()?);
     if cli.json {
         return print_rows(objects.iter().map(|object| object_json(&site, &timeline, &lost, object)));
@@ -136,16 +192,22 @@ pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failu
         ">problems",
         "verified",
         "copies on",
+        "host",
+        "policy",
         "source",
     ]);
+    // A column that says the same in each line, and what anybody expects, is left out.
+    let this_host = this_host();
+    let shows_host = objects.iter().any(|object| object.client != this_host);
+    let shows_policy = objects.iter().any(|object| object.policy != ORDINARY_POLICY);
+    let shown = |shows: bool, text: &str| if shows { path_text(text.as_bytes()) } else { String::new() };
     for object in &objects {
         let counts = object.counts.unwrap_or_default();
         let copies = site.catalog().copies(object.id).map_err(director)?;
         let whole = site.whole_copies(object)?;
-        let on = copies.iter().map(|copy| {
-            let volumes: Vec<_> = copy.volumes.iter().map(Volser::as_str).collect();
-            volumes.join("+") + if whole.contains(&copy.copy) { "" } else { "(part)" }
-        });
+        let on = copies
+            .iter()
+            .map(|copy| volumes_text(&copy.volumes) + if whole.contains(&copy.copy) { "" } else { "(part)" });
         let promised = site.catalog().wanted_copies(object.id).map_err(director)?.into_iter();
         let promised = promised.filter(|wanted| copies.iter().all(|copy| copy.copy != wanted.copy));
         let on = on.chain(promised.map(|wanted| format!("{}(none)", wanted.pool)));
@@ -162,61 +224,14 @@ pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failu
             units::count(counts.problems),
             verified_text(&site, object)?,
             on.collect::<Vec<_>>().join(" "),
+            shown(shows_host, &object.client),
+            shown(shows_policy, &object.policy),
             path_text(&object.source),
         ]);
     }
-    print(&table)
-}
-
-pub(crate) fn show(cli: &Cli, args: &args::Show) -> Result<ExitCode, Failure> {
-    let site = site(cli)?;
-    let (timeline, lost) = (site.timeline()?, site.lost_parts()?);
-    if let Some((volser, volume)) = find_volume(&site, &args.what)? {
-        let objects = site.catalog().objects_on(&volser).map_err(director)?;
-        let damage = site.catalog().damage().map_err(director)?;
-        let verified = site.catalog().volume_verified(&volser).map_err(director)?;
-        let rows: Result<Vec<_>, _> =
-            objects.iter().map(|object| object_json(&site, &timeline, &lost, object)).collect();
-        let shown = ShownVolume {
-            volume: volser.to_string(),
-            pool: volume.pool,
-            state: state_name(volume.state),
-            id: volume.id.map(|id| id.to_string()),
-            key: volume.key.map(|key| key.tag.to_string()),
-            end_of_data_lbn: volume.end_of_data_lbn,
-            last_checkpoint_lbn: volume.checkpoint_lbn,
-            verified_ns: verified.map(|verified| verified.at_ns),
-            damage: damage.iter().filter(|damage| damage.volser == volser).map(DamageRow::from).collect(),
-            objects: rows?,
-        };
-        return print_shown(cli, &shown);
-    }
-    let object = object_or_volume(&site, &args.what)?;
-    let row = object_json(&site, &timeline, &lost, &object)?;
-    let chain = site.catalog().chain(object.id).map_err(director)?;
-    let extents = site.catalog().extents(object.id, None).map_err(director)?;
-    let extents = extents.iter().map(|extent| ExtentRow {
-        copy: extent.copy,
-        volume: extent.volser.to_string(),
-        connection: extent.record.connection,
-        first_lbn: extent.record.first_lbn,
-        blocks: extent.record.blocks,
-        offset: extent.record.offset,
-        plain_len: extent.record.plain_len,
-        stored_len: extent.record.stored_len,
-    });
-    let chain = chain.iter().map(ToString::to_string).collect();
-    print_shown(cli, &ShownObject { object: row, chain, extents: extents.collect() })
-}
-
-/// For people over many lines.
-fn print_shown(cli: &Cli, shown: &impl Serialize) -> Result<ExitCode, Failure> {
-    if cli.json {
-        return print_json(shown);
-    }
-    let text = serde_json::to_string_pretty(shown).map_err(|error| Failure::output(error.into()))?;
-    writeln!(stdout(), "{text}").map_err(Failure::output)?;
-    Ok(ExitCode::SUCCESS)
+    let hidden = [("host", shows_host), ("policy", shows_policy)];
+    let hidden = hidden.iter().filter(|(_, shows)| !shows).map(|(head, _)| *head).collect::<Vec<_>>();
+    print(&table.without(&hidden))
 }
 
 pub(crate) fn status(cli: &Cli) -> Result<ExitCode, Failure> {

@@ -1,9 +1,7 @@
 //! The tree source: directories and files, walked by all connections at once.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{CStr, CString};
-use std::fs::File;
-use std::io::Read;
+use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -11,70 +9,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use capstan_format::{EntryFlags, EntryKind};
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, fstatfs, openat};
+use rustix::fs::{CWD, Mode, OFlags, fstat, fstatfs, openat};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::SourceError;
+use super::cache::{CACHE_TAG, is_cache_directory};
 use super::emit::Emitter;
 use super::filesystem::is_pseudo;
 use super::links::Links;
 use super::listing::Listing;
 use super::metadata::FileMetadata;
+use super::options::{CacheDirectories, Mounts, TreeOptions};
 use super::owners::OwnerNames;
 use super::patterns::PathPatterns;
 use super::queue::{Directory, Queue};
 use super::report::{OnProblem, Progress, SourceReport};
 use super::walker::Walker;
 use crate::{Baseline, Stopped, StreamSink};
-
-/// What a walk does where another file system is mounted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mounts {
-    /// It goes on, except into file systems that the kernel makes up (`proc`, `sysfs`, ...), unless they are named as a source.
-    #[default]
-    Cross,
-    /// It stores the mount point and goes no further.
-    Stay,
-}
-
-/// What a walk does with directories that say by a `CACHEDIR.TAG` that they hold nothing of worth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum CacheDirectories {
-    /// They are read as any other.
-    #[default]
-    Read,
-    /// The directory and its tag are stored, and nothing else of it, unless it is named as a source.
-    LeaveOut,
-}
-
-/// What to leave out of a tree.
-#[derive(Debug, Clone, Default)]
-pub struct TreeOptions {
-    /// Patterns of what is left out with everything below it, as [`PathPatterns`] takes them.
-    pub excludes: Vec<String>,
-    /// What to do at mount points.
-    pub mounts: Mounts,
-    /// What to do with caches.
-    pub caches: CacheDirectories,
-}
-
-/// The rule that says [`CacheDirectories::LeaveOut`].
-pub const CACHES_RULE: &str = "--exclude-caches";
-
-impl TreeOptions {
-    /// What is left out, as a set in the words of the command line: two backups with the same rules look at the same paths.
-    pub fn rules(&self) -> BTreeSet<String> {
-        let mut rules: BTreeSet<String> = self.excludes.iter().cloned().collect();
-        if self.mounts == Mounts::Stay {
-            rules.insert("--one-file-system".to_owned());
-        }
-        if self.caches == CacheDirectories::LeaveOut {
-            rules.insert(CACHES_RULE.to_owned());
-        }
-        rules
-    }
-}
 
 /// One source as it was given.
 #[derive(Debug)]
@@ -199,21 +151,6 @@ pub(crate) enum Descent {
     Stay,
     /// A file system that the kernel makes up.
     Pseudo,
-}
-
-/// The name of the tag, and what such a file begins with (<https://bford.info/cachedir/>).
-const CACHE_TAG: &CStr = c"CACHEDIR.TAG";
-const CACHE_SIGNATURE: &[u8; 43] = b"Signature: 8a477f597d28d172789f06886806bc55";
-
-/// Whether a directory says by its tag that it is a cache.
-pub fn is_cache_directory(directory: BorrowedFd<'_>) -> bool {
-    // Whatever has that name is opened without waiting for it, and only a file is read.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let Ok(tag) = openat(directory, CACHE_TAG, flags, Mode::empty()) else { return false };
-    let is_file = fstat(&tag).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
-    let mut begin = Vec::with_capacity(CACHE_SIGNATURE.len());
-    let read = || File::from(tag).take(CACHE_SIGNATURE.len() as u64).read_to_end(&mut begin);
-    is_file && read().is_ok() && begin == CACHE_SIGNATURE
 }
 
 impl TreeSource {
