@@ -14,6 +14,7 @@ use crate::base::{BaseGone, Bases, Footing};
 use crate::baseline::{BaselineBuilder, StateBaseline};
 use crate::catch_up::{Known, is_copy_pool};
 use crate::desk::Desk;
+use crate::left_out::Compared;
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
@@ -246,9 +247,9 @@ impl Site {
                 (self.events)(Event::BaseGone { source: source.clone(), gone, base });
             }
         };
-        let stands_on = open.as_ref().map(|(object, _)| object.id).or(base);
-        if let Some(stands_on) = stands_on {
-            self.compare_left_out(&source, stands_on, &request.tree)?;
+        let resumed = open.as_ref().map(|(object, _)| Compared::Resumed(object.id));
+        if let Some(with) = resumed.or(base.map(Compared::Base)) {
+            self.compare_left_out(&source, with, &request.tree)?;
         }
         if let Some((object, first_connection)) = open {
             say(object.base);

@@ -42,8 +42,33 @@ fn named(rules: &[String]) -> String {
     names.join(", ")
 }
 
-/// What to say of a change: `base` is the object that is compared with, `deleted` and `all` count its paths.
-fn message(source: &str, base: ObjectId, change: Option<&Change>, deleted: u64, all: u64) -> Option<String> {
+/// The object that a backup is compared with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Compared {
+    /// It stands on it.
+    Base(ObjectId),
+    /// An earlier run began it, and was interrupted.
+    Resumed(ObjectId),
+}
+
+impl Compared {
+    fn object(self) -> ObjectId {
+        match self {
+            Self::Base(object) | Self::Resumed(object) => object,
+        }
+    }
+
+    fn how(self) -> &'static str {
+        match self {
+            Self::Base(_) => "stands on",
+            Self::Resumed(_) => "goes on with",
+        }
+    }
+}
+
+/// What to say of a change; `deleted` and `all` count the paths of the object that is compared with.
+fn message(source: &str, with: Compared, change: Option<&Change>, deleted: u64, all: u64) -> Option<String> {
+    let (base, how) = (with.object(), with.how());
     let mut parts = Vec::new();
     if let Some(Change { added, dropped }) = change {
         if !added.is_empty() {
@@ -64,13 +89,13 @@ fn message(source: &str, base: ObjectId, change: Option<&Change>, deleted: u64, 
     };
     match (parts.is_empty(), deleted) {
         (true, 0) => None,
-        (true, _) => Some(format!("{source}: it stands on object {base}; {paths}{stop}")),
+        (true, _) => Some(format!("{source}: it {how} object {base}; {paths}{stop}")),
         (false, 0) => {
-            Some(format!("{source}: unlike object {base}, which it stands on, this backup {}", parts.join(", and ")))
+            Some(format!("{source}: unlike object {base}, which it {how}, this backup {}", parts.join(", and ")))
         }
         (false, _) => {
             let parts = parts.join(", and ");
-            Some(format!("{source}: unlike object {base}, which it stands on, this backup {parts}; {paths}{stop}"))
+            Some(format!("{source}: unlike object {base}, which it {how}, this backup {parts}; {paths}{stop}"))
         }
     }
 }
@@ -105,14 +130,15 @@ impl Site {
         Ok(locked(&self.catalog).left_out(object)?)
     }
 
-    /// Says before an incremental what it leaves out and `base` did not, or the other way round, and how many paths it will record as
+    /// Says before an incremental what it leaves out and the other object did not, or the other way round, and how many paths it will record as
     /// deleted for that.
     pub(crate) fn compare_left_out(
         &self,
         source: &[u8],
-        base: ObjectId,
+        with: Compared,
         tree: &TreeOptions,
     ) -> Result<(), DirectorError> {
+        let base = with.object();
         let before = locked(&self.catalog).left_out(base)?;
         let change = before.map(|before| Change::between(&before, &tree.rules()));
         // What the base left out itself, it does not have.
@@ -121,7 +147,7 @@ impl Site {
             true => count(&locked(&self.catalog).state(base)?, source, &patterns(&tree.excludes)?)?,
             false => (0, 0),
         };
-        if let Some(message) = message(&String::from_utf8_lossy(source), base, change.as_ref(), deleted, all) {
+        if let Some(message) = message(&String::from_utf8_lossy(source), with, change.as_ref(), deleted, all) {
             (self.events)(Event::Notice { message });
         }
         Ok(())
@@ -136,8 +162,8 @@ mod tests {
     fn a_change_is_said_with_what_it_costs() {
         let rules = |rules: &[&str]| rules.iter().map(|&rule| rule.to_owned()).collect::<BTreeSet<_>>();
         let change = Change::between(&rules(&["*.o", "a/b"]), &rules(&["*.o", "tmp"]));
-        let base = ObjectId([7; 16]);
-        let said = |change, deleted, all| message("/srv", base, change, deleted, all);
+        let with = Compared::Base(ObjectId([7; 16]));
+        let said = |change, deleted, all| message("/srv", with, change, deleted, all);
         let few = said(Some(&change), 3, 10).expect("it changed");
         assert!(few.contains("leaves out `tmp` as well, and no longer leaves out `a/b`; 3 of the 10 paths"), "{few}");
         assert!(!few.contains("Ctrl-C"), "{few}");

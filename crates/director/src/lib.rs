@@ -89,7 +89,8 @@ pub use capstan_keys::{
 };
 pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};
 pub use capstan_mover::{
-    CacheDirectories, Damage, Mounts, OwnerNames, ProblemKind, RestoreWatch, Severity, TreeOptions, patterns_in,
+    CacheDirectories, Damage, Mounts, OwnerNames, Problem, ProblemKind, RestoreWatch, Severity, TreeOptions,
+    patterns_in,
 };
 pub use capstan_tape::scsi::{AlertDemand, Finding, TapeAlert};
 pub use capstan_tape::{DriveDescription, Element, ElementAddress, with_causes};

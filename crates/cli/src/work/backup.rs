@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use capstan_director::{
     BY_HAND, BackupReport, BackupRequest, BackupWatch, CacheDirectories, Config, DirectorError, InitOptions,
-    KeysConfig, Level, Mounts, Severity, Shortfall, Site, StreamInput, Target, TreeOptions, patterns_in,
+    KeysConfig, Level, Mounts, Problem, ProblemKind, Severity, Shortfall, Site, StreamInput, Target, TreeOptions,
+    patterns_in,
 };
 
 use crate::args::{self, Cli, Device};
@@ -187,6 +188,7 @@ fn show(cli: &Cli, display: &Display, report: &BackupReport) -> Result<ExitCode,
                 for problem in &shown {
                     display.warn(&format!("{}: {}", path_text(&problem.path), problem.kind));
                 }
+                show_notes(display, &read.problems);
                 let hidden = all.saturating_sub(shown.len() as u64);
                 if hidden > 0 {
                     let hidden = units::count(hidden);
@@ -220,6 +222,26 @@ fn show(cli: &Cli, display: &Display, report: &BackupReport) -> Result<ExitCode,
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// What is left out by its nature, such as sockets: the first of each kind, and how many there are, as far as they were kept.
+fn show_notes(display: &Display, problems: &[Problem]) {
+    let mut notes: Vec<(&Problem, u64)> = Vec::new();
+    for problem in problems.iter().filter(|problem| problem.kind.severity() == Severity::Note) {
+        match notes.iter_mut().find(|(first, _)| first.kind == problem.kind) {
+            Some((_, count)) => *count += 1,
+            None => notes.push((problem, 1)),
+        }
+    }
+    for (first, count) in notes {
+        let more = match count - 1 {
+            0 => String::new(),
+            more => format!(", and {} of the kind", units::counted(more, "more path")),
+        };
+        let line = format!("{}: {}{more}", path_text(&first.path), first.kind);
+        // A source of which nothing but a link is stored is hardly what was meant.
+        if first.kind == ProblemKind::SourceIsLink { display.warn(&line) } else { display.say(&line) }
+    }
 }
 
 fn print_table(report: &BackupReport, elapsed: Duration) {

@@ -134,6 +134,10 @@ fn what_is_left_out_is_said_where_it_matters() {
     assert!(said.contains("--exclude dcos/a matched nothing") && !said.contains("docs/old matched"), "{said}");
     assert!(bench.rows(&["ls", "home:docs"]).iter().all(|row| !row["path"].as_str().unwrap().ends_with("old")));
 
+    // No volume says it: a rebuild takes it over.
+    bench.done(&["rebuild", "--quiet"], 0);
+    assert_eq!(bench.json(&["show", "home"])["left_out"], serde_json::json!(["dcos/a", "docs/old"]));
+
     // The same again is no change, in whatever form it is given.
     let list = bench.dir.path().join("excludes");
     fs::write(&list, "# what nobody needs\n\ndocs/old\n").unwrap();
@@ -172,4 +176,20 @@ fn against_source_knows_what_the_backup_left_out() {
     fs::write(bench.source().join("docs/new"), "new\n").unwrap();
     let said = bench.said(&["verify", "home", "--against-source"], 3);
     assert!(said.contains("docs/new: the source has it"), "{said}");
+}
+
+/// Sockets were left out, and a source that is a link stored as nothing but that, without a word.
+#[test]
+fn what_is_left_out_by_its_nature_is_said() {
+    let bench = bench();
+    let sockets: Vec<_> = ["one", "two"]
+        .iter()
+        .map(|name| std::os::unix::net::UnixListener::bind(bench.source().join(name)).unwrap())
+        .collect();
+    let said = bench.said(&["backup", "home"], 0);
+    assert!(said.contains("is a socket, which is not stored, and 1 more path of the kind"), "{said}");
+    drop(sockets);
+    std::os::unix::fs::symlink("home", bench.dir.path().join("link")).unwrap();
+    let said = bench.said(&["backup", "link", "--quiet"], 0);
+    assert!(said.contains("is a symbolic link, stored as such; name what it points to"), "{said}");
 }
