@@ -12,6 +12,9 @@ use crate::secrets::now_ns;
 use crate::table::path_text;
 use crate::units;
 
+/// What is said behind a pattern.
+pub(crate) const MATCHED_NOTHING: &str = "matched nothing: without a slash it is a name, with one a path below the source, with one in front a path from the root";
+
 /// The object that a text names; a source may be named from the working directory, as it was for the backup.
 pub(crate) fn find_object(site: &Site, text: &str, at_ns: Option<i64>) -> Result<Object, DirectorError> {
     match site.find_object(text, at_ns) {

@@ -37,7 +37,17 @@ impl PathFilter {
     /// Whether a path of a source passes; a directory that is left out leaves out what is below it.
     pub(crate) fn takes(&self, source: &[u8], path: &[u8]) -> bool {
         let included = self.include.is_empty() || self.include.matches_with_above(source, path);
-        included && !self.exclude.matches_with_above(source, path)
+        // Asked in any case, so that it is known which patterns match nothing.
+        let excluded = self.exclude.matches_with_above(source, path);
+        included && !excluded
+    }
+
+    /// Patterns that matched nothing in the plans that were made with this filter, as they stand on the command line.
+    pub fn unused(&self) -> Vec<String> {
+        let named = |option: &str, patterns: &PathPatterns| -> Vec<String> {
+            patterns.unused().into_iter().map(|pattern| format!("--{option} {pattern}")).collect()
+        };
+        [named("include", &self.include), named("exclude", &self.exclude)].concat()
     }
 }
 

@@ -15,6 +15,7 @@ use crate::args::{self, Cli, Device};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::json::{self, BackupEnd};
 use crate::list::cipher;
+use crate::place::MATCHED_NOTHING;
 use crate::progress::{Display, rate, stop_on_interrupt};
 use crate::secrets::{Need, new_unlock, open, state_dir};
 use crate::table::{Table, path_text};
@@ -204,10 +205,7 @@ fn show(cli: &Cli, display: &Display, report: &BackupReport) -> Result<ExitCode,
         }
     }
     for pattern in &report.excludes_unused {
-        display.warn(&format!(
-            "--exclude {pattern} matched nothing: without a slash it is a name, with one a path below the source, with one in front a \
-             path from the root"
-        ));
+        display.warn(&format!("--exclude {pattern} {MATCHED_NOTHING}"));
     }
     if cli.json {
         json::print(&BackupEnd::Finished(report.into()))?;

@@ -18,7 +18,7 @@ use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
 use crate::json::{self, DifferenceLine, RestoreEnd, RestoreFinished, words};
 use crate::list::{find_volume, object_or_volume, short};
-use crate::place::place_at;
+use crate::place::{MATCHED_NOTHING, place_at};
 use crate::progress::{Display, rate, stop_on_interrupt};
 use crate::secrets::{Need, open};
 use crate::table::path_text;
@@ -53,7 +53,11 @@ pub(crate) fn restore(cli: &Cli, args: &args::Restore) -> Result<ExitCode, Failu
     let need = if args.dry_run { Need::Nothing } else { Need::Keys };
     let site = open(cli, need, display.events())?;
     let places = places(&site, &args.places, args.at.as_deref())?;
-    let plan = site.plan_restore_of(&places, &PathFilter::new(&args.include, &args.exclude)?)?;
+    let filter = PathFilter::new(&args.include, &args.exclude)?;
+    let plan = site.plan_restore_of(&places, &filter)?;
+    for option in filter.unused() {
+        display.warn(&format!("{option} {MATCHED_NOTHING}"));
+    }
     let strip = usize::from(args.strip);
     plan.check_strip(strip)?;
     show_plan(cli, &plan)?;

@@ -81,6 +81,8 @@ fn a_restore_takes_patterns_and_strips_components() {
     assert_eq!(below(&["home:d*"], 1).len(), 4, "what is below a match belongs to it");
     assert_eq!(below(&["home", "--include", "*.tex", "--exclude", "docs/old"], 0), ["docs/a.tex", "docs/b.tex"]);
     assert_eq!(below(&["home:docs", "--exclude", "*.tex"], 1), ["notes.txt"]);
+    let said = bench.said(&["restore", "home", "--dry-run", "--include", "*.tex", "--exclude", "dcos/old"], 0);
+    assert!(said.contains("--exclude dcos/old matched nothing") && !said.contains("*.tex matched"), "{said}");
     // A name may look like a pattern. Of two names of a file that comes along which holds its content, whatever the filter says.
     fs::write(bench.source().join("docs/[a].tex"), "brackets\n").unwrap();
     fs::hard_link(bench.source().join("docs/notes.txt"), bench.source().join("letters/again")).unwrap();
