@@ -104,7 +104,7 @@ impl Catalog {
 }
 
 /// A run of entries, checked and compressed.
-struct Piece {
+pub(crate) struct Piece {
     object: ObjectId,
     crc: u32,
     raw_len: usize,
@@ -130,14 +130,19 @@ fn pack(seen: &CheckpointSeen<'_>) -> Result<Vec<Piece>, CatalogError> {
                 return Err(refused(seen, format!("{:?} is no path of a member", String::from_utf8_lossy(&path))));
             }
         }
-        if run.is_empty() {
-            continue;
-        }
-        let stored = zstd::bulk::compress(run, PIECE_LEVEL)
-            .map_err(|source| CatalogError::Io { what: "cannot compress entries".to_owned(), source })?;
-        pieces.push(Piece { object: *object, crc: crc32c(run), raw_len: run.len(), stored });
+        pieces.extend(pack_entries(*object, run)?);
     }
     Ok(pieces)
+}
+
+/// Compresses a run of entries; `None` for an empty one.
+pub(crate) fn pack_entries(object: ObjectId, run: &[u8]) -> Result<Option<Piece>, CatalogError> {
+    if run.is_empty() {
+        return Ok(None);
+    }
+    let stored = zstd::bulk::compress(run, PIECE_LEVEL)
+        .map_err(|source| CatalogError::Io { what: "cannot compress entries".to_owned(), source })?;
+    Ok(Some(Piece { object, crc: crc32c(run), raw_len: run.len(), stored }))
 }
 
 fn refused(seen: &CheckpointSeen<'_>, reason: String) -> CatalogError {
@@ -284,7 +289,7 @@ fn record_extents(db: &Connection, seen: &CheckpointSeen<'_>) -> Result<u64, Cat
 }
 
 /// Keeps a run of entries until its object is sealed. The same run from another copy is the same piece.
-fn record_piece(db: &Connection, piece: &Piece) -> Result<(), CatalogError> {
+pub(crate) fn record_piece(db: &Connection, piece: &Piece) -> Result<(), CatalogError> {
     db.prepare_cached(
         "INSERT INTO pieces (object, crc, raw_len, stored) SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS
          (SELECT 1 FROM pieces WHERE object = ?1 AND crc = ?2 AND raw_len = ?3 AND stored = ?4)",

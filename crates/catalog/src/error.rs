@@ -29,7 +29,7 @@ pub enum CatalogError {
     #[error("the catalog is locked by another process: wait for it to end, then run again")]
     Busy,
     /// Host: a file of the catalog is damaged or gone.
-    #[error("{what} is damaged: {reason}. The volumes hold everything it held: run `capstan rebuild`")]
+    #[error("{what} is damaged: {reason}. The volumes hold everything it held: run {}", rebuild_of(what))]
     Corrupt {
         /// The file.
         what: String,
@@ -152,6 +152,14 @@ impl CatalogError {
         }
     }
 
+    /// The object whose index file is damaged or gone, if it is that: the rest of the catalog may be whole.
+    pub fn damaged_index(&self) -> Option<ObjectId> {
+        match self {
+            Self::Corrupt { what, .. } => object_of_index(what),
+            _ => None,
+        }
+    }
+
     /// A damaged file.
     pub(crate) fn corrupt(what: impl Display, reason: impl Display) -> Self {
         Self::Corrupt { what: format!("{what}"), reason: format!("{reason}") }
@@ -179,4 +187,20 @@ impl From<rusqlite::Error> for CatalogError {
             },
         }
     }
+}
+
+/// The command that makes anew what is damaged: the whole catalog, or one index file.
+fn rebuild_of(what: &str) -> String {
+    match object_of_index(what) {
+        Some(object) => format!("`capstan rebuild {object}`"),
+        None => "`capstan rebuild`".to_owned(),
+    }
+}
+
+/// The object of an index file's path: `.../OBJECT.GENERATION.parquet`.
+fn object_of_index(what: &str) -> Option<ObjectId> {
+    let name = what.strip_suffix(".parquet")?.rsplit('/').next()?;
+    let (digits, _) = name.split_once('.')?;
+    let number = u128::from_str_radix(digits, 16).ok().filter(|_| digits.len() == 32)?;
+    Some(ObjectId(number.to_be_bytes()))
 }

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use capstan_format::FileEntry;
+use capstan_format::{FileEntry, ObjectId};
 
 use crate::CatalogError;
 use crate::catalog::Catalog;
@@ -19,32 +19,52 @@ pub struct Version {
 }
 
 impl Catalog {
-    /// Every version of a path in all objects that are not expired, the latest object first.
-    pub fn versions(&self, path: &[u8]) -> Result<Vec<Version>, CatalogError> {
+    /// Every version of a path in all objects that are not expired, the latest object first. Objects whose index is damaged or gone
+    /// are passed over and named in `damaged`.
+    pub fn versions(&self, path: &[u8], damaged: &mut Vec<ObjectId>) -> Result<Vec<Version>, CatalogError> {
         let mut versions = Vec::new();
         for object in self.objects(&ObjectFilter::default())? {
-            if let Some(entry) = self.index(object.id)?.get(path)? {
-                versions.push(Version { object, entry });
+            let entry = self.index(object.id).and_then(|index| index.get(path));
+            match pass_over(entry, damaged)? {
+                Some(Some(entry)) => versions.push(Version { object, entry }),
+                Some(None) | None => {}
             }
         }
         Ok(versions)
     }
 
     /// Calls `found` with each entry whose path is wanted in the objects of a filter, the latest object first, until it
-    /// says to break.
+    /// says to break. Objects whose index is damaged or gone are passed over, from there on, and named in `damaged`.
     pub fn find(
         &self,
         filter: &ObjectFilter,
         wanted: &Wanted<'_>,
         found: &mut dyn FnMut(&Object, FileEntry) -> ControlFlow<()>,
+        damaged: &mut Vec<ObjectId>,
     ) -> Result<(), CatalogError> {
         for object in self.objects(filter)? {
-            for entry in self.index(object.id)?.find(wanted) {
-                if found(&object, entry?).is_break() {
+            let Some(index) = pass_over(self.index(object.id), damaged)? else { continue };
+            for entry in index.find(wanted) {
+                let Some(entry) = pass_over(entry, damaged)? else { break };
+                if found(&object, entry).is_break() {
                     return Ok(());
                 }
             }
         }
         Ok(())
+    }
+}
+
+/// Notes an index that is damaged or gone, and goes on without it.
+fn pass_over<T>(found: Result<T, CatalogError>, damaged: &mut Vec<ObjectId>) -> Result<Option<T>, CatalogError> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) => match error.damaged_index() {
+            Some(object) => {
+                damaged.push(object);
+                Ok(None)
+            }
+            None => Err(error),
+        },
     }
 }

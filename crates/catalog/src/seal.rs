@@ -75,6 +75,18 @@ impl Catalog {
         Ok(statement.query_map([], |row| row.get(0).map(ObjectId))?.collect::<Result<_, _>>()?)
     }
 
+    /// Complete objects whose index file is not there.
+    pub fn indexes_missing(&self) -> Result<Vec<ObjectId>, CatalogError> {
+        let mut statement = self.db.prepare_cached(
+            "SELECT object, generation FROM objects WHERE index_len IS NOT NULL AND expired_ns IS NULL ORDER BY object",
+        )?;
+        let sealed = statement.query_map([], |row| Ok((ObjectId(row.get(0)?), row.get(1)?)))?;
+        let sealed = sealed.collect::<Result<Vec<(ObjectId, u64)>, _>>()?;
+        let dir = self.index_dir();
+        let is_missing = |(object, generation): &(ObjectId, u64)| !index_path(&dir, *object, *generation).exists();
+        Ok(sealed.into_iter().filter(is_missing).map(|(object, _)| object).collect())
+    }
+
     /// The index of an object. Where it has pending pieces, they are sorted into a file that lives as long as the reader.
     pub fn index(&self, object: ObjectId) -> Result<Index, CatalogError> {
         loop {

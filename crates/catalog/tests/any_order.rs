@@ -167,8 +167,12 @@ fn check(catalog: &Catalog, history: &History, random: &mut Random) {
                 .map(|(_, (_, entry, _))| entry.path.clone())
                 .collect();
             assert_eq!(children, expected_children);
-            let versions: Vec<_> =
-                catalog.versions(&path).unwrap().into_iter().map(|it| (it.object.id, it.entry)).collect();
+            let versions: Vec<_> = catalog
+                .versions(&path, &mut Vec::new())
+                .unwrap()
+                .into_iter()
+                .map(|it| (it.object.id, it.entry))
+                .collect();
             let all = history.objects.iter().rev();
             let expected_versions: Vec<_> =
                 all.filter_map(|(id, entries)| Some((*id, entries.get(&key(&path))?.clone()))).collect();

@@ -4,11 +4,12 @@
 mod tape;
 
 use capstan_catalog::{
-    Catalog, CatalogError, CopyState, JobEnd, JobOutcome, LostCopy, MediumKind, Pool, Promise, ScratchFeed, Volume,
-    VolumeKey, VolumeState,
+    Catalog, CatalogError, CopyState, JobEnd, JobOutcome, JobStart, LostCopy, MediumKind, Pool, Promise, ScratchFeed,
+    Volume, VolumeKey, VolumeState,
 };
 use capstan_format::{
-    Algorithm, CatalogPart, ExtentRecord, FileEntry, KeyTag, ObjectRecord, ObjectState, PartRecord, Volser, VolumeId,
+    Algorithm, CatalogPart, ExtentRecord, FileEntry, KeyTag, ObjectId, ObjectRecord, ObjectState, PartRecord, Volser,
+    VolumeId,
 };
 use tape::{Tape, catalog, file, object, object_id, part};
 
@@ -189,19 +190,35 @@ fn a_part_that_contradicts_itself_is_refused_whole() {
 fn jobs_are_listed_latest_first() {
     let dir = tempfile::tempdir().unwrap();
     let mut catalog = Catalog::open(dir.path()).unwrap();
-    let first = catalog.begin_job("backup", "/usr", 1).unwrap();
-    let second = catalog.begin_job("restore", "/home", 2).unwrap();
+    let start = |kind, started_ns| JobStart { kind, subject: "/usr", process: "boot 1 2", started_ns };
+    let first = catalog.begin_job(&start("backup", 1)).unwrap();
+    let second = catalog.begin_job(&start("restore", 2)).unwrap();
+    catalog.job_writes(first, ObjectId([1; 16])).unwrap();
     let end = JobEnd {
         ended_ns: 3,
         outcome: JobOutcome::Warned,
+        exit_code: 3,
         files: 4,
         bytes: 5,
         stored: 6,
         message: "1 file vanished".to_owned(),
     };
-    catalog.end_job(first, &end).unwrap();
+    catalog.end_job(first, &end, "a\nb\n").unwrap();
     let jobs = catalog.jobs(10).unwrap();
     assert_eq!(jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [second, first]);
     assert_eq!((jobs[0].end.clone(), jobs[1].end.clone()), (None, Some(end)));
     assert_eq!(catalog.jobs(1).unwrap().len(), 1);
+    assert_eq!(catalog.jobs_without_end().unwrap(), jobs[..1]);
+    assert_eq!(catalog.log_of(first).unwrap(), "a\nb\n");
+
+    // A catalog that is made anew goes on with the log.
+    let other = tempfile::tempdir().unwrap();
+    let mut anew = Catalog::open(other.path()).unwrap();
+    anew.take_over_jobs(&catalog).unwrap();
+    assert_eq!(anew.jobs(10).unwrap(), jobs);
+    assert_eq!(
+        (anew.log_of(first).unwrap().as_str(), anew.objects_of_job(first).unwrap()),
+        ("a\nb\n", vec![ObjectId([1; 16])])
+    );
+    assert_eq!(anew.begin_job(&start("verify", 4)).unwrap(), second + 1);
 }

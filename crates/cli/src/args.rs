@@ -117,7 +117,7 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  capstan repair\n  capstan repair /home --wait")]
     Repair(Repair),
     /// Make the catalog anew from the volumes alone
-    #[command(after_help = "Example:\n  capstan rebuild")]
+    #[command(after_help = "Examples:\n  capstan rebuild\n  capstan rebuild 7f3a90c1")]
     Rebuild(Rebuild),
     /// Forget objects whose retention has ended, or the ones named
     #[command(
@@ -153,8 +153,15 @@ pub(crate) enum Command {
     )]
     Pools(Pools),
     /// What is protected, what is in use, what needs attention
-    #[command(after_help = "Example:\n  capstan status")]
-    Status,
+    #[command(
+        after_help = "Examples:\n  capstan status --max-age 26h\n  capstan status --metrics --output /var/lib/node_exporter/capstan.prom\n\nEnds with 3 where one of its lines asks for attention."
+    )]
+    Status(Status),
+    /// List jobs that ran and how they ended; or one of them, with what it said
+    #[command(
+        after_help = "Examples:\n  capstan history\n  capstan history --kind backup --since 7d\n  capstan history 42"
+    )]
+    History(History),
     /// Whether the clock is believed, and which objects were made while it was in doubt
     #[command(after_help = "Examples:\n  capstan clock\n  capstan clock --confirm")]
     Clock(Clock),
@@ -312,6 +319,10 @@ pub(crate) struct Backup {
     /// Wait for a volume when the pool has none, and for another capstan that writes, instead of failing
     #[arg(long)]
     pub(crate) wait: bool,
+    /// The machine that the sources are of, for one that was renamed or whose backups go on here [default: client of
+    /// capstan.toml, or the host's name]
+    #[arg(long, value_name = "HOST")]
+    pub(crate) client: Option<String>,
 }
 
 /// Where a backup's blocks go.
@@ -321,6 +332,35 @@ pub(crate) enum Device {
     Virtual,
     /// Nowhere: measures the source and the data path
     Null,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Call a source to attention whose last backup is older: 26h, 8d [default: attention.backup_hours of capstan.toml]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) max_age: Option<String>,
+    /// Print OpenMetrics text for a collector; ends with 0 whatever it says
+    #[arg(long)]
+    pub(crate) metrics: bool,
+    /// Write the metrics to this file, whole or not at all
+    #[arg(long, value_name = "FILE", requires = "metrics")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct History {
+    /// The number of a job: everything about it
+    #[arg(value_name = "JOB")]
+    pub(crate) job: Option<i64>,
+    /// The last so many
+    #[arg(long, short = 'n', default_value_t = 50)]
+    pub(crate) last: u32,
+    /// Only what was begun since: 7d, 2026-11-01
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Only these: backup, restore, verify, copy, repair, expire, label, erase, forget, rebuild
+    #[arg(long, value_name = "KIND")]
+    pub(crate) kind: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -363,6 +403,9 @@ pub(crate) struct Repair {
 
 #[derive(Debug, Args)]
 pub(crate) struct Rebuild {
+    /// Only the list of files of these objects, from their own volumes: where one index file is damaged or gone
+    #[arg(value_name = "OBJECT", conflicts_with = "discard_old")]
+    pub(crate) objects: Vec<String>,
     /// Keep the old catalog's files beside the new one (the default), or drop them
     #[arg(long)]
     pub(crate) discard_old: bool,
@@ -573,6 +616,8 @@ pub(crate) enum KeyAction {
     Enrol(Enrol),
     /// List keys: never the keys themselves
     List,
+    /// Make a new key store where it is lost or damaged; `keys import` then takes in the keys of an export
+    Create,
     /// Write keys to a sealed file; a passphrase for it is asked for, or taken from CAPSTAN_EXPORT_PASSPHRASE
     Export {
         /// The file to make

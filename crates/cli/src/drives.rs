@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use capstan_director::Volser;
 use capstan_director::exercise::{Candidate, Contents, Exercised, Serials, Verdict};
 use capstan_director::linux::{Access, Survey, SurveyedChanger, SurveyedDrive, survey};
-use capstan_director::{DriveRow, Volser};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::args::Cli;
 use crate::failure::Failure;
+use crate::json::DriveLine;
 use crate::list::{print, print_json, print_rows, site};
 use crate::progress::Display;
 use crate::table::Table;
@@ -83,16 +84,7 @@ fn text(path: Option<&Path>) -> String {
 fn list(cli: &Cli) -> Result<ExitCode, Failure> {
     let drives = site(cli)?.drives()?;
     if cli.json {
-        let row = |drive: &DriveRow| {
-            json!({
-                "drive": drive.number,
-                "model": drive.description.model,
-                "serial": drive.description.serial,
-                "device": drive.description.path,
-                "volume": drive.volser.as_ref().map(Volser::as_str),
-            })
-        };
-        return print_rows(drives.iter().map(|drive| Ok(row(drive))));
+        return print_rows(drives.iter().map(|drive| Ok(DriveLine::from(drive))));
     }
     let mut table = Table::new(&[">drive", "model", "serial", "volume", "device"]);
     for drive in &drives {

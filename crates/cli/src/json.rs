@@ -5,10 +5,13 @@
 
 mod backup;
 mod events;
+mod library;
 mod lists;
+mod media;
 #[cfg(test)]
 mod page;
 mod restore;
+mod status;
 
 use std::io::{Write, stdout};
 
@@ -24,11 +27,13 @@ use crate::table::path_text;
 
 pub(crate) use backup::BackupEnd;
 pub(crate) use events::Event;
+pub(crate) use library::{DoubtedObject, DriveLine, DriveReportRow, InventoryRow, LibraryEvent, ShownClock};
 pub(crate) use lists::{
-    ClockRow, CopyRow, DamageRow, EntryRow, ExtentRow, ObjectRow, PoolRow, ShownObject, ShownVolume, StatusRow,
-    VolumeRow,
+    ClockRow, CopyRow, DamageRow, EntryRow, ExtentRow, ObjectRow, PoolRow, ShownObject, ShownVolume, VolumeRow,
 };
+pub(crate) use media::{OverwrittenLine, repaired};
 pub(crate) use restore::{DifferenceLine, RestoreEnd, RestoreFinished};
+pub(crate) use status::{HistoryRow, ShownJob, StatusRow, StatusSource, job_row};
 
 /// A path, as it can be handed back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

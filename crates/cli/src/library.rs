@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use capstan_director::{ElementAddress, Inventory, LibraryPlace, Volser, Volume};
 use clap::Subcommand;
-use serde_json::{Value, json};
 
 use crate::args::Cli;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::json::{InventoryRow, LibraryEvent};
 use crate::list::{print_json, state_name};
 use crate::progress::Display;
 use crate::secrets::{Need, open};
@@ -69,52 +69,56 @@ pub(crate) fn library(cli: &Cli, action: &Library) -> Result<ExitCode, Failure> 
         Library::Load { volume, drive } => {
             let volume = volser(volume)?;
             site.load_drive(&volume, *drive)?;
-            json!({"event": "loaded", "volume": volume.as_str(), "drive": drive})
+            LibraryEvent::Loaded { volume: volume.to_string(), drive: *drive }
         }
         Library::Unload { drive } => {
             site.unload_drive(*drive)?;
-            json!({"event": "unloaded", "drive": drive})
+            LibraryEvent::Unloaded { drive: *drive }
         }
         Library::Exchange { volume, drive } => {
             let volume = volser(volume)?;
             site.exchange_in_drive(&volume, *drive)?;
-            json!({"event": "exchanged", "volume": volume.as_str(), "drive": drive})
+            LibraryEvent::Exchanged { volume: volume.to_string(), drive: *drive }
         }
         Library::Import { mail_slots } => {
             let count = site.import(mail_slots)?;
             if count == 0 && !cli.json {
                 return Err(Failure::Other("the mail slot is empty: put cartridges in, then say it again".to_owned()));
             }
-            json!({"event": "imported", "cartridges": count})
+            LibraryEvent::Imported { cartridges: count }
         }
         Library::Export { volumes } => {
             let volumes: Vec<Volser> = volumes.iter().map(|volume| volser(volume)).collect::<Result<_, _>>()?;
             for volume in &volumes {
                 site.export(volume)?;
             }
-            json!({"event": "exported", "volumes": volumes.iter().map(Volser::as_str).collect::<Vec<_>>()})
+            LibraryEvent::Exported { volumes: volumes.iter().map(ToString::to_string).collect() }
         }
         Library::Initialize => {
             site.initialize_library()?;
-            json!({"event": "initialized"})
+            LibraryEvent::Initialized
         }
     };
-    say(cli, action, &done)
+    say(cli, &done)
 }
 
 /// What was done, in one line.
-fn say(cli: &Cli, action: &Library, done: &Value) -> Result<ExitCode, Failure> {
-    let text = match action {
-        _ if cli.json => done.to_string(),
+fn say(cli: &Cli, done: &LibraryEvent) -> Result<ExitCode, Failure> {
+    if cli.json {
+        return print_json(done);
+    }
+    let text = match done {
         _ if cli.quiet => return Ok(ExitCode::SUCCESS),
-        Library::Load { volume, drive } | Library::Exchange { volume, drive } => {
+        LibraryEvent::Loaded { volume, drive } | LibraryEvent::Exchanged { volume, drive } => {
             format!("volume {volume} is in drive {drive}")
         }
-        Library::Unload { drive } => format!("drive {drive} is empty"),
-        Library::Import { .. } => format!("{} cartridges are in slots now", done["cartridges"]),
-        Library::Export { volumes } => format!("{} in the mail slot: take out what is there", volumes.join(", ")),
-        Library::Initialize => "the robot has looked at everything".to_owned(),
-        Library::Inventory => String::new(),
+        LibraryEvent::Unloaded { drive } => format!("drive {drive} is empty"),
+        LibraryEvent::Imported { cartridges: 1 } => "1 cartridge is in a slot now".to_owned(),
+        LibraryEvent::Imported { cartridges } => format!("{cartridges} cartridges are in slots now"),
+        LibraryEvent::Exported { volumes } => {
+            format!("{} in the mail slot: take out what is there", volumes.join(", "))
+        }
+        LibraryEvent::Initialized => "the robot has looked at everything".to_owned(),
     };
     writeln!(stdout(), "{text}").map_err(Failure::output)?;
     Ok(ExitCode::SUCCESS)
@@ -123,26 +127,7 @@ fn say(cli: &Cli, action: &Library, done: &Value) -> Result<ExitCode, Failure> {
 fn show(cli: &Cli, inventory: &Inventory) -> Result<ExitCode, Failure> {
     let code = if inventory.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) };
     if cli.json {
-        let known = |volume: &Volume| json!({"volume": volume.volser.as_str(), "pool": volume.pool, "state": state_name(volume.state)});
-        let places = inventory.places.iter().map(|place| {
-            let (kind, number) = match place.element.address {
-                ElementAddress::Slot(number) => ("slot", number),
-                ElementAddress::Drive(number) => ("drive", number),
-                ElementAddress::ImportExport(number) => ("mail slot", number),
-            };
-            json!({
-                "kind": kind,
-                "number": number,
-                "volume": place.element.volser.as_ref().map(Volser::as_str),
-                "known": place.known.as_ref().map(known),
-            })
-        });
-        let findings = inventory.findings.iter().map(ToString::to_string);
-        print_json(&json!({
-            "places": places.collect::<Vec<_>>(),
-            "absent": inventory.absent.iter().map(known).collect::<Vec<_>>(),
-            "findings": findings.collect::<Vec<_>>(),
-        }))?;
+        print_json(&InventoryRow::from(inventory))?;
         return Ok(code);
     }
     print_table(inventory).map_err(Failure::output)?;

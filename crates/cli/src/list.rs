@@ -3,9 +3,11 @@
 mod clock;
 mod files;
 mod find;
+mod history;
 mod media;
 mod objects;
 mod show;
+mod status;
 
 use std::io::stdout;
 use std::process::ExitCode;
@@ -24,9 +26,11 @@ use crate::table::Table;
 pub(crate) use clock::{clock, doubt_name, doubt_text};
 pub(crate) use files::{ls, versions};
 pub(crate) use find::find;
+pub(crate) use history::{history, outcome_name};
 pub(crate) use media::{pools, state_name, volumes};
-pub(crate) use objects::{objects, status};
+pub(crate) use objects::objects;
 pub(crate) use show::show;
+pub(crate) use status::status;
 
 fn silent() -> Events {
     Arc::new(|_| {})

@@ -94,7 +94,8 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Lab(args) => lab::lab(cli, args),
         Command::Vtl(args) => vtl::vtl(cli, args),
         Command::Models => lab::models(cli),
-        Command::Status => list::status(cli),
+        Command::Status(status) => list::status(cli, status),
+        Command::History(history) => list::history(cli, history),
         Command::Clock(clock) => list::clock(cli, clock),
     }
 }

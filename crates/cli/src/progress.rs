@@ -2,11 +2,11 @@
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use capstan_director::linux::waits::overdue;
-use capstan_director::{Event, Events, OrderedBy, Positioning, ReadOrder};
+use capstan_director::{Event, Events, Journal, OrderedBy, Positioning, ReadOrder, Site};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::Cli;
@@ -27,11 +27,25 @@ pub(crate) struct Display {
     json: bool,
     quiet: bool,
     bar: Arc<Mutex<Option<ProgressBar>>>,
+    /// The entry in the history of what is done, which keeps what is said.
+    journal: Arc<OnceLock<Arc<Journal>>>,
 }
 
 impl Display {
     pub(crate) fn new(cli: &Cli) -> Self {
-        Self { json: cli.json, quiet: cli.quiet, bar: Arc::default() }
+        Self { json: cli.json, quiet: cli.quiet, bar: Arc::default(), journal: Arc::default() }
+    }
+
+    /// Enters a job in the history, which keeps what is said from here on. Further jobs of one command are parts of the first.
+    pub(crate) fn enter(&self, site: &Site, kind: &str, subject: &str) -> Option<Arc<Journal>> {
+        let journal = Arc::new(site.begin_job(kind, subject)?);
+        self.journal.set(Arc::clone(&journal)).ok().map(|()| journal)
+    }
+
+    fn note(&self, line: &str) {
+        if let Some(journal) = self.journal.get() {
+            journal.said(line);
+        }
     }
 
     /// A sink for the director's events.
@@ -42,6 +56,7 @@ impl Display {
 
     /// A line for people, above the progress line.
     pub(crate) fn say(&self, line: &str) {
+        self.note(line);
         if self.quiet || self.json {
             return;
         }
@@ -55,6 +70,7 @@ impl Display {
     /// A warning: shown even when quiet.
     pub(crate) fn warn(&self, line: &str) {
         let line = words(line);
+        self.note(&line);
         let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
         match &*bar {
             Some(bar) => bar.suspend(|| eprintln!("capstan: {line}")),
@@ -63,6 +79,9 @@ impl Display {
     }
 
     fn event(&self, event: &Event) {
+        if let (Event::Begun { object, .. }, Some(journal)) = (event, self.journal.get()) {
+            journal.writes(*object);
+        }
         if self.json {
             // A reader that is gone is no reason to give up a backup.
             let _ = json::print(&json::Event::from(event));

@@ -162,6 +162,11 @@ pub(crate) fn open(cli: &Cli, need: Need, events: Events) -> Result<Site, Failur
     Ok(Site::open(&dir, unlock.as_ref(), now_ns, events)?)
 }
 
+/// Opens the state directory with a secret that is known already.
+pub(crate) fn open_with(cli: &Cli, unlock: &Unlock) -> Result<Site, Failure> {
+    Ok(Site::open(&state_dir(cli)?, Some(unlock), now_ns, std::sync::Arc::new(|_| {}))?)
+}
+
 /// The clock of this process.
 pub(crate) fn now_ns() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -75,6 +75,18 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
 }
 
+/// How long ago something was, or how long it may be: `35 min`, `26 h`, `12 days`, `3 years`.
+pub(crate) fn age(ns: i64) -> String {
+    let minutes = ns / 60_000_000_000;
+    match minutes {
+        0 => duration(ns as f64 / 1e9),
+        1..120 => format!("{minutes} min"),
+        120..2880 => format!("{} h", minutes / 60),
+        2880..1_051_200 => format!("{} days", minutes / 1440),
+        _ => format!("{} years", minutes / 525_960),
+    }
+}
+
 /// Local time to the second; `-` for zero, which stands for never.
 pub(crate) fn time(ns: i64) -> String {
     if ns == 0 {
@@ -110,7 +122,7 @@ pub(crate) fn parse_age(text: &str) -> Result<i64, String> {
 }
 
 /// A duration as people write it, and as [`parse_age`] takes it: `30d`, `5y`, `1h`; the largest unit that it is a whole number of.
-pub(crate) fn age(ns: u64) -> String {
+pub(crate) fn period(ns: u64) -> String {
     const SECOND: u64 = 1_000_000_000;
     let units =
         [("y", 31_557_600 * SECOND), ("d", 86_400 * SECOND), ("h", 3_600 * SECOND), ("m", 60 * SECOND), ("s", SECOND)];
@@ -218,12 +230,12 @@ mod tests {
 
     /// A retention of an hour was shown as `0 d`, one of five years as `1826 d`.
     #[test]
-    fn an_age_is_shown_as_it_is_written() {
+    fn a_period_is_shown_as_it_is_written() {
         for text in ["30d", "5y", "1h", "84d", "90m", "36h", "45s"] {
-            assert_eq!(parse_age(text).map(|ns| age(ns.cast_unsigned())).as_deref(), Ok(text));
+            assert_eq!(parse_age(text).map(|ns| period(ns.cast_unsigned())).as_deref(), Ok(text));
         }
-        assert_eq!(parse_age("12w").map(|ns| age(ns.cast_unsigned())).as_deref(), Ok("84d"));
-        assert_eq!(parse_age("1.5d").map(|ns| age(ns.cast_unsigned())).as_deref(), Ok("36h"));
+        assert_eq!(parse_age("12w").map(|ns| period(ns.cast_unsigned())).as_deref(), Ok("84d"));
+        assert_eq!(parse_age("1.5d").map(|ns| period(ns.cast_unsigned())).as_deref(), Ok("36h"));
     }
 
     #[test]

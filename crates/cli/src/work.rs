@@ -9,6 +9,7 @@ mod key_policies;
 mod key_revocation;
 mod keys;
 mod media;
+mod recorded;
 mod repair;
 mod restore;
 

@@ -63,7 +63,7 @@ impl Site {
                 Some(found.ok_or_else(|| DirectorError::UnknownPool { pool: name.to_owned() })?)
             }
         };
-        if !desk.present()?.contains(volser) {
+        if !desk.present_anywhere()?.contains(volser) {
             if locked(&self.catalog).volume(volser)?.is_some_and(|known| known.id.is_some()) {
                 // It was taken out. Another cartridge of its barcode would keep it from coming back.
                 return Err(DirectorError::Changer(ChangerError::UnknownVolume { volser: volser.clone() }));
@@ -144,7 +144,7 @@ impl Site {
         let desk = Desk::new(self);
         desk.volume(volser)?;
         // What a person fetches may be lost, and nobody knows but that person.
-        if self.config.library.carrier() == Carrier::Robot && desk.present()?.contains(volser) {
+        if self.config.library.carrier() == Carrier::Robot && desk.present_anywhere()?.contains(volser) {
             return Err(DirectorError::VolumePresent { volser: volser.clone() });
         }
         let last = self.would_lose(volser, loss)?;

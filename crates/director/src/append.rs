@@ -118,6 +118,7 @@ impl AppendHost {
             let choosing = locked(&self.desk.choosing);
             let volumes_lock = self.desk.volumes_lock()?;
             let present = self.desk.present()?;
+            let anywhere = self.desk.present_anywhere()?;
             let volumes = locked(&self.desk.catalog).volumes()?;
             let mut in_use = locked(&self.desk.in_use).clone();
             in_use.extend_from_slice(&protected);
@@ -125,18 +126,18 @@ impl AppendHost {
             let refill = Refill {
                 scratch: self.pool.feed == ScratchFeed::Allowed,
                 create: self.config.library.is_virtual()
-                    && (present.len() as u64) < u64::from(self.config.library.volumes_max),
+                    && (anywhere.len() as u64) < u64::from(self.config.library.volumes_max),
             };
             let candidates = candidates(&volumes, &present);
             let (volser, prepared) = match choose_volume(&candidates, &self.pool.name, &in_use, refill) {
                 Choice::Append(volser) => (volser.clone(), self.append_to(&volser)),
                 Choice::Label(volser) => (volser.clone(), self.label(&volser)),
                 Choice::Create => {
-                    let Some(volser) = self.next_volser(&present, &volumes) else {
+                    let Some(volser) = self.next_volser(&anywhere, &volumes) else {
                         let none = crate::pools::Shortage { full: volumes.len(), barred: 0, absent: 0, in_use: 0 };
                         return Err(DirectorError::NoVolume { pool: self.pool.name.clone(), shortage: none });
                     };
-                    self.check_library_is_there(&present, &volumes)?;
+                    self.check_library_is_there(&anywhere, &volumes)?;
                     create_cartridge(&self.desk, &volser, self.config.library.volume_mib << 20)?;
                     return self.label(&volser);
                 }
@@ -166,6 +167,12 @@ impl AppendHost {
                 // Its keys are past their time, or not confirmed: it is left as it is, and may be used again when somebody says so.
                 Err(DirectorError::Keys(error)) if error.past_its_time().is_some() || error.unconfirmed() => {
                     (self.desk.events)(Event::Notice { message: with_causes(&error) });
+                    past.push(volser);
+                }
+                // Its keys are not in the store: they may come back with an import, and until then nothing can be added to it.
+                Err(DirectorError::Keys(error @ KeyError::KeyMissing { .. })) => {
+                    let message = format!("volume {volser} is passed over: {}", with_causes(&error));
+                    (self.desk.events)(Event::Notice { message });
                     past.push(volser);
                 }
                 // Destroyed since this run began: to try once more is to meet it once more.

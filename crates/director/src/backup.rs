@@ -241,7 +241,7 @@ impl Site {
         };
         let record = SessionRecord {
             started_ns: self.now_ns(),
-            host: self.client.clone(),
+            host: self.host.clone(),
             software: concat!("capstan ", env!("CARGO_PKG_VERSION")).to_owned(),
         };
         let options = self.session_options(request);

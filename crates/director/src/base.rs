@@ -16,6 +16,7 @@ use capstan_tape::with_causes;
 
 use crate::damage::BadPlaces;
 use crate::desk::{Desk, note_destroyed};
+use crate::keys::volumes_without_key;
 use crate::ranges::{missing_ranges, stream_lengths};
 use crate::site::locked;
 use crate::{DirectorError, Event};
@@ -159,10 +160,12 @@ impl<'a> Bases<'a> {
 pub(crate) fn why_gone(catalog: &Catalog, object: ObjectId) -> Result<Option<String>, DirectorError> {
     let Some(record) = catalog.object(object)? else { return Err(CatalogError::UnknownObject(object).into()) };
     let copies = catalog.copies(object)?;
+    let lost_keys = volumes_without_key(catalog)?;
     let mut without_key = Vec::new();
     for volser in copies.iter().flat_map(|copy| &copy.volumes) {
-        let destroyed = catalog.volume(volser)?.is_some_and(|volume| volume.key_destroyed_ns.is_some());
-        if destroyed && !without_key.contains(volser) {
+        let known = catalog.volume(volser)?;
+        let gone = known.is_some_and(|volume| volume.key_destroyed_ns.is_some()) || lost_keys.contains(volser);
+        if gone && !without_key.contains(volser) {
             without_key.push(volser.clone());
         }
     }
@@ -193,6 +196,11 @@ pub(crate) fn why_gone(catalog: &Catalog, object: ObjectId) -> Result<Option<Str
                 "blocks of it cannot be read any more (volume {volumes}), and no other copy has them"
             )));
         }
+    }
+    if let Some(lost) = without_key.iter().find(|volser| lost_keys.contains(volser)) {
+        return Ok(Some(format!(
+            "the key of volume {lost} is not in the key store, and no other copy has all that it held: `capstan keys import` takes in an export"
+        )));
     }
     Ok(Some(match &without_key[..] {
         [] => "volumes that held it were erased or forgotten".to_owned(),

@@ -18,6 +18,9 @@ use crate::label::EARLY_WARNING_SHARE_MAX;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// The machine that sources are of, as objects name it; empty for the host's name. Who renames a host, or goes on on another machine,
+    /// writes the old name here: an incremental then stands on what is there.
+    pub client: String,
     /// The virtual library.
     pub library: LibraryConfig,
     /// The data path.
@@ -34,6 +37,8 @@ pub struct Config {
 pub struct AttentionConfig {
     /// A volume that was not verified for this many days; 0 for none.
     pub verify_days: u32,
+    /// A source whose last backup is older than this many hours; 0 for none.
+    pub backup_hours: u32,
 }
 
 /// Where keys come from: the sealed store of this machine, or a cluster of key nodes.

@@ -136,7 +136,7 @@ impl Desk {
             library: Arc::clone(&site.library),
             clock: site.clock,
             events: Arc::clone(&site.events),
-            volumes_lock: site.dir().join("volumes.lock"),
+            volumes_lock: site.work_dir().join("volumes.lock"),
             choosing: Arc::default(),
             in_use: Arc::default(),
             worn: Arc::default(),
@@ -172,14 +172,25 @@ impl Desk {
         (self.clock)()
     }
 
-    /// Barcodes of volumes in the library: cleaning cartridges are none. A person can fetch every volume there is.
+    /// Barcodes of volumes that jobs may take: those in slots and drives. What lies in a mail slot is outside, on its way to the vault or
+    /// waiting for `library import`; cleaning cartridges are no volumes. A person can fetch every volume there is.
     pub(crate) fn present(&self) -> Result<Vec<Volser>, DirectorError> {
+        self.volumes_at(|address| !matches!(address, ElementAddress::ImportExport(_)))
+    }
+
+    /// Barcodes of volumes in the library, its mail slots included.
+    pub(crate) fn present_anywhere(&self) -> Result<Vec<Volser>, DirectorError> {
+        self.volumes_at(|_| true)
+    }
+
+    fn volumes_at(&self, wanted: impl Fn(ElementAddress) -> bool) -> Result<Vec<Volser>, DirectorError> {
         if self.carrier == Carrier::Person {
             let volumes = locked(&self.catalog).volumes()?;
             return Ok(volumes.into_iter().map(|volume| volume.volser).collect());
         }
         let elements = locked(&self.library).inventory().map_err(DirectorError::Changer)?;
-        let volumes = elements.into_iter().filter_map(|element| element.volser);
+        let there = elements.into_iter().filter(|element| wanted(element.address));
+        let volumes = there.filter_map(|element| element.volser);
         Ok(volumes.filter(|volser| !barcode::is_cleaning(volser)).collect())
     }
 
@@ -192,6 +203,9 @@ impl Desk {
         let drives = library.drives().map_err(DirectorError::Changer)?;
         let mut busy = ChangerError::UnknownDrive { drive: 0, drives };
         let elements = library.inventory().map_err(DirectorError::Changer)?;
+        if let Some(address) = mail_slot_of(&elements, volser) {
+            return Err(DirectorError::InMailSlot { volser: volser.clone(), place: address.to_string() });
+        }
         for number in in_order(drives, volser, &elements) {
             let mut drive = match library.take_drive(number) {
                 Ok(drive) => drive,
@@ -446,6 +460,12 @@ fn in_order(drives: u32, volser: &Volser, elements: &[Element]) -> Vec<u32> {
         (false, false) => 2,
     });
     order
+}
+
+/// The mail slot that a volume lies in.
+fn mail_slot_of(elements: &[Element], volser: &Volser) -> Option<ElementAddress> {
+    let there = elements.iter().find(|element| element.volser.as_ref() == Some(volser))?;
+    matches!(there.address, ElementAddress::ImportExport(_)).then_some(there.address)
 }
 
 /// Whether this, a volume or none, is in a drive.

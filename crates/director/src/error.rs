@@ -39,6 +39,15 @@ pub enum DirectorError {
         #[source]
         source: std::io::Error,
     },
+    /// Host: nothing can be recorded.
+    #[error(
+        "the state directory {} cannot be written: its file system is read-only, or belongs to somebody else. Lists, verify, restore and cat \
+         work all the same; for everything else make it writable", path.display()
+    )]
+    StateReadOnly {
+        /// Where it is.
+        path: PathBuf,
+    },
     /// Operator: there is one already.
     #[error("{} holds a Capstan state already: it is left as it is", path.display())]
     AlreadyInitialised {
@@ -139,6 +148,29 @@ pub enum DirectorError {
         /// What was asked for.
         volser: String,
     },
+    /// Medium: no volume gives the list of files of an object.
+    #[error(
+        "the list of files of object {object} cannot be read from any volume that holds it ({}): bring in those that are missing, or back \
+         its source up again with --full", problems.iter().map(|(volser, why)| format!("{volser}: {why}")).collect::<Vec<_>>().join("; ")
+    )]
+    IndexOutOfReach {
+        /// The object.
+        object: ObjectId,
+        /// Volumes that were tried, and why each was of no use.
+        problems: Vec<(Volser, String)>,
+    },
+    /// Operator: nothing is lost.
+    #[error("the key store {} is whole and opens: it is left as it is", path.display())]
+    KeyStoreWhole {
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// Operator: no such job.
+    #[error("there is no job {job}: `capstan history` lists them")]
+    UnknownJob {
+        /// What was asked for.
+        job: i64,
+    },
     /// Operator: no such pool.
     #[error("there is no pool {pool:?}: `capstan pools` lists them, `capstan pools add` makes one")]
     UnknownPool {
@@ -176,6 +208,14 @@ pub enum DirectorError {
         volser: Volser,
         /// How many objects.
         objects: usize,
+    },
+    /// Operator: a volume on its way out, or in.
+    #[error("volume {volser} lies in {place}, which counts as outside: `capstan library import` brings it in")]
+    InMailSlot {
+        /// The volume.
+        volser: Volser,
+        /// The mail slot.
+        place: String,
     },
     /// Operator: only what is lost is forgotten.
     #[error(
@@ -456,7 +496,9 @@ fn shortage_text(shortage: &Shortage) -> String {
 
 fn shortage_advice(pool: &str, shortage: &Shortage) -> String {
     if shortage.absent > 0 {
-        format!("insert one of the pool's volumes, or add one with `capstan label NEW --pool {pool}`")
+        format!(
+            "insert one of the pool's volumes (`capstan library import` brings in what lies in a mail slot), or add one with `capstan label NEW --pool {pool}`"
+        )
     } else {
         format!("add one with `capstan label NEW --pool {pool}`, or expire objects so that a volume can be recycled")
     }

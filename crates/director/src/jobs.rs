@@ -241,7 +241,7 @@ impl Site {
             None => None,
         };
         drop(catalog);
-        let (base, base_gone) = (footing.base, footing.gone);
+        let (mut base, base_gone) = (footing.base, footing.gone);
         let say = |base: Option<ObjectId>| {
             if let Some(gone) = base_gone.clone() {
                 (self.events)(Event::BaseGone { source: source.clone(), gone, base });
@@ -252,22 +252,64 @@ impl Site {
             self.compare_left_out(&source, with, &request.tree)?;
         }
         if let Some((object, first_connection)) = open {
-            say(object.base);
-            let baseline = Some(self.baseline(object.id)?);
-            let record = record_of(&object);
-            let path = Some(path.to_owned());
-            return Ok(Job { path, source, record, resumed: true, first_connection, baseline, base_gone });
+            if let Some(baseline) = self.baseline_if_listed(object.id, &source)? {
+                say(object.base);
+                let (record, path, baseline) = (record_of(&object), Some(path.to_owned()), Some(baseline));
+                return Ok(Job { path, source, record, resumed: true, first_connection, baseline, base_gone });
+            }
+            base = None;
+            wants_base = false;
         }
         if wants_base && base.is_none() && base_gone.is_none() {
             let name = String::from_utf8_lossy(&source);
-            let message = format!("{name}: there is no complete object to stand on, so this backup is a full one");
+            let message = match self.other_clients_of(&source)?.as_slice() {
+                [] => format!("{name}: there is no complete object to stand on, so this backup is a full one"),
+                [first, ..] => {
+                    let others = self.other_clients_of(&source)?.join(", ");
+                    format!(
+                        "{name}: there are backups of it from {others}, and none from {}, which this machine is called: this backup is a full \
+                         one. Stop it and say --client {first} (or `client` in capstan.toml) if they are of the same data",
+                        self.client
+                    )
+                }
+            };
             (self.events)(Event::Notice { message });
         }
+        let baseline = base.map(|base| self.baseline_if_listed(base, &source)).transpose()?.flatten();
+        let base = base.filter(|_| baseline.is_some());
         say(base);
-        let baseline = base.map(|base| self.baseline(base)).transpose()?;
         let record = self.new_record(source.clone(), kind, base, request, pool);
         let path = Some(path.to_owned());
         Ok(Job { path, source, record, resumed: false, first_connection: 0, baseline, base_gone })
+    }
+
+    /// Machines beside this one that have complete objects of a source.
+    fn other_clients_of(&self, source: &[u8]) -> Result<Vec<String>, DirectorError> {
+        let (source, status) = (Some(source.to_vec()), Some(ObjectStatus::Complete));
+        let objects = locked(&self.catalog).objects(&ObjectFilter { source, status, ..ObjectFilter::default() })?;
+        let mut clients: Vec<String> = Vec::new();
+        for object in objects.into_iter().filter(|object| object.client != self.client) {
+            if !clients.contains(&object.client) {
+                clients.push(object.client);
+            }
+        }
+        Ok(clients)
+    }
+
+    /// The state of an object as a baseline; none where the list of files of one that it is made of is damaged or gone. A source is backed
+    /// up all the same.
+    fn baseline_if_listed(&self, object: ObjectId, source: &[u8]) -> Result<Option<StateBaseline>, DirectorError> {
+        let error = match self.baseline(object) {
+            Err(DirectorError::Catalog(error)) => error,
+            other => return other.map(Some),
+        };
+        let Some(damaged) = error.damaged_index() else { return Err(error.into()) };
+        let message = format!(
+            "{}: {error}, and nothing can stand on object {damaged} until then: this backup is a full one",
+            String::from_utf8_lossy(source)
+        );
+        (self.events)(Event::Notice { message });
+        Ok(None)
     }
 
     /// The state of an object as a baseline.

@@ -1,12 +1,18 @@
 //! What is done with keys beyond mounting.
 
+use std::path::{Path, PathBuf};
+
 use capstan_format::{KeyTag, Volser};
-use capstan_keys::{Argon2Cost, Destruction, ExportSelection, Unlock};
+use capstan_keys::{Argon2Cost, Destruction, ExportSelection, KeyError, SealedStore, Unlock};
 use zeroize::Zeroizing;
 
 use crate::DirectorError;
+use crate::config::Config;
 use crate::desk::note_destroyed;
-use crate::site::{Site, locked};
+use crate::site::{Site, check_writable, find_settings, key_store_path, locked};
+
+/// Where the catalog keeps which volumes have no key.
+const WITHOUT_KEY_FACT: &str = "volumes_without_key";
 
 /// A key that is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +23,62 @@ pub struct DestroyedKey {
     pub tag: KeyTag,
 }
 
+/// Makes a new key store in place of one that is lost or damaged. A damaged one is kept beside it, and its path is given.
+///
+/// Errors: [`DirectorError::KeyStoreWhole`] where there is one that `unlock` opens; what opening it says where it does not for another reason
+/// than damage.
+pub fn create_key_store(dir: &Path, unlock: &Unlock, now_ns: i64) -> Result<Option<PathBuf>, DirectorError> {
+    let config = Config::read(&find_settings(dir)?)?;
+    if config.keys.is_cluster() {
+        return Err(DirectorError::KeysInCluster { nodes: config.keys.nodes.join(", ") });
+    }
+    check_writable(dir)?;
+    let store = key_store_path(dir);
+    let mut aside = None;
+    match SealedStore::open(&store, unlock) {
+        Ok(_) => return Err(DirectorError::KeyStoreWhole { path: store }),
+        Err(KeyError::StoreMissing { .. }) => {}
+        Err(KeyError::Tampered { .. }) => {
+            let kept = dir.join(format!("keys.db.damaged-{now_ns}"));
+            std::fs::rename(&store, &kept).map_err(DirectorError::host("move aside", &store))?;
+            // What belongs to it must not be taken for the new one's.
+            let journal = dir.join("keys.db-journal");
+            if journal.exists() {
+                let kept = dir.join(format!("keys.db-journal.damaged-{now_ns}"));
+                std::fs::rename(&journal, &kept).map_err(DirectorError::host("move aside", &journal))?;
+            }
+            aside = Some(kept);
+        }
+        Err(error) => return Err(error.into()),
+    }
+    SealedStore::create(&store, unlock, Argon2Cost::default())?;
+    Ok(aside)
+}
+
+/// Volumes whose keys are not in the key store, as far as somebody has looked since it was made anew.
+pub(crate) fn volumes_without_key(catalog: &capstan_catalog::Catalog) -> Result<Vec<Volser>, DirectorError> {
+    let words = catalog.fact(WITHOUT_KEY_FACT)?.unwrap_or_default();
+    Ok(words.split_whitespace().filter_map(|word| Volser::new(word).ok()).collect())
+}
+
 impl Site {
+    /// Volumes whose keys are not in the key store. Known since [`Site::look_at_keys`].
+    pub fn volumes_without_key(&self) -> Result<Vec<Volser>, DirectorError> {
+        volumes_without_key(&locked(&self.catalog))
+    }
+
+    /// Notes which volumes have no key in the key store, which must be open: nothing on them is protected, and nothing is added to them.
+    pub fn look_at_keys(&self) -> Result<Vec<Volser>, DirectorError> {
+        let held: Vec<KeyTag> = self.keys()?.list()?.into_iter().map(|key| key.tag).collect();
+        let mut catalog = locked(&self.catalog);
+        let mut volumes = catalog.volumes()?;
+        volumes.retain(|volume| volume.key.is_some_and(|key| !held.contains(&key.tag)));
+        let volsers: Vec<Volser> = volumes.into_iter().map(|volume| volume.volser).collect();
+        let words: Vec<_> = volsers.iter().map(Volser::as_str).collect();
+        catalog.put_fact(WITHOUT_KEY_FACT, &words.join(" "))?;
+        Ok(volsers)
+    }
+
     /// Keys in a sealed file: all, or those of some volumes.
     pub fn export_keys(&self, volumes: &[String], passphrase: &Zeroizing<String>) -> Result<Vec<u8>, DirectorError> {
         let keys = self.keys()?;

@@ -22,6 +22,7 @@ mod error;
 mod events;
 mod expiry;
 mod jobs;
+mod journal;
 mod keys;
 mod label;
 mod left_out;
@@ -32,14 +33,18 @@ mod order;
 mod path_choice;
 mod plan;
 mod pools;
+mod process;
 mod producer;
 mod protection;
 mod ranges;
+mod read_only;
 mod rebuild;
+mod rebuild_index;
 mod repair;
 mod restore;
 mod select;
 mod site;
+mod sources;
 mod verify;
 mod verify_blocks;
 mod verify_object;
@@ -55,25 +60,31 @@ pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};
 pub use error::{DirectorError, WriteOnceBar};
 pub use events::{Event, Events};
 pub use expiry::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, Kept, Unexpired, kept_reason, plan_expiry};
-pub use keys::DestroyedKey;
+pub use journal::{JobRow, Journal, Tally};
+pub use keys::{DestroyedKey, create_key_store};
 pub use library::{DriveRow, Inventory, Place as LibraryPlace, Whereabouts};
 pub use order::{OrderedBy, Positioning, ReadOrder};
 pub use path_choice::PathFilter;
 pub use plan::{OlderVersion, PassRow, RestorePlan};
 pub use pools::{Candidate, Choice, Fill, Refill, Shortage, choose_volume};
+pub use process::number_of as process_number;
 pub use protection::Protection;
 pub use rebuild::{RebuildReport, rebuild};
+pub use rebuild_index::IndexReport;
 pub use repair::{RepairReport, RepairedCopy};
 pub use restore::{FailedFile, RestoreReport};
 pub use select::{Place, index_path, path_pattern};
-pub use site::{Clock, DEFAULT_POOL, InitOptions, Site, WriterLock, find_settings, key_cluster, key_store_path};
+pub use site::{
+    Clock, DEFAULT_POOL, InitOptions, Site, WriterLock, check_writable, find_settings, key_cluster, key_store_path,
+};
+pub use sources::SourceRow;
 pub use verify_object::VerifiedCopy;
 
 // The words of lower rooms that this room's methods speak in, so that a door needs no other room.
 pub use capstan_catalog::{
     Begun, CLOCK_BACK_MAX_NS, CLOCK_GAP_MAX_NS, ClockDoubt, ClockReading, CopyState, Counts, Damage as DamageOnRecord,
-    GoneSource, MediumKind, Object, ObjectFilter, ObjectStatus, Pool, Promise, StateEntry, Timeline, Verification,
-    Volume, VolumeState,
+    GoneSource, Job, JobEnd, JobOutcome, MediumKind, Object, ObjectFilter, ObjectStatus, Pool, Promise, StateEntry,
+    Timeline, Verification, Volume, VolumeState,
 };
 pub use capstan_format::{
     Algorithm, EntryFlags, EntryKind, FileEntry, KeyTag, MediumSerial, ObjectId, ObjectKind, Volser,

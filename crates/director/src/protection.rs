@@ -7,6 +7,7 @@ use capstan_format::ObjectId;
 
 use crate::DirectorError;
 use crate::base::why_gone;
+use crate::keys::volumes_without_key;
 use crate::repair::{Lack, Looked, look};
 use crate::site::{Site, locked};
 
@@ -20,7 +21,7 @@ pub struct Protection {
     pub unprotected: Vec<Object>,
     /// Complete objects that lack a copy, or a part of one, that was promised.
     pub lacking: Vec<ObjectId>,
-    /// Objects that a run left open, or writes now, and of whose source there is no later complete one.
+    /// Objects that a run left open, or writes now, and of whose source, on that machine, there is no later complete one.
     pub open: Vec<Object>,
 }
 
@@ -30,6 +31,9 @@ impl Site {
         let catalog = locked(&self.catalog);
         let Looked { lacking, whole } = look(&catalog)?;
         let mut readable: HashSet<ObjectId> = catalog.readable_objects()?.into_iter().collect();
+        if !volumes_without_key(&catalog)?.is_empty() {
+            readable.retain(|object| matches!(why_gone(&catalog, *object), Ok(None)));
+        }
         // Of others, parts of several copies may make up a whole.
         let others: BTreeSet<ObjectId> =
             whole.iter().map(|copy| copy.object).chain(lacking.iter().map(|lack| lack.object.id)).collect();
@@ -45,12 +49,12 @@ impl Site {
         let mut done = HashSet::new();
         for object in objects {
             if object.status != ObjectStatus::Complete {
-                if !done.contains(&object.source) {
+                if !done.contains(&(object.source.clone(), object.client.clone())) {
                     protection.open.push(object);
                 }
                 continue;
             }
-            done.insert(object.source.clone());
+            done.insert((object.source.clone(), object.client.clone()));
             if stands(object.id, &readable, &bases) {
                 protection.protected.push(object);
             } else {

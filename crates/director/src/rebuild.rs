@@ -18,7 +18,7 @@ use crate::config::Carrier;
 use crate::desk::{Desk, InDrive};
 use crate::error::refuses_part;
 use crate::library_marker::LIBRARY_FACT;
-use crate::site::{Clock, Site, locked};
+use crate::site::{Clock, Site, check_writable, locked};
 use crate::{DirectorError, Event, Events};
 
 /// What a rebuild found.
@@ -48,6 +48,7 @@ pub fn rebuild(
     events: Events,
     discard_old: bool,
 ) -> Result<RebuildReport, DirectorError> {
+    check_writable(dir)?;
     let staged = dir.join("catalog.new");
     if staged.exists() {
         std::fs::remove_dir_all(&staged).map_err(DirectorError::host("remove", &staged))?;
@@ -71,6 +72,9 @@ pub fn rebuild(
     keep_findings(&dir.join("catalog"), &site);
     site.seal_complete()?;
     site.look_at_copies()?;
+    if !site.config.keys.is_cluster() {
+        site.look_at_keys()?;
+    }
     let objects = locked(&site.catalog).objects(&capstan_catalog::ObjectFilter::default())?;
     for object in objects {
         match object.status {
@@ -98,7 +102,14 @@ pub fn rebuild(
 /// The volumes in the library; those that the old catalog knows, where a person brings them.
 fn volumes_to_read(dir: &Path, site: &Site, desk: &Desk) -> Result<Vec<Volser>, DirectorError> {
     if site.config.library.carrier() == Carrier::Robot {
-        return desk.present();
+        let present = desk.present()?;
+        for volser in desk.present_anywhere()?.into_iter().filter(|volser| !present.contains(volser)) {
+            let message = format!(
+                "volume {volser} lies in a mail slot and is not read: `capstan library import` brings it in, for another rebuild"
+            );
+            (site.events)(Event::Notice { message });
+        }
+        return Ok(present);
     }
     let old = dir.join("catalog");
     let known = old.exists().then(|| Catalog::open(&old).and_then(|old| old.volumes()));
@@ -124,18 +135,20 @@ fn keep_library(old: &Path, staged: &Path) -> Result<(), DirectorError> {
     Ok(())
 }
 
-/// Takes over what was found bad, when volumes were verified, and what backups were told to leave out: it stands on no volume.
+/// Takes over the history, what was found bad, when volumes were verified, and what backups were told to leave out: it stands on no volume.
 fn keep_findings(old: &Path, site: &Site) {
     if !old.exists() {
         return;
     }
     let kept = Catalog::open(old).and_then(|old| {
         let mut catalog = locked(&site.catalog);
-        catalog.take_over_left_out(&old).and_then(|()| catalog.take_over_findings(&old))
+        catalog.take_over_jobs(&old)?;
+        catalog.take_over_left_out(&old)?;
+        catalog.take_over_findings(&old)
     });
     if let Err(error) = kept {
         let message = format!(
-            "the old catalog cannot be read, so nothing is known of damage that was found before: `capstan verify` finds it again ({error})"
+            "the old catalog cannot be read, so nothing is known of earlier jobs, and of damage that was found before: `capstan verify` finds that again ({error})"
         );
         (site.events)(Event::Notice { message });
     }

@@ -311,7 +311,7 @@ impl Site {
         });
         let record = SessionRecord {
             started_ns: self.now_ns(),
-            host: self.client.clone(),
+            host: self.host.clone(),
             software: concat!("capstan ", env!("CARGO_PKG_VERSION")).to_owned(),
         };
         let mut options = self.session_options_for_copy(like.chunk_len as usize);

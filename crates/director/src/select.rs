@@ -47,12 +47,15 @@ pub fn path_pattern(glob: &str) -> Result<Box<capstan_catalog::Wanted<'static>>,
 
 impl Site {
     /// The object that `wanted` names: a whole id, at least four digits of its beginning or end, or a source's path for the
-    /// latest object of it, complete ones first.
+    /// latest object of it, complete ones first; where several machines have that source, the one that this machine is, if it is one of them.
     pub fn find_object(&self, wanted: &str, at_ns: Option<i64>) -> Result<Object, DirectorError> {
         let catalog = self.catalog();
         let unknown = || DirectorError::UnknownObject { wanted: wanted.to_owned() };
         let filter = ObjectFilter { source: Some(wanted.as_bytes().to_vec()), ..ObjectFilter::default() };
-        let objects = self.made_by(&catalog, catalog.objects(&filter)?, at_ns)?;
+        let mut objects = self.made_by(&catalog, catalog.objects(&filter)?, at_ns)?;
+        if objects.iter().any(|object| object.client == self.client) {
+            objects.retain(|object| object.client == self.client);
+        }
         let complete = objects.iter().find(|object| object.status == ObjectStatus::Complete);
         if let Some(object) = complete.or(objects.first()) {
             return Ok(object.clone());

@@ -25,9 +25,11 @@ use capstan_keys::{Argon2Cost, KeyError, KeyProvider, SealedStore, Unlock};
 use capstan_tape::linux::{ByHandLibrary, LinuxLibrary};
 use capstan_tape::{Library, VirtualLibrary};
 use rustix::fs::{FlockOperation, flock};
+use tempfile::TempDir;
 
 use crate::config::{Carrier, Config, LibraryConfig};
 use crate::library_marker::{self, AbsentLibrary};
+use crate::read_only;
 use crate::{DirectorError, Event, Events};
 
 /// Name of the pool that `init` makes.
@@ -48,7 +50,12 @@ pub(crate) type SharedLibrary = Arc<Mutex<dyn Library>>;
 
 /// An open state directory.
 pub struct Site {
+    /// Where the state is, or what stands in for it.
     dir: PathBuf,
+    /// The state directory that was named.
+    named: PathBuf,
+    /// What stands in for a directory that cannot be written; it goes with the site.
+    stand_in: Option<TempDir>,
     pub(crate) config: Config,
     pub(crate) catalog: Arc<Mutex<Catalog>>,
     pub(crate) keys: Option<SharedKeys>,
@@ -56,7 +63,10 @@ pub struct Site {
     pub(crate) library: SharedLibrary,
     pub(crate) clock: Clock,
     pub(crate) events: Events,
+    /// The machine that sources are of.
     pub(crate) client: String,
+    /// The host that this runs on.
+    pub(crate) host: String,
 }
 
 /// Held while a process writes; let go when dropped.
@@ -120,18 +130,34 @@ impl Site {
     /// anything, and nobody is asked before a key is wanted.
     pub fn open(dir: &Path, unlock: Option<&Unlock>, clock: Clock, events: Events) -> Result<Self, DirectorError> {
         find_settings(dir)?;
+        let named = dir;
+        let stand_in = read_only::stand_in(named)?;
+        let dir = stand_in.as_ref().map_or(named, TempDir::path);
         // An empty one in its place would say that nothing is protected.
         if !dir.join("catalog").join("catalog.db").exists() {
-            return Err(DirectorError::CatalogMissing { path: dir.join("catalog") });
+            return Err(DirectorError::CatalogMissing { path: named.join("catalog") });
         }
         let catalog = Arc::new(Mutex::new(Catalog::open(&dir.join("catalog"))?));
-        Self::assemble(dir, catalog, unlock, clock, events)
+        let site = Self::assemble(dir, catalog, unlock, clock, events)?;
+        Ok(Self { named: named.to_owned(), stand_in, ..site })
+    }
+
+    /// Whether the state directory cannot be written: what is read works, and nothing that is found is recorded.
+    pub fn is_read_only(&self) -> bool {
+        self.stand_in.is_some()
     }
 
     /// The same site with another library than its settings name: what uses it, and how, is the caller's affair.
     #[must_use]
     pub fn with_library(mut self, library: impl Library + 'static) -> Self {
         self.library = Arc::new(Mutex::new(library));
+        self
+    }
+
+    /// The same site for the sources of another machine, as objects name it.
+    #[must_use]
+    pub fn for_client(mut self, client: &str) -> Self {
+        client.clone_into(&mut self.client);
         self
     }
 
@@ -162,13 +188,39 @@ impl Site {
             }
             (None, None) => {}
         }
-        let client = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Ok(Self { dir: dir.to_owned(), config, catalog, keys, store, library, clock, events, client })
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let client = Some(config.client.clone()).filter(|name| !name.is_empty()).unwrap_or_else(|| host.clone());
+        let named = dir.to_owned();
+        Ok(Self {
+            dir: named.clone(),
+            named,
+            stand_in: None,
+            config,
+            catalog,
+            keys,
+            store,
+            library,
+            clock,
+            events,
+            client,
+            host,
+        })
     }
 
     /// The state directory.
     pub fn dir(&self) -> &Path {
+        &self.named
+    }
+
+    /// Where this process keeps its locks.
+    pub(crate) fn work_dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The key store that is missing; `None` where it is there, or a cluster keeps the keys.
+    pub fn key_store_missing(&self) -> Option<PathBuf> {
+        let store = key_store_path(&self.dir);
+        (!self.config.keys.is_cluster() && !store.exists()).then_some(store)
     }
 
     /// The settings.
@@ -226,6 +278,9 @@ impl Site {
     }
 
     pub(crate) fn writer_lock_within(&self, wait: Duration) -> Result<WriterLock, DirectorError> {
+        if self.is_read_only() {
+            return Err(DirectorError::StateReadOnly { path: self.named.clone() });
+        }
         let path = self.dir.join("writer.lock");
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
@@ -249,6 +304,14 @@ impl Site {
         let note = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         note.map_err(DirectorError::host("write", &path))?;
         Ok(WriterLock { _file: file })
+    }
+}
+
+/// Refuses a state directory that cannot be written, for what is more than reading.
+pub fn check_writable(dir: &Path) -> Result<(), DirectorError> {
+    match read_only::can_write(dir) {
+        true => Ok(()),
+        false => Err(DirectorError::StateReadOnly { path: dir.to_owned() }),
     }
 }
 

@@ -142,6 +142,7 @@ impl Site {
         match cleared {
             Err(
                 error @ (DirectorError::Busy { .. }
+                | DirectorError::StateReadOnly { .. }
                 | DirectorError::VolumeDiffers { .. }
                 | DirectorError::VolumeWorn { .. }),
             ) => {

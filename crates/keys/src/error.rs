@@ -130,8 +130,8 @@ pub enum KeyError {
     },
     /// Medium or attacker: the store is not as this program left it.
     #[error(
-        "the key store {} was altered: {what}. It is not used any further. Put a good copy of the file in its place, or \
-         create a new store and import an export", store.display()
+        "the key store {} was altered: {what}. It is not used any further. Put a good copy of the file in its place; if \
+         there is none, `capstan keys create` makes a new store and `capstan keys import` takes in an export", store.display()
     )]
     Tampered {
         /// The store.
@@ -150,7 +150,10 @@ pub enum KeyError {
         supported: u32,
     },
     /// Operator: there is no store.
-    #[error("there is no key store at {}: run `capstan init`, or name the right state directory", store.display())]
+    #[error(
+        "there is no key store at {}: if it is on a disk of its own, mount that disk; if it is lost, `capstan keys create` makes a new one \
+         and `capstan keys import` takes in an export", store.display()
+    )]
     StoreMissing {
         /// Where it was looked for.
         store: PathBuf,

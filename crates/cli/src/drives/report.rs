@@ -3,12 +3,12 @@
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
-use capstan_director::{DriveHistory, Fare, Rise, Stay, TapeAlert, Volser};
+use capstan_director::{DriveHistory, Fare, TapeAlert, Volser};
 use clap::Args;
-use serde_json::{Value, json};
 
 use crate::args::Cli;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::json::DriveReportRow;
 use crate::list::{print_json, site};
 use crate::table::Table;
 use crate::units;
@@ -35,7 +35,7 @@ pub(super) fn report(cli: &Cli, args: &Report) -> Result<ExitCode, Failure> {
     }
     let code = if history.concerns.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) };
     if cli.json {
-        print_json(&history_json(&history))?;
+        print_json(&DriveReportRow::from(&history))?;
     } else if known == 0 {
         eprintln!("capstan: {}", nothing_yet(args.drive.as_deref(), volume.as_ref()));
     } else {
@@ -59,46 +59,6 @@ fn nothing_yet(drive: Option<&str>, volume: Option<&Volser>) -> String {
 
 fn megabytes(mb: u64) -> u64 {
     mb.saturating_mul(1_000_000)
-}
-
-fn fare_json(fare: &Fare) -> Value {
-    let rise = |rise: &Rise| json!({"before_per_gb": rise.before_per_gb, "now_per_gb": rise.now_per_gb});
-    json!({
-        "name": fare.name,
-        "stays": fare.stays,
-        "written_bytes": megabytes(fare.written_mb),
-        "read_bytes": megabytes(fare.read_mb),
-        "corrected": fare.corrected,
-        "uncorrected": fare.uncorrected,
-        "loads": fare.loads,
-        "metres": fare.metres,
-        "rise": fare.rise.as_ref().map(rise),
-    })
-}
-
-fn history_json(history: &DriveHistory) -> Value {
-    let alert = |alert: &TapeAlert| json!({"flag": alert.flag, "meaning": alert.meaning});
-    let stay = |stay: &Stay| {
-        json!({
-            "since_ns": stay.since_ns,
-            "left_ns": stay.left_ns,
-            "drive": stay.drive,
-            "volume": stay.volser.as_str(),
-            "written_bytes": stay.written_mb.map(megabytes),
-            "read_bytes": stay.read_mb.map(megabytes),
-            "corrected": stay.corrected,
-            "uncorrected": stay.uncorrected,
-            "compression_percent": stay.compression_percent,
-            "cleaning": stay.cleaning,
-            "alerts": stay.alerts.iter().map(alert).collect::<Vec<_>>(),
-        })
-    };
-    json!({
-        "drives": history.drives.iter().map(fare_json).collect::<Vec<_>>(),
-        "volumes": history.volumes.iter().map(fare_json).collect::<Vec<_>>(),
-        "stays": history.stays.iter().map(stay).collect::<Vec<_>>(),
-        "concerns": history.concerns.iter().map(ToString::to_string).collect::<Vec<_>>(),
-    })
 }
 
 /// What a drive does not count.

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::lists::ClockRow;
+use super::media::{CopiedLine, IndexRebuiltLine, OverwrittenLine, RebuiltLine, RepairedLine};
 use super::restore::{DifferenceLine, OlderLine, OrderLine, PassLine, VolumeReason, Work, older, paths};
 use super::{Path, Source, id, words};
 
@@ -172,6 +173,26 @@ pub(crate) enum Event {
         /// What came of it.
         #[serde(flatten)]
         work: Work,
+    },
+    /// A further copy of an object was written.
+    Copied(CopiedLine),
+    /// Copies that lacked something were looked at.
+    Repaired {
+        /// Each of them; none where every copy that was promised is whole.
+        copies: Vec<RepairedLine>,
+    },
+    /// The catalog was made anew.
+    Rebuilt(RebuiltLine),
+    /// The list of files of an object was made anew.
+    IndexRebuilt(IndexRebuiltLine),
+    /// All that a volume held is gone: it was labelled anew, erased or forgotten.
+    Overwritten(OverwrittenLine),
+    /// A new key store was made where one was lost or damaged.
+    KeyStoreCreated {
+        /// Where the damaged one is kept; null where there was none.
+        kept: Option<String>,
+        /// Volumes whose keys are not in it.
+        volumes_without_key: Vec<String>,
     },
     /// An object was compared with its source.
     Compared {

@@ -83,7 +83,7 @@ pub(crate) struct ObjectRow {
     pub(crate) policy: String,
     /// `full` or `incr`.
     pub(crate) level: &'static str,
-    /// `complete`, `interrupted` or `expired`.
+    /// `complete`, `running`, `interrupted` or `expired`.
     pub(crate) status: &'static str,
     /// The object that an incremental stands on.
     pub(crate) base: Option<String>,
@@ -265,7 +265,7 @@ pub(crate) struct VolumeRow {
     pub(crate) damaged_blocks: u64,
     /// When all of it was last read back, nanoseconds since 1970; null if it never was.
     pub(crate) verified_ns: Option<i64>,
-    /// Whether it is in the library.
+    /// Whether it is in a slot or a drive of the library. What lies in a mail slot is outside.
     pub(crate) in_library: bool,
     /// Where: an element of the library, `outside` or `shelf`.
     pub(crate) place: String,
@@ -283,46 +283,4 @@ pub(crate) struct PoolRow {
     pub(crate) retention_ns: Option<u64>,
     /// How many volumes it has.
     pub(crate) volumes: usize,
-}
-
-/// `status`.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct StatusRow {
-    /// The state directory.
-    pub(crate) state: String,
-    /// Objects that are complete.
-    pub(crate) objects_complete: usize,
-    /// Those that can be restored in full.
-    pub(crate) objects_protected: usize,
-    /// Those that cannot.
-    pub(crate) objects_unprotected: Vec<String>,
-    /// Those that lack a copy that was promised.
-    pub(crate) objects_lacking_a_copy: usize,
-    /// Objects that a run left open, or writes now.
-    pub(crate) objects_interrupted: usize,
-    /// Files of what is protected.
-    pub(crate) files: u64,
-    /// Bytes of what is protected.
-    pub(crate) bytes: u64,
-    /// How many volumes there are.
-    pub(crate) volumes: usize,
-    /// What is written on them.
-    pub(crate) written_bytes: u64,
-    /// Volumes that are suspect.
-    pub(crate) suspect: Vec<String>,
-    /// When the latest protected object was complete, nanoseconds since 1970.
-    pub(crate) latest_ended_ns: Option<i64>,
-    /// What the clock says, and whether that is believed.
-    pub(crate) clock: ClockRow,
-    /// Objects that are kept only because younger ones stand on them.
-    pub(crate) objects_kept_as_bases: usize,
-    /// Objects of which something can be read in no copy any more.
-    pub(crate) objects_lost_in_part: Vec<String>,
-    /// What is on record as damaged.
-    pub(crate) damage: Vec<DamageRow>,
-    /// Why the library cannot be used; null if it can.
-    pub(crate) library_problem: Option<String>,
-    /// Whether a person should look: the command ends with 3 then.
-    pub(crate) attention: bool,
 }

@@ -6,7 +6,8 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::{
-    BackupEnd, EntryRow, Event, ObjectRow, PoolRow, RestoreEnd, ShownObject, ShownVolume, StatusRow, VolumeRow,
+    BackupEnd, DriveLine, DriveReportRow, EntryRow, Event, HistoryRow, InventoryRow, LibraryEvent, ObjectRow, PoolRow,
+    RestoreEnd, ShownClock, ShownJob, ShownObject, ShownVolume, StatusRow, VolumeRow,
 };
 
 const INTRODUCTION: &str = "# What --json prints
@@ -22,8 +23,8 @@ This page is made from the program's types (`CAPSTAN_WRITE_DOCS=1 cargo test -p 
   `capstan cat \"$OBJECT:$(echo \"$path_base64\" | base64 -d)\"`. The same holds for `source` and `source_base64`.
 - Times are nanoseconds since 1970, in UTC. Fields may be added; none of these goes away without a line in the changelog.
 
-Not on this page: the events `copied`, `repaired`, `rebuilt`, `expired` and `overwritten`, and what `keys`, `drives`, `library`, `vtl`, `simulate` and
-`lab` print; `keys`, `simulate` and `lab` print one JSON value over several lines.
+Not on this page: the events `expired` and `unexpired`, and what `keys`, `drives scan`, `drives exercise`, `vtl`, `simulate`
+and `lab` print; `keys`, `simulate` and `lab` print one JSON value over several lines.
 ";
 
 /// One kind of line: its title, and the name of its schema.
@@ -50,6 +51,13 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<VolumeRow>(&mut generator, "Rows of `volumes`"),
         part::<PoolRow>(&mut generator, "Rows of `pools`"),
         part::<StatusRow>(&mut generator, "`status`"),
+        part::<ShownClock>(&mut generator, "`clock`"),
+        part::<LibraryEvent>(&mut generator, "What `library` did"),
+        part::<InventoryRow>(&mut generator, "`library inventory`"),
+        part::<DriveLine>(&mut generator, "Rows of `drives`"),
+        part::<DriveReportRow>(&mut generator, "`drives report`"),
+        part::<HistoryRow>(&mut generator, "Rows of `history`"),
+        part::<ShownJob>(&mut generator, "`history JOB`"),
     ];
     let schemas = generator.take_definitions(true);
     (parts, schemas)

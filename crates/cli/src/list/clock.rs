@@ -3,12 +3,11 @@
 use std::process::ExitCode;
 
 use capstan_director::{ClockDoubt, ClockReading, ObjectFilter};
-use serde_json::json;
 
 use super::{director, print_json, short, site};
 use crate::args::{self, Cli};
 use crate::failure::Failure;
-use crate::json::ClockRow;
+use crate::json::{DoubtedObject, ShownClock};
 use crate::table::path_text;
 use crate::units;
 
@@ -48,11 +47,14 @@ pub(crate) fn clock(cli: &Cli, args: &args::Clock) -> Result<ExitCode, Failure> 
     let doubted = objects.iter().filter_map(|object| Some((object, timeline.begun(object.id)?)));
     let doubted: Vec<_> = doubted.filter(|(_, begun)| begun.doubt.is_some()).collect();
     if cli.json {
-        let objects = doubted.iter().map(|(object, begun)| {
-            json!({"object": object.id.to_string(), "started_ns": object.started_ns, "doubt": doubt_name(begun.doubt),
-                   "begun_from_ns": begun.from_ns, "begun_by_ns": begun.by_ns})
+        let objects = doubted.iter().map(|(object, begun)| DoubtedObject {
+            object: object.id.to_string(),
+            started_ns: object.started_ns,
+            doubt: doubt_name(begun.doubt),
+            begun_from_ns: begun.from_ns,
+            begun_by_ns: begun.by_ns,
         });
-        return print_json(&json!({"clock": ClockRow::from(&reading), "objects": objects.collect::<Vec<_>>()}));
+        return print_json(&ShownClock { clock: (&reading).into(), objects: objects.collect() });
     }
     let newest = reading.newest_ns.map_or_else(|| "nothing is recorded yet".to_owned(), units::time);
     println!("clock       {}", units::time(reading.now_ns));

@@ -4,13 +4,13 @@ use std::io::{BufWriter, Write, stdout};
 use std::process::ExitCode;
 
 use capstan_director::{
-    DirectorError, EntryFlags, EntryKind, FileEntry, LostParts, OwnerNames, StateEntry, index_path,
+    DirectorError, EntryFlags, EntryKind, FileEntry, LostParts, ObjectId, OwnerNames, StateEntry, index_path,
 };
 
 use super::objects::level;
 use super::{director, print, print_rows, short, site};
 use crate::args::{self, Cli};
-use crate::failure::Failure;
+use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::json::EntryRow;
 use crate::place::place_at;
 use crate::table::{RunningTable, Table, path_text};
@@ -167,14 +167,28 @@ pub(crate) fn ls(cli: &Cli, args: &args::Ls) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Names objects whose list of files could not be looked into: they may have what is looked for.
+pub(super) fn without_lists(damaged: &[ObjectId]) -> ExitCode {
+    for object in damaged {
+        eprintln!(
+            "capstan: the list of files of object {object} is damaged or gone, and was not looked into: `capstan rebuild {object}` reads it from the object's volumes"
+        );
+    }
+    if damaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) }
+}
+
 pub(crate) fn versions(cli: &Cli, args: &args::Versions) -> Result<ExitCode, Failure> {
     use std::os::unix::ffi::OsStrExt;
     let site = site(cli)?;
-    let mut versions = site.catalog().versions(&index_path(args.path.as_os_str().as_bytes())).map_err(director)?;
+    let mut damaged = Vec::new();
+    let given = index_path(args.path.as_os_str().as_bytes());
+    let mut versions = site.catalog().versions(&given, &mut damaged).map_err(director)?;
     if versions.is_empty() {
         // Named from the working directory, as it may be for a backup.
         let path = std::path::absolute(&args.path).unwrap_or_else(|_| args.path.clone());
-        versions = site.catalog().versions(&index_path(path.as_os_str().as_bytes())).map_err(director)?;
+        damaged.clear();
+        let path = index_path(path.as_os_str().as_bytes());
+        versions = site.catalog().versions(&path, &mut damaged).map_err(director)?;
     }
     let lost = site.lost_parts()?;
     if cli.json {
@@ -183,7 +197,8 @@ pub(crate) fn versions(cli: &Cli, args: &args::Versions) -> Result<ExitCode, Fai
             let is_lost = lost.holds(version.object.id, &version.entry);
             Ok(EntryRow { object, backed_up_ns, ..entry_json(&version.entry, is_lost) })
         });
-        return print_rows(rows);
+        print_rows(rows)?;
+        return Ok(without_lists(&damaged));
     }
     let mut table = Table::new(&["object", "backed up", "level", "mode", ">size", "modified", "flags"]);
     for version in &versions {
@@ -198,5 +213,6 @@ pub(crate) fn versions(cli: &Cli, args: &args::Versions) -> Result<ExitCode, Fai
             flags_text(entry, lost.holds(version.object.id, entry)),
         ]);
     }
-    print(&table)
+    print(&table)?;
+    Ok(without_lists(&damaged))
 }

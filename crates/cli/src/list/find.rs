@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use capstan_director::{EntryKind, FileEntry, Object, ObjectFilter, ObjectStatus, Site};
 
-use super::files::{entry_json, listed, mode_text};
+use super::files::{entry_json, listed, mode_text, without_lists};
 use super::{director, short, site};
 use crate::args::{self, Cli, FileType};
 use crate::failure::Failure;
@@ -55,7 +55,7 @@ pub(crate) fn find(cli: &Cli, args: &args::Find) -> Result<ExitCode, Failure> {
     let since_ns = args.since.as_deref().map(|since| units::parse_since(since, now_ns())).transpose();
     let wanted = Wanted { args, since_ns: since_ns.map_err(Failure::Usage)? };
     let lost = site.lost_parts()?;
-    let (mut out, mut written, mut any) = (Lines::new(), Ok(()), false);
+    let (mut out, mut written, mut any, mut damaged) = (Lines::new(), Ok(()), false, Vec::new());
     let mut found = |object: &Object, entry: FileEntry, is_lost: bool| {
         if !wanted.takes(&entry) {
             return ControlFlow::Continue(());
@@ -90,12 +90,13 @@ pub(crate) fn find(cli: &Cli, args: &args::Find) -> Result<ExitCode, Failure> {
                 let is_lost = lost.holds(object.id, &entry);
                 found(object, entry, is_lost)
             };
-            site.catalog().find(&ObjectFilter::default(), &*path, &mut any).map_err(director)?;
+            let catalog = site.catalog();
+            catalog.find(&ObjectFilter::default(), &*path, &mut any, &mut damaged).map_err(director)?;
         }
     }
     written?;
     out.finish()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(without_lists(&damaged))
 }
 
 fn line(object: &Object, entry: &FileEntry, is_lost: bool) -> String {

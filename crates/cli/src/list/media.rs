@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use capstan_director::{Algorithm, MediumKind, Pool, Volume, VolumeState, Whereabouts};
+use capstan_director::{Algorithm, ElementAddress, MediumKind, Pool, Volume, VolumeState, Whereabouts};
 
 use super::{cipher, director, print, print_rows, site};
 use crate::args::{self, Cli, PoolAction};
@@ -59,7 +59,7 @@ pub(crate) fn volumes(cli: &Cli, args: &args::Volumes) -> Result<ExitCode, Failu
                 recycled: volume.recycled,
                 damaged_blocks: damaged(volume),
                 verified_ns: verified(volume)?.map(|verified| verified.at_ns),
-                in_library: matches!(place, Whereabouts::At(_)),
+                in_library: matches!(place, Whereabouts::At(address) if !matches!(address, ElementAddress::ImportExport(_))),
                 place: place_name(*place),
             })
         });
@@ -128,7 +128,7 @@ pub(crate) fn pools(cli: &Cli, args: &args::Pools) -> Result<ExitCode, Failure> 
     }
     let mut table = Table::new(&["pool", "encryption", "retention", ">volumes"]);
     for pool in &pools {
-        let retention = pool.retention_ns.map(units::age);
+        let retention = pool.retention_ns.map(units::period);
         table.row(vec![
             pool.name.clone(),
             pool.encryption.map_or("none", Algorithm::name).to_owned(),

@@ -4,23 +4,16 @@ use std::collections::BTreeMap;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
-use capstan_director::{Counts, DamageOnRecord, LostParts, Object, Site, Timeline, Verification, Volser, Volume};
+use capstan_director::{Counts, DamageOnRecord, Object, Site, Verification, Volser, Volume};
 
 use super::media::state_name;
-use super::objects::{begun_text, level, object_json, status_name};
+use super::objects::{Known, begun_text, level, object_json, status_name};
 use super::{director, find_volume, object_or_volume, print_json, short, site};
 use crate::args::{self, Cli};
 use crate::failure::Failure;
 use crate::json::{DamageRow, ExtentRow, ShownObject, ShownVolume};
 use crate::table::{Table, path_text};
 use crate::units;
-
-/// What all lists of one catalog need.
-struct Facts<'a> {
-    site: &'a Site,
-    timeline: Timeline,
-    lost: LostParts,
-}
 
 /// Lines of a name and a value.
 struct Sheet {
@@ -41,16 +34,16 @@ impl Sheet {
 
 pub(crate) fn show(cli: &Cli, args: &args::Show) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
-    let facts = Facts { site: &site, timeline: site.timeline()?, lost: site.lost_parts()? };
+    let known = Known::of(&site)?;
     match find_volume(&site, &args.what)? {
-        Some((volser, volume)) => show_volume(cli, &facts, &volser, volume),
-        None => show_object(cli, &facts, &object_or_volume(&site, &args.what)?),
+        Some((volser, volume)) => show_volume(cli, &site, &known, &volser, volume),
+        None => show_object(cli, &site, &known, &object_or_volume(&site, &args.what)?),
     }
 }
 
-fn show_object(cli: &Cli, facts: &Facts<'_>, object: &Object) -> Result<ExitCode, Failure> {
-    let Facts { site, timeline, lost } = facts;
-    let row = object_json(site, timeline, lost, object)?;
+fn show_object(cli: &Cli, site: &Site, known: &Known, object: &Object) -> Result<ExitCode, Failure> {
+    let timeline = &known.timeline;
+    let row = object_json(site, known, object)?;
     let chain = site.catalog().chain(object.id).map_err(director)?;
     let extents = site.catalog().extents(object.id, None).map_err(director)?;
     let left_out = site.left_out(object.id)?;
@@ -75,7 +68,7 @@ fn show_object(cli: &Cli, facts: &Facts<'_>, object: &Object) -> Result<ExitCode
     sheet.line("host", &path_text(object.client.as_bytes()))?;
     sheet.line("policy", &path_text(object.policy.as_bytes()))?;
     sheet.line("level", &level_text(object, chain.len()))?;
-    sheet.line("status", &status_text(object, row.lost_bytes))?;
+    sheet.line("status", &status_text(row.status, row.lost_bytes))?;
     sheet.line("begun", &begun_text(timeline, object))?;
     if object.ended_ns != 0 {
         let took = object.ended_ns.saturating_sub(object.started_ns).max(0) as f64 / 1e9;
@@ -149,10 +142,10 @@ fn level_text(object: &Object, chain: usize) -> String {
     }
 }
 
-fn status_text(object: &Object, lost_bytes: u64) -> String {
+fn status_text(status: &str, lost_bytes: u64) -> String {
     match lost_bytes {
-        0 => status_name(object).to_owned(),
-        bytes => format!("{}, part LOST: {} can be read in no copy any more", status_name(object), units::bytes(bytes)),
+        0 => status.to_owned(),
+        bytes => format!("{status}, part LOST: {} can be read in no copy any more", units::bytes(bytes)),
     }
 }
 
@@ -174,14 +167,14 @@ fn counts_lines(sheet: &mut Sheet, object: &Object) -> Result<(), Failure> {
     Ok(())
 }
 
-fn show_volume(cli: &Cli, facts: &Facts<'_>, volser: &Volser, volume: Volume) -> Result<ExitCode, Failure> {
-    let Facts { site, timeline, lost } = facts;
+fn show_volume(cli: &Cli, site: &Site, known: &Known, volser: &Volser, volume: Volume) -> Result<ExitCode, Failure> {
+    let timeline = &known.timeline;
     let objects = site.catalog().objects_on(volser).map_err(director)?;
     let damage = site.catalog().damage().map_err(director)?;
     let damage: Vec<_> = damage.into_iter().filter(|damage| damage.volser == *volser).collect();
     let verified = site.catalog().volume_verified(volser).map_err(director)?;
     if cli.json {
-        let rows: Result<Vec<_>, _> = objects.iter().map(|object| object_json(site, timeline, lost, object)).collect();
+        let rows: Result<Vec<_>, _> = objects.iter().map(|object| object_json(site, known, object)).collect();
         return print_json(&ShownVolume {
             volume: volser.to_string(),
             pool: volume.pool,
@@ -210,7 +203,7 @@ fn show_volume(cli: &Cli, facts: &Facts<'_>, volser: &Volser, volume: Volume) ->
             short(object),
             begun_text(timeline, object),
             level(object).to_owned(),
-            status_name(object).to_owned(),
+            status_name(object, &known.written).to_owned(),
             if copy == 0 { String::new() } else { copy.to_string() },
             units::count(count),
             units::bytes(bytes),

@@ -1,5 +1,6 @@
 //! `init` and `backup`.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -7,8 +8,8 @@ use std::time::Duration;
 
 use capstan_director::{
     BY_HAND, BackupReport, BackupRequest, BackupWatch, CacheDirectories, Config, DirectorError, InitOptions,
-    KeysConfig, Level, Mounts, Problem, ProblemKind, Severity, Shortfall, Site, StreamInput, Target, TreeOptions,
-    patterns_in,
+    KeysConfig, Level, Mounts, Problem, ProblemKind, Severity, Shortfall, Site, StreamInput, Tally, Target,
+    TreeOptions, patterns_in,
 };
 
 use crate::args::{self, Cli, Device};
@@ -20,6 +21,7 @@ use crate::progress::{Display, rate, stop_on_interrupt};
 use crate::secrets::{Need, new_unlock, open, state_dir};
 use crate::table::{Table, path_text};
 use crate::units;
+use crate::work::recorded::{Record, recorded};
 
 /// Most connections that are taken without being asked for.
 const CONNECTIONS_MAX: usize = 8;
@@ -148,6 +150,10 @@ pub(crate) fn backup(cli: &Cli, args: &args::Backup) -> Result<ExitCode, Failure
     let request = request(args, &display)?;
     let need = if request.target == Target::Null { Need::Nothing } else { Need::Keys };
     let site = open(cli, need, display.events())?;
+    let site = match &args.client {
+        Some(client) => site.for_client(client),
+        None => site,
+    };
     let watch = BackupWatch::default();
     stop_on_interrupt(&watch.stop);
     let line = |elapsed: Duration| {
@@ -165,8 +171,28 @@ pub(crate) fn backup(cli: &Cli, args: &args::Backup) -> Result<ExitCode, Failure
         );
         (text, share)
     };
-    let report = display.during(&line, || site.backup(&request, &watch))?;
-    show(cli, &display, &report)
+    let work = |record: &mut Record| {
+        let report = display.during(&line, || site.backup(&request, &watch))?;
+        record.tally = tally(&report);
+        record.message = summary(&report);
+        show(cli, &display, &report)
+    };
+    if request.target == Target::Null {
+        return work(&mut Record::default());
+    }
+    recorded(&display, &site, ("backup", &subject(&request)), work)
+}
+
+/// What is backed up, for the history.
+fn subject(request: &BackupRequest) -> String {
+    let sources = request.sources.iter().map(|source| path_text(source.as_os_str().as_bytes()));
+    sources.chain(request.stream.iter().map(|stream| stream.name.clone())).collect::<Vec<_>>().join(" ")
+}
+
+fn tally(report: &BackupReport) -> Tally {
+    let read = || report.sources.iter().filter_map(|source| source.report.as_ref().ok());
+    let (files, bytes) = (read().map(|read| read.files).sum(), read().map(|read| read.bytes).sum());
+    Tally { files, bytes, stored: report.stored_bytes }
 }
 
 fn shortened(path: &str) -> String {
@@ -176,7 +202,6 @@ fn shortened(path: &str) -> String {
 }
 
 fn show(cli: &Cli, display: &Display, report: &BackupReport) -> Result<ExitCode, Failure> {
-    let elapsed = Duration::from_nanos(report.elapsed_ns);
     let mut losses = 0;
     let mut failed = 0;
     for source in &report.sources {
@@ -210,7 +235,7 @@ fn show(cli: &Cli, display: &Display, report: &BackupReport) -> Result<ExitCode,
     if cli.json {
         json::print(&BackupEnd::Finished(report.into()))?;
     } else if !cli.quiet {
-        print_table(report, elapsed);
+        print_table(report);
     }
     let in_part = losses > 0 || failed > 0 || !report.failed_copies.is_empty() || !report.missing.is_empty();
     Ok(if failed > 0 && failed == report.sources.len() {
@@ -242,7 +267,7 @@ fn show_notes(display: &Display, problems: &[Problem]) {
     }
 }
 
-fn print_table(report: &BackupReport, elapsed: Duration) {
+fn print_table(report: &BackupReport) {
     let mut table = Table::new(&[
         "object",
         "level",
@@ -271,18 +296,24 @@ fn print_table(report: &BackupReport, elapsed: Duration) {
     }
     // A summary that cannot be printed is no reason to call a backup failed.
     let _ = table.print(&mut std::io::stdout().lock());
+    println!("{}", summary(report));
+    for source in &report.sources {
+        if let Some(gone) = &source.base_gone {
+            println!("{}: {}", path_text(&source.source), gone.message(source.base));
+        }
+    }
+}
+
+/// All of it in a line.
+fn summary(report: &BackupReport) -> String {
+    let elapsed = Duration::from_nanos(report.elapsed_ns);
     let ratio = report.plain_bytes as f64 / report.stored_bytes.max(1) as f64;
-    println!(
+    format!(
         "{} in {} ({}), {} written, ratio {ratio:.2}, bottleneck: {}",
         units::bytes(report.plain_bytes),
         units::duration(elapsed.as_secs_f64()),
         rate(report.plain_bytes, elapsed),
         units::bytes(report.stored_bytes),
         report.bottleneck.name()
-    );
-    for source in &report.sources {
-        if let Some(gone) = &source.base_gone {
-            println!("{}: {}", path_text(&source.source), gone.message(source.base));
-        }
-    }
+    )
 }

@@ -18,6 +18,7 @@ use crate::progress::Display;
 use crate::secrets::{Need, open};
 use crate::table::path_text;
 use crate::units;
+use crate::work::recorded::recorded;
 
 pub(crate) fn expire(cli: &Cli, args: &args::Expire) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
@@ -50,7 +51,13 @@ pub(crate) fn expire(cli: &Cli, args: &args::Expire) -> Result<ExitCode, Failure
             let (count, living) = (plan.forget.len(), plan.living);
             confirm(&format!("{count} of {living} objects will be forgotten, which is more than half."), args.yes)?;
         }
-        plan = site.expire(&plan, &request)?;
+        let subject = args.objects.join(" ");
+        return recorded(&display, &site, ("expire", &subject), |record| {
+            plan = site.expire(&plan, &request)?;
+            record.message = format!("{} forgotten", units::counted(plan.forget.len() as u64, "object"));
+            show(cli, args, &display, &plan);
+            Ok(ExitCode::SUCCESS)
+        });
     }
     show(cli, args, &display, &plan);
     Ok(ExitCode::SUCCESS)

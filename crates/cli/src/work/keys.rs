@@ -7,14 +7,19 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use capstan_director::{DestroyedKey, DirectorError, ImportOutcome, KeyRecord, Name, SlotKind, SlotRecord, Volser};
+use capstan_director::{
+    DestroyedKey, DirectorError, ImportOutcome, KeyRecord, Name, SlotKind, SlotRecord, Volser, check_writable,
+    create_key_store, key_store_path,
+};
 use serde_json::json;
 
 use super::media::confirm;
 use super::{key_cluster, key_policies};
 use crate::args::{self, Cli, DriveAction, GroupAction, KeyAction, PolicyAction, Words};
 use crate::failure::Failure;
-use crate::secrets::{Need, export_passphrase, further_unlock, now_ns, open};
+use crate::secrets::{
+    Need, cluster_at, export_passphrase, further_unlock, new_unlock, now_ns, open, open_with, state_dir, unlock,
+};
 use crate::table::Table;
 use crate::units;
 
@@ -25,10 +30,14 @@ pub(crate) fn keys(cli: &Cli, args: &args::Keys) -> Result<ExitCode, Failure> {
     if let Some(done) = key_cluster::asked_of_cluster(cli, args)? {
         return Ok(done);
     }
+    if changes(&args.action) {
+        check_writable(&state_dir(cli)?)?;
+    }
     match &args.action {
         KeyAction::Status => key_cluster::status(cli),
         KeyAction::Enrol(enrol) => key_cluster::enrol(cli, enrol),
         KeyAction::List => list(cli),
+        KeyAction::Create => create(cli),
         KeyAction::Export { request: Some(_), .. } | KeyAction::Import { request: Some(_), .. } => Err(Failure::Usage(
             "the keys of this site are kept by the key store of this machine, where nothing waits for approval: leave --request out".to_owned(),
         )),
@@ -68,6 +77,84 @@ pub(crate) fn keys(cli: &Cli, args: &args::Keys) -> Result<ExitCode, Failure> {
         KeyAction::Compromise { what, yes } => compromise(cli, what, *yes),
         KeyAction::Destroy { what, yes } => destroy(cli, what, *yes),
     }
+}
+
+/// Whether an action changes the key store.
+fn changes(action: &KeyAction) -> bool {
+    match action {
+        KeyAction::Create
+        | KeyAction::Import { .. }
+        | KeyAction::Policies { action: Some(_) }
+        | KeyAction::Groups { action: Some(_) }
+        | KeyAction::Drives { action: Some(_) }
+        | KeyAction::Extend { .. }
+        | KeyAction::Passphrase
+        | KeyAction::Add { .. }
+        | KeyAction::Remove { .. }
+        | KeyAction::Retire { .. }
+        | KeyAction::Compromise { .. }
+        | KeyAction::Destroy { .. } => true,
+        KeyAction::Status
+        | KeyAction::Enrol(_)
+        | KeyAction::List
+        | KeyAction::Export { .. }
+        | KeyAction::Policies { action: None }
+        | KeyAction::Groups { action: None }
+        | KeyAction::Drives { action: None }
+        | KeyAction::Volumes { .. }
+        | KeyAction::Agents(_)
+        | KeyAction::Units(_)
+        | KeyAction::Users(_)
+        | KeyAction::Quorum(_)
+        | KeyAction::Pending(_)
+        | KeyAction::Sites(_)
+        | KeyAction::Backups(_)
+        | KeyAction::Audit(_)
+        | KeyAction::Slots => false,
+    }
+}
+
+/// Volumes that are named where many have no key.
+const VOLUMES_SHOWN: usize = 10;
+
+fn create(cli: &Cli) -> Result<ExitCode, Failure> {
+    let dir = state_dir(cli)?;
+    if let Some(cluster) = cluster_at(&dir)? {
+        return Err(DirectorError::KeysInCluster { nodes: cluster.nodes.join(", ") }.into());
+    }
+    let store = key_store_path(&dir);
+    // What is there is opened by what is known; a passphrase for a new one is asked for twice.
+    let unlock = if store.exists() { unlock(cli)? } else { new_unlock(cli)? };
+    let aside = create_key_store(&dir, &unlock, now_ns())?;
+    let site = open_with(cli, &unlock)?;
+    let without_key = site.look_at_keys()?;
+    if cli.json {
+        let kept = aside.map(|kept| kept.display().to_string());
+        let volumes_without_key = without_key.iter().map(ToString::to_string).collect();
+        crate::json::print(&crate::json::Event::KeyStoreCreated { kept, volumes_without_key })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(kept) = aside {
+        println!("the damaged key store is kept as {}", kept.display());
+    }
+    println!("a new key store is in {}", store.display());
+    say_without_key(&without_key);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says which volumes cannot be read for want of a key.
+fn say_without_key(volumes: &[Volser]) {
+    if volumes.is_empty() {
+        return;
+    }
+    let named: Vec<_> = volumes.iter().take(VOLUMES_SHOWN).map(Volser::as_str).collect();
+    let more = volumes.len() - named.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    println!(
+        "{} cannot be read, because their keys are not in it: {}{more}. `capstan keys import FILE` takes in an export",
+        units::counted(volumes.len() as u64, "volume"),
+        named.join(", ")
+    );
 }
 
 /// Whether a family of commands is asked for its list.
@@ -168,6 +255,7 @@ fn import(cli: &Cli, file: &Path, group: &Name) -> Result<ExitCode, Failure> {
         };
         println!("{}  {}  {what}", key.tag, key.volser);
     }
+    say_without_key(&site.look_at_keys()?);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -5,17 +5,21 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_director::{CopyReport, DirectorError, Loss, Object, Overwritten, Promise, RestoreWatch, Site, Volser};
-use serde_json::json;
+use capstan_director::{
+    CopyReport, DirectorError, IndexReport, Loss, Object, Overwritten, Promise, RebuildReport, RestoreWatch, Site,
+    Tally, Volser,
+};
 
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
+use crate::json::{self, OverwrittenLine};
 use crate::list::{director, short};
 use crate::place::find_object;
 use crate::progress::{Display, rate, stop_on_interrupt};
 use crate::secrets::{Need, now_ns, open, state_dir, unlock_at};
 use crate::table::path_text;
 use crate::units;
+use crate::work::recorded::{Record, recorded};
 
 /// Objects that are named when they are lost.
 const OBJECTS_SHOWN: usize = 5;
@@ -78,10 +82,24 @@ pub(crate) fn copy(cli: &Cli, args: &args::Copy) -> Result<ExitCode, Failure> {
         let bytes = watch.bytes.load(std::sync::atomic::Ordering::Relaxed);
         (format!("{} at {}", units::bytes(bytes), rate(bytes, elapsed)), None)
     };
-    let reports = display.during(&line, || site.copy_objects(&objects, &args.to_pool, &watch))?;
+    recorded(&display, &site, ("copy", &format!("{} to {}", args.object, args.to_pool)), |record| {
+        let reports = display.during(&line, || site.copy_objects(&objects, &args.to_pool, &watch))?;
+        let bytes = reports.iter().map(|report| report.bytes).sum();
+        record.tally = Tally { files: 0, bytes, stored: bytes };
+        record.message = format!("{} copied", units::counted(reports.len() as u64, "object"));
+        show_copies(cli, args, &display, reports.into_iter().zip(&objects))
+    })
+}
+
+fn show_copies<'a>(
+    cli: &Cli,
+    args: &args::Copy,
+    display: &Display,
+    reports: impl Iterator<Item = (CopyReport, &'a Object)>,
+) -> Result<ExitCode, Failure> {
     let mut whole = true;
     let mut without_key = Vec::new();
-    for (report, object) in reports.into_iter().zip(&objects) {
+    for (report, object) in reports {
         show_copied(cli, args, object, &report);
         for (_, error) in &report.without_key {
             display.warn(&error.to_string());
@@ -99,11 +117,8 @@ pub(crate) fn copy(cli: &Cli, args: &args::Copy) -> Result<ExitCode, Failure> {
 
 fn show_copied(cli: &Cli, args: &args::Copy, object: &Object, report: &CopyReport) {
     if cli.json {
-        println!(
-            "{}",
-            json!({"event": "copied", "object": object.id.to_string(), "copy": report.copy, "blocks": report.blocks,
-                   "bytes": report.bytes, "lost_blocks": report.lost.len(), "elapsed_ns": report.elapsed_ns})
-        );
+        // A reader that is gone changes nothing of what was written.
+        let _ = json::print(&json::Event::Copied(report.into()));
         return;
     }
     let elapsed = Duration::from_nanos(report.elapsed_ns);
@@ -123,32 +138,76 @@ fn show_copied(cli: &Cli, args: &args::Copy, object: &Object, report: &CopyRepor
 
 pub(crate) fn rebuild(cli: &Cli, args: &args::Rebuild) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
+    if !args.objects.is_empty() {
+        return rebuild_indexes(cli, args, &display);
+    }
     let dir = state_dir(cli)?;
     let unlock = unlock_at(cli, &dir)?;
     let report = capstan_director::rebuild(&dir, unlock.as_ref(), now_ns, display.events(), args.discard_old)?;
+    // The history belongs to the catalog, which is there only now.
+    let site = open(cli, Need::Nothing, display.events())?;
+    recorded(&display, &site, ("rebuild", ""), |record| {
+        record.message = rebuilt_text(&report);
+        show_rebuilt(cli, &display, &report)
+    })
+}
+
+/// The lists of files of some objects.
+fn rebuild_indexes(cli: &Cli, args: &args::Rebuild, display: &Display) -> Result<ExitCode, Failure> {
+    let site = open(cli, Need::Keys, display.events())?;
+    let objects = args.objects.iter().map(|text| find_object(&site, text, None)).collect::<Result<Vec<_>, _>>()?;
+    let stop = Arc::default();
+    stop_on_interrupt(&stop);
+    recorded(display, &site, ("rebuild", &args.objects.join(" ")), |record| {
+        let mut whole = true;
+        for object in &objects {
+            let report = site.rebuild_index(object, &stop)?;
+            whole &= report.is_whole();
+            for (volser, reason) in &report.problems {
+                display.warn(&format!("{volser}: {reason}"));
+            }
+            record.message = index_text(object, &report);
+            if cli.json {
+                json::print(&json::Event::IndexRebuilt((&report).into()))?;
+            } else {
+                println!("{}", record.message);
+            }
+        }
+        Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
+    })
+}
+
+fn index_text(object: &Object, report: &IndexReport) -> String {
+    let (id, paths) = (short(object), units::counted(report.entries, "path"));
+    let parts = units::counted(report.parts, "catalog part");
+    match report.entries_before {
+        Some(before) if !report.is_whole() => format!(
+            "object {id}: the list has {paths} of {} that it had: not all of its volumes could be read",
+            units::count(before)
+        ),
+        _ => format!("object {id}: the list of its {paths} is there again, from {parts}"),
+    }
+}
+
+fn rebuilt_text(report: &RebuildReport) -> String {
+    format!(
+        "{} read ({} blank), {}: {}, {} interrupted",
+        units::counted(report.volumes, "volume"),
+        report.blank,
+        units::counted(report.checkpoints, "checkpoint"),
+        units::counted(report.complete, "complete object"),
+        report.open
+    )
+}
+
+fn show_rebuilt(cli: &Cli, display: &Display, report: &RebuildReport) -> Result<ExitCode, Failure> {
     for (volser, reason) in &report.problems {
         display.warn(&format!("{volser}: {reason}"));
     }
     if cli.json {
-        let problems: Vec<_> = report
-            .problems
-            .iter()
-            .map(|(volser, reason)| json!({"volume": volser.as_str(), "reason": reason}))
-            .collect();
-        println!(
-            "{}",
-            json!({"event": "rebuilt", "volumes": report.volumes, "blank": report.blank, "checkpoints": report.checkpoints,
-                   "complete": report.complete, "interrupted": report.open, "problems": problems, "old": report.old})
-        );
+        json::print(&json::Event::Rebuilt(report.into()))?;
     } else {
-        println!(
-            "{} read ({} blank), {}: {}, {} interrupted",
-            units::counted(report.volumes, "volume"),
-            report.blank,
-            units::counted(report.checkpoints, "checkpoint"),
-            units::counted(report.complete, "complete object"),
-            report.open
-        );
+        println!("{}", rebuilt_text(report));
         if let Some(old) = &report.old {
             println!("the old catalog is kept in {}", old.display());
         }
@@ -161,12 +220,15 @@ pub(crate) fn erase(cli: &Cli, args: &args::GiveUp) -> Result<ExitCode, Failure>
     let site = open(cli, Need::Nothing, display.events())?;
     let volume = volser(&args.volume)?;
     confirm(&format!("All that is on volume {volume} will be gone."), args.yes)?;
-    let lost = site.erase(&volume, loss(args.force), promise(args.drop_copies))?;
-    show_lost(cli, &display, &volume, &lost);
-    if !cli.json {
-        println!("volume {volume} is blank{}", copies_text(&lost, args.drop_copies));
-    }
-    Ok(ExitCode::SUCCESS)
+    recorded(&display, &site, ("erase", volume.as_str()), |record| {
+        let lost = site.erase(&volume, loss(args.force), promise(args.drop_copies))?;
+        show_lost(cli, &display, &volume, &lost);
+        record.message = format!("volume {volume} is blank{}", copies_text(&lost, args.drop_copies));
+        if !cli.json {
+            println!("{}", record.message);
+        }
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
 pub(crate) fn forget(cli: &Cli, args: &args::GiveUp) -> Result<ExitCode, Failure> {
@@ -177,12 +239,15 @@ pub(crate) fn forget(cli: &Cli, args: &args::GiveUp) -> Result<ExitCode, Failure
         &format!("Volume {volume} will be forgotten. Should it turn up, `capstan rebuild` finds what it holds."),
         args.yes,
     )?;
-    let lost = site.forget(&volume, loss(args.force), promise(args.drop_copies))?;
-    show_lost(cli, &display, &volume, &lost);
-    if !cli.json {
-        println!("volume {volume} is forgotten{}", copies_text(&lost, args.drop_copies));
-    }
-    Ok(ExitCode::SUCCESS)
+    recorded(&display, &site, ("forget", volume.as_str()), |record| {
+        let lost = site.forget(&volume, loss(args.force), promise(args.drop_copies))?;
+        show_lost(cli, &display, &volume, &lost);
+        record.message = format!("volume {volume} is forgotten{}", copies_text(&lost, args.drop_copies));
+        if !cli.json {
+            println!("{}", record.message);
+        }
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
 pub(crate) fn label(cli: &Cli, args: &args::Label) -> Result<ExitCode, Failure> {
@@ -190,11 +255,24 @@ pub(crate) fn label(cli: &Cli, args: &args::Label) -> Result<ExitCode, Failure> 
     let site = open(cli, Need::Keys, display.events())?;
     let pool = (args.pool != "scratch").then_some(args.pool.as_str());
     let volumes = args.volumes.iter().map(|text| volser(text)).collect::<Result<Vec<_>, _>>()?;
+    recorded(&display, &site, ("label", &args.volumes.join(" ")), |record| {
+        label_all(cli, args, (&display, &site), pool, volumes, record)
+    })
+}
+
+fn label_all(
+    cli: &Cli,
+    args: &args::Label,
+    (display, site): (&Display, &Site),
+    pool: Option<&str>,
+    volumes: Vec<Volser>,
+    record: &mut Record,
+) -> Result<ExitCode, Failure> {
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     for volume in volumes {
         match site.label(&volume, pool, args.size, loss(args.force), promise(args.drop_copies)) {
             Ok(lost) => {
-                show_lost(cli, &display, &volume, &lost);
+                show_lost(cli, display, &volume, &lost);
                 if !cli.json && !lost.copies.is_empty() {
                     println!("volume {volume} is labelled{}", copies_text(&lost, args.drop_copies));
                 }
@@ -212,6 +290,7 @@ pub(crate) fn label(cli: &Cli, args: &args::Label) -> Result<ExitCode, Failure> 
     let names: Vec<&str> = failed.iter().map(|(volume, _)| volume.as_str()).collect();
     let done = if done.is_empty() { "none".to_owned() } else { done.join(", ") };
     let summary = format!("{labelled} of {total} volumes labelled: {done}; not labelled: {}", names.join(", "));
+    record.message.clone_from(&summary);
     match failed.into_iter().next() {
         None => Ok(ExitCode::SUCCESS),
         Some((_, first)) if labelled == 0 => {
@@ -254,12 +333,8 @@ fn copies_text(lost: &Overwritten, dropped: bool) -> String {
 /// Says which objects are gone with what was on a volume.
 fn show_lost(cli: &Cli, display: &Display, volume: &Volser, lost: &Overwritten) {
     if cli.json {
-        let ids = |objects: &[Object]| objects.iter().map(|object| object.id.to_string()).collect::<Vec<_>>();
-        let copies: Vec<_> = lost.copies.iter().map(|copy| copy.object.to_string()).collect();
-        println!(
-            "{}",
-            json!({"event": "overwritten", "volume": volume.as_str(), "lost_a_copy": copies, "gone": ids(&lost.last)})
-        );
+        // A reader that is gone changes nothing of what was done.
+        let _ = json::print(&json::Event::Overwritten(OverwrittenLine::new(volume, lost)));
     }
     if lost.last.is_empty() {
         return;

@@ -5,16 +5,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_director::{DirectorError, ObjectStatus, RepairReport, RestoreWatch, Shortfall};
-use serde_json::json;
 
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::json;
 use crate::list::short;
 use crate::place::find_object;
 use crate::progress::{Display, rate, stop_on_interrupt};
 use crate::secrets::{Need, open};
-use crate::table::path_text;
 use crate::units;
+use crate::work::recorded::recorded;
 
 pub(crate) fn repair(cli: &Cli, args: &args::Repair) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
@@ -37,26 +37,30 @@ pub(crate) fn repair(cli: &Cli, args: &args::Repair) -> Result<ExitCode, Failure
         (format!("{} at {}", units::bytes(bytes), rate(bytes, elapsed)), None)
     };
     let shortfall = if args.wait { Shortfall::Wait } else { Shortfall::Fail };
-    let report = display.during(&line, || site.repair(&objects, shortfall, &watch))?;
-    show(cli, report)
+    recorded(&display, &site, ("repair", &args.objects.join(" ")), |record| {
+        let report = display.during(&line, || site.repair(&objects, shortfall, &watch))?;
+        record.message = summary(&report);
+        show(cli, report)
+    })
+}
+
+fn whole_now(report: &RepairReport) -> usize {
+    report.copies.iter().filter(|copy| copy.failure.is_none()).count()
+}
+
+fn summary(report: &RepairReport) -> String {
+    if report.copies.is_empty() {
+        return "every copy that was promised is whole".to_owned();
+    }
+    format!("{} of {} copies that lacked something are whole now", whole_now(report), report.copies.len())
 }
 
 fn show(cli: &Cli, report: RepairReport) -> Result<ExitCode, Failure> {
-    let whole = report.copies.iter().filter(|copy| copy.failure.is_none()).count();
+    let whole = whole_now(&report);
     if cli.json {
-        let rows: Vec<_> = report
-            .copies
-            .iter()
-            .map(|copy| {
-                json!({"object": copy.object.to_string(), "source": path_text(&copy.source), "copy": copy.copy,
-                       "pool": copy.pool, "whole": copy.failure.is_none(), "reason": copy.failure})
-            })
-            .collect();
-        println!("{}", json!({"event": "repaired", "copies": rows}));
-    } else if report.copies.is_empty() {
-        println!("every copy that was promised is whole");
+        json::print(&json::Event::Repaired { copies: json::repaired(&report) })?;
     } else {
-        println!("{whole} of {} copies that lacked something are whole now", report.copies.len());
+        println!("{}", summary(&report));
     }
     match report.first_failure {
         None => Ok(ExitCode::SUCCESS),

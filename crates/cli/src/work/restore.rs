@@ -1,8 +1,9 @@
 //! `restore`, `cat` and `verify`.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, IsTerminal, stdout};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use capstan_director::{
     Devices, DirectorError, ExtractOptions, Object, ObjectStatus, OlderVersion, Overwrite, PathFilter, Place,
-    RestorePlan, RestoreReport, RestoreWatch, Site, VerifiedCopy, Volser,
+    RestorePlan, RestoreReport, RestoreWatch, Site, Tally, VerifiedCopy, Volser,
 };
 
 use crate::args::{self, Cli};
@@ -24,6 +25,7 @@ use crate::secrets::{Need, open};
 use crate::table::path_text;
 use crate::units;
 use crate::work::media::chain_of;
+use crate::work::recorded::{Record, recorded};
 
 /// Files that are listed one by one.
 const FILES_SHOWN: usize = 50;
@@ -76,8 +78,34 @@ pub(crate) fn restore(cli: &Cli, args: &args::Restore) -> Result<ExitCode, Failu
     stop_on_interrupt(&watch.stop);
     let total = plan.bytes;
     let line = |elapsed: Duration| progress_line(&watch, total, elapsed);
-    let report = display.during(&line, || site.restore(&plan, directory, &options, &watch))?;
-    show_restore(cli, &display, &plan, &report, directory)
+    recorded(&display, &site, ("restore", &named(&args.places)), |record| {
+        let report = display.during(&line, || site.restore(&plan, directory, &options, &watch))?;
+        record.tally = read(&report);
+        record.message = restored_text(&report, directory);
+        show_restore(cli, &display, &plan, &report, directory)
+    })
+}
+
+/// What a command was given, for the history.
+fn named<T: AsRef<OsStr>>(words: &[T]) -> String {
+    words.iter().map(|word| path_text(word.as_ref().as_bytes())).collect::<Vec<_>>().join(" ")
+}
+
+fn read(report: &RestoreReport) -> Tally {
+    Tally { files: report.members, bytes: report.bytes, stored: 0 }
+}
+
+fn restored_text(report: &RestoreReport, directory: &Path) -> String {
+    let elapsed = Duration::from_nanos(report.elapsed_ns);
+    format!(
+        "{}, {} restored to {} in {} ({}), {} read",
+        units::counted(report.members, "path"),
+        units::bytes(report.bytes),
+        directory.display(),
+        units::duration(elapsed.as_secs_f64()),
+        rate(report.bytes, elapsed),
+        units::counted(report.blocks, "block")
+    )
 }
 
 fn progress_line(watch: &RestoreWatch, total: u64, elapsed: Duration) -> (String, Option<f64>) {
@@ -109,7 +137,9 @@ fn show_plan(cli: &Cli, plan: &RestorePlan) -> Result<(), Failure> {
     let estimate = units::duration(plan.estimate_ns as f64 / 1e9);
     eprintln!("  {} to read, about {estimate}", units::bytes(plan.read_bytes));
     for volser in &plan.absent {
-        eprintln!("capstan: volume {volser} holds part of this and is not in the library");
+        eprintln!(
+            "capstan: volume {volser} holds part of this and is not in the library, or in its mail slot: bring it in (`capstan library import`)"
+        );
     }
     if plan.interrupted {
         eprintln!("capstan: an object was interrupted and never finished: what it has is restored");
@@ -218,16 +248,7 @@ fn show_restore(
     if cli.json {
         json::print(&RestoreEnd::Finished(RestoreFinished::new(plan, report)))?;
     } else if !cli.quiet {
-        let elapsed = Duration::from_nanos(report.elapsed_ns);
-        println!(
-            "{}, {} restored to {} in {} ({}), {} read",
-            units::counted(report.members, "path"),
-            units::bytes(report.bytes),
-            directory.display(),
-            units::duration(elapsed.as_secs_f64()),
-            rate(report.bytes, elapsed),
-            units::counted(report.blocks, "block")
-        );
+        println!("{}", restored_text(report, directory));
     }
     if !report.is_whole() {
         return Ok(ended_in_part(&report.without_key));
@@ -261,27 +282,39 @@ pub(crate) fn cat(cli: &Cli, args: &args::Cat) -> Result<ExitCode, Failure> {
 pub(crate) fn verify(cli: &Cli, args: &args::Verify) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
+    recorded(&display, &site, ("verify", &named(&args.what)), |record| verify_all(cli, args, &display, &site, record))
+}
+
+fn verify_all(
+    cli: &Cli,
+    args: &args::Verify,
+    display: &Display,
+    site: &Site,
+    record: &mut Record,
+) -> Result<ExitCode, Failure> {
     let mut whole = true;
     let mut without_key = Vec::new();
     for what in &args.what {
-        if let Some((volser, _)) = find_volume(&site, what)? {
+        if let Some((volser, _)) = find_volume(site, what)? {
             let watch = Arc::new(RestoreWatch::default());
             stop_on_interrupt(&watch.stop);
             let line = |elapsed: Duration| progress_line(&watch, 0, elapsed);
             let report = display.during(&line, || site.verify_volume(&volser, &watch))?;
             whole &= report.is_whole();
-            show_failures(&display, &report);
+            show_failures(display, &report);
+            add(&mut record.tally, &report);
             show_verified(cli, &format!("volume {volser}"), &report, false);
             without_key.extend(report.without_key);
             continue;
         }
-        let object = object_or_volume(&site, what)?;
-        let objects = chain_of(&site, what, object.clone(), args.chain)?;
-        whole &= verify_objects(cli, &display, &site, &objects, &mut without_key)?;
+        let object = object_or_volume(site, what)?;
+        let objects = chain_of(site, what, object.clone(), args.chain)?;
+        whole &= verify_objects(cli, display, site, &objects, (record, &mut without_key))?;
         if args.against_source {
-            whole &= against_source(cli, &display, &site, &object, &args.exclude)?;
+            whole &= against_source(cli, display, site, &object, &args.exclude)?;
         }
     }
+    record.message = if whole { "good" } else { "not all of it is good" }.to_owned();
     Ok(if whole { ExitCode::SUCCESS } else { ended_in_part(&without_key) })
 }
 
@@ -290,7 +323,7 @@ fn verify_objects(
     display: &Display,
     site: &Site,
     objects: &[Object],
-    without_key: &mut Vec<(Volser, DirectorError)>,
+    (record, without_key): (&mut Record, &mut Vec<(Volser, DirectorError)>),
 ) -> Result<bool, Failure> {
     let watch = Arc::new(RestoreWatch::default());
     stop_on_interrupt(&watch.stop);
@@ -302,6 +335,7 @@ fn verify_objects(
         for VerifiedCopy { copy, report, .. } in verified.iter().filter(|verified| verified.object == object.id) {
             any = true;
             whole &= report.is_whole();
+            add(&mut record.tally, report);
             show_failures(display, report);
             if report.behind > 0 {
                 let paths = units::count(report.behind);
@@ -329,6 +363,12 @@ fn verify_objects(
         }
     }
     Ok(whole)
+}
+
+fn add(tally: &mut Tally, report: &RestoreReport) {
+    let Tally { files, bytes, .. } = read(report);
+    tally.files += files;
+    tally.bytes += bytes;
 }
 
 fn names(volumes: &[Volser]) -> String {

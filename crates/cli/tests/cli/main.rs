@@ -14,12 +14,15 @@ mod json;
 mod key_cluster;
 mod labels;
 mod lists;
+mod outside;
 mod paths;
 mod policies;
 mod unread;
+mod watching;
+mod ways_out;
 
 /// Every command, with arguments that list or describe something where it has any.
-const COMMANDS: [&str; 30] = [
+const COMMANDS: [&str; 31] = [
     "init",
     "backup",
     "objects",
@@ -42,6 +45,7 @@ const COMMANDS: [&str; 30] = [
     "library",
     "pools",
     "status",
+    "history",
     "clock",
     "keys",
     "simulate",

@@ -1,0 +1,70 @@
+//! An index made anew from the catalog parts of its object alone.
+
+use capstan_format::{ObjectId, Volser, VolumeId};
+use rusqlite::params;
+
+use crate::catalog::Catalog;
+use crate::checkpoint::{pack_entries, record_piece};
+use crate::object::{ObjectStatus, find};
+use crate::volume::volser;
+use crate::{CatalogError, Counts};
+
+/// The checkpoints of a volume whose catalog parts may have entries of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartPlaces {
+    /// Which copy of the object the volume holds.
+    pub copy: u8,
+    /// The volume.
+    pub volser: Volser,
+    /// The life of it that is meant.
+    pub volume: VolumeId,
+    /// Where the checkpoints stand.
+    pub lbns: Vec<u64>,
+}
+
+impl Catalog {
+    /// Where the entries of an object stand, a volume each, by copies.
+    pub fn places_of_parts(&self, object: ObjectId) -> Result<Vec<PartPlaces>, CatalogError> {
+        let mut statement = self.db.prepare_cached(
+            "SELECT copy, volser, v.volume, lbn FROM copies c JOIN volumes v USING (volume) JOIN checkpoints k USING (volume)
+             WHERE c.object = ?1
+             AND k.lbn > (SELECT coalesce(min(first_lbn), 0) FROM extents e WHERE e.object = ?1 AND e.volume = v.volume)
+             AND (k.session IN (SELECT session FROM extents e WHERE e.object = ?1 AND e.volume = v.volume)
+                  OR NOT EXISTS (SELECT 1 FROM extents e WHERE e.object = ?1 AND e.volume = v.volume))
+             ORDER BY copy, first_ns, volser, lbn",
+        )?;
+        let mut places: Vec<PartPlaces> = Vec::new();
+        let mut rows = statement.query([object.0])?;
+        while let Some(row) = rows.next()? {
+            let (copy, volser) = (row.get(0)?, volser(1, &row.get::<_, String>(1)?)?);
+            let (volume, lbn) = (VolumeId(row.get::<_, i64>(2)?.cast_unsigned()), row.get(3)?);
+            match places.last_mut().filter(|last| last.copy == copy && last.volser == volser) {
+                Some(last) => last.lbns.push(lbn),
+                None => places.push(PartPlaces { copy, volser, volume, lbns: vec![lbn] }),
+            }
+        }
+        Ok(places)
+    }
+
+    /// Makes the index of a complete object from all runs of entries that were found for it, in one step: whatever the old one was, the
+    /// new one is these entries. Gives what the old one held by the record, and what the new one holds.
+    pub fn index_anew(&mut self, object: ObjectId, runs: &[Vec<u8>]) -> Result<(Option<Counts>, Counts), CatalogError> {
+        let record = find(&self.db, object)?.ok_or(CatalogError::UnknownObject(object))?;
+        if record.status != ObjectStatus::Complete {
+            return Err(CatalogError::NotComplete(object));
+        }
+        let pieces = runs.iter().map(|run| pack_entries(object, run)).collect::<Result<Vec<_>, _>>()?;
+        let transaction = self.write()?;
+        transaction.execute("DELETE FROM pieces WHERE object = ?1", [object.0])?;
+        for piece in pieces.iter().flatten() {
+            record_piece(&transaction, piece)?;
+        }
+        // Nothing of the old one is asked any more; a sealing that is interrupted here is taken up by the next.
+        transaction.execute(
+            "UPDATE objects SET index_len = NULL, index_crcs = NULL, entries = NULL WHERE object = ?1",
+            params![object.0],
+        )?;
+        transaction.commit()?;
+        Ok((record.counts, self.seal_index(object)?))
+    }
+}

@@ -1,0 +1,158 @@
+//! `status` and `history`.
+
+use capstan_director::JobRow;
+#[cfg(test)]
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::Source;
+use super::lists::{ClockRow, DamageRow};
+use crate::list::outcome_name;
+
+/// `status`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct StatusRow {
+    /// The state directory.
+    pub(crate) state: String,
+    /// Objects that are complete.
+    pub(crate) objects_complete: usize,
+    /// Those that can be restored in full.
+    pub(crate) objects_protected: usize,
+    /// Those that cannot.
+    pub(crate) objects_unprotected: Vec<String>,
+    /// Those that lack a copy that was promised.
+    pub(crate) objects_lacking_a_copy: usize,
+    /// Objects that a job left open.
+    pub(crate) objects_interrupted: usize,
+    /// Objects that a job writes now.
+    pub(crate) objects_running: usize,
+    /// Files of what is protected.
+    pub(crate) files: u64,
+    /// Bytes of what is protected.
+    pub(crate) bytes: u64,
+    /// How many volumes there are.
+    pub(crate) volumes: usize,
+    /// What is written on them.
+    pub(crate) written_bytes: u64,
+    /// Volumes that are suspect.
+    pub(crate) suspect: Vec<String>,
+    /// When the latest protected object was complete, nanoseconds since 1970.
+    pub(crate) latest_ended_ns: Option<i64>,
+    /// What the clock says, and whether that is believed.
+    pub(crate) clock: ClockRow,
+    /// Objects that are kept only because younger ones stand on them.
+    pub(crate) objects_kept_as_bases: usize,
+    /// Objects of which something can be read in no copy any more.
+    pub(crate) objects_lost_in_part: Vec<String>,
+    /// What is on record as damaged.
+    pub(crate) damage: Vec<DamageRow>,
+    /// Why the library cannot be used; null if it can.
+    pub(crate) library_problem: Option<String>,
+    /// Objects whose list of files is gone from the catalog.
+    pub(crate) indexes_missing: Vec<String>,
+    /// Whether the key store is not there.
+    pub(crate) key_store_missing: bool,
+    /// Volumes whose keys are not in the key store, where that was made anew.
+    pub(crate) volumes_without_key: Vec<String>,
+    /// How each source stands.
+    pub(crate) sources: Vec<StatusSource>,
+    /// Jobs that run.
+    pub(crate) running: Vec<HistoryRow>,
+    /// Whether a person should look: the command ends with 3 then.
+    pub(crate) attention: bool,
+    /// At what, a line each, as people read them.
+    pub(crate) attention_lines: Vec<String>,
+}
+
+/// How a source stands.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct StatusSource {
+    /// The source.
+    #[serde(flatten)]
+    pub(crate) source: Source,
+    /// The host.
+    pub(crate) client: String,
+    /// The last object that can be restored in full; null for none.
+    pub(crate) object: Option<String>,
+    /// When that was complete, nanoseconds since 1970.
+    pub(crate) ended_ns: Option<i64>,
+    /// How long ago that is, in nanoseconds; null for none, or while a clock is in doubt.
+    pub(crate) age_ns: Option<i64>,
+    /// Paths of it that vanished, or could not be read in full.
+    pub(crate) problems: Option<u64>,
+    /// Copies of it that are known to be whole.
+    pub(crate) copies_whole: usize,
+    /// Copies of it that were promised.
+    pub(crate) copies_promised: usize,
+    /// A later object that is open; null for none.
+    pub(crate) open: Option<String>,
+    /// The job that writes that; null for none.
+    pub(crate) job: Option<i64>,
+    /// Whether the last backup is older than is wanted.
+    pub(crate) overdue: bool,
+    /// Whether somebody said that the source is gone.
+    pub(crate) gone: bool,
+    /// What to do; null for nothing.
+    pub(crate) next: Option<String>,
+}
+
+/// A job: a line of `history`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct HistoryRow {
+    /// Its number.
+    job: i64,
+    /// `backup`, `restore`, `verify`, `copy`, `repair`, `expire`, `label`, `erase`, `forget` or `rebuild`.
+    kind: String,
+    /// To what it was done.
+    subject: String,
+    /// `running`, `done`, `warnings`, `failed`, `stopped` or `killed`.
+    outcome: &'static str,
+    /// When it was begun, nanoseconds since 1970.
+    started_ns: i64,
+    /// When it ended; null while it runs, and where it was killed.
+    ended_ns: Option<i64>,
+    /// The exit code of its command.
+    exit_code: Option<u8>,
+    /// Files handled.
+    files: u64,
+    /// Bytes of their content.
+    bytes: u64,
+    /// Bytes written to volumes.
+    stored_bytes: u64,
+    /// How it ended, in a line.
+    message: String,
+    /// The objects that it wrote.
+    objects: Vec<String>,
+}
+
+/// `history JOB`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ShownJob {
+    /// The job.
+    #[serde(flatten)]
+    pub(crate) job: HistoryRow,
+    /// What it said, a line each.
+    pub(crate) log: Vec<String>,
+}
+
+pub(crate) fn job_row(row: &JobRow) -> HistoryRow {
+    let (job, end) = (&row.job, row.job.end.as_ref());
+    HistoryRow {
+        job: job.id,
+        kind: job.kind.clone(),
+        subject: job.subject.clone(),
+        outcome: outcome_name(row),
+        started_ns: job.started_ns,
+        ended_ns: end.map(|end| end.ended_ns),
+        exit_code: end.map(|end| end.exit_code),
+        files: end.map_or(0, |end| end.files),
+        bytes: end.map_or(0, |end| end.bytes),
+        stored_bytes: end.map_or(0, |end| end.stored),
+        message: end.map(|end| end.message.clone()).unwrap_or_default(),
+        objects: row.objects.iter().map(ToString::to_string).collect(),
+    }
+}

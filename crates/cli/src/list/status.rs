@@ -1,0 +1,313 @@
+//! `status`: what is protected, what runs, and what a person should look at; for people, as JSON, and as metrics.
+
+mod attention;
+mod metrics;
+
+use std::io::{Write, stdout};
+use std::path::Path;
+use std::process::ExitCode;
+
+use capstan_director::{
+    ClockReading, Counts, DamageOnRecord, ExpiryPlan, ExpiryRequest, JobRow, LostParts, Object, ObjectId, Protection,
+    Site, SourceRow, Timeline, Volser, Volume, VolumeState, process_number,
+};
+
+use super::{director, print_json, short, site};
+use crate::args::{self, Cli};
+use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::json::{DamageRow, StatusRow, StatusSource, job_row};
+use crate::table::{Table, path_text};
+use crate::units;
+use crate::work::bases_line;
+
+/// Width of the names in front of lines.
+const NAME_WIDTH: usize = 12;
+
+/// What `status` is made of.
+struct Facts {
+    state: String,
+    read_only: bool,
+    protection: Protection,
+    volumes: Vec<Volume>,
+    damage: Vec<DamageOnRecord>,
+    lost: LostParts,
+    timeline: Timeline,
+    reading: ClockReading,
+    expiry: ExpiryPlan,
+    /// Volumes that are suspect, or have damage on record.
+    suspect: Vec<Volume>,
+    /// Volumes that were not verified for too long, and when they were.
+    unverified: Vec<(Volser, Option<i64>)>,
+    library_problem: Option<String>,
+    running: Vec<JobRow>,
+    sources: Vec<SourceRow>,
+    indexes_missing: Vec<ObjectId>,
+    keys_missing: Option<String>,
+    volumes_without_key: Vec<Volser>,
+    verify_days: u32,
+    max_age_ns: Option<i64>,
+}
+
+impl Facts {
+    fn of(site: &Site, max_age_ns: Option<i64>) -> Result<Self, Failure> {
+        let protection = site.protection()?;
+        let volumes = site.catalog().volumes().map_err(director)?;
+        let damage = site.catalog().damage().map_err(director)?;
+        let damaged = |volume: &Volume| damage.iter().any(|damage| damage.volser == volume.volser);
+        let is_suspect = |volume: &&Volume| volume.state == VolumeState::Suspect || damaged(volume);
+        let suspect = volumes.iter().filter(is_suspect).cloned().collect();
+        let timeline = site.timeline()?;
+        let reading = timeline.reading();
+        let running = site.running_jobs()?;
+        let sources = site.sources(&protection, &running)?;
+        let indexes_missing = site.catalog().indexes_missing().map_err(director)?;
+        let attention = &site.config().attention;
+        let hours = i64::from(attention.backup_hours);
+        let by_settings = (hours > 0).then(|| hours.saturating_mul(3_600_000_000_000));
+        Ok(Self {
+            state: site.dir().display().to_string(),
+            read_only: site.is_read_only(),
+            unverified: verified_too_long_ago(site, &volumes, reading.now_ns)?,
+            lost: site.lost_parts()?,
+            expiry: site.plan_expiry(&ExpiryRequest::default())?,
+            library_problem: site.library_problem(),
+            indexes_missing,
+            keys_missing: site.key_store_missing().map(|path| path.display().to_string()),
+            volumes_without_key: site.volumes_without_key()?,
+            verify_days: attention.verify_days,
+            max_age_ns: max_age_ns.or(by_settings),
+            protection,
+            volumes,
+            damage,
+            suspect,
+            timeline,
+            reading,
+            running,
+            sources,
+        })
+    }
+
+    fn sum(&self, count: fn(Counts) -> u64) -> u64 {
+        let counts = self.protection.protected.iter().map(|object| object.counts.unwrap_or_default());
+        counts.map(count).fold(0, u64::saturating_add)
+    }
+
+    fn written(&self) -> u64 {
+        self.volumes.iter().map(|volume| volume.written).sum()
+    }
+
+    /// Objects of which something can be read in no copy any more.
+    fn lost_in_part(&self) -> impl Iterator<Item = &Object> {
+        let all = self.protection.protected.iter().chain(&self.protection.unprotected);
+        all.filter(|object| self.lost.bytes(object.id) > 0)
+    }
+
+    /// Whether a time between a backup and now says something.
+    fn age_is_certain(&self, object: &Object) -> bool {
+        self.reading.doubt.is_none() && self.timeline.begun(object.id).is_some_and(|begun| begun.doubt.is_none())
+    }
+
+    fn is_overdue(&self, row: &SourceRow) -> bool {
+        let certain = row.last.as_ref().is_none_or(|last| self.age_is_certain(last));
+        certain && row.is_overdue(self.reading.now_ns, self.max_age_ns)
+    }
+
+    fn age_text(&self, object: &Object) -> String {
+        let age_ns = self.reading.now_ns.saturating_sub(object.ended_ns).max(0);
+        match self.age_is_certain(object) {
+            true => format!("{} ago", units::age(age_ns)),
+            false => "in doubt".to_owned(),
+        }
+    }
+
+    /// What to do for a source, if there is anything.
+    fn next_step(&self, row: &SourceRow) -> Option<String> {
+        if let Some(job) = row.job {
+            return Some(format!("runs (job {job})"));
+        }
+        if row.is_gone {
+            return Some("gone: nothing is waited for".to_owned());
+        }
+        if row.unprotected.is_some() {
+            return Some("back it up again with --full".to_owned());
+        }
+        if row.open.is_some() {
+            return Some("interrupted: run it again".to_owned());
+        }
+        if self.is_overdue(row) {
+            return Some("overdue: back it up".to_owned());
+        }
+        let last = row.last.as_ref()?;
+        if row.copies.0 < row.copies.1 {
+            return Some("`capstan repair` makes the copies".to_owned());
+        }
+        let problems = last.counts.unwrap_or_default().problems;
+        (problems > 0).then(|| format!("`capstan ls -R {}` flags what was not read", short(last)))
+    }
+}
+
+pub(crate) fn status(cli: &Cli, args: &args::Status) -> Result<ExitCode, Failure> {
+    let site = site(cli)?;
+    let max_age_ns = args.max_age.as_deref().map(units::parse_age).transpose().map_err(Failure::Usage)?;
+    let facts = Facts::of(&site, max_age_ns)?;
+    let lines = attention::lines(&facts);
+    if args.metrics {
+        let text = metrics::text(&facts, &lines);
+        match &args.output {
+            Some(path) => write_whole(path, &text)?,
+            None => stdout().write_all(text.as_bytes()).map_err(Failure::output)?,
+        }
+        // A collector that reads them needs no exit code, and its timer would fail by it.
+        return Ok(ExitCode::SUCCESS);
+    }
+    let fine = lines.is_empty();
+    if cli.json {
+        print_json(&json(&facts, &lines))?;
+    } else {
+        text(&facts, &lines)?;
+    }
+    // A monitor reads the exit code: 3 where a person should look.
+    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
+}
+
+/// A reader of the file sees the old text or the new one, and never a part.
+fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
+    let mut staged = path.as_os_str().to_owned();
+    staged.push(".new");
+    let written = std::fs::write(&staged, text).and_then(|()| std::fs::rename(&staged, path));
+    written.map_err(|error| Failure::Other(format!("cannot write {}: {error}", path.display())))
+}
+
+fn json(facts: &Facts, lines: &[String]) -> StatusRow {
+    let Facts { protection, .. } = facts;
+    let running: Vec<_> = facts.running.iter().flat_map(|row| &row.objects).collect();
+    let (written, interrupted): (Vec<&Object>, Vec<&Object>) =
+        protection.open.iter().partition(|object| running.contains(&&object.id));
+    let sources = facts.sources.iter().map(|row| StatusSource {
+        source: row.source.as_slice().into(),
+        client: row.client.clone(),
+        object: row.last.as_ref().map(|last| last.id.to_string()),
+        ended_ns: row.last.as_ref().map(|last| last.ended_ns),
+        age_ns: row.last.as_ref().filter(|last| facts.age_is_certain(last)).and(row.age_ns(facts.reading.now_ns)),
+        problems: row.last.as_ref().map(|last| last.counts.unwrap_or_default().problems),
+        copies_whole: row.copies.0,
+        copies_promised: row.copies.1,
+        open: row.open.as_ref().map(|open| open.id.to_string()),
+        job: row.job,
+        overdue: facts.is_overdue(row),
+        gone: row.is_gone,
+        next: facts.next_step(row),
+    });
+    StatusRow {
+        state: facts.state.clone(),
+        objects_complete: protection.protected.len() + protection.unprotected.len(),
+        objects_protected: protection.protected.len(),
+        objects_unprotected: protection.unprotected.iter().map(|object| object.id.to_string()).collect(),
+        objects_lacking_a_copy: protection.lacking.len(),
+        objects_interrupted: interrupted.len(),
+        objects_running: written.len(),
+        files: facts.sum(|counts| counts.files),
+        bytes: facts.sum(|counts| counts.bytes),
+        volumes: facts.volumes.len(),
+        written_bytes: facts.written(),
+        suspect: facts.suspect.iter().map(|volume| volume.volser.to_string()).collect(),
+        latest_ended_ns: protection.protected.first().map(|object| object.ended_ns),
+        clock: (&facts.reading).into(),
+        objects_kept_as_bases: facts.expiry.kept_as_bases().count(),
+        objects_lost_in_part: facts.lost_in_part().map(|object| object.id.to_string()).collect(),
+        damage: facts.damage.iter().map(DamageRow::from).collect(),
+        library_problem: facts.library_problem.clone(),
+        indexes_missing: facts.indexes_missing.iter().map(ToString::to_string).collect(),
+        key_store_missing: facts.keys_missing.is_some(),
+        volumes_without_key: facts.volumes_without_key.iter().map(ToString::to_string).collect(),
+        sources: sources.collect(),
+        running: facts.running.iter().map(job_row).collect(),
+        attention: !lines.is_empty(),
+        attention_lines: lines.to_vec(),
+    }
+}
+
+fn text(facts: &Facts, lines: &[String]) -> Result<(), Failure> {
+    let mut out = stdout().lock();
+    let mut line = |name: &str, value: &str| writeln!(out, "{name:<NAME_WIDTH$}{value}").map_err(Failure::output);
+    line("state", &facts.state)?;
+    let (objects, files) = (facts.protection.protected.len() as u64, facts.sum(|counts| counts.files));
+    let (objects, files) = (units::counted(objects, "object"), units::counted(files, "file"));
+    line("protected", &format!("{objects}, {files}, {}", units::bytes(facts.sum(|counts| counts.bytes))))?;
+    if let Some(latest) = facts.protection.protected.first() {
+        // Where a clock is in doubt, a difference of times says nothing.
+        let age = match facts.age_is_certain(latest) {
+            true => facts.age_text(latest),
+            false => "how long ago is in doubt: `capstan clock` says why".to_owned(),
+        };
+        line("latest", &format!("{}, {age}", units::time(latest.ended_ns)))?;
+    }
+    line("volumes", &format!("{}, {} written", facts.volumes.len(), units::bytes(facts.written())))?;
+    if let Some(text) = bases_line(&facts.expiry) {
+        line("kept", &text)?;
+    }
+    for row in &facts.running {
+        line("running", &running_text(facts, row))?;
+    }
+    for text in lines {
+        line("attention", text)?;
+    }
+    if facts.sources.is_empty() {
+        return Ok(());
+    }
+    writeln!(out).map_err(Failure::output)?;
+    sources_table(facts).print(&mut out).map_err(Failure::output)
+}
+
+fn running_text(facts: &Facts, row: &JobRow) -> String {
+    let job = &row.job;
+    let since = facts.reading.now_ns.saturating_sub(job.started_ns).max(0);
+    let process = process_number(&job.process).map(|number| format!(", process {number}")).unwrap_or_default();
+    format!("{} of {}, for {} (job {}{process})", job.kind, job.subject, units::age(since), job.id)
+}
+
+/// A line a source. The machine has a column where there are several.
+fn sources_table(facts: &Facts) -> Table {
+    let one_client = facts.sources.windows(2).all(|pair| pair[0].client == pair[1].client);
+    let mut heads = vec!["source", "host", "last backup", "age", ">size", ">problems", ">copies", "next"];
+    if one_client {
+        heads.remove(1);
+    }
+    let mut table = Table::new(&heads);
+    for row in &facts.sources {
+        let last = row.last.as_ref();
+        let counts = last.and_then(|last| last.counts).unwrap_or_default();
+        let mut cells = vec![
+            path_text(&row.source),
+            row.client.clone(),
+            last.map_or_else(|| "never".to_owned(), |last| units::time(last.ended_ns)),
+            last.map_or_else(|| "-".to_owned(), |last| facts.age_text(last)),
+            units::bytes(counts.bytes),
+            units::count(counts.problems),
+            format!("{} of {}", row.copies.0, row.copies.1),
+            facts.next_step(row).unwrap_or_else(|| "-".to_owned()),
+        ];
+        if one_client {
+            cells.remove(1);
+        }
+        table.row(cells);
+    }
+    table
+}
+
+/// Volumes with data that were not verified for as long as the settings say, and when they were last.
+fn verified_too_long_ago(site: &Site, volumes: &[Volume], now_ns: i64) -> Result<Vec<(Volser, Option<i64>)>, Failure> {
+    let days = i64::from(site.config().attention.verify_days);
+    let mut late = Vec::new();
+    if days == 0 {
+        return Ok(late);
+    }
+    let oldest_ns = now_ns.saturating_sub(days.saturating_mul(86_400_000_000_000));
+    for volume in volumes.iter().filter(|volume| volume.pool.is_some() && volume.checkpoint_lbn > 0) {
+        let verified = site.catalog().volume_verified(&volume.volser).map_err(director)?.map(|verified| verified.at_ns);
+        if verified.or(volume.labelled_ns).is_some_and(|at_ns| at_ns < oldest_ns) {
+            late.push((volume.volser.clone(), verified));
+        }
+    }
+    Ok(late)
+}

@@ -1,0 +1,147 @@
+//! What a person should look at, a line each, the gravest first.
+
+use capstan_director::{ObjectId, ObjectKind, Volser};
+
+use super::Facts;
+use crate::list::clock::doubt_text;
+use crate::list::short;
+use crate::table::path_text;
+use crate::units;
+
+/// Objects that are named one by one.
+const OBJECTS_SHOWN: usize = 10;
+
+pub(super) fn lines(facts: &Facts) -> Vec<String> {
+    let mut lines = Vec::new();
+    lines.extend(doubt_text(&facts.reading));
+    lines.extend(facts.read_only.then(|| {
+        format!(
+            "the state directory {} cannot be written: nothing can be backed up, and nothing that is found is recorded",
+            facts.state
+        )
+    }));
+    lines.extend(facts.library_problem.clone());
+    lines.extend(facts.keys_missing.as_ref().map(|store| {
+        format!(
+            "the key store {store} is not there, and without keys no encrypted volume can be read. If its disk is not mounted, mount it; \
+             if it is lost, `capstan keys create` makes a new one and `capstan keys import FILE` takes in the keys of an export"
+        )
+    }));
+    without_key(&facts.volumes_without_key, &mut lines);
+    unprotected(facts, &mut lines);
+    indexes(&facts.indexes_missing, &mut lines);
+    // What no copy has any more was said above; a repair does not help it.
+    let lacking = facts.protection.lacking.iter().filter(|object| facts.lost.bytes(**object) == 0).count();
+    if lacking > 0 {
+        let lack = if lacking == 1 { "lacks" } else { "lack" };
+        lines.push(format!("{} {lack} a copy: run `capstan repair`", units::counted(lacking as u64, "object")));
+    }
+    interrupted(facts, &mut lines);
+    overdue(facts, &mut lines);
+    suspect(facts, &mut lines);
+    for (volser, verified) in &facts.unverified {
+        let when = verified.map_or_else(|| "never".to_owned(), |at_ns| format!("last on {}", units::day(at_ns)));
+        let days = facts.verify_days;
+        lines.push(format!(
+            "volume {volser} was verified {when}; every {days} days is wanted: `capstan verify {volser}`"
+        ));
+    }
+    lines
+}
+
+fn without_key(volumes: &[Volser], lines: &mut Vec<String>) {
+    if volumes.is_empty() {
+        return;
+    }
+    let named: Vec<_> = volumes.iter().take(OBJECTS_SHOWN).map(Volser::as_str).collect();
+    let more = volumes.len() - named.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    lines.push(format!(
+        "the keys of {} are not in the key store, and what is on them cannot be read: {}{more}. `capstan keys import FILE` takes in an export",
+        units::counted(volumes.len() as u64, "volume"),
+        named.join(", ")
+    ));
+}
+
+fn unprotected(facts: &Facts, lines: &mut Vec<String>) {
+    let unprotected = &facts.protection.unprotected;
+    for object in unprotected.iter().take(OBJECTS_SHOWN) {
+        let (id, source) = (short(object), path_text(&object.source));
+        let mut whole = facts.protection.protected.iter();
+        let then = match whole.any(|other| other.source == object.source && other.client == object.client) {
+            true => format!("another backup of it is whole; `capstan expire {id}` lets this one go"),
+            false => "back it up again with --full".to_owned(),
+        };
+        let why = match facts.lost.bytes(object.id) {
+            0 => format!("`capstan verify {id}` says why"),
+            bytes => format!(
+                "{} of it can be read in no copy any more, and `capstan ls -R {id}` flags the files: {then}",
+                units::bytes(bytes)
+            ),
+        };
+        lines.push(format!("object {id} of {source} cannot be restored in full: {why}"));
+    }
+    if unprotected.len() > OBJECTS_SHOWN {
+        let more = (unprotected.len() - OBJECTS_SHOWN) as u64;
+        lines.push(format!("{} more cannot, either", units::counted(more, "object")));
+    }
+}
+
+fn indexes(missing: &[ObjectId], lines: &mut Vec<String>) {
+    let Some(first) = missing.first() else { return };
+    let id = first.to_string();
+    let (id, more) = (&id[id.len() - 8..], missing.len() - 1);
+    let others =
+        if more == 0 { String::new() } else { format!(", and of {}", units::counted(more as u64, "more object")) };
+    lines.push(format!(
+        "the list of files of object {id}{others} is gone from the catalog: `capstan rebuild {id}` reads it from the object's volumes"
+    ));
+}
+
+fn interrupted(facts: &Facts, lines: &mut Vec<String>) {
+    for row in facts.sources.iter().filter(|row| row.job.is_none()) {
+        let Some(open) = &row.open else { continue };
+        let where_to = match open.kind {
+            ObjectKind::Stream => "",
+            _ => ", it goes on from its last checkpoint",
+        };
+        lines.push(format!("backup of {} was interrupted: run it again{where_to}", path_text(&row.source)));
+    }
+}
+
+fn overdue(facts: &Facts, lines: &mut Vec<String>) {
+    let Some(max_age_ns) = facts.max_age_ns else { return };
+    for row in facts.sources.iter().filter(|row| facts.is_overdue(row)) {
+        let source = path_text(&row.source);
+        let when = row.age_ns(facts.reading.now_ns).map_or_else(
+            || "has no backup that can be restored".to_owned(),
+            |age_ns| format!("was backed up {} ago", units::age(age_ns)),
+        );
+        lines.push(format!(
+            "{source} of {} {when}; every {} is wanted. Back it up, or say `capstan expire --gone {source}` if it is no more",
+            row.client,
+            units::age(max_age_ns)
+        ));
+    }
+}
+
+fn suspect(facts: &Facts, lines: &mut Vec<String>) {
+    for volume in &facts.suspect {
+        let volser = &volume.volser;
+        let own = || facts.damage.iter().filter(|damage| damage.volser == *volser);
+        let blocks: u64 = own().map(|damage| damage.blocks.blocks).sum();
+        let why = match own().next() {
+            Some(first) if blocks > 0 => format!(
+                ": {} cannot be read since {} ({}). `capstan repair` copies what they held from another copy",
+                units::counted(blocks, "block"),
+                units::day(first.since_ns),
+                first.found_by
+            ),
+            Some(first) => format!(" since {}: {}", units::day(first.since_ns), first.blocks.reason),
+            None => String::new(),
+        };
+        lines.push(format!(
+            "volume {volser} is suspect{why}. `capstan verify {volser}` says what can be read, and clears it if that is all"
+        ));
+    }
+}

@@ -1,0 +1,103 @@
+//! What `status` knows as OpenMetrics text, for a collector that reads files.
+
+use std::collections::BTreeMap;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::Facts;
+use crate::list::media::state_name;
+use crate::table::path_text;
+
+type Labels = Vec<(&'static str, String)>;
+type Gauges = Family<Labels, Gauge>;
+
+/// Names and words of what is told of each source.
+const OF_SOURCES: [(&str, &str, Option<Unit>); 7] = [
+    (
+        "source_last_success_timestamp",
+        "When the last backup that can be restored in full ended; 0 for never",
+        Some(Unit::Seconds),
+    ),
+    ("source_size", "Content of files that the last backup holds itself", Some(Unit::Bytes)),
+    ("source_problems", "Paths that vanished, or could not be read in full, in the last backup", None),
+    ("source_copies_whole", "Copies of the last backup that are known to be whole", None),
+    ("source_copies_promised", "Copies of the last backup that were promised", None),
+    ("source_running", "1 while a backup of it runs", None),
+    ("source_overdue", "1 where the last backup is older than is wanted", None),
+];
+
+pub(super) fn text(facts: &Facts, lines: &[String]) -> String {
+    let mut registry = Registry::with_prefix("capstan");
+    of_sources(facts, &mut registry);
+    of_volumes(facts, &mut registry);
+    let protection = &facts.protection;
+    for (name, words, value) in [
+        ("attention", "Lines of `capstan status` that a person should read", lines.len()),
+        ("objects_protected", "Objects that can be restored in full", protection.protected.len()),
+        ("objects_unprotected", "Complete objects that cannot be restored in full", protection.unprotected.len()),
+        ("objects_lacking_a_copy", "Complete objects that lack a copy that was promised", protection.lacking.len()),
+        ("objects_open", "Objects that are written, or were interrupted", protection.open.len()),
+        ("indexes_missing", "Objects whose list of files is gone from the catalog", facts.indexes_missing.len()),
+        ("jobs_running", "Jobs that run", facts.running.len()),
+        ("clock_in_doubt", "1 while the clock is not believed", usize::from(facts.reading.doubt.is_some())),
+        ("library_unusable", "1 while the library cannot be used", usize::from(facts.library_problem.is_some())),
+        ("key_store_missing", "1 while the key store is not there", usize::from(facts.keys_missing.is_some())),
+    ] {
+        let gauge: Gauge = Gauge::default();
+        gauge.set(value as i64);
+        registry.register(name, words, gauge);
+    }
+    let mut out = String::new();
+    // A text takes whatever is written to it.
+    let _ = encode(&mut out, &registry);
+    out
+}
+
+fn of_sources(facts: &Facts, registry: &mut Registry) {
+    let families = OF_SOURCES.map(|(name, words, unit)| {
+        let family = Gauges::default();
+        match unit {
+            Some(unit) => registry.register_with_unit(name, words, unit, family.clone()),
+            None => registry.register(name, words, family.clone()),
+        }
+        family
+    });
+    for row in &facts.sources {
+        let labels = vec![("source", path_text(&row.source)), ("client", row.client.clone())];
+        let counts = row.last.as_ref().and_then(|last| last.counts).unwrap_or_default();
+        let values = [
+            row.last.as_ref().map_or(0, |last| last.ended_ns / 1_000_000_000),
+            counts.bytes as i64,
+            counts.problems as i64,
+            row.copies.0 as i64,
+            row.copies.1 as i64,
+            i64::from(row.job.is_some()),
+            i64::from(facts.is_overdue(row)),
+        ];
+        for (family, value) in families.iter().zip(values) {
+            family.get_or_create(&labels).set(value);
+        }
+    }
+}
+
+fn of_volumes(facts: &Facts, registry: &mut Registry) {
+    let (count, written) = (Gauges::default(), Gauges::default());
+    registry.register("volumes", "Volumes by pool and state; no pool for scratch", count.clone());
+    registry.register_with_unit("volumes_written", "What is written on them", Unit::Bytes, written.clone());
+    let mut sums: BTreeMap<(String, &str), (i64, u64)> = BTreeMap::new();
+    for volume in &facts.volumes {
+        let sum = sums.entry((volume.pool.clone().unwrap_or_default(), state_name(volume.state))).or_default();
+        *sum = (sum.0 + 1, sum.1.saturating_add(volume.written));
+    }
+    for ((pool, state), (volumes, bytes)) in sums {
+        let labels = vec![("pool", pool), ("state", state.to_owned())];
+        count.get_or_create(&labels).set(volumes);
+        written.get_or_create(&labels).set(bytes as i64);
+    }
+    let damaged = Gauge::<i64>::default();
+    damaged.set(facts.damage.iter().map(|damage| damage.blocks.blocks as i64).sum());
+    registry.register("damaged_blocks", "Blocks that are on record as damaged", damaged);
+}

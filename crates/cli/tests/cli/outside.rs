@@ -1,0 +1,29 @@
+//! Volumes that lie in the mail slot are outside: no job takes them.
+
+use super::*;
+
+/// What was exported for the vault was appended to, and went back to the mail slot.
+#[test]
+fn a_volume_in_the_mail_slot_is_left_alone() {
+    let bench = Bench::new(&[]);
+    let source = bench.source_text();
+    bench.done(&["backup", &source, "--quiet"], 0);
+    bench.done(&["library", "export", "A00001"], 0);
+    bench.done(&["backup", &source, "--quiet"], 0);
+    let rows = bench.rows(&["volumes"]);
+    let of = |name: &str| rows.iter().find(|row| row["volume"] == name).unwrap();
+    assert_eq!((&of("A00001")["in_library"], &of("A00001")["place"]), (&false.into(), &"mail slot 0".into()));
+    assert_eq!(of("A00001")["mounts"], 1);
+    assert_eq!(of("A00002")["mounts"], 1, "the second backup took another volume");
+    let refused = bench.said(&["verify", "A00001"], 1);
+    assert!(refused.contains("lies in mail slot 0") && refused.contains("capstan library import"), "{refused}");
+    let refused = bench.said(&["label", "A00001", "--force"], 1);
+    assert!(refused.contains("lies in mail slot 0"), "{refused}");
+    // A rebuild reads what is inside, and says what it did not read.
+    let said = bench.said(&["rebuild"], 0);
+    assert!(said.contains("volume A00001 lies in a mail slot and is not read"), "{said}");
+    assert_eq!(bench.rows(&["objects"]).len(), 1);
+    bench.done(&["library", "import"], 0);
+    bench.done(&["rebuild"], 0);
+    assert_eq!(bench.rows(&["objects"]).len(), 2);
+}

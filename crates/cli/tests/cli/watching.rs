@@ -1,0 +1,88 @@
+//! What a monitor and a person see while work runs, and afterwards: `status`, `history`.
+
+use super::*;
+
+/// The settings with another value for one of them.
+fn set(bench: &Bench, from: &str, to: &str) {
+    let path = bench.dir.path().join("state/capstan.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains(from), "{text}");
+    fs::write(&path, text.replace(from, to)).unwrap();
+}
+
+/// Work that runs was told as interrupted, and nothing was left of what it had said.
+#[test]
+fn what_runs_is_running_until_its_process_is_gone() {
+    let bench = Bench::new(&[]);
+    set(&bench, "checkpoint_mib = 4096", "checkpoint_mib = 1");
+    set(&bench, "extent_longest_mib = 256", "extent_longest_mib = 1");
+    let noise = bench.source().join("noise");
+    // It goes on until its reader is gone.
+    let program = format!("while cat {}; do sleep 0.1; done", noise.display());
+    let args = ["backup", "--stdin", "dump.sql", "--from-command", "--", "sh", "-c", &program];
+    let mut running = bench.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until(&bench, |bench| !bench.rows(&["objects"]).is_empty());
+    assert_eq!(bench.rows(&["objects"])[0]["status"], "running");
+    let status = bench.json(&["status"]);
+    assert_eq!((&status["attention"], &status["objects_running"]), (&false.into(), &1.into()), "{status}");
+    assert_eq!(status["running"][0]["outcome"], "running");
+    assert_eq!(status["sources"][0]["job"], status["running"][0]["job"]);
+    let text = bench.done(&["status"], 0);
+    assert!(text.contains("running     backup of dump.sql") && !text.contains("interrupted"), "{text}");
+
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert_eq!(bench.rows(&["objects"])[0]["status"], "interrupted");
+    let text = bench.done(&["status"], 3);
+    assert!(text.contains("backup of dump.sql was interrupted") && !text.contains("running"), "{text}");
+    assert_eq!(bench.rows(&["history"])[0]["outcome"], "killed");
+}
+
+#[test]
+fn each_source_has_an_age_that_can_be_too_great() {
+    let bench = Bench::new(&[]);
+    let source = bench.source_text();
+    bench.done(&["backup", &source, "--copies", "2", "--quiet"], 0);
+    bench.done(&["status", "--max-age", "1h"], 0);
+    let text = bench.done(&["status", "--max-age", "0s"], 3);
+    assert!(text.contains("overdue: back it up") && text.contains("2 of 2"), "{text}");
+    let status: serde_json::Value =
+        serde_json::from_str(&bench.done(&["status", "--max-age", "0s", "--json"], 3)).unwrap();
+    assert_eq!((&status["sources"][0]["overdue"], &status["attention"]), (&true.into(), &true.into()));
+    // One that is said to be gone is waited for no more.
+    bench.done(&["expire", "--gone", &source, "--quiet"], 0);
+    assert!(bench.done(&["status", "--max-age", "0s"], 0).contains("gone: nothing is waited for"));
+
+    let metrics = bench.done(&["status", "--max-age", "0s", "--metrics"], 0);
+    let line = format!("capstan_source_copies_whole{{source=\"{source}\",client=");
+    assert!(metrics.contains(&line) && metrics.ends_with("# EOF\n"), "{metrics}");
+    let file = bench.dir.path().join("capstan.prom");
+    bench.done(&["status", "--metrics", "--output", file.to_str().unwrap()], 0);
+    assert!(fs::read_to_string(file).unwrap().ends_with("# EOF\n"));
+}
+
+#[test]
+fn the_history_keeps_what_was_said_and_how_it_ended() {
+    let bench = Bench::new(&[]);
+    let source = bench.source_text();
+    let missing = bench.dir.path().join("nothing").to_str().unwrap().to_owned();
+    bench.done(&["backup", &source, &missing, "--quiet"], 3);
+    bench.done(&["restore", &source, "--to", "back", "--quiet"], 0);
+    bench.done(&["verify", "A00001"], 0);
+    bench.done(&["forget", "A00001", "--yes"], 1);
+    let rows = bench.rows(&["history"]);
+    let kinds: Vec<_> =
+        rows.iter().map(|row| (row["kind"].as_str().unwrap(), row["exit_code"].as_i64().unwrap())).collect();
+    assert_eq!(kinds, [("forget", 1), ("verify", 0), ("restore", 0), ("backup", 3)]);
+    assert_eq!((&rows[3]["files"], &rows[3]["outcome"]), (&2.into(), &"warnings".into()));
+    let shown = bench.done(&["history", "1"], 0);
+    assert!(shown.contains(&format!("source {missing} is not backed up")), "{shown}");
+    let object = rows[3]["objects"][0].as_str().unwrap();
+    assert!(shown.contains(object) && bench.json(&["history", "1"])["log"].as_array().unwrap().len() > 1);
+    assert_eq!(bench.rows(&["history", "--kind", "verify"]).len(), 1);
+    assert!(bench.said(&["history", "77"], 1).contains("there is no job 77"));
+    // The history is no part of the volumes, and outlives a catalog that is made anew.
+    bench.done(&["rebuild"], 0);
+    let rows = bench.rows(&["history"]);
+    assert_eq!((rows.len(), &rows[0]["kind"]), (5, &"rebuild".into()));
+}

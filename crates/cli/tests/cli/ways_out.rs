@@ -1,0 +1,188 @@
+//! What was lost, and the way out that the messages name, walked to its end.
+
+use super::*;
+
+fn restored(bench: &Bench) -> bool {
+    let back = bench.dir.path().join("back");
+    let _ = fs::remove_dir_all(&back);
+    bench.done(&["restore", &bench.source_text(), "--to", "back", "--quiet"], 0);
+    let noise = back.join(bench.source().strip_prefix("/").unwrap()).join("noise");
+    fs::read(noise).unwrap() == fs::read(bench.source().join("noise")).unwrap()
+}
+
+fn with_export(bench: &Bench) -> Command {
+    let mut command = bench.command(&["keys", "import", "export"]);
+    command.env("CAPSTAN_EXPORT_PASSPHRASE", "four plain words here");
+    command
+}
+
+/// The advice ran in a circle: `init` refused, and `keys import` said to run `init`.
+fn walk_out_of(bench: &Bench, damage: impl Fn(&Path)) {
+    let source = bench.source_text();
+    bench.done(&["backup", &source, "--quiet"], 0);
+    let mut export = bench.command(&["keys", "export", "export"]);
+    export.env("CAPSTAN_EXPORT_PASSPHRASE", "four plain words here");
+    assert!(export.output().unwrap().status.success());
+    let refused = bench.said(&["keys", "create"], 1);
+    assert!(refused.contains("is whole and opens"), "{refused}");
+    damage(&bench.dir.path().join("state/keys.db"));
+    let said = bench.said(&["restore", &source, "--to", "back"], 4);
+    assert!(said.contains("capstan keys create") && said.contains("capstan keys import"), "{said}");
+    let made = bench.done(&["keys", "create"], 0);
+    assert!(made.contains("1 volume cannot be read") && made.contains("A00001"), "{made}");
+    // Until the keys are back, what stands on them is not called protected, and nothing stands on it or is added to it.
+    let text = bench.done(&["status"], 3);
+    assert!(
+        text.contains("protected   0 objects") && text.contains("the keys of 1 volume are not in the key store"),
+        "{text}"
+    );
+    let said = bench.said(&["backup", &source, "--incremental"], 0);
+    assert!(said.contains("the key of volume A00001 is not in the key store"), "{said}");
+    let rows = bench.rows(&["objects"]);
+    assert_eq!((rows.len(), &rows[0]["level"]), (2, &"full".into()));
+    assert_eq!(rows[0]["copies"][0]["volumes"][0], "A00002");
+    assert!(with_export(bench).output().unwrap().status.success());
+    assert!(bench.done(&["status"], 0).contains("protected   2 objects"));
+    bench.done(&["verify", "A00001"], 0);
+    assert!(restored(bench));
+}
+
+#[test]
+fn a_key_store_that_is_lost_is_made_anew_from_an_export() {
+    let bench = Bench::new(&[]);
+    walk_out_of(&bench, |store| {
+        fs::remove_file(store).unwrap();
+        // `status` says so before anybody needs a key.
+        let text = bench.done(&["status"], 3);
+        assert!(text.contains("is not there, and without keys no encrypted volume can be read"), "{text}");
+    });
+}
+
+#[test]
+fn a_key_store_that_is_garbage_is_kept_aside_and_made_anew() {
+    let bench = Bench::new(&[]);
+    walk_out_of(&bench, |store| fs::write(store, noise(8 << 10)).unwrap());
+    let kept = fs::read_dir(bench.dir.path().join("state")).unwrap();
+    assert!(kept.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("keys.db.damaged-")));
+}
+
+/// All tapes went through the drive for one file of the catalog, and meanwhile nothing could be found and no incremental made.
+#[test]
+fn one_index_file_that_is_gone_is_read_from_its_own_volumes() {
+    let bench = Bench::new(&[]);
+    let source = bench.source_text();
+    let other = bench.dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("ada.txt"), "other\n").unwrap();
+    bench.done(&["backup", &source, "--copies", "2", "--quiet"], 0);
+    bench.done(&["backup", other.to_str().unwrap(), "--quiet"], 0);
+    let all = bench.rows(&["objects"]);
+    let object = all.iter().find(|row| row["source"] == source.as_str()).unwrap()["object"].as_str().unwrap();
+    let index = bench.dir.path().join(format!("state/catalog/index/{object}.1.parquet"));
+    let before = fs::read(&index).unwrap();
+    let listed = bench.done(&["ls", "-R", object], 0);
+    fs::remove_file(&index).unwrap();
+
+    let command = format!("capstan rebuild {}", &object[object.len() - 8..]);
+    assert!(bench.done(&["status"], 3).contains(&command));
+    let said = bench.said(&["ls", object], 1);
+    assert!(said.contains(&format!("`capstan rebuild {object}`")), "{said}");
+    // The other objects go on, and what was left out is said.
+    let output = bench.command(&["find", "ada.txt"]).output().unwrap();
+    ended(&output, &["find"], 3);
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().filter(|line| line.ends_with("ada.txt")).count(), 1);
+    assert!(String::from_utf8(output.stderr).unwrap().contains(&format!("`capstan rebuild {object}`")));
+    let said = bench.said(&["backup", &source, "--incremental"], 0);
+    assert!(said.contains("this backup is a full one"), "{said}");
+
+    bench.done(&["rebuild", object], 0);
+    assert!(fs::read(&index).unwrap() == before, "an index is its entries alone");
+    assert_eq!(bench.done(&["ls", "-R", object], 0), listed);
+    bench.done(&["status"], 0);
+
+    // One that is damaged is the same; a volume that is away is named, and another copy stands in.
+    let mut flipped = before.clone();
+    flipped[before.len() / 2] ^= 1;
+    fs::write(&index, flipped).unwrap();
+    bench.done(&["ls", "-R", object], 1);
+    let copies = &all.iter().find(|row| row["object"] == object).unwrap()["copies"];
+    let [first, second] = [0, 1].map(|copy: usize| copies[copy]["volumes"][0].as_str().unwrap());
+    bench.done(&["library", "export", first], 0);
+    let said = bench.said(&["rebuild", object], 0);
+    assert!(said.contains(&format!("{first}: it is not in the library")), "{said}");
+    assert_eq!(bench.done(&["ls", "-R", object], 0), listed);
+    fs::remove_file(&index).unwrap();
+    bench.done(&["library", "export", second], 0);
+    let said = bench.said(&["rebuild", object], 1);
+    assert!(said.contains("cannot be read from any volume that holds it"), "{said}");
+}
+
+/// Takes the right to write from everybody, root without its capabilities included; or gives it back.
+fn writable(dir: &Path, mode: &str) {
+    assert!(Command::new("chmod").args(["-R", mode]).arg(dir).status().unwrap().success());
+}
+
+/// A machine whose disk went read-only could not restore until the state was copied elsewhere.
+#[test]
+fn a_state_that_cannot_be_written_can_be_read() {
+    let bench = Bench::new(&[]);
+    let source = bench.source_text();
+    bench.done(&["backup", &source, "--copies", "2", "--quiet"], 0);
+    let state = bench.dir.path().join("state");
+    writable(&state, "a-w");
+    let done = |args: &[&str], code: i32| {
+        let output = bench.held_to_modes(args).output().unwrap();
+        ended(&output, args, code);
+        String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
+    };
+    let text = done(&["status"], 3);
+    assert!(
+        text.contains("protected   1 object") && text.contains("cannot be written: nothing can be backed up"),
+        "{text}"
+    );
+    assert_eq!(done(&["objects", "--json"], 0).lines().count(), 1);
+    assert!(done(&["ls", "-R", &source], 0).contains("ada.txt") && done(&["find", "ada.txt"], 0).contains("ada.txt"));
+    assert!(done(&["volumes"], 0).contains("A00001") && done(&["keys", "list"], 0).contains("A00001"));
+    assert!(done(&["verify", "A00001"], 0).contains("good"));
+    assert_eq!(done(&["cat", &format!("{source}:{source}/letters/ada.txt")], 0), "dear Ada\n");
+    done(&["restore", &source, "--to", "back", "--quiet"], 0);
+    let back = bench.dir.path().join("back").join(bench.source().strip_prefix("/").unwrap());
+    assert!(fs::read(back.join("noise")).unwrap() == fs::read(bench.source().join("noise")).unwrap());
+    for refused in [&["backup", &source][..], &["repair"], &["rebuild"], &["label", "B00001"], &["keys", "passphrase"]]
+    {
+        let text = done(refused, 1);
+        assert!(text.contains("cannot be written: its file system is read-only"), "{refused:?}: {text}");
+    }
+    writable(&state, "u+w");
+    bench.done(&["status"], 0);
+}
+
+/// The host's name was a hidden key: after a rename the first incremental was a full one without a word.
+#[test]
+fn a_renamed_host_goes_on_with_its_backups_and_is_told_how() {
+    let bench = Bench::new(&[]);
+    let source = bench.source_text();
+    bench.done(&["backup", &source, "--client", "tern", "--quiet"], 0);
+    let said = bench.said(&["backup", &source, "--incremental", "--client", "heron"], 0);
+    assert!(
+        said.contains("there are backups of it from tern, and none from heron") && said.contains("--client tern"),
+        "{said}"
+    );
+    bench.done(&["backup", &source, "--incremental", "--client", "tern", "--quiet"], 0);
+    let rows = bench.rows(&["objects"]);
+    let seen: Vec<_> =
+        rows.iter().map(|row| (row["client"].as_str().unwrap(), row["level"].as_str().unwrap())).collect();
+    assert_eq!(seen, [("tern", "incr"), ("heron", "full"), ("tern", "full")]);
+    assert!(bench.done(&["status"], 0).contains("tern"));
+    // By the settings it is the same, and a source's name means this machine's where it has one.
+    let path = bench.dir.path().join("state/capstan.toml");
+    let text = fs::read_to_string(&path).unwrap().replace("client = \"\"\n", "");
+    fs::write(&path, format!("client = \"heron\"\n{text}")).unwrap();
+    bench.done(&["backup", &source, "--incremental", "--quiet"], 0);
+    assert_eq!(
+        (&bench.rows(&["objects"])[0]["client"], &bench.rows(&["objects"])[0]["level"]),
+        (&"heron".into(), &"incr".into())
+    );
+    bench.done(&["backup", &source, "--incremental", "--client", "tern", "--quiet"], 0);
+    assert_eq!(bench.json(&["show", &source])["client"], "heron");
+}

@@ -1,0 +1,119 @@
+//! The history: which jobs run, which ran, how they ended, and what they said.
+//!
+//! A job is one command's work. It is entered when it begins, with its process, so that work of a process that lives is told from work
+//! that was interrupted. Nothing fails for want of history: what cannot be entered is left out.
+
+use std::sync::{Arc, Mutex};
+
+use capstan_catalog::{Catalog, Job, JobEnd, JobOutcome, JobStart};
+use capstan_format::ObjectId;
+
+use crate::DirectorError;
+use crate::process;
+use crate::site::{Clock, Site, locked};
+
+/// Most bytes of what a job said that are kept: its beginning.
+const LOG_LEN_MAX: usize = 64 << 10;
+
+/// The entry of a job that runs.
+pub struct Journal {
+    catalog: Arc<Mutex<Catalog>>,
+    clock: Clock,
+    job: i64,
+    log: Mutex<String>,
+}
+
+/// What a job did, in numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Files handled.
+    pub files: u64,
+    /// Bytes of their content.
+    pub bytes: u64,
+    /// Bytes moved to or from volumes.
+    pub stored: u64,
+}
+
+/// A job as it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobRow {
+    /// The job.
+    pub job: Job,
+    /// Whether its process lives, where no end is known.
+    pub runs: bool,
+    /// The objects that it writes, or wrote.
+    pub objects: Vec<ObjectId>,
+}
+
+impl Site {
+    /// Enters a job that begins; `None` where nothing can be entered.
+    pub fn begin_job(&self, kind: &str, subject: &str) -> Option<Journal> {
+        if self.is_read_only() {
+            return None;
+        }
+        let process = process::this();
+        let start = JobStart { kind, subject, process: &process, started_ns: self.now_ns() };
+        let job = locked(&self.catalog).begin_job(&start).ok()?;
+        Some(Journal { catalog: Arc::clone(&self.catalog), clock: self.clock, job, log: Mutex::default() })
+    }
+
+    /// Jobs that run now, the latest first.
+    pub fn running_jobs(&self) -> Result<Vec<JobRow>, DirectorError> {
+        let catalog = locked(&self.catalog);
+        let without_end = catalog.jobs_without_end()?.into_iter();
+        let rows = without_end.filter(|job| process::lives(&job.process)).map(|job| row(&catalog, job));
+        rows.collect()
+    }
+
+    /// The last jobs, the latest first.
+    pub fn history(&self, limit: u32) -> Result<Vec<JobRow>, DirectorError> {
+        let catalog = locked(&self.catalog);
+        catalog.jobs(limit)?.into_iter().map(|job| row(&catalog, job)).collect()
+    }
+
+    /// A job, and what it said.
+    pub fn job(&self, id: i64) -> Result<(JobRow, String), DirectorError> {
+        let catalog = locked(&self.catalog);
+        let job = catalog.job(id)?.ok_or(DirectorError::UnknownJob { job: id })?;
+        Ok((row(&catalog, job)?, catalog.log_of(id)?))
+    }
+}
+
+fn row(catalog: &Catalog, job: Job) -> Result<JobRow, DirectorError> {
+    let objects = catalog.objects_of_job(job.id)?;
+    Ok(JobRow { runs: job.end.is_none() && process::lives(&job.process), objects, job })
+}
+
+impl Journal {
+    /// Keeps a line that was said.
+    pub fn said(&self, line: &str) {
+        let mut log = locked(&self.log);
+        if log.len() + line.len() < LOG_LEN_MAX {
+            log.push_str(line);
+            log.push('\n');
+        } else if !log.ends_with("...\n") {
+            log.push_str("...\n");
+        }
+    }
+
+    /// Notes an object that is begun.
+    pub fn writes(&self, object: ObjectId) {
+        // Without it the object is told as interrupted while it is written.
+        let _ = locked(&self.catalog).job_writes(self.job, object);
+    }
+
+    /// Enters how the job ended.
+    pub fn end(&self, outcome: JobOutcome, exit_code: u8, tally: Tally, message: &str) {
+        let end = JobEnd {
+            ended_ns: (self.clock)(),
+            outcome,
+            exit_code,
+            files: tally.files,
+            bytes: tally.bytes,
+            stored: tally.stored,
+            message: message.to_owned(),
+        };
+        // A job whose end could not be entered is listed as one that was killed.
+        let _ = locked(&self.catalog).end_job(self.job, &end, &locked(&self.log));
+    }
+}

@@ -1,0 +1,109 @@
+//! The list of files of one object, made anew from that object's volumes alone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use capstan_catalog::{Object, PartPlaces};
+use capstan_format::{ObjectId, Volser};
+use capstan_mover::VolumeReader;
+use capstan_tape::with_causes;
+
+use crate::DirectorError;
+use crate::desk::{Desk, InDrive};
+use crate::site::{Site, locked};
+
+/// How it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexReport {
+    /// The object.
+    pub object: ObjectId,
+    /// Paths that it has now.
+    pub entries: u64,
+    /// Paths that it had by the record, if that is known.
+    pub entries_before: Option<u64>,
+    /// Catalog parts that were read.
+    pub parts: u64,
+    /// What could not be read, and why. Another copy may have stood in for it.
+    pub problems: Vec<(Volser, String)>,
+}
+
+impl IndexReport {
+    /// Whether nothing is known to be missing.
+    pub fn is_whole(&self) -> bool {
+        self.entries_before.map_or_else(|| self.problems.is_empty(), |before| before == self.entries)
+    }
+}
+
+impl Site {
+    /// Makes the index of a complete object anew: from one copy, and from the others where that one does not give all. Of each volume no
+    /// more is read than the catalog parts of sessions that wrote the object.
+    pub fn rebuild_index(&self, object: &Object, stop: &Arc<AtomicBool>) -> Result<IndexReport, DirectorError> {
+        let _lock = self.writer_lock()?;
+        let places = locked(&self.catalog).places_of_parts(object.id)?;
+        let desk = Desk::new(self).stopped_by(stop);
+        let present = desk.present()?;
+        let entries_before = object.counts.map(|counts| counts.entries);
+        let mut report = IndexReport { object: object.id, entries: 0, entries_before, parts: 0, problems: Vec::new() };
+        let mut runs = Vec::new();
+        for copy in places.chunk_by(|one, next| one.copy == next.copy) {
+            let mut all_read = true;
+            for place in copy {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(DirectorError::Interrupted);
+                }
+                if !present.contains(&place.volser) {
+                    all_read = false;
+                    report.problems.push((place.volser.clone(), "it is not in the library".to_owned()));
+                    continue;
+                }
+                match read_parts(&desk, place, object.id, &mut runs) {
+                    Ok(parts) => report.parts += parts,
+                    Err(error) if error.no_keys_at_all() => return Err(error),
+                    Err(error) => {
+                        all_read = false;
+                        report.problems.push((place.volser.clone(), with_causes(&error)));
+                    }
+                }
+            }
+            if all_read {
+                break;
+            }
+        }
+        if runs.is_empty() && entries_before.is_none_or(|before| before > 0) {
+            return Err(DirectorError::IndexOutOfReach { object: object.id, problems: report.problems });
+        }
+        let (_, now) = locked(&self.catalog).index_anew(object.id, &runs)?;
+        report.entries = now.entries;
+        Ok(report)
+    }
+}
+
+/// Adds the runs of entries of an object that a volume has, and says how many catalog parts were read.
+fn read_parts(
+    desk: &Desk,
+    place: &PartPlaces,
+    object: ObjectId,
+    runs: &mut Vec<Vec<u8>>,
+) -> Result<u64, DirectorError> {
+    let mut volume = desk.mount_to_read(&place.volser, place.volume)?;
+    let read = parts_of(&mut volume, place, object, runs);
+    desk.dismount(volume.drive, volume.number, &place.volser)?;
+    read
+}
+
+fn parts_of(
+    volume: &mut InDrive,
+    place: &PartPlaces,
+    object: ObjectId,
+    runs: &mut Vec<Vec<u8>>,
+) -> Result<u64, DirectorError> {
+    let mut reader = VolumeReader::new(volume.drive.as_mut(), place.volser.clone(), place.volume);
+    let mut parts = 0;
+    for lbn in &place.lbns {
+        let found = reader.checkpoint(*lbn)?;
+        let part = reader.catalog_part(&found)?;
+        runs.extend(part.entries.into_iter().filter(|(of, _)| *of == object).map(|(_, run)| run));
+        parts += 1;
+    }
+    Ok(parts)
+}

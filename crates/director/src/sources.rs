@@ -1,0 +1,102 @@
+//! Sources: of each the last backup that can be restored, and what stands in the way of the next.
+
+use std::collections::BTreeMap;
+
+use capstan_catalog::{CopyState, GoneSource, Object};
+use capstan_format::ObjectId;
+
+use crate::DirectorError;
+use crate::journal::JobRow;
+use crate::protection::Protection;
+use crate::site::{Site, locked};
+
+/// How a source stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceRow {
+    /// The source.
+    pub source: Vec<u8>,
+    /// The machine it is on.
+    pub client: String,
+    /// The latest backup that can be restored in full.
+    pub last: Option<Object>,
+    /// Copies of it that are known to be whole, and copies that were promised.
+    pub copies: (usize, usize),
+    /// A later one that cannot be restored in full.
+    pub unprotected: Option<ObjectId>,
+    /// A later one that is open.
+    pub open: Option<Object>,
+    /// The job that writes that, if one does.
+    pub job: Option<i64>,
+    /// Whether somebody said that the source is gone.
+    pub is_gone: bool,
+}
+
+impl SourceRow {
+    /// How long ago the last backup ended, in nanoseconds; none where there is none.
+    pub fn age_ns(&self, now_ns: i64) -> Option<i64> {
+        self.last.as_ref().map(|last| now_ns.saturating_sub(last.ended_ns).max(0))
+    }
+
+    /// Whether the last backup is older than it may be; one that never was is, too. A source that is gone waits for none.
+    pub fn is_overdue(&self, now_ns: i64, max_age_ns: Option<i64>) -> bool {
+        let Some(max_age_ns) = max_age_ns else { return false };
+        !self.is_gone && self.age_ns(now_ns).is_none_or(|age_ns| age_ns > max_age_ns)
+    }
+}
+
+impl Site {
+    /// All sources, by their names, then by their machines.
+    pub fn sources(&self, protection: &Protection, running: &[JobRow]) -> Result<Vec<SourceRow>, DirectorError> {
+        let catalog = locked(&self.catalog);
+        let mut rows = group(protection, &catalog.gone_sources()?);
+        for row in &mut rows {
+            if let Some(last) = &row.last {
+                let wanted = catalog.wanted_copies(last.id)?;
+                let whole = wanted.iter().filter(|wanted| wanted.state == CopyState::Whole).count();
+                row.copies = (whole, wanted.len());
+            }
+            if let Some(open) = &row.open {
+                row.job = running.iter().find(|row| row.objects.contains(&open.id)).map(|row| row.job.id);
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// Objects by their sources. Of each kind the first is the latest.
+fn group(protection: &Protection, gone: &[GoneSource]) -> Vec<SourceRow> {
+    let mut rows: BTreeMap<(Vec<u8>, String), SourceRow> = BTreeMap::new();
+    let mut row = |object: &Object, enter: &dyn Fn(&mut SourceRow)| {
+        let (source, client) = (object.source.clone(), object.client.clone());
+        let is_gone = gone.iter().any(|gone| gone.source == source && gone.client == client);
+        enter(rows.entry((source.clone(), client.clone())).or_insert(SourceRow {
+            source,
+            client,
+            last: None,
+            copies: (0, 0),
+            unprotected: None,
+            open: None,
+            job: None,
+            is_gone,
+        }));
+    };
+    for object in &protection.protected {
+        row(object, &|row| {
+            row.last.get_or_insert_with(|| object.clone());
+        });
+    }
+    for object in &protection.unprotected {
+        // Ids stand in the order of recording.
+        row(object, &|row| {
+            if row.last.as_ref().is_none_or(|last| last.id < object.id) && row.unprotected.is_none() {
+                row.unprotected = Some(object.id);
+            }
+        });
+    }
+    for object in &protection.open {
+        row(object, &|row| {
+            row.open.get_or_insert_with(|| object.clone());
+        });
+    }
+    rows.into_values().collect()
+}
