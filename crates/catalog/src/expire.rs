@@ -109,7 +109,7 @@ impl Catalog {
 pub(crate) fn purge(db: &Connection, objects: &[ObjectId]) -> Result<Vec<(ObjectId, u64)>, CatalogError> {
     let mut generations = Vec::new();
     for object in objects {
-        for table in ["extents", "copies", "wanted_copies", "parts", "pieces", "verifications"] {
+        for table in ["extents", "copies", "wanted_copies", "parts", "pieces", "verifications", "left_out"] {
             db.execute(&format!("DELETE FROM {table} WHERE object = ?1"), [object.0])?;
         }
         let forget = "UPDATE objects SET index_len = NULL, index_crcs = NULL WHERE object = ?1 RETURNING generation";

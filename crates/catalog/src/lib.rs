@@ -76,6 +76,7 @@ mod history;
 mod index;
 mod index_anew;
 mod job;
+mod left_out;
 mod object;
 mod opened;
 mod order;

@@ -5,7 +5,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next; `user_version` counts the steps taken. Steps are only added.
-const STEPS: [&str; 9] = [
+const STEPS: [&str; 10] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the same
     // bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording idempotent.
     "
@@ -132,6 +132,10 @@ const STEPS: [&str; 9] = [
     ALTER TABLE jobs ADD COLUMN log TEXT NOT NULL DEFAULT '';
     CREATE INDEX jobs_without_end ON jobs (job) WHERE ended_ns IS NULL;
     CREATE TABLE job_objects (job INTEGER NOT NULL, object BLOB NOT NULL, UNIQUE (job, object)) STRICT;
+    ",
+    // What each backup was told to leave out, a row a rule; an empty rule says that the others are all. Of older objects nobody knows it.
+    "
+    CREATE TABLE left_out (object BLOB NOT NULL, rule TEXT NOT NULL, PRIMARY KEY (object, rule)) STRICT, WITHOUT ROWID;
     ",
 ];
 

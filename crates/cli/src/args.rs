@@ -1,11 +1,20 @@
 //! The command line: one definition for parsing, help, completions and the man page.
 
+mod list;
+mod restore;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use capstan_director::Name;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+
+pub(crate) use list::{FileType, Find, Ls, Objects, Show, Versions};
+pub(crate) use restore::{Cat, Overwrite, Restore};
+
+/// Where options stand in lists that each command has: behind those of its own.
+const OF_ALL_COMMANDS: usize = 900;
 
 /// Exit codes, shown by `--help` and in the man page.
 pub(crate) const EXIT_CODES: &str = "\
@@ -23,24 +32,38 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(name = "capstan", version, about, after_help = EXIT_CODES, max_term_width = 110, propagate_version = true)]
 pub(crate) struct Cli {
-    /// State directory: catalog, virtual library, sealed key store [default: $XDG_STATE_HOME/capstan]
-    #[arg(long, global = true, env = "CAPSTAN_STATE", value_name = "DIR")]
+    /// State directory: catalog, virtual library, sealed key store [env: CAPSTAN_STATE] [default: $XDG_STATE_HOME/capstan]
+    #[arg(long, global = true, value_name = "DIR", display_order = OF_ALL_COMMANDS)]
     pub(crate) state: Option<PathBuf>,
 
-    /// File that unlocks the key store instead of the passphrase
-    #[arg(long, global = true, env = "CAPSTAN_KEY_FILE", value_name = "FILE")]
+    /// File that unlocks the key store instead of the passphrase [env: CAPSTAN_KEY_FILE]
+    #[arg(long, global = true, value_name = "FILE", display_order = OF_ALL_COMMANDS)]
     pub(crate) key_file: Option<PathBuf>,
 
     /// Print JSON: one value for lists, one event a line for work
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = OF_ALL_COMMANDS)]
     pub(crate) json: bool,
 
     /// Print nothing but errors and results
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, display_order = OF_ALL_COMMANDS)]
     pub(crate) quiet: bool,
 
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// With what the environment says where the command line does not. Were it for the parser to look there, each of its usage lines
+    /// would name these options, as if they had to be given.
+    pub(crate) fn with_environment(mut self) -> Self {
+        let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        self.state = self.state.or_else(|| from("CAPSTAN_STATE"));
+        self.key_file = self.key_file.or_else(|| from("CAPSTAN_KEY_FILE"));
+        if let Command::Keys(keys) = &mut self.command {
+            keys.identity = keys.identity.take().or_else(|| from("KEYD_IDENTITY"));
+        }
+        self
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -52,20 +75,26 @@ pub(crate) enum Command {
     Init(Init),
     /// Back up files, directories, a block device, or standard input
     #[command(
-        after_help = "Examples:\n  capstan backup /home /etc --connections 4 --copies 2\n  capstan backup /home --incremental\n  pg_dump shop | capstan backup --stdin shop.sql\n  capstan backup --stdin shop.sql --from-command -- pg_dump shop\n  capstan backup nightly"
+        after_help = "Examples:\n  capstan backup /home /etc --connections 4 --copies 2\n  capstan backup /home --incremental --exclude node_modules --exclude ada/tmp --exclude-caches\n  pg_dump shop | capstan backup --stdin shop.sql\n  capstan backup --stdin shop.sql --from-command -- pg_dump shop\n  capstan backup nightly"
     )]
     Backup(Backup),
     /// List the jobs of capstan.toml: what each backs up, how it went last, and what it does next
     #[command(after_help = "Examples:\n  capstan jobs\n  capstan backup nightly")]
     Jobs,
     /// List objects (backup images)
-    #[command(after_help = "Example:\n  capstan objects --source /home")]
+    #[command(
+        after_help = "Examples:\n  capstan objects --source /home\n  capstan objects --last 1\n  capstan objects --since 7d --policy nightly"
+    )]
     Objects(Objects),
     /// List a directory of an object
-    #[command(after_help = "Example:\n  capstan ls /home:/home/ada/letters\n  capstan ls 7f3a90c1:/etc")]
+    #[command(
+        after_help = "Examples:\n  capstan ls /home:ada/letters\n  capstan ls /home:ada --at 3d\n  capstan ls 7f3a90c1:/etc"
+    )]
     Ls(Ls),
     /// Find paths by pattern in all objects
-    #[command(after_help = "Example:\n  capstan find '*.tex'")]
+    #[command(
+        after_help = "Examples:\n  capstan find '*.tex'\n  capstan find '*' --latest --type file --size +1G --since 30d"
+    )]
     Find(Find),
     /// List the versions of one path
     #[command(after_help = "Example:\n  capstan versions /etc/fstab")]
@@ -75,11 +104,11 @@ pub(crate) enum Command {
     Show(Show),
     /// Write files back
     #[command(
-        after_help = "Examples:\n  capstan restore /home --to /tmp/back\n  capstan restore /home:/home/ada/thesis.tex --to /tmp/back --at 2026-11-01\n  capstan restore 7f3a90c1 --to /tmp/back --dry-run"
+        after_help = "Examples:\n  capstan restore /home --to /tmp/back\n  capstan restore /home:ada/thesis.tex --to /tmp/back --at 2026-11-01\n  capstan restore /home:'ada/*.tex' --to /tmp/back --strip 2\n  capstan restore /home --include '*.tex' --exclude old --to /tmp/back\n  capstan restore 7f3a90c1 --to /tmp/back --dry-run"
     )]
     Restore(Restore),
     /// Write an object as a pax stream, or one file, to standard output
-    #[command(after_help = "Examples:\n  capstan cat /etc | tar tvf -\n  capstan cat /etc:/etc/fstab")]
+    #[command(after_help = "Examples:\n  capstan cat /etc | tar tvf -\n  capstan cat /etc:fstab --at 2026-11-01")]
     Cat(Cat),
     /// Read back every block and every file's checksum
     #[command(after_help = "Examples:\n  capstan verify /home --against-source\n  capstan verify A00001")]
@@ -167,9 +196,18 @@ pub(crate) enum Command {
         /// The shell
         shell: Shell,
     },
-    /// Print the man page
-    #[command(after_help = "Example:\n  capstan man > /usr/local/share/man/man1/capstan.1")]
-    Man,
+    /// Print a man page, or write those of all commands
+    #[command(after_help = "Examples:\n  capstan man --dir /usr/local/share/man/man1\n  capstan man backup | man -l -")]
+    Man(Man),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// Write capstan.1 and a page for each command into this directory
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub(crate) dir: Option<PathBuf>,
+    /// The command, as in `keys policies add` [default: the page of the program]
+    pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -253,9 +291,16 @@ pub(crate) struct Backup {
     /// An incremental, or a full backup where the last full one is as old as this: 7d, 4w
     #[arg(long, value_name = "TIME", conflicts_with = "full")]
     pub(crate) full_every: Option<String>,
-    /// Leave out paths that match; may be given several times
+    /// Leave out what matches, with all below it: a name (*.o), a path below the source (a/node_modules), or one from the root (/srv/a);
+    /// may be given several times
     #[arg(long, value_name = "GLOB")]
     pub(crate) exclude: Vec<String>,
+    /// Leave out what the patterns of a file match, one a line; lines that begin with # are comments
+    #[arg(long, value_name = "FILE")]
+    pub(crate) exclude_from: Vec<PathBuf>,
+    /// Of directories that a CACHEDIR.TAG calls caches store nothing but that tag
+    #[arg(long)]
+    pub(crate) exclude_caches: bool,
     /// Stay on the source's file system
     #[arg(long, short = 'x')]
     pub(crate) one_file_system: bool,
@@ -293,16 +338,6 @@ pub(crate) enum Device {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Objects {
-    /// Only objects of this source
-    #[arg(long)]
-    pub(crate) source: Option<PathBuf>,
-    /// Expired ones too
-    #[arg(long)]
-    pub(crate) all: bool,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct Status {
     /// Call a source to attention whose last backup is older: 26h, 8d [default: attention.backup_hours of capstan.toml]
     #[arg(long, value_name = "TIME")]
@@ -332,78 +367,6 @@ pub(crate) struct History {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Ls {
-    /// OBJECT[:PATH], where OBJECT is an id, its beginning or end, or a source path for its latest object
-    #[arg(value_name = "OBJECT[:PATH]")]
-    pub(crate) place: OsString,
-    /// The whole tree below
-    #[arg(long, short = 'R')]
-    pub(crate) recursive: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Find {
-    /// Glob on the path, or on the file's name if it has no slash
-    #[arg(value_name = "GLOB")]
-    pub(crate) glob: String,
-    /// Only in this object
-    #[arg(long)]
-    pub(crate) object: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Versions {
-    /// The path
-    pub(crate) path: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Show {
-    /// An object or a volume
-    pub(crate) what: String,
-}
-
-/// When a file that exists is replaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Overwrite {
-    /// Never: it is reported
-    Never,
-    /// If its size or modification time differs
-    Changed,
-    /// Always
-    Always,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Restore {
-    /// OBJECT[:PATH], several for one pass
-    #[arg(required = true, value_name = "OBJECT[:PATH]")]
-    pub(crate) places: Vec<OsString>,
-    /// Directory to write below
-    #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
-    pub(crate) to: Option<PathBuf>,
-    /// The state at this time instead of the latest: 2026-11-01, 2026-11-01T12:00, or an age such as 3d
-    #[arg(long, value_name = "TIME")]
-    pub(crate) at: Option<String>,
-    /// Show the plan and stop
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// What to do with files that exist
-    #[arg(long, value_enum, default_value_t = Overwrite::Never)]
-    pub(crate) overwrite: Overwrite,
-    /// Make device nodes too
-    #[arg(long)]
-    pub(crate) devices: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Cat {
-    /// OBJECT for the whole pax stream, OBJECT:PATH for one file's content
-    #[arg(value_name = "OBJECT[:PATH]")]
-    pub(crate) place: OsString,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct Verify {
     /// Objects or volumes
     #[arg(required = true, value_name = "OBJECT|VOLUME")]
@@ -414,7 +377,7 @@ pub(crate) struct Verify {
     /// Compare with the files as they are now, too
     #[arg(long)]
     pub(crate) against_source: bool,
-    /// With --against-source: patterns that the backup left out
+    /// With --against-source: further patterns to leave out, besides those that the backup left out
     #[arg(long, value_name = "GLOB", requires = "against_source")]
     pub(crate) exclude: Vec<String>,
 }
@@ -554,8 +517,8 @@ pub(crate) struct PoolAdd {
 
 #[derive(Debug, Args)]
 pub(crate) struct Keys {
-    /// Who asks a key cluster for what a machine may not: the file of a person, that `keyd enrol` made
-    #[arg(long, global = true, value_name = "FILE", env = "KEYD_IDENTITY")]
+    /// Who asks a key cluster for what a machine may not: the file of a person, that `keyd enrol` made [env: KEYD_IDENTITY]
+    #[arg(long, global = true, value_name = "FILE", display_order = OF_ALL_COMMANDS)]
     pub(crate) identity: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) action: KeyAction,

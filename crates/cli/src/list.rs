@@ -2,34 +2,36 @@
 
 mod clock;
 mod files;
+mod find;
 mod history;
 mod jobs;
 mod media;
 mod objects;
+mod show;
 mod status;
 
-use std::ffi::OsStr;
 use std::io::stdout;
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use capstan_director::{Algorithm, DirectorError, Events, Object, Site, Volser, Volume, index_path};
+use capstan_director::{Algorithm, DirectorError, Events, Object, Site, Volser, Volume};
 use serde::Serialize;
 
 use crate::args::{Cipher, Cli};
 use crate::failure::Failure;
 use crate::json::{self, Lines};
+use crate::place::find_object;
 use crate::secrets::{Need, open};
 use crate::table::Table;
 
 pub(crate) use clock::{clock, doubt_name, doubt_text};
-pub(crate) use files::{find, ls, versions};
+pub(crate) use files::{ls, versions};
+pub(crate) use find::find;
 pub(crate) use history::{history, outcome_name};
 pub(crate) use jobs::jobs;
 pub(crate) use media::{pools, state_name, volumes};
-pub(crate) use objects::{objects, show};
+pub(crate) use objects::objects;
+pub(crate) use show::show;
 pub(crate) use status::status;
 
 fn silent() -> Events {
@@ -69,42 +71,6 @@ pub(crate) fn short(object: &Object) -> String {
 
 pub(crate) fn director(error: impl Into<DirectorError>) -> Failure {
     Failure::Director(error.into())
-}
-
-/// The object that a text names; a source may be named from the working directory, as it was for the backup.
-pub(crate) fn find_object(site: &Site, text: &str, at_ns: Option<i64>) -> Result<Object, DirectorError> {
-    match site.find_object(text, at_ns) {
-        Err(unknown @ DirectorError::UnknownObject { .. }) => {
-            let absolute = std::path::absolute(text).ok();
-            let absolute =
-                absolute.and_then(|path| path.components().collect::<PathBuf>().into_os_string().into_string().ok());
-            absolute.and_then(|path| site.find_object(&path, at_ns).ok()).ok_or(unknown)
-        }
-        other => other,
-    }
-}
-
-/// `OBJECT[:PATH]`, cut at the last colon that leaves an object in front of it. A path is bytes, and need not be UTF-8.
-pub(crate) fn split_place(
-    site: &Site,
-    place: &OsStr,
-    at_ns: Option<i64>,
-) -> Result<(Object, Option<Vec<u8>>), Failure> {
-    let place = place.as_bytes();
-    let find = |name| str::from_utf8(name).ok().and_then(|name| find_object(site, name, at_ns).ok());
-    // A source may have colons in its name, so the longest object that exists wins.
-    if let Some(object) = find(place) {
-        return Ok((object, None));
-    }
-    let colons = || place.iter().enumerate().filter(|&(_, &byte)| byte == b':').map(|(at, _)| at);
-    for at in colons().rev() {
-        if let Some(object) = find(&place[..at]) {
-            let path = index_path(&place[at + 1..]);
-            return Ok((object, (!path.is_empty()).then_some(path)));
-        }
-    }
-    let wanted = &place[..colons().next().unwrap_or(place.len())];
-    Ok((site.find_object(&String::from_utf8_lossy(wanted), at_ns)?, None))
 }
 
 pub(crate) fn cipher(cipher: Cipher) -> Option<Algorithm> {

@@ -7,6 +7,9 @@ mod json;
 mod lab;
 mod library;
 mod list;
+mod man;
+mod place;
+mod pointer;
 mod progress;
 mod secrets;
 mod table;
@@ -23,12 +26,16 @@ use failure::Failure;
 
 fn main() -> ExitCode {
     restore_sigpipe();
-    let cli = Cli::try_parse().unwrap_or_else(|error| not_understood(&error));
+    let cli = Cli::try_parse().unwrap_or_else(|error| not_understood(&error)).with_environment();
     run(&cli).unwrap_or_else(|failure| failure.tell(cli.json))
 }
 
 /// Ends as clap does, which prints help and faults of the command line itself; a fault is a line of JSON, too, where that was asked for.
 fn not_understood(error: &clap::Error) -> ! {
+    if let Some(failure) = pointer::of(error) {
+        let _ = failure.tell(std::env::args_os().any(|argument| argument == "--json"));
+        std::process::exit(failure.exit_code().into());
+    }
     if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
         let message = error.to_string().trim_end().to_owned();
         let _ = json::print(&json::Event::Error { message, exit_code: 2 });
@@ -60,11 +67,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
             clap_complete::generate(*shell, &mut Cli::command(), "capstan", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)
         }
-        Command::Man => {
-            let page = clap_mangen::Man::new(Cli::command());
-            page.render(&mut std::io::stdout()).map_err(Failure::output)?;
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Man(args) => man::man(args),
         Command::Init(init) => work::init(cli, init),
         Command::Backup(backup) => work::backup(cli, backup),
         Command::Jobs => list::jobs(cli),

@@ -14,6 +14,18 @@ impl Table {
         Self { heads: heads.to_vec(), rows: Vec::new() }
     }
 
+    /// The same without some of its columns.
+    pub(crate) fn without(mut self, heads: &[&str]) -> Self {
+        let kept: Vec<bool> = self.heads.iter().map(|head| !heads.contains(head)).collect();
+        let mut left = kept.iter();
+        self.heads.retain(|_| left.next().copied().unwrap_or(true));
+        for row in &mut self.rows {
+            let mut left = kept.iter();
+            row.retain(|_| left.next().copied().unwrap_or(true));
+        }
+        self
+    }
+
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.heads.len(), "a row has a cell for each column");
         self.rows.push(cells);
@@ -91,12 +103,18 @@ impl RunningTable {
     }
 }
 
-/// Bytes of a path as text: what is not UTF-8 or would move a terminal's cursor is escaped.
+/// Characters that change the order in which a terminal shows the others, so that `exe.txt` reads as `txt.exe`; and line ends that are no
+/// control characters.
+fn is_deceptive(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Bytes of a path as text: what is not UTF-8, would move a terminal's cursor or turn the direction of what follows is escaped.
 pub(crate) fn path_text(path: &[u8]) -> String {
     let mut out = String::new();
     for chunk in path.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if c.is_control() || c == '\\' { out.extend(c.escape_default()) } else { out.push(c) }
+            if c.is_control() || c == '\\' || is_deceptive(c) { out.extend(c.escape_default()) } else { out.push(c) }
         }
         chunk.invalid().iter().for_each(|byte| out.push_str(&format!("\\x{byte:02x}")));
     }
@@ -118,6 +136,15 @@ mod tests {
     }
 
     #[test]
+    fn columns_can_be_left_out() {
+        let mut table = Table::new(&["name", "host", ">bytes"]);
+        table.row(vec!["a".to_owned(), "tern".to_owned(), "10".to_owned()]);
+        let mut out = Vec::new();
+        table.without(&["host"]).print(&mut out).expect("a vector takes it");
+        assert_eq!(String::from_utf8_lossy(&out), "name  bytes\na        10\n");
+    }
+
+    #[test]
     fn a_running_table_holds_its_first_rows_and_no_more() {
         let (mut table, mut out) = (RunningTable::new(&["name", ">bytes"]), Vec::new());
         for number in 0..ROWS_MEASURED {
@@ -130,6 +157,13 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&out), "longer      7\n");
         table.finish(&mut out).expect("a vector takes it");
         assert!(out.ends_with(b"7\n"));
+    }
+
+    /// U+202E was printed as it is, and a list showed the names behind it backwards.
+    #[test]
+    fn paths_cannot_turn_the_direction_of_text() {
+        assert_eq!(path_text("a\u{202e}txt.exe\u{2066}\u{200f}".as_bytes()), "a\\u{202e}txt.exe\\u{2066}\\u{200f}");
+        assert_eq!(path_text("\u{5e9}\u{5dc}".as_bytes()), "\u{5e9}\u{5dc}", "what is written so is shown so");
     }
 
     #[test]

@@ -88,21 +88,6 @@ pub(crate) fn age(ns: i64) -> String {
     }
 }
 
-/// The beginning of a span of time that lasts until now: an age (`3d`), or the first moment of what [`parse_time`] reads.
-pub(crate) fn parse_since(text: &str, now_ns: i64) -> Result<i64, String> {
-    if let Ok(age) = parse_age(text) {
-        return Ok(now_ns - age);
-    }
-    let date: Option<jiff::civil::Date> = text.parse().ok();
-    let start = date.and_then(|date| date.to_zoned(TimeZone::system()).ok());
-    match start {
-        Some(start) => {
-            i64::try_from(start.timestamp().as_nanosecond()).map_err(|_| format!("{text:?} is too far away"))
-        }
-        None => parse_time(text, now_ns),
-    }
-}
-
 /// Local time to the second; `-` for zero, which stands for never.
 pub(crate) fn time(ns: i64) -> String {
     if ns == 0 {
@@ -117,6 +102,64 @@ pub(crate) fn time(ns: i64) -> String {
 /// The local day; `-` for zero, which stands for never.
 pub(crate) fn day(ns: i64) -> String {
     time(ns).split(' ').next().unwrap_or_default().to_owned()
+}
+
+/// A duration as people write it, and as [`parse_age`] takes it: `30d`, `5y`, `1h`; the largest unit that it is a whole number of.
+pub(crate) fn period(ns: u64) -> String {
+    const SECOND: u64 = 1_000_000_000;
+    let units =
+        [("y", 31_557_600 * SECOND), ("d", 86_400 * SECOND), ("h", 3_600 * SECOND), ("m", 60 * SECOND), ("s", SECOND)];
+    let whole = units.iter().find(|(_, len)| ns >= *len && ns.is_multiple_of(*len));
+    match whole {
+        Some((unit, len)) => format!("{}{unit}", ns / len),
+        // A fraction of a year or of a day was given: to the nearest second.
+        None => format!("{}s", (ns + SECOND / 2) / SECOND),
+    }
+}
+
+/// Sizes that are wanted: `+10M` for more, `-10M` for less, `10M` for just that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SizeRange {
+    /// More than this.
+    Above(u64),
+    /// Less than this.
+    Below(u64),
+    /// This.
+    Just(u64),
+}
+
+impl SizeRange {
+    pub(crate) fn holds(self, size: u64) -> bool {
+        match self {
+            Self::Above(than) => size > than,
+            Self::Below(than) => size < than,
+            Self::Just(this) => size == this,
+        }
+    }
+}
+
+/// `+10M`, `-1G`, `4096`.
+pub(crate) fn parse_size_range(text: &str) -> Result<SizeRange, String> {
+    let wrong = |_| format!("{text:?} is not a range of sizes: write +10M for more, -10M for less, or 4096");
+    match (text.strip_prefix('+'), text.strip_prefix('-')) {
+        (Some(above), _) => parse_bytes(above).map(SizeRange::Above),
+        (_, Some(below)) => parse_bytes(below).map(SizeRange::Below),
+        _ => parse_bytes(text).map(SizeRange::Just),
+    }
+    .map_err(wrong)
+}
+
+/// The beginning of what is written as for [`parse_time`]: a date means its first moment, a second the first of it.
+pub(crate) fn parse_since(text: &str, now_ns: i64) -> Result<i64, String> {
+    let end = parse_time(text, now_ns)?;
+    if parse_age(text).is_ok() {
+        return Ok(end);
+    }
+    if let (false, Ok(date)) = (text.contains([':', 'T', ' ']), text.parse::<jiff::civil::Date>()) {
+        let begin = date.to_zoned(TimeZone::system()).map_err(|_| format!("{text:?} is not a time"))?;
+        return i64::try_from(begin.timestamp().as_nanosecond()).map_err(|_| format!("{text:?} is not a time"));
+    }
+    Ok(if text.contains('.') { end } else { end - 999_999_999 })
 }
 
 /// A point in time: an age (`3d` ago), a date, a local date and time, or RFC 3339. What is
@@ -166,6 +209,34 @@ mod tests {
         assert_eq!(duration(0.419), "0.42 s");
         assert_eq!(duration(192.4), "3 min 12 s");
         assert_eq!(duration(7500.0), "2 h 05 min");
+    }
+
+    /// A retention of an hour was shown as `0 d`, one of five years as `1826 d`.
+    #[test]
+    fn a_period_is_shown_as_it_is_written() {
+        for text in ["30d", "5y", "1h", "84d", "90m", "36h", "45s"] {
+            assert_eq!(parse_age(text).map(|ns| period(ns.cast_unsigned())).as_deref(), Ok(text));
+        }
+        assert_eq!(parse_age("12w").map(|ns| period(ns.cast_unsigned())).as_deref(), Ok("84d"));
+        assert_eq!(parse_age("1.5d").map(|ns| period(ns.cast_unsigned())).as_deref(), Ok("36h"));
+    }
+
+    #[test]
+    fn sizes_have_a_side() {
+        assert_eq!(parse_size_range("+10M"), Ok(SizeRange::Above(10 << 20)));
+        assert_eq!(parse_size_range("-1K"), Ok(SizeRange::Below(1024)));
+        assert_eq!(parse_size_range("0"), Ok(SizeRange::Just(0)));
+        assert!(parse_size_range("+").is_err() && parse_size_range("large").is_err());
+        assert!(SizeRange::Above(4).holds(5) && !SizeRange::Above(4).holds(4) && SizeRange::Below(4).holds(3));
+    }
+
+    #[test]
+    fn since_means_the_beginning_of_what_is_written() {
+        let now = 1_800_000_000_000_000_000;
+        assert_eq!(parse_since("1d", now), parse_time("1d", now));
+        assert_eq!(parse_since("2026-11-01T12:00:00Z", now), Ok(1_793_534_400_000_000_000));
+        let day = parse_time("2026-11-01", now).and_then(|end| parse_since("2026-11-01", now).map(|begin| end - begin));
+        assert_eq!(day, Ok(86_399_999_999_999), "a date is a whole day");
     }
 
     #[test]

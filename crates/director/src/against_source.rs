@@ -3,22 +3,28 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use capstan_catalog::Object;
 use capstan_format::{EntryKind, FileEntry, ObjectKind, crc32c_append};
+use capstan_mover::{CACHES_RULE, CacheDirectories, is_cache_directory};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, statat};
 
 use crate::DirectorError;
+use crate::path_choice::patterns;
 use crate::restore::FailedFile;
-use crate::select::{index_path, path_pattern};
+use crate::select::index_path;
 use crate::site::{Site, locked};
 
 impl Site {
     /// Compares the state at an object with the files as they are now: kind, size, time, mode, owner and content; and names what the
-    /// source has and the object lacks, but for what matches `excludes`. A directory that it lacks is named once.
+    /// source has and the object lacks, but for what matches `excludes` or was left out of the backup by a pattern. A directory that it lacks
+    /// is named once.
     pub fn compare_with_source(&self, object: &Object, excludes: &[String]) -> Result<Vec<FailedFile>, DirectorError> {
-        let excluded = excludes.iter().map(|glob| path_pattern(glob)).collect::<Result<Vec<_>, _>>()?;
+        let mut left_out: Vec<_> = self.left_out(object.id)?.unwrap_or_default().into_iter().collect();
+        left_out.extend(excludes.iter().cloned());
+        let excluded = patterns(&left_out)?;
+        let source = index_path(&object.source);
         let state = locked(&self.catalog).state(object.id)?;
         let mut differences = Vec::new();
         let mut known = HashSet::new();
@@ -30,8 +36,12 @@ impl Site {
             known.insert(entry.path);
         }
         if object.kind == ObjectKind::Tree {
-            let is_excluded = |path: &[u8]| excluded.iter().any(|excluded| excluded(path));
-            name_lacking(&object.source, &known, &is_excluded, &mut differences);
+            let is_excluded = |path: &[u8]| excluded.matches(&source, path);
+            let caches = match left_out.iter().any(|rule| rule == CACHES_RULE) {
+                true => CacheDirectories::LeaveOut,
+                false => CacheDirectories::Read,
+            };
+            name_lacking(&object.source, &known, &is_excluded, caches, &mut differences);
         }
         Ok(differences)
     }
@@ -42,10 +52,14 @@ fn name_lacking(
     root: &[u8],
     known: &HashSet<Vec<u8>>,
     is_excluded: &dyn Fn(&[u8]) -> bool,
+    caches: CacheDirectories,
     lacking: &mut Vec<FailedFile>,
 ) {
     let mut left = vec![root.to_vec()];
     while let Some(directory) = left.pop() {
+        if caches == CacheDirectories::LeaveOut && directory != root && is_cache(&directory) {
+            continue;
+        }
         let listed = match list(&directory) {
             Ok(listed) => listed,
             // A source that is one file, or a link, has nothing below it.
@@ -78,6 +92,14 @@ fn name_lacking(
             }
         }
     }
+}
+
+fn is_cache(directory: &[u8]) -> bool {
+    let opened = parent_of(directory).and_then(|(parent, name)| {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(&parent, name, flags, Mode::empty())
+    });
+    opened.is_ok_and(|directory| is_cache_directory(directory.as_fd()))
 }
 
 /// Names in a directory, and what each is.

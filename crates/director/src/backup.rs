@@ -171,6 +171,8 @@ pub struct BackupReport {
     pub sources: Vec<SourceOutcome>,
     /// Sources that were not there.
     pub missing: Vec<MissingSource>,
+    /// Exclude patterns that matched nothing in any source; none where a source was not read to its end.
+    pub excludes_unused: Vec<String>,
     /// Bytes of the streams.
     pub plain_bytes: u64,
     /// Bytes written to the first copy.
@@ -183,6 +185,19 @@ pub struct BackupReport {
     pub failed_copies: Vec<(u8, String)>,
     /// Volumes that would have been gone on with, and were not: barcode and reason.
     pub passed_over: Vec<(Volser, String)>,
+}
+
+/// Patterns that matched nothing in any of the trees. Where one of them was not read to its end, nobody knows.
+fn excludes_unused(sources: &[SourceOutcome], tree: &TreeOptions) -> Vec<String> {
+    let Ok(reports) = sources.iter().map(|source| source.report.as_ref()).collect::<Result<Vec<_>, _>>() else {
+        return Vec::new();
+    };
+    // What is not a tree has nothing to leave out.
+    let unused: Vec<_> = reports.iter().filter_map(|report| report.excludes_unused.as_ref()).collect();
+    let nowhere = |pattern: &&String| !unused.is_empty() && unused.iter().all(|unused| unused.contains(pattern));
+    let mut patterns: Vec<String> = tree.excludes.iter().filter(nowhere).cloned().collect();
+    patterns.dedup();
+    patterns
 }
 
 /// The pool of a copy: the first is the one that was named, the others are made like it.
@@ -237,7 +252,11 @@ impl Site {
             let each =
                 jobs.iter().flat_map(|job| (1u8..).zip(&pools).map(|(copy, pool)| (job.record.object, copy, pool)));
             let wanted: Vec<_> = each.map(|(object, copy, pool)| (object, copy, pool.name.as_str())).collect();
-            locked(&self.catalog).want_copies(&wanted)?;
+            let trees = jobs.iter().filter(|job| job.record.kind == ObjectKind::Tree);
+            let trees: Vec<_> = trees.map(|job| job.record.object).collect();
+            let mut catalog = locked(&self.catalog);
+            catalog.want_copies(&wanted)?;
+            catalog.put_left_out(&trees, &request.tree.rules())?;
         }
         let hosts: Vec<Box<dyn CopyHost>> = match request.target {
             Target::Null => vec![Box::new(NullHost::new(self.clock))],
@@ -304,6 +323,7 @@ impl Site {
         }
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
         Ok(BackupReport {
+            excludes_unused: if missing.is_empty() { excludes_unused(&sources, &request.tree) } else { Vec::new() },
             sources,
             missing,
             plain_bytes: meters.plain_bytes.load(Ordering::Relaxed),

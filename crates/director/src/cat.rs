@@ -51,6 +51,7 @@ impl Site {
             object: object.to_string(),
             source_name: String::from_utf8_lossy(&source).into_owned(),
             path: String::from_utf8_lossy(path).into_owned(),
+            tried: Vec::new(),
         };
         let mut entry = locked(&self.catalog).state(object)?.get(path)?.ok_or_else(unknown)?;
         if entry.entry.kind == EntryKind::HardLink {

@@ -99,7 +99,7 @@ pub enum DirectorError {
         reason: String,
     },
     /// Operator: no such path.
-    #[error("object {object} of {source_name} has no path {path:?}: `capstan ls` lists what it has")]
+    #[error("object {object} of {source_name} has no path {path:?}{}: `capstan ls` lists what it has", tried_as(tried))]
     UnknownPath {
         /// The object.
         object: String,
@@ -107,6 +107,40 @@ pub enum DirectorError {
         source_name: String,
         /// What was asked for.
         path: String,
+        /// The paths that it could have been.
+        tried: Vec<String>,
+    },
+    /// Operator: patterns that leave nothing.
+    #[error(
+        "--include and --exclude leave nothing of object {object}: a pattern without a slash is a name, one with a slash a path below the source"
+    )]
+    NothingChosen {
+        /// The object.
+        object: String,
+    },
+    /// Operator: so many components that nothing is left of a path.
+    #[error("--strip {strip} leaves no name for {path:?}: take {most} at most, or leave it out with --exclude")]
+    StripsAll {
+        /// The path.
+        path: String,
+        /// How many were to be taken.
+        strip: usize,
+        /// How many can be.
+        most: usize,
+    },
+    /// Operator: so many components that two paths become one.
+    #[error(
+        "--strip {strip} makes {name:?} of both {other:?} and {path:?}: strip less, or restore them one after the other"
+    )]
+    StripsAlike {
+        /// A path.
+        path: String,
+        /// The other.
+        other: String,
+        /// What both would be.
+        name: String,
+        /// How many components were to be taken.
+        strip: usize,
     },
     /// Operator: no such volume.
     #[error("there is no volume {volser}: `capstan volumes` lists them")]
@@ -430,6 +464,13 @@ impl From<MoverError> for DirectorError {
 /// Whether the catalog refused what a volume's catalog part says: the checkpoints before it are none the worse.
 pub(crate) fn refuses_part(error: &CatalogError) -> bool {
     matches!(error, CatalogError::PartRefused { .. } | CatalogError::PartDamaged { .. } | CatalogError::TooLarge { .. })
+}
+
+fn tried_as(tried: &[String]) -> String {
+    match tried {
+        [] | [_] => String::new(),
+        several => format!(" (tried as {})", several.join(", ")),
+    }
 }
 
 fn further_sources(missing: &[PathBuf]) -> String {

@@ -14,6 +14,7 @@ use crate::base::{BaseGone, Bases, Footing};
 use crate::baseline::{BaselineBuilder, StateBaseline};
 use crate::catch_up::{Known, is_copy_pool};
 use crate::desk::Desk;
+use crate::left_out::Compared;
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
@@ -263,6 +264,10 @@ impl Site {
                 (self.events)(Event::BaseGone { source: source.clone(), gone, base });
             }
         };
+        let resumed = open.as_ref().map(|(object, _)| Compared::Resumed(object.id));
+        if let Some(with) = resumed.or(base.map(Compared::Base)) {
+            self.compare_left_out(&source, with, &request.tree)?;
+        }
         if let Some((object, first_connection)) = open {
             if let Some(baseline) = self.baseline_if_listed(object.id, &source)? {
                 say(object.base);

@@ -26,10 +26,12 @@ mod journal;
 mod keep;
 mod keys;
 mod label;
+mod left_out;
 mod library;
 mod library_marker;
 mod null;
 mod order;
+mod path_choice;
 mod plan;
 mod pools;
 mod process;
@@ -68,6 +70,7 @@ pub use keep::{KeepRule, KeptBy};
 pub use keys::{DestroyedKey, create_key_store};
 pub use library::{DriveRow, Inventory, Place as LibraryPlace, Whereabouts};
 pub use order::{OrderedBy, Positioning, ReadOrder};
+pub use path_choice::PathFilter;
 pub use plan::{OlderVersion, PassRow, RestorePlan};
 pub use pools::{Candidate, Choice, Fill, Refill, Shortage, choose_volume};
 pub use process::number_of as process_number;
@@ -102,7 +105,10 @@ pub use capstan_keys::{
     SealedStore, SeenAs, SeenCartridge, SlotKind, SlotRecord, Unlock, create_key_file,
 };
 pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};
-pub use capstan_mover::{Bottleneck, Damage, Load, Mounts, ProblemKind, RestoreWatch, Severity, TreeOptions};
+pub use capstan_mover::{
+    Bottleneck, CacheDirectories, Damage, Load, Mounts, OwnerNames, Problem, ProblemKind, RestoreWatch, Severity,
+    TreeOptions, patterns_in,
+};
 pub use capstan_tape::scsi::{AlertDemand, Finding, TapeAlert};
 pub use capstan_tape::{DriveDescription, Element, ElementAddress, with_causes};
 pub use capstan_tape::{exercise, linux, without_error_numbers};

@@ -8,6 +8,7 @@ use capstan_keys::KeyError;
 use capstan_mover::{ReadPlan, Wanted, plan_reads, take_apart};
 
 use crate::DirectorError;
+use crate::path_choice::PathFilter;
 use crate::select::{Located, Place, WhichCopy};
 use crate::site::{Site, locked};
 
@@ -81,13 +82,18 @@ pub struct OlderVersion {
 impl Site {
     /// Plans a restore of these places.
     pub fn plan_restore(&self, places: &[Place]) -> Result<RestorePlan, DirectorError> {
+        self.plan_restore_of(places, &PathFilter::default())
+    }
+
+    /// Plans a restore of what passes a filter in these places.
+    pub fn plan_restore_of(&self, places: &[Place], filter: &PathFilter) -> Result<RestorePlan, DirectorError> {
         let mut entries: Vec<StateEntry> = Vec::new();
         let mut objects = Vec::new();
         let mut interrupted = false;
         {
             let catalog = locked(&self.catalog);
             for place in places {
-                entries.extend(self.entries_of(&catalog, place)?);
+                entries.extend(self.entries_of(&catalog, place, filter)?);
                 for object in catalog.chain(place.object)? {
                     interrupted |= catalog.object(object)?.is_some_and(|object| object.status == ObjectStatus::Open);
                     if !objects.contains(&object) {

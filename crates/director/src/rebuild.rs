@@ -135,7 +135,7 @@ fn keep_library(old: &Path, staged: &Path) -> Result<(), DirectorError> {
     Ok(())
 }
 
-/// Takes over the history, what was found bad, and when volumes were verified: it stands on no volume.
+/// Takes over the history, what was found bad, when volumes were verified, and what backups were told to leave out: it stands on no volume.
 fn keep_findings(old: &Path, site: &Site) {
     if !old.exists() {
         return;
@@ -143,6 +143,7 @@ fn keep_findings(old: &Path, site: &Site) {
     let kept = Catalog::open(old).and_then(|old| {
         let mut catalog = locked(&site.catalog);
         catalog.take_over_jobs(&old)?;
+        catalog.take_over_left_out(&old)?;
         catalog.take_over_findings(&old)
     });
     if let Err(error) = kept {

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use capstan_catalog::StateEntry;
 use capstan_format::Volser;
-use capstan_mover::extract::{ExtractOptions, ExtractReport, Target as Directory};
+use capstan_mover::extract::{ExtractOptions, ExtractReport, Target as Directory, stripped};
 use capstan_mover::{BadBlocks, Damage, FailedMember, RestoreWatch, StreamsReport, restore_streams};
 
 use crate::DirectorError;
@@ -118,7 +118,7 @@ impl Site {
         }
         report.extract = Some(target.finish().map_err(DirectorError::Extract)?);
         for stream in &plan.streams {
-            self.restore_stream(stream, directory, &mut report, watch)?;
+            self.restore_stream(stream, directory, options.strip, &mut report, watch)?;
         }
         report.elapsed_ns = began.elapsed().as_nanos() as u64;
         Ok(report)
@@ -128,10 +128,12 @@ impl Site {
         &self,
         stream: &StateEntry,
         directory: &Path,
+        strip: usize,
         report: &mut RestoreReport,
         watch: &RestoreWatch,
     ) -> Result<(), DirectorError> {
-        let name = Path::new(OsStr::from_bytes(&stream.entry.path));
+        let name = stripped(&stream.entry.path, strip).unwrap_or_default();
+        let name = Path::new(OsStr::from_bytes(&name));
         if !name.components().all(|part| matches!(part, Component::Normal(_))) {
             let reason = "its name leads out of the target".to_owned();
             report.failed.push(FailedFile { path: stream.entry.path.clone(), reason });

@@ -1,17 +1,21 @@
 //! What of which object is wanted, and where it stands.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 
-use capstan_catalog::{Catalog, Extent, Object, ObjectFilter, ObjectStatus, StateEntry};
+use capstan_catalog::{Catalog, Extent, Object, ObjectFilter, ObjectStatus, State, StateEntry};
 use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, Volser};
 use capstan_mover::{ExtentPlace, VolumePlace, Wanted, WantedMember, WantedStream};
 
 use crate::DirectorError;
 use crate::damage::BadPlaces;
+use crate::path_choice::{PathFilter, ends_above};
 use crate::ranges::{MissingRange, missing_ranges, stream_lengths};
 use crate::site::Site;
+
+/// Paths of a place that are looked up one by one; more are found in one pass over the state.
+const PATHS_LOOKED_UP_MAX: usize = 64;
 
 /// An object and, if not all of it, paths in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,33 +101,33 @@ impl Site {
         Ok(objects.into_iter().filter(begun_by).collect())
     }
 
-    /// The entries of a place in the state at its object, with the directories above whatever comes back.
-    pub(crate) fn entries_of(&self, catalog: &Catalog, place: &Place) -> Result<Vec<StateEntry>, DirectorError> {
+    /// The entries of a place in the state at its object that pass a filter, with the directories above whatever comes back.
+    pub(crate) fn entries_of(
+        &self,
+        catalog: &Catalog,
+        place: &Place,
+        filter: &PathFilter,
+    ) -> Result<Vec<StateEntry>, DirectorError> {
         let state = catalog.state(place.object)?;
-        if place.paths.is_empty() {
+        if place.paths.is_empty() && filter.is_empty() {
             return Ok(state.iter().collect::<Result<_, _>>()?);
         }
-        let mut found: BTreeMap<Vec<u8>, StateEntry> = BTreeMap::new();
-        for path in &place.paths {
-            let mut any = false;
-            for entry in state.subtree(path) {
-                let entry = entry?;
-                any = true;
-                found.insert(entry.entry.path.clone(), entry);
-            }
-            if !any {
-                let object = catalog.object(place.object)?;
-                return Err(DirectorError::UnknownPath {
-                    object: place.object.to_string(),
-                    source_name: object.map(|o| String::from_utf8_lossy(&o.source).into_owned()).unwrap_or_default(),
-                    path: String::from_utf8_lossy(path).into_owned(),
-                });
+        let source = catalog.object(place.object)?.map(|object| object.source).unwrap_or_default();
+        let mut found = entries_at(&state, place, &source)?;
+        if !filter.is_empty() {
+            let source = index_path(&source);
+            found.retain(|path, _| filter.takes(&source, path));
+            if found.is_empty() {
+                return Err(DirectorError::NothingChosen { object: place.object.to_string() });
             }
         }
         // The file behind another name of it is needed, whether or not it was named.
         let links: BTreeSet<_> =
             found.values().filter(|e| e.entry.kind == EntryKind::HardLink).map(|e| e.entry.link.clone()).collect();
-        let mut directories: BTreeSet<Vec<u8>> = place.paths.iter().flat_map(|path| directories_above(path)).collect();
+        let mut directories: BTreeSet<Vec<u8>> = match filter.is_empty() {
+            true => place.paths.iter().flat_map(|path| directories_above(path)).collect(),
+            false => found.keys().flat_map(|path| directories_above(path)).collect(),
+        };
         for target in links {
             if let (false, Some(entry)) = (found.contains_key(&target), state.get(&target)?) {
                 directories.extend(directories_above(&target));
@@ -155,6 +159,47 @@ impl Site {
     }
 }
 
+/// The entries at and below the paths of a place, all of them if it names none.
+fn entries_at(state: &State, place: &Place, source: &[u8]) -> Result<BTreeMap<Vec<u8>, StateEntry>, DirectorError> {
+    let mut found = BTreeMap::new();
+    let mut take = |entry: StateEntry| found.insert(entry.entry.path.clone(), entry);
+    let mut lacking = None;
+    if place.paths.is_empty() || place.paths.len() > PATHS_LOOKED_UP_MAX {
+        let wanted: HashSet<&[u8]> = place.paths.iter().map(Vec::as_slice).collect();
+        let mut met = HashSet::new();
+        for entry in state.iter() {
+            let entry = entry?;
+            let path = &entry.entry.path;
+            let hit = ends_above(path).chain([path.len()]).find_map(|end| wanted.get(&path[..end])).copied();
+            met.extend(hit);
+            if hit.is_some() || wanted.is_empty() {
+                take(entry);
+            }
+        }
+        lacking = wanted.iter().find(|path| !met.contains(*path)).map(|path| path.to_vec());
+    } else {
+        for path in &place.paths {
+            let mut any = false;
+            for entry in state.subtree(path) {
+                take(entry?);
+                any = true;
+            }
+            if !any {
+                lacking.get_or_insert_with(|| path.clone());
+            }
+        }
+    }
+    match lacking {
+        None => Ok(found),
+        Some(path) => Err(DirectorError::UnknownPath {
+            object: place.object.to_string(),
+            source_name: String::from_utf8_lossy(source).into_owned(),
+            path: String::from_utf8_lossy(&path).into_owned(),
+            tried: Vec::new(),
+        }),
+    }
+}
+
 /// A directory that nobody asked for, but for something in it: that it could not be read or listed is no matter then.
 fn as_a_way(above: StateEntry) -> StateEntry {
     let flags = EntryFlags(above.entry.flags.0 & !EntryFlags::UNREADABLE.0);
@@ -163,7 +208,7 @@ fn as_a_way(above: StateEntry) -> StateEntry {
 
 /// The paths of the directories above a path, from the outermost.
 fn directories_above(path: &[u8]) -> impl Iterator<Item = Vec<u8>> {
-    path.iter().enumerate().filter(|&(_, &byte)| byte == b'/').map(|(at, _)| path[..at].to_vec())
+    ends_above(path).map(|end| path[..end].to_vec())
 }
 
 /// Whether the streams of an object whose one member runs through all of them are taken as one.

@@ -57,5 +57,6 @@ mod target;
 pub use extractor::Extractor;
 pub use members::{Content, CopyError, MemberHead, MemberReader, Piece, StreamError};
 pub use options::{Choice, Devices, Durability, ExtractOptions, Overwrite, Owners};
+pub use path::stripped;
 pub use report::{ExtractError, ExtractReport, MemberDone, Outcome, Problem, ProblemKind};
 pub use target::Target;

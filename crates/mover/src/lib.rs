@@ -35,8 +35,9 @@ pub use restore::{FailedMember, RestoreWatch, StreamsReport, restore_streams, ve
 pub use session::{Session, SessionOptions, SessionOutcome};
 pub use sink::{Baseline, Metadata, Stopped, StreamSink, Verdict};
 pub use source::{
-    DeviceSource, Mounts, OnProblem, Problem, ProblemKind, Progress, Severity, SourceError, SourceReport, StreamSource,
-    Totals, TreeOptions, TreeSource, change_fingerprint,
+    CACHES_RULE, CacheDirectories, DeviceSource, Mounts, OnProblem, OwnerNames, PathPatterns, PatternError, Problem,
+    ProblemKind, Progress, Severity, SourceError, SourceReport, StreamSource, Totals, TreeOptions, TreeSource,
+    change_fingerprint, is_cache_directory, patterns_in,
 };
 pub use stream::{RangeBytes, StreamReader};
 pub use stretch::{Stretch, take_apart};

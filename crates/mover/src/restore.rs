@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_format::{crc32c_append, crc32c_append_zeros};
 
-use crate::extract::{Choice, ExtractError, MemberReader, Outcome, Piece, StreamError, Target};
+use crate::extract::{Choice, ExtractError, MemberReader, Outcome, Piece, StreamError, Target, stripped};
 use crate::feed::{ReadHost, ReadReport, read_streams};
 use crate::meters::ReadMeters;
 use crate::read::{ReadPlan, Wanted, WantedMember};
@@ -153,8 +153,12 @@ pub fn restore_streams(
                     verdicts.fail(stream, member.offset, checksum_words(member.crc, crc));
                 }
             };
-            let extracted =
-                extractor.extract(&mut Counted::new(reader.range(range), watch), &mut |_| Choice::Take, &mut done);
+            let mut choose = |path: &[u8]| match target.strip() {
+                0 => Choice::Take,
+                strip => stripped(path, strip).map_or(Choice::Skip, Choice::TakeAs),
+            };
+            let mut bytes = Counted::new(reader.range(range), watch);
+            let extracted = extractor.extract(&mut bytes, &mut choose, &mut done);
             match extracted {
                 Ok(()) => Step::Done,
                 Err(ExtractError::Stream(error)) => broken(&verdicts, stream, begin, members, &error),

@@ -6,17 +6,19 @@
 
 mod attributes;
 mod batch;
+mod cache;
 mod content;
 mod count;
 mod device;
 mod emit;
-mod exclude;
 mod files;
 mod filesystem;
 mod links;
 mod listing;
 mod metadata;
+mod options;
 mod owners;
+mod patterns;
 mod queue;
 mod report;
 mod stream;
@@ -30,12 +32,16 @@ use thiserror::Error;
 
 use crate::Stopped;
 
+pub use cache::is_cache_directory;
 pub use count::Totals;
 pub use device::DeviceSource;
 pub use metadata::change_fingerprint;
+pub use options::{CACHES_RULE, CacheDirectories, Mounts, TreeOptions};
+pub use owners::OwnerNames;
+pub use patterns::{PathPatterns, PatternError, patterns_in};
 pub use report::{OnProblem, Problem, ProblemKind, Progress, Severity, SourceReport};
 pub use stream::StreamSource;
-pub use tree::{Mounts, TreeOptions, TreeSource};
+pub use tree::TreeSource;
 
 /// Why a source gave no complete object.
 #[derive(Debug, Error)]
@@ -80,12 +86,6 @@ pub enum SourceError {
         reason: io::Error,
     },
     /// A pattern that is none.
-    #[error("exclude pattern {pattern:?} cannot be used: correct it or drop it")]
-    Exclude {
-        /// The pattern.
-        pattern: String,
-        /// What is wrong with it.
-        #[source]
-        reason: globset::Error,
-    },
+    #[error(transparent)]
+    Exclude(#[from] PatternError),
 }

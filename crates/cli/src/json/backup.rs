@@ -25,6 +25,8 @@ pub(crate) struct BackupFinished {
     sources: Vec<SourceLine>,
     /// Sources that were not there.
     missing: Vec<MissingLine>,
+    /// Exclude patterns that matched nothing.
+    excludes_unused: Vec<String>,
     /// Bytes that were read, headers included.
     plain_bytes: u64,
     /// Bytes that were written to the first copy.
@@ -139,6 +141,7 @@ impl From<&BackupReport> for BackupFinished {
             missing: missing
                 .map(|missing| MissingLine { source: missing.source.as_slice().into(), reason: words(&missing.reason) })
                 .collect(),
+            excludes_unused: report.excludes_unused.clone(),
             plain_bytes: report.plain_bytes,
             stored_bytes: report.stored_bytes,
             elapsed_ns: report.elapsed_ns,

@@ -33,6 +33,9 @@ pub(crate) struct EntryRow {
     pub(crate) uid: u32,
     /// Group.
     pub(crate) gid: u32,
+    /// The file that a hard link is another name of; left out for all else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) link: Option<Path>,
     /// Bytes of content, holes included.
     pub(crate) size: u64,
     /// Modification time, nanoseconds since 1970.
@@ -241,6 +244,8 @@ pub(crate) struct ShownObject {
     pub(crate) object: ObjectRow,
     /// It and the objects that it stands on, the latest first.
     pub(crate) chain: Vec<String>,
+    /// What the backup was told to leave out, as options of `backup` and their patterns; null where nobody noted it.
+    pub(crate) left_out: Option<Vec<String>>,
     /// Where its streams stand.
     pub(crate) extents: Vec<ExtentRow>,
 }

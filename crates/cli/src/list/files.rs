@@ -1,18 +1,18 @@
-//! Files: directories, patterns, versions.
+//! Files: directories and versions.
 
 use std::io::{BufWriter, Write, stdout};
-use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use capstan_director::{
-    DirectorError, EntryFlags, EntryKind, FileEntry, LostParts, Object, ObjectFilter, ObjectId, StateEntry, index_path,
+    DirectorError, EntryFlags, EntryKind, FileEntry, LostParts, ObjectId, OwnerNames, StateEntry, index_path,
 };
 
 use super::objects::level;
-use super::{director, find_object, print, print_rows, short, site, split_place};
+use super::{director, print, print_rows, short, site};
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
-use crate::json::{EntryRow, Lines};
+use crate::json::EntryRow;
+use crate::place::place_at;
 use crate::table::{RunningTable, Table, path_text};
 use crate::units;
 
@@ -28,7 +28,7 @@ fn kind_letter(kind: EntryKind) -> char {
     }
 }
 
-fn mode_text(entry: &FileEntry) -> String {
+pub(super) fn mode_text(entry: &FileEntry) -> String {
     let mut text = String::from(kind_letter(entry.kind));
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
         let bits = entry.mode >> shift;
@@ -64,7 +64,7 @@ fn kind_name(kind: EntryKind) -> &'static str {
     }
 }
 
-fn entry_json(entry: &FileEntry, is_lost: bool) -> EntryRow {
+pub(super) fn entry_json(entry: &FileEntry, is_lost: bool) -> EntryRow {
     EntryRow {
         path: (&entry.path).into(),
         object: None,
@@ -74,6 +74,7 @@ fn entry_json(entry: &FileEntry, is_lost: bool) -> EntryRow {
         mode: format!("{:04o}", entry.mode),
         uid: entry.uid,
         gid: entry.gid,
+        link: (entry.kind == EntryKind::HardLink).then(|| (&entry.link).into()),
         size: entry.size,
         mtime_ns: entry.mtime_ns,
         crc32c: format!("{:08x}", entry.crc),
@@ -83,15 +84,29 @@ fn entry_json(entry: &FileEntry, is_lost: bool) -> EntryRow {
     }
 }
 
-fn entry_row(entry: &FileEntry, is_lost: bool) -> Vec<String> {
+/// Who owns files: by name, as this machine has them, or by number.
+struct Owners(Option<OwnerNames>);
+
+impl Owners {
+    fn text(&self, id: u32, name: fn(&OwnerNames, u32) -> &[u8]) -> String {
+        match self.0.as_ref().map(|names| name(names, id)) {
+            None | Some(b"") => id.to_string(),
+            Some(name) => path_text(name),
+        }
+    }
+}
+
+fn entry_row(owners: &Owners, entry: &FileEntry, is_lost: bool) -> Vec<String> {
     let mut name = path_text(&entry.path);
-    if entry.kind == EntryKind::Directory {
-        name.push('/');
+    match entry.kind {
+        EntryKind::Directory => name.push('/'),
+        EntryKind::HardLink => name.push_str(&format!(" = {}", path_text(&entry.link))),
+        _ => {}
     }
     vec![
         mode_text(entry),
-        entry.uid.to_string(),
-        entry.gid.to_string(),
+        owners.text(entry.uid, OwnerNames::user),
+        owners.text(entry.gid, OwnerNames::group),
         units::count(entry.size),
         units::time(entry.mtime_ns),
         flags_text(entry, is_lost),
@@ -99,11 +114,11 @@ fn entry_row(entry: &FileEntry, is_lost: bool) -> Vec<String> {
     ]
 }
 
-const ENTRY_HEADS: [&str; 7] = ["mode", ">uid", ">gid", ">size", "modified", "flags", "path"];
+const ENTRY_HEADS: [&str; 7] = ["mode", "owner", "group", ">size", "modified", "flags", "path"];
 
 /// The entry of a state, and whether damage took it in every copy. One that is older than the state, because the path could not be read
 /// since, says so by its flag.
-fn listed(lost: &LostParts, entry: StateEntry) -> (FileEntry, bool) {
+pub(super) fn listed(lost: &LostParts, entry: StateEntry) -> (FileEntry, bool) {
     let StateEntry { mut entry, unread, object } = entry;
     let is_lost = lost.holds(object, &entry);
     if unread.is_some() {
@@ -114,9 +129,12 @@ fn listed(lost: &LostParts, entry: StateEntry) -> (FileEntry, bool) {
 
 pub(crate) fn ls(cli: &Cli, args: &args::Ls) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
-    let (object, path) = split_place(&site, &args.place, None)?;
+    let (object, typed) = place_at(&site, &args.place, args.at.as_deref())?;
+    let path = match typed {
+        Some(typed) => site.path_in(&object, &typed)?,
+        None => index_path(&object.source),
+    };
     let state = site.catalog().state(object.id).map_err(director)?;
-    let path = path.unwrap_or_else(|| index_path(&object.source));
     let mut found = if args.recursive { state.subtree(&path) } else { state.children(&path) }.peekable();
     let itself = match found.peek() {
         Some(_) => None,
@@ -127,6 +145,7 @@ pub(crate) fn ls(cli: &Cli, args: &args::Ls) -> Result<ExitCode, Failure> {
                     object: short(&object),
                     source_name: path_text(&object.source),
                     path: path_text(&path),
+                    tried: Vec::new(),
                 }));
             }
         },
@@ -138,69 +157,18 @@ pub(crate) fn ls(cli: &Cli, args: &args::Ls) -> Result<ExitCode, Failure> {
         return print_rows(entries.map(|entry| entry.map(|(entry, is_lost)| entry_json(&entry, is_lost))));
     }
     let mut out = BufWriter::new(stdout().lock());
+    let owners = Owners((!args.numeric).then(OwnerNames::read));
     let mut table = RunningTable::new(&ENTRY_HEADS);
     for entry in entries {
         let (entry, is_lost) = entry?;
-        table.row(entry_row(&entry, is_lost), &mut out).map_err(Failure::output)?;
+        table.row(entry_row(&owners, &entry, is_lost), &mut out).map_err(Failure::output)?;
     }
     table.finish(&mut out).and_then(|()| out.flush()).map_err(Failure::output)?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn find(cli: &Cli, args: &args::Find) -> Result<ExitCode, Failure> {
-    let site = site(cli)?;
-    let wanted = capstan_director::path_pattern(&args.glob)?;
-    let mut out = Lines::new();
-    let (mut written, mut damaged) = (Ok(()), Vec::new());
-    let lost = site.lost_parts()?;
-    let mut found = |object: &Object, entry: FileEntry, is_lost: bool| {
-        if cli.json {
-            written = out.row(&EntryRow { object: Some(object.id.to_string()), ..entry_json(&entry, is_lost) });
-            return if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
-        }
-        let gone = match (entry.kind, is_lost) {
-            (EntryKind::Deleted, _) => "  (deleted)",
-            (_, true) => "  (LOST: no copy has all of it any more)",
-            _ => "",
-        };
-        let line = format!(
-            "{}  {}  {:>15}  {}  {}{gone}",
-            short(object),
-            mode_text(&entry),
-            units::count(entry.size),
-            units::time(entry.mtime_ns),
-            path_text(&entry.path)
-        );
-        written = out.text(&line);
-        if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    };
-    match &args.object {
-        Some(object) => {
-            let object = find_object(&site, object, None)?;
-            let state = site.catalog().state(object.id).map_err(director)?;
-            for entry in state.find(&*wanted) {
-                let (entry, is_lost) = listed(&lost, entry.map_err(director)?);
-                if found(&object, entry, is_lost).is_break() {
-                    break;
-                }
-            }
-        }
-        None => {
-            let mut any = |object: &Object, entry: FileEntry| {
-                let is_lost = lost.holds(object.id, &entry);
-                found(object, entry, is_lost)
-            };
-            let catalog = site.catalog();
-            catalog.find(&ObjectFilter::default(), &*wanted, &mut any, &mut damaged).map_err(director)?;
-        }
-    }
-    written?;
-    out.finish()?;
-    Ok(without_lists(&damaged))
-}
-
 /// Names objects whose list of files could not be looked into: they may have what is looked for.
-fn without_lists(damaged: &[ObjectId]) -> ExitCode {
+pub(super) fn without_lists(damaged: &[ObjectId]) -> ExitCode {
     for object in damaged {
         eprintln!(
             "capstan: the list of files of object {object} is damaged or gone, and was not looked into: `capstan rebuild {object}` reads it from the object's volumes"

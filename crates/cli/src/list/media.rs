@@ -128,7 +128,7 @@ pub(crate) fn pools(cli: &Cli, args: &args::Pools) -> Result<ExitCode, Failure> 
     }
     let mut table = Table::new(&["pool", "encryption", "retention", ">volumes"]);
     for pool in &pools {
-        let retention = pool.retention_ns.map(|ns| format!("{:.0} d", ns as f64 / 86_400e9));
+        let retention = pool.retention_ns.map(units::period);
         table.row(vec![
             pool.name.clone(),
             pool.encryption.map_or("none", Algorithm::name).to_owned(),

@@ -1,26 +1,31 @@
-//! Objects: their list, and everything about one.
+//! Objects: their list.
 
-use std::io::{Write, stdout};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use capstan_director::{LostParts, Object, ObjectFilter, ObjectId, ObjectStatus, Site, Timeline, Volser};
-use serde::Serialize;
 
 use super::clock::doubt_name;
-use super::media::state_name;
-use super::{director, find_volume, object_or_volume, print, print_json, print_rows, short, site};
+use super::{director, print, print_rows, short, site};
 use crate::args::{self, Cli};
 use crate::failure::Failure;
-use crate::json::{CopyRow, DamageRow, ExtentRow, ObjectRow, ShownObject, ShownVolume};
+use crate::json::{CopyRow, ObjectRow};
+use crate::secrets::now_ns;
 use crate::table::{Table, path_text};
 use crate::units;
+
+/// The policy of a backup for which none was named.
+const ORDINARY_POLICY: &str = "manual";
+
+/// Volumes of a copy that are all named in a list.
+const VOLUMES_SHOWN: usize = 4;
 
 pub(super) fn level(object: &Object) -> &'static str {
     if object.base.is_some() { "incr" } else { "full" }
 }
 
-fn status_name(object: &Object, written: &[ObjectId]) -> &'static str {
+pub(super) fn status_name(object: &Object, written: &[ObjectId]) -> &'static str {
     match object.status {
         ObjectStatus::Open if written.contains(&object.id) => "running",
         ObjectStatus::Open => "interrupted",
@@ -35,19 +40,19 @@ fn written_now(site: &Site) -> Result<Vec<ObjectId>, Failure> {
 }
 
 /// What is looked up once for all objects of a list.
-struct Known {
-    timeline: Timeline,
-    lost: LostParts,
-    written: Vec<ObjectId>,
+pub(super) struct Known {
+    pub(super) timeline: Timeline,
+    pub(super) lost: LostParts,
+    pub(super) written: Vec<ObjectId>,
 }
 
 impl Known {
-    fn of(site: &Site) -> Result<Self, Failure> {
+    pub(super) fn of(site: &Site) -> Result<Self, Failure> {
         Ok(Self { timeline: site.timeline()?, lost: site.lost_parts()?, written: written_now(site)? })
     }
 }
 
-fn object_json(site: &Site, known: &Known, object: &Object) -> Result<ObjectRow, Failure> {
+pub(super) fn object_json(site: &Site, known: &Known, object: &Object) -> Result<ObjectRow, Failure> {
     let Known { timeline, lost, written } = known;
     let begun = timeline.begun(object.id).filter(|begun| begun.doubt.is_some());
     let copies = site.catalog().copies(object.id).map_err(director)?;
@@ -116,22 +121,67 @@ fn verified_text(site: &Site, object: &Object) -> Result<String, Failure> {
 }
 
 /// When an object was begun by its clock, with a question mark where that is in doubt.
-fn begun_text(timeline: &Timeline, object: &Object) -> String {
+pub(super) fn begun_text(timeline: &Timeline, object: &Object) -> String {
     let is_doubted = timeline.begun(object.id).is_some_and(|begun| begun.doubt.is_some());
     units::time(object.started_ns) + if is_doubted { " ?" } else { "" }
 }
 
-pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failure> {
+/// The objects that the command's filters leave, the latest first.
+fn filtered(site: &Site, args: &args::Objects) -> Result<Vec<Object>, Failure> {
     use std::os::unix::ffi::OsStrExt;
-    let site = site(cli)?;
-    let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
-    let source = args.source.as_ref().map(absolute).map(|path| path.as_os_str().as_bytes().to_vec());
-    let filter = ObjectFilter { source, ..ObjectFilter::default() };
-    let mut objects = site.catalog().objects(&filter).map_err(director)?;
-    if args.all {
-        let expired = ObjectFilter { status: Some(ObjectStatus::Expired), ..filter };
-        objects.extend(site.catalog().objects(&expired).map_err(director)?);
+    let bytes = |path: &std::path::Path| path.as_os_str().as_bytes().to_vec();
+    let filter = |source| ObjectFilter { source, client: args.host.clone(), policy: args.policy.clone(), status: None };
+    let listed = |filter: ObjectFilter| -> Result<Vec<Object>, Failure> {
+        let mut objects = site.catalog().objects(&filter).map_err(director)?;
+        if args.all {
+            let expired = ObjectFilter { status: Some(ObjectStatus::Expired), ..filter };
+            objects.extend(site.catalog().objects(&expired).map_err(director)?);
+        }
+        Ok(objects)
+    };
+    let mut objects = match &args.source {
+        None => listed(filter(None))?,
+        Some(source) => {
+            // From the working directory, as for a backup; or the name of a stream, which is no path.
+            let absolute = std::path::absolute(source).unwrap_or_else(|_| source.clone());
+            let found = listed(filter(Some(bytes(&absolute.components().collect::<PathBuf>()))))?;
+            if found.is_empty() { listed(filter(Some(bytes(source))))? } else { found }
+        }
+    };
+    if let Some(since) = &args.since {
+        let since_ns = units::parse_since(since, now_ns()).map_err(Failure::Usage)?;
+        objects.retain(|object| object.started_ns >= since_ns);
     }
+    if let Some(last) = args.last {
+        let mut seen: HashMap<(String, Vec<u8>), u32> = HashMap::new();
+        objects.retain(|object| {
+            let count = seen.entry((object.client.clone(), object.source.clone())).or_default();
+            *count += 1;
+            *count <= last
+        });
+    }
+    Ok(objects)
+}
+
+/// A copy's volumes; of many the first two and the last.
+fn volumes_text(volumes: &[Volser]) -> String {
+    let names: Vec<_> = volumes.iter().map(Volser::as_str).collect();
+    match names[..] {
+        [first, second, .., last] if names.len() > VOLUMES_SHOWN => {
+            format!("{first}+{second}+…+{last} ({} volumes)", names.len())
+        }
+        _ => names.join("+"),
+    }
+}
+
+/// The name of this machine, to which a list belongs unless it says otherwise.
+fn this_host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
+pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failure> {
+    let site = site(cli)?;
+    let objects = filtered(&site, args)?;
     let known = Known::of(&site)?;
     if cli.json {
         return print_rows(objects.iter().map(|object| object_json(&site, &known, object)));
@@ -146,16 +196,22 @@ pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failu
         ">problems",
         "verified",
         "copies on",
+        "host",
+        "policy",
         "source",
     ]);
+    // A column that says the same in each line, and what anybody expects, is left out.
+    let this_host = this_host();
+    let shows_host = objects.iter().any(|object| object.client != this_host);
+    let shows_policy = objects.iter().any(|object| object.policy != ORDINARY_POLICY);
+    let shown = |shows: bool, text: &str| if shows { path_text(text.as_bytes()) } else { String::new() };
     for object in &objects {
         let counts = object.counts.unwrap_or_default();
         let copies = site.catalog().copies(object.id).map_err(director)?;
         let whole = site.whole_copies(object)?;
-        let on = copies.iter().map(|copy| {
-            let volumes: Vec<_> = copy.volumes.iter().map(Volser::as_str).collect();
-            volumes.join("+") + if whole.contains(&copy.copy) { "" } else { "(part)" }
-        });
+        let on = copies
+            .iter()
+            .map(|copy| volumes_text(&copy.volumes) + if whole.contains(&copy.copy) { "" } else { "(part)" });
         let promised = site.catalog().wanted_copies(object.id).map_err(director)?.into_iter();
         let promised = promised.filter(|wanted| copies.iter().all(|copy| copy.copy != wanted.copy));
         let on = on.chain(promised.map(|wanted| format!("{}(none)", wanted.pool)));
@@ -172,58 +228,12 @@ pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failu
             units::count(counts.problems),
             verified_text(&site, object)?,
             on.collect::<Vec<_>>().join(" "),
+            shown(shows_host, &object.client),
+            shown(shows_policy, &object.policy),
             path_text(&object.source),
         ]);
     }
-    print(&table)
-}
-
-pub(crate) fn show(cli: &Cli, args: &args::Show) -> Result<ExitCode, Failure> {
-    let site = site(cli)?;
-    let known = Known::of(&site)?;
-    if let Some((volser, volume)) = find_volume(&site, &args.what)? {
-        let objects = site.catalog().objects_on(&volser).map_err(director)?;
-        let damage = site.catalog().damage().map_err(director)?;
-        let verified = site.catalog().volume_verified(&volser).map_err(director)?;
-        let rows: Result<Vec<_>, _> = objects.iter().map(|object| object_json(&site, &known, object)).collect();
-        let shown = ShownVolume {
-            volume: volser.to_string(),
-            pool: volume.pool,
-            state: state_name(volume.state),
-            id: volume.id.map(|id| id.to_string()),
-            key: volume.key.map(|key| key.tag.to_string()),
-            end_of_data_lbn: volume.end_of_data_lbn,
-            last_checkpoint_lbn: volume.checkpoint_lbn,
-            verified_ns: verified.map(|verified| verified.at_ns),
-            damage: damage.iter().filter(|damage| damage.volser == volser).map(DamageRow::from).collect(),
-            objects: rows?,
-        };
-        return print_shown(cli, &shown);
-    }
-    let object = object_or_volume(&site, &args.what)?;
-    let row = object_json(&site, &known, &object)?;
-    let chain = site.catalog().chain(object.id).map_err(director)?;
-    let extents = site.catalog().extents(object.id, None).map_err(director)?;
-    let extents = extents.iter().map(|extent| ExtentRow {
-        copy: extent.copy,
-        volume: extent.volser.to_string(),
-        connection: extent.record.connection,
-        first_lbn: extent.record.first_lbn,
-        blocks: extent.record.blocks,
-        offset: extent.record.offset,
-        plain_len: extent.record.plain_len,
-        stored_len: extent.record.stored_len,
-    });
-    let chain = chain.iter().map(ToString::to_string).collect();
-    print_shown(cli, &ShownObject { object: row, chain, extents: extents.collect() })
-}
-
-/// For people over many lines.
-fn print_shown(cli: &Cli, shown: &impl Serialize) -> Result<ExitCode, Failure> {
-    if cli.json {
-        return print_json(shown);
-    }
-    let text = serde_json::to_string_pretty(shown).map_err(|error| Failure::output(error.into()))?;
-    writeln!(stdout(), "{text}").map_err(Failure::output)?;
-    Ok(ExitCode::SUCCESS)
+    let hidden = [("host", shows_host), ("policy", shows_policy)];
+    let hidden = hidden.iter().filter(|(_, shows)| !shows).map(|(head, _)| *head).collect::<Vec<_>>();
+    print(&table.without(&hidden))
 }

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use capstan_director::{
-    BY_HAND, BackupReport, BackupRequest, BackupWatch, Config, DEFAULT_POOL, DirectorError, InitOptions, KeysConfig,
-    Level, MANUAL, Mounts, ObjectId, Retention, Severity, Shortfall, Site, StreamInput, Tally, Target, TreeOptions,
+    BY_HAND, BackupReport, BackupRequest, BackupWatch, CacheDirectories, Config, DEFAULT_POOL, DirectorError, InitOptions,
+    KeysConfig, Level, MANUAL, Mounts, ObjectId, Problem, ProblemKind, Retention, Severity, Shortfall, Site, StreamInput,
+    Tally, Target, TreeOptions, patterns_in,
 };
 
 use super::job;
@@ -15,6 +16,7 @@ use crate::args::{self, Cli, Device};
 use crate::failure::{DONE_WITH_PROBLEMS, FAILED, Failure};
 use crate::json::{self, BackupEnd};
 use crate::list::cipher;
+use crate::place::MATCHED_NOTHING;
 use crate::progress::{Display, Standing, rate, stop_on_interrupt};
 use crate::secrets::{Need, new_unlock, open, state_dir};
 use crate::table::{Table, path_text};
@@ -111,8 +113,9 @@ fn request(args: &args::Backup, retention: Retention, display: &Display) -> Resu
         level: if args.incremental || args.full_every.is_some() { Level::Incremental } else { Level::Full },
         full_every_ns: args.full_every.as_deref().map(units::parse_age).transpose().map_err(Failure::Usage)?,
         tree: TreeOptions {
-            excludes: args.exclude.clone(),
+            excludes: excludes(args)?,
             mounts: if args.one_file_system { Mounts::Stay } else { Mounts::Cross },
+            caches: if args.exclude_caches { CacheDirectories::LeaveOut } else { CacheDirectories::Read },
         },
         target: if args.device == Device::Null { Target::Null } else { Target::Pool },
         compression: args.compression,
@@ -120,6 +123,17 @@ fn request(args: &args::Backup, retention: Retention, display: &Display) -> Resu
         count_first: !args.no_tree_walk && display.is_followed(),
         shortfall: if args.wait { Shortfall::Wait } else { Shortfall::Fail },
     })
+}
+
+/// The patterns of the command line and of files.
+fn excludes(args: &args::Backup) -> Result<Vec<String>, Failure> {
+    let mut excludes = args.exclude.clone();
+    for file in &args.exclude_from {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| Failure::Usage(format!("--exclude-from {} cannot be read: {error}", file.display())))?;
+        excludes.extend(patterns_in(&text));
+    }
+    Ok(excludes)
 }
 
 /// An absolute path without `..`, so that the same source has the same name whatever the working directory.
@@ -212,6 +226,7 @@ fn show(cli: &Cli, display: &Display, report: &BackupReport) -> Result<u8, Failu
                 for problem in &shown {
                     display.warn(&format!("{}: {}", path_text(&problem.path), problem.kind));
                 }
+                show_notes(display, &read.problems);
                 let hidden = all.saturating_sub(shown.len() as u64);
                 if hidden > 0 {
                     let hidden = units::count(hidden);
@@ -226,6 +241,9 @@ fn show(cli: &Cli, display: &Display, report: &BackupReport) -> Result<u8, Failu
             }
         }
     }
+    for pattern in &report.excludes_unused {
+        display.warn(&format!("--exclude {pattern} {MATCHED_NOTHING}"));
+    }
     if cli.json {
         json::print(&BackupEnd::Finished(report.into()))?;
     } else if !cli.quiet {
@@ -239,6 +257,26 @@ fn show(cli: &Cli, display: &Display, report: &BackupReport) -> Result<u8, Failu
     } else {
         0
     })
+}
+
+/// What is left out by its nature, such as sockets: the first of each kind, and how many there are, as far as they were kept.
+fn show_notes(display: &Display, problems: &[Problem]) {
+    let mut notes: Vec<(&Problem, u64)> = Vec::new();
+    for problem in problems.iter().filter(|problem| problem.kind.severity() == Severity::Note) {
+        match notes.iter_mut().find(|(first, _)| first.kind == problem.kind) {
+            Some((_, count)) => *count += 1,
+            None => notes.push((problem, 1)),
+        }
+    }
+    for (first, count) in notes {
+        let more = match count - 1 {
+            0 => String::new(),
+            more => format!(", and {} of the kind", units::counted(more, "more path")),
+        };
+        let line = format!("{}: {}{more}", path_text(&first.path), first.kind);
+        // A source of which nothing but a link is stored is hardly what was meant.
+        if first.kind == ProblemKind::SourceIsLink { display.warn(&line) } else { display.say(&line) }
+    }
 }
 
 fn print_table(report: &BackupReport) {

@@ -13,7 +13,8 @@ use capstan_director::{
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
 use crate::json::{self, OverwrittenLine};
-use crate::list::{director, find_object, short};
+use crate::list::{director, short};
+use crate::place::find_object;
 use crate::progress::{Display, Standing, rate, stop_on_interrupt};
 use crate::secrets::{Need, now_ns, open, state_dir, unlock_at};
 use crate::table::path_text;

@@ -7,7 +7,8 @@ use capstan_director::{DirectorError, ObjectStatus, RepairReport, RestoreWatch, 
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::json;
-use crate::list::{find_object, short};
+use crate::list::short;
+use crate::place::find_object;
 use crate::progress::{Display, Standing, stop_on_interrupt};
 use crate::secrets::{Need, open};
 use crate::work::recorded::recorded;

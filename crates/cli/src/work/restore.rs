@@ -10,16 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_director::{
-    Devices, DirectorError, ExtractOptions, Object, ObjectStatus, OlderVersion, Overwrite, Place, RestorePlan,
-    RestoreReport, RestoreWatch, Site, Tally, VerifiedCopy, Volser,
+    Devices, DirectorError, ExtractOptions, Object, ObjectStatus, OlderVersion, Overwrite, PathFilter, Place,
+    RestorePlan, RestoreReport, RestoreWatch, Site, Tally, VerifiedCopy, Volser,
 };
 
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
 use crate::json::{self, DifferenceLine, RestoreEnd, RestoreFinished, words};
-use crate::list::{doubt_text, find_volume, object_or_volume, short, split_place};
+use crate::list::{find_volume, object_or_volume, short};
+use crate::place::{MATCHED_NOTHING, place_at};
 use crate::progress::{Display, Standing, rate, stop_on_interrupt};
-use crate::secrets::{Need, now_ns, open};
+use crate::secrets::{Need, open};
 use crate::table::path_text;
 use crate::units;
 use crate::work::media::chain_of;
@@ -31,48 +32,21 @@ const FILES_SHOWN: usize = 50;
 const PATHS_OF_A_REASON: usize = 10;
 
 fn places(site: &Site, texts: &[OsString], at: Option<&str>) -> Result<Vec<Place>, Failure> {
-    let at_ns = at.map(|text| units::parse_time(text, now_ns())).transpose().map_err(Failure::Usage)?;
     let mut places: Vec<Place> = Vec::new();
     for text in texts {
-        let (object, path) = split_place(site, text, at_ns).map_err(|failure| match (split_place(site, text, None), at) {
-            (Ok((later, _)), Some(at)) => Failure::Other(format!(
-                "nothing of {} had been backed up by {at}: the latest backup of it began {}, and `capstan objects` lists all",
-                text.display(),
-                units::time(later.started_ns)
-            )),
-            _ => failure,
-        })?;
-        if let Some(at_ns) = at_ns {
-            say_undated(site, &object, at_ns)?;
-        }
+        let (object, typed) = place_at(site, text, at)?;
+        let paths = typed.map(|typed| site.paths_in(&object, &typed)).transpose()?;
         match places.iter_mut().find(|place| place.object == object.id) {
             // The whole of an object holds each of its paths.
             Some(place) if place.paths.is_empty() => {}
-            Some(place) => match path {
-                Some(path) => place.paths.push(path),
+            Some(place) => match paths {
+                Some(paths) => place.paths.extend(paths),
                 None => place.paths.clear(),
             },
-            None => places.push(Place { object: object.id, paths: path.into_iter().collect() }),
+            None => places.push(Place { object: object.id, paths: paths.unwrap_or_default() }),
         }
     }
     Ok(places)
-}
-
-/// Says which objects of the same source may be meant as well, because nobody knows whether they were made by then.
-fn say_undated(site: &Site, chosen: &Object, at_ns: i64) -> Result<(), Failure> {
-    if let Some(text) = doubt_text(&site.timeline()?.reading()) {
-        eprintln!("capstan: {text}");
-    }
-    for (object, begun) in site.undated_at(chosen, at_ns)? {
-        eprintln!(
-            "capstan: object {} of {} was made between {} and {}, while the clock was in doubt: name it by its id if it is the one you want",
-            short(&object),
-            path_text(&object.source),
-            units::time(begun.from_ns.max(0)),
-            units::time(begun.by_ns)
-        );
-    }
-    Ok(())
 }
 
 pub(crate) fn restore(cli: &Cli, args: &args::Restore) -> Result<ExitCode, Failure> {
@@ -80,7 +54,13 @@ pub(crate) fn restore(cli: &Cli, args: &args::Restore) -> Result<ExitCode, Failu
     let need = if args.dry_run { Need::Nothing } else { Need::Keys };
     let site = open(cli, need, display.events())?;
     let places = places(&site, &args.places, args.at.as_deref())?;
-    let plan = site.plan_restore(&places)?;
+    let filter = PathFilter::new(&args.include, &args.exclude)?;
+    let plan = site.plan_restore_of(&places, &filter)?;
+    for option in filter.unused() {
+        display.warn(&format!("{option} {MATCHED_NOTHING}"));
+    }
+    let strip = usize::from(args.strip);
+    plan.check_strip(strip)?;
     show_plan(cli, &plan)?;
     let Some(directory) = args.to.as_ref().filter(|_| !args.dry_run) else { return Ok(ExitCode::SUCCESS) };
     let options = ExtractOptions {
@@ -90,6 +70,7 @@ pub(crate) fn restore(cli: &Cli, args: &args::Restore) -> Result<ExitCode, Failu
             args::Overwrite::Always => Overwrite::Always,
         },
         devices: if args.devices { Devices::Create } else { Devices::Refuse },
+        strip,
         ..ExtractOptions::default()
     };
     let watch = Arc::new(RestoreWatch::default());
@@ -272,7 +253,8 @@ fn show_restore(
 pub(crate) fn cat(cli: &Cli, args: &args::Cat) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
-    let (object, path) = split_place(&site, &args.place, None)?;
+    let (object, typed) = place_at(&site, &args.place, args.at.as_deref())?;
+    let path = typed.map(|typed| site.path_in(&object, &typed)).transpose()?;
     let mut out = BufWriter::with_capacity(1 << 20, stdout());
     let mut older = None;
     match path {

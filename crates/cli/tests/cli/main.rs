@@ -14,7 +14,9 @@ mod jobs;
 mod json;
 mod key_cluster;
 mod labels;
+mod lists;
 mod outside;
+mod paths;
 mod policies;
 mod progress;
 mod unread;
@@ -193,7 +195,57 @@ fn completions_and_the_man_page_come_from_the_same_definitions() {
     let output = capstan(&["man"]).output().unwrap();
     ended(&output, &["man"], 0);
     let page = String::from_utf8(output.stdout).unwrap();
-    assert!(page.contains(".TH capstan") && page.contains("capstan\\-backup") && page.contains("Exit codes"), "{page}");
+    assert!(page.contains(".TH capstan") && page.contains("capstan\\-backup") && page.contains("EXIT CODES"), "{page}");
+    let output = capstan(&["man", "keys", "policies", "add"]).output().unwrap();
+    ended(&output, &["man", "keys", "policies", "add"], 0);
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert!(page.contains(".TH capstan-keys-policies-add") && page.contains("\\-\\-encrypt\\-for"), "{page}");
+    ended(&capstan(&["man", "snapshots"]).output().unwrap(), &["man", "snapshots"], 2);
+}
+
+/// The pages as the tools that read them take them, where there is one.
+#[test]
+fn man_pages_have_no_faults() {
+    let dir = TempDir::new().unwrap();
+    ended(&capstan(&["man", "--dir", dir.path().to_str().unwrap()]).output().unwrap(), &["man", "--dir"], 0);
+    let pages: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(pages.iter().any(|page| page.ends_with("capstan-backup.1")), "{pages:?}");
+    let mut groff = Command::new("groff");
+    // Warnings of all kinds but those of places where a line cannot be broken.
+    groff.args(["-man", "-Tutf8", "-ww", "-Wbreak", "-z"]).args(&pages);
+    if let Ok(output) = groff.output() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "groff said:\n{said}");
+    }
+}
+
+/// Words of other programs got no pointer, or one to `ls`; and each usage line named `--state` as if it had to be given.
+#[test]
+fn commands_of_other_programs_point_to_ours_and_usage_names_what_is_needed() {
+    let dir = TempDir::new().unwrap();
+    let run = |args: &[&str]| {
+        let output = capstan(args).env("CAPSTAN_STATE", dir.path()).env("CAPSTAN_KEY_FILE", "key").output().unwrap();
+        ended(&output, args, 2);
+        (String::from_utf8(output.stderr).unwrap(), String::from_utf8(output.stdout).unwrap())
+    };
+    for (word, ours) in [
+        ("snapshots", "capstan objects"),
+        ("list", "capstan objects"),
+        ("prune", "capstan expire"),
+        ("check", "capstan verify"),
+        ("delete", "capstan expire"),
+        ("mount", "capstan ls"),
+    ] {
+        for args in [vec![word], vec!["help", word], vec!["--quiet", word, "x"]] {
+            let (said, _) = run(&args);
+            assert!(said.contains(&format!("there is no command `{word}`: `{ours}")), "{args:?}: {said}");
+        }
+    }
+    let (_, printed) = run(&["--json", "prune"]);
+    assert!(printed.contains("\"exit_code\":2"), "{printed}");
+    let (said, _) = run(&["restore"]);
+    assert!(said.contains("Usage:") && !said.contains("--state") && !said.contains("--key-file"), "{said}");
+    assert!(run(&["sanpshot"]).0.contains("unrecognized subcommand"), "what nobody has is a fault as ever");
 }
 
 #[test]

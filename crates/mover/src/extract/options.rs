@@ -51,6 +51,8 @@ pub struct ExtractOptions {
     pub devices: Devices,
     /// When it is on stable storage.
     pub durability: Durability,
+    /// Leading components that are taken from each path.
+    pub strip: usize,
     /// Memory for what waits for the end, directory metadata and hard links; beyond it a file in the target is used.
     pub deferred_bytes_max: usize,
 }
@@ -64,6 +66,7 @@ impl Default for ExtractOptions {
             owners,
             devices: Devices::Refuse,
             durability: Durability::Lazy,
+            strip: 0,
             deferred_bytes_max: 8 << 20,
         }
     }

@@ -62,6 +62,17 @@ pub(super) fn checked(path: &[u8]) -> Result<&[u8], Refused> {
     Ok(inside)
 }
 
+/// A path without so many of its leading components; `None` if nothing is left.
+pub fn stripped(path: &[u8], components: usize) -> Option<Vec<u8>> {
+    if components == 0 {
+        return Some(path.to_vec());
+    }
+    let mut parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && part != b".");
+    parts.nth(components - 1)?;
+    let left = parts.collect::<Vec<_>>().join(&b'/');
+    (!left.is_empty()).then_some(left)
+}
+
 /// A checked path's directory (empty for the target) and its last component.
 pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|&byte| byte == b'/') {
@@ -113,6 +124,18 @@ mod tests {
             assert_eq!(checked(path), Err(why), "{}", path.escape_ascii());
         }
         assert_eq!(checked(&vec![b'a'; PATH_LEN_MAX + 1]), Err(Refused::Long));
+    }
+
+    #[test]
+    fn components_are_stripped_from_the_front() {
+        let left = |path: &[u8], components| {
+            stripped(path, components).map(|left| String::from_utf8(left).unwrap_or_default())
+        };
+        assert_eq!(left(b"./a/b/c", 1).as_deref(), Some("b/c"));
+        assert_eq!(left(b"a/b/c", 2).as_deref(), Some("c"));
+        assert_eq!(left(b"a/b", 0).as_deref(), Some("a/b"));
+        assert_eq!([left(b"a/b", 2), left(b"a", 5), left(b".", 1)], [None, None, None]);
+        assert_eq!(left(b"a/../b", 1).as_deref(), Some("../b"), "what leads out is refused later");
     }
 
     #[test]

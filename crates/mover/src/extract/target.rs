@@ -69,6 +69,11 @@ impl Target {
         Extractor::new(self)
     }
 
+    /// Leading components that are taken from each path.
+    pub(crate) fn strip(&self) -> usize {
+        self.options.strip
+    }
+
     /// Makes hard links, sets the metadata of directories, deepest first, and reports. Until it returns, directories have
     /// mode 0700 and the present time.
     ///

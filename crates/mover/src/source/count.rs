@@ -120,8 +120,12 @@ impl TreeSource {
                     totals.directories.fetch_add(1, Ordering::Relaxed);
                     let Ok(metadata) = fstat(&fd).map(|stat| FileMetadata::new(&stat)) else { continue };
                     if self.descend(fd.as_fd(), metadata.device, Some(parent.metadata.device)) == Descent::Enter {
+                        let cache = self.cache_listing(fd.as_fd());
                         let directory = queue.directory(fd, path.clone(), metadata, parent.source);
-                        let (found, end) = lister.read(directory.fd.as_fd());
+                        let (found, end) = match cache {
+                            Some(listing) => (listing, Ok(Rest::End)),
+                            None => lister.read(directory.fd.as_fd()),
+                        };
                         queue.put(&directory, found, end.unwrap_or(Rest::End));
                     }
                 }
@@ -153,7 +157,7 @@ impl TreeSource {
             path.push(b'/');
         }
         path.extend_from_slice(name);
-        !self.excludes.is_empty() && self.excludes.matches(path, name)
+        self.is_excluded(directory.source, path)
     }
 }
 

@@ -11,25 +11,27 @@ type Names = Vec<(u32, Box<[u8]>)>;
 
 /// Names of users and groups by id.
 #[derive(Debug, Default)]
-pub(crate) struct OwnerNames {
+pub struct OwnerNames {
     users: Names,
     groups: Names,
 }
 
 impl OwnerNames {
     /// Reads `/etc/passwd` and `/etc/group`; without them there are no names, only numbers.
-    pub(crate) fn read() -> Self {
+    pub fn read() -> Self {
         Self {
             users: parse(&std::fs::read("/etc/passwd").unwrap_or_default()),
             groups: parse(&std::fs::read("/etc/group").unwrap_or_default()),
         }
     }
 
-    pub(crate) fn user(&self, uid: u32) -> &[u8] {
+    /// The name of a user; empty if it has none here.
+    pub fn user(&self, uid: u32) -> &[u8] {
         find(&self.users, uid)
     }
 
-    pub(crate) fn group(&self, gid: u32) -> &[u8] {
+    /// The name of a group; empty if it has none here.
+    pub fn group(&self, gid: u32) -> &[u8] {
         find(&self.groups, gid)
     }
 }

@@ -99,7 +99,7 @@ impl fmt::Display for ProblemKind {
             Self::Socket => ("is a socket, which is not stored", None),
             Self::PseudoFilesystem => ("is made up by the kernel; name it as a source to store its content", None),
             Self::SourceIsLink => {
-                ("is a symbolic link, stored as such; end the source with '/' to store its target", None)
+                ("is a symbolic link, stored as such; name what it points to as the source to store that", None)
             }
             Self::TooManyExtents => ("has too many holes; the last of them are stored as zeros", None),
         };
@@ -128,6 +128,8 @@ pub struct SourceReport {
     pub problems: Vec<Problem>,
     /// All problems, by severity: notes, unsteady, losses.
     pub problem_counts: [u64; 3],
+    /// Exclude patterns that matched nothing; `None` for what is not a tree.
+    pub excludes_unused: Option<Vec<String>>,
 }
 
 impl SourceReport {

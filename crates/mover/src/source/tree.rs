@@ -14,36 +14,19 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::SourceError;
+use super::cache::{CACHE_TAG, is_cache_directory};
 use super::emit::Emitter;
-use super::exclude::Excludes;
 use super::filesystem::is_pseudo;
 use super::links::Links;
+use super::listing::Listing;
 use super::metadata::FileMetadata;
+use super::options::{CacheDirectories, Mounts, TreeOptions};
 use super::owners::OwnerNames;
+use super::patterns::PathPatterns;
 use super::queue::{Directory, Queue};
 use super::report::{OnProblem, Progress, SourceReport};
 use super::walker::Walker;
 use crate::{Baseline, Stopped, StreamSink};
-
-/// What a walk does where another file system is mounted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mounts {
-    /// It goes on, except into file systems that the kernel makes up (`proc`, `sysfs`, ...), unless they are named as a source.
-    #[default]
-    Cross,
-    /// It stores the mount point and goes no further.
-    Stay,
-}
-
-/// What to leave out of a tree.
-#[derive(Debug, Clone, Default)]
-pub struct TreeOptions {
-    /// Patterns of what is left out: one with a slash is matched on the path from the root of the file system, one without on
-    /// the last component; `*` does not cross a slash, `**` does. What matches is left out with everything below it.
-    pub excludes: Vec<String>,
-    /// What to do at mount points.
-    pub mounts: Mounts,
-}
 
 /// One source as it was given.
 #[derive(Debug)]
@@ -59,8 +42,9 @@ pub(crate) struct Root {
 /// A source `/usr/share` gives members `usr/share/...`, the root directory gives `.` and then `usr/...`.
 pub struct TreeSource {
     pub(crate) roots: Vec<Root>,
-    pub(crate) excludes: Excludes,
+    excludes: PathPatterns,
     pub(crate) mounts: Mounts,
+    pub(crate) caches: CacheDirectories,
     pub(crate) owners: OwnerNames,
     pub(crate) on_problem: Option<OnProblem>,
 }
@@ -85,8 +69,9 @@ impl TreeSource {
         if roots.is_empty() {
             return Err(SourceError::Nothing);
         }
-        let excludes = Excludes::new(&options.excludes)?;
-        Ok(Self { roots, excludes, mounts: options.mounts, owners: OwnerNames::read(), on_problem: None })
+        let excludes = PathPatterns::new(&options.excludes)?;
+        let TreeOptions { mounts, caches, .. } = *options;
+        Ok(Self { roots, excludes, mounts, caches, owners: OwnerNames::read(), on_problem: None })
     }
 
     /// The same source that tells of each problem as it is met.
@@ -147,6 +132,7 @@ impl TreeSource {
             }
             let mut report = walk.finish(last?)?;
             parts.into_iter().for_each(|part| report.merge(part));
+            report.excludes_unused = Some(self.excludes.unused());
             Ok(report)
         })
     }
@@ -168,6 +154,20 @@ pub(crate) enum Descent {
 }
 
 impl TreeSource {
+    /// Whether a path below one of the sources is left out.
+    pub(crate) fn is_excluded(&self, source: usize, path: &[u8]) -> bool {
+        !self.excludes.is_empty() && self.excludes.matches(&self.roots[source].path, path)
+    }
+
+    /// Of a directory that is a cache, and is to be left out: the listing that stands for its own.
+    pub(crate) fn cache_listing(&self, directory: BorrowedFd<'_>) -> Option<Listing> {
+        (self.caches == CacheDirectories::LeaveOut && is_cache_directory(directory)).then(|| {
+            let mut listing = Listing::default();
+            listing.files.push_back(CACHE_TAG);
+            listing
+        })
+    }
+
     /// Whether to go into a directory of this device that lies in one of the device `above`; a source has none above it.
     pub(crate) fn descend(&self, directory: BorrowedFd<'_>, device: u64, above: Option<u64>) -> Descent {
         match above {

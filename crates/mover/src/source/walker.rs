@@ -128,7 +128,7 @@ impl<'a, S: StreamSink> Walker<'a, S> {
                 self.gathered.enter(Some(directory));
                 for (name, file_type) in range.clone().filter_map(|index| names.get(index)) {
                     let item = self.gathered.push(name, State::Listed(file_type));
-                    if self.excluded(item) {
+                    if self.excluded(item, directory.source) {
                         self.gathered.pop();
                     } else if file_type == FileType::Unknown {
                         self.find_type(item, directory);
@@ -172,7 +172,7 @@ impl<'a, S: StreamSink> Walker<'a, S> {
         };
         self.gathered.enter(Some(&parent));
         let item = self.gathered.push(name, State::ByName);
-        if self.excluded(item) {
+        if self.excluded(item, parent.source) {
             self.gathered.pop();
         } else {
             self.directory(item, parent.source, Some(parent.metadata.device));
@@ -216,7 +216,17 @@ impl<'a, S: StreamSink> Walker<'a, S> {
         self.gathered.keep_records(item, self.attributes.records());
         let wanted = self.wanted(&path, &metadata);
         let listed = match self.walk.source.descend(fd.as_fd(), metadata.device, above) {
-            Descent::Enter => self.list(&self.walk.queue.directory(fd, path.clone(), metadata, source)),
+            Descent::Enter => {
+                let cache = above.and_then(|_| self.walk.source.cache_listing(fd.as_fd()));
+                let directory = self.walk.queue.directory(fd, path.clone(), metadata, source);
+                match cache {
+                    Some(listing) => {
+                        self.walk.queue.put(&directory, listing, Rest::End);
+                        Ok(())
+                    }
+                    None => self.list(&directory),
+                }
+            }
             Descent::Stay => Ok(()),
             Descent::Pseudo => {
                 self.emitter.problem(&path, ProblemKind::PseudoFilesystem);
@@ -245,9 +255,8 @@ impl<'a, S: StreamSink> Walker<'a, S> {
         end.map(drop).or_else(|error| if error == Errno::NOENT { Ok(()) } else { Err(error) })
     }
 
-    fn excluded(&self, item: usize) -> bool {
-        let excludes = &self.walk.source.excludes;
-        !excludes.is_empty() && excludes.matches(self.gathered.path(item), self.gathered.name(item).to_bytes())
+    fn excluded(&self, item: usize, source: usize) -> bool {
+        self.walk.source.is_excluded(source, self.gathered.path(item))
     }
 
     /// Opens without touching the access time where that is allowed.

@@ -7,7 +7,9 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use capstan_format::{EntryFlags, EntryKind, FileEntry};
-use capstan_mover::{Mounts, ProblemKind, Progress, Severity, SourceError, Stopped, Totals, TreeOptions, TreeSource};
+use capstan_mover::{
+    CacheDirectories, Mounts, ProblemKind, Progress, Severity, SourceError, Stopped, Totals, TreeOptions, TreeSource,
+};
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 
 use crate::collect::{
@@ -179,6 +181,55 @@ fn excluded_paths_are_left_out_with_what_is_below_them() {
     let (sinks, _) = read_with(&[source.path()], &options, 2);
     let expected = ["", "/keep", "/keep/b.c", "/keep/cache", "/keep/cache/y"];
     assert_eq!(names(&sinks, source.path()), expected.iter().map(|&name| name.to_owned()).collect());
+}
+
+/// Patterns with a slash had to be given from the root, else they matched nothing, and nobody said so.
+#[test]
+fn excludes_may_be_given_from_the_source_and_say_if_they_matched_nothing() {
+    let source = tempfile::tempdir().unwrap();
+    for path in ["a/node_modules/x", "a/keep", "b/a/node_modules/y"] {
+        fs::create_dir_all(source.path().join(path).parent().unwrap()).unwrap();
+        fs::write(source.path().join(path), path).unwrap();
+    }
+    let own = source.path().file_name().unwrap().to_str().unwrap();
+    for pattern in ["a/node_modules".to_owned(), format!("{own}/a/node_modules")] {
+        let options = TreeOptions { excludes: vec![pattern, "c/d".to_owned()], ..TreeOptions::default() };
+        let (sinks, report) = read_with(&[source.path()], &options, 2);
+        let expected = ["", "/a", "/a/keep", "/b", "/b/a", "/b/a/node_modules", "/b/a/node_modules/y"];
+        assert_eq!(names(&sinks, source.path()), expected.iter().map(|&name| name.to_owned()).collect());
+        assert_eq!(report.excludes_unused, Some(vec!["c/d".to_owned()]));
+    }
+}
+
+#[test]
+fn of_a_cache_the_directory_and_its_tag_are_stored_if_the_signature_is_right() {
+    const SIGNATURE: &str = "Signature: 8a477f597d28d172789f06886806bc55\n# a comment\n";
+    let source = tempfile::tempdir().unwrap();
+    for (directory, tag) in [("cache", SIGNATURE), ("other", "Signature: 0\n"), ("short", "Sig")] {
+        fs::create_dir_all(source.path().join(directory).join("deep")).unwrap();
+        fs::write(source.path().join(directory).join("CACHEDIR.TAG"), tag).unwrap();
+        fs::write(source.path().join(directory).join("deep/file"), "x").unwrap();
+    }
+    let whole =
+        |directory: &str| ["", "/CACHEDIR.TAG", "/deep", "/deep/file"].map(|name| format!("/{directory}{name}"));
+    let mut expected = vec![String::new(), "/cache".to_owned(), "/cache/CACHEDIR.TAG".to_owned()];
+    expected.extend(whole("other"));
+    expected.extend(whole("short"));
+    let options = TreeOptions { caches: CacheDirectories::LeaveOut, ..TreeOptions::default() };
+    let (sinks, report) = read_with(&[source.path()], &options, 2);
+    assert_eq!(names(&sinks, source.path()), expected.iter().cloned().collect());
+    let tree = TreeSource::new(&[source.path().to_owned()], &options).unwrap();
+    let totals = Totals::new();
+    tree.count(&totals);
+    assert_eq!((totals.files(), totals.directories()), (report.files, report.directories));
+    // A source is asked for by its name, whatever is in it.
+    let (sinks, _) = read_with(&[&source.path().join("cache")], &options, 1);
+    let named = whole("cache").map(|name| name["/cache".len()..].to_owned());
+    assert_eq!(names(&sinks, &source.path().join("cache")), named.into_iter().collect());
+    // Where it is not asked for, a tag is a file as any other.
+    let (sinks, _) = read_with(&[source.path()], &TreeOptions::default(), 1);
+    expected.extend(whole("cache"));
+    assert_eq!(names(&sinks, source.path()), expected.into_iter().collect());
 }
 
 #[test]

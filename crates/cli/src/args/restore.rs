@@ -1,0 +1,59 @@
+//! Options of the commands that give files back.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// When a file that exists is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Overwrite {
+    /// Never: it is reported
+    Never,
+    /// If its size or modification time differs
+    Changed,
+    /// Always
+    Always,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// OBJECT[:PATH], several for one pass; PATH from the root, below the source, or a pattern such as 'docs/*.tex'
+    #[arg(required = true, value_name = "OBJECT[:PATH]")]
+    pub(crate) places: Vec<OsString>,
+    /// Directory to write below
+    #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
+    pub(crate) to: Option<PathBuf>,
+    /// The state at this time instead of the latest: 2026-11-01, 2026-11-01T12:00, or an age such as 3d
+    #[arg(long, value_name = "TIME")]
+    pub(crate) at: Option<String>,
+    /// Only what matches, with all below it: a name (*.tex), a path below the source (docs/*), or one from the root; may be given
+    /// several times
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) include: Vec<String>,
+    /// Not what matches, nor what is below it; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) exclude: Vec<String>,
+    /// Take this many leading components from each path, as tar does
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(crate) strip: u16,
+    /// Show the plan and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// What to do with files that exist
+    #[arg(long, value_enum, default_value_t = Overwrite::Never)]
+    pub(crate) overwrite: Overwrite,
+    /// Make device nodes too
+    #[arg(long)]
+    pub(crate) devices: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Cat {
+    /// OBJECT for the whole pax stream, OBJECT:PATH for one file's content
+    #[arg(value_name = "OBJECT[:PATH]")]
+    pub(crate) place: OsString,
+    /// The state at this time instead of the latest: 2026-11-01, 2026-11-01T12:00, or an age such as 3d
+    #[arg(long, value_name = "TIME")]
+    pub(crate) at: Option<String>,
+}

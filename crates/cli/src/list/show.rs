@@ -1,0 +1,270 @@
+//! `show`: everything about one object or volume, as text for people and as one JSON object.
+
+use std::collections::BTreeMap;
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+
+use capstan_director::{Counts, DamageOnRecord, Object, Site, Verification, Volser, Volume};
+
+use super::media::state_name;
+use super::objects::{Known, begun_text, level, object_json, status_name};
+use super::{director, find_volume, object_or_volume, print_json, short, site};
+use crate::args::{self, Cli};
+use crate::failure::Failure;
+use crate::json::{DamageRow, ExtentRow, ShownObject, ShownVolume};
+use crate::table::{Table, path_text};
+use crate::units;
+
+/// Lines of a name and a value.
+struct Sheet {
+    out: std::io::StdoutLock<'static>,
+}
+
+impl Sheet {
+    fn line(&mut self, name: &str, value: &str) -> Result<(), Failure> {
+        writeln!(self.out, "{}", format!("{name:<13}{value}").trim_end()).map_err(Failure::output)
+    }
+
+    /// A table below a head, with a line between.
+    fn table(&mut self, head: &str, table: &Table) -> Result<(), Failure> {
+        writeln!(self.out, "\n{head}").map_err(Failure::output)?;
+        table.print(&mut self.out).map_err(Failure::output)
+    }
+}
+
+pub(crate) fn show(cli: &Cli, args: &args::Show) -> Result<ExitCode, Failure> {
+    let site = site(cli)?;
+    let known = Known::of(&site)?;
+    match find_volume(&site, &args.what)? {
+        Some((volser, volume)) => show_volume(cli, &site, &known, &volser, volume),
+        None => show_object(cli, &site, &known, &object_or_volume(&site, &args.what)?),
+    }
+}
+
+fn show_object(cli: &Cli, site: &Site, known: &Known, object: &Object) -> Result<ExitCode, Failure> {
+    let timeline = &known.timeline;
+    let row = object_json(site, known, object)?;
+    let chain = site.catalog().chain(object.id).map_err(director)?;
+    let extents = site.catalog().extents(object.id, None).map_err(director)?;
+    let left_out = site.left_out(object.id)?;
+    if cli.json {
+        let extents = extents.iter().map(|extent| ExtentRow {
+            copy: extent.copy,
+            volume: extent.volser.to_string(),
+            connection: extent.record.connection,
+            first_lbn: extent.record.first_lbn,
+            blocks: extent.record.blocks,
+            offset: extent.record.offset,
+            plain_len: extent.record.plain_len,
+            stored_len: extent.record.stored_len,
+        });
+        let chain = chain.iter().map(ToString::to_string).collect();
+        let left_out = left_out.map(|rules| rules.into_iter().collect());
+        return print_json(&ShownObject { object: row, chain, left_out, extents: extents.collect() });
+    }
+    let mut sheet = Sheet { out: stdout().lock() };
+    sheet.line("object", &row.object)?;
+    sheet.line("source", &path_text(&object.source))?;
+    sheet.line("host", &path_text(object.client.as_bytes()))?;
+    sheet.line("policy", &path_text(object.policy.as_bytes()))?;
+    sheet.line("level", &level_text(object, chain.len()))?;
+    sheet.line("status", &status_text(row.status, row.lost_bytes))?;
+    sheet.line("begun", &begun_text(timeline, object))?;
+    if object.ended_ns != 0 {
+        let took = object.ended_ns.saturating_sub(object.started_ns).max(0) as f64 / 1e9;
+        sheet.line("ended", &format!("{}, after {}", units::time(object.ended_ns), units::duration(took)))?;
+    }
+    sheet.line(
+        "kept until",
+        &if object.expires_ns == 0 { "for ever".to_owned() } else { units::time(object.expires_ns) },
+    )?;
+    counts_lines(&mut sheet, object)?;
+    if let Some(rules) = left_out.filter(|rules| !rules.is_empty()) {
+        let rules: Vec<_> = rules.iter().map(|rule| path_text(rule.as_bytes())).collect();
+        sheet.line("left out", &rules.join("  "))?;
+    }
+    if chain.len() > 1 {
+        let mut table = Table::new(&["object", "begun", "level", ">files", ">size"]);
+        for id in &chain {
+            let Some(link) = site.catalog().object(*id).map_err(director)? else { continue };
+            let counts = link.counts.unwrap_or_default();
+            let size = units::bytes(counts.bytes);
+            table.row(vec![
+                short(&link),
+                begun_text(timeline, &link),
+                level(&link).to_owned(),
+                units::count(counts.files),
+                size,
+            ]);
+        }
+        sheet.table("chain: it, and what it stands on", &table)?;
+    }
+    // By copy and volume, in the order in which they were written.
+    let mut on: BTreeMap<(u8, &Volser), (u64, u64, u64)> = BTreeMap::new();
+    for extent in &extents {
+        let (count, blocks, bytes) = on.entry((extent.copy, &extent.volser)).or_default();
+        (*count, *blocks) = (*count + 1, *blocks + u64::from(extent.record.blocks));
+        *bytes = bytes.saturating_add(extent.record.stored_len);
+    }
+    let mut table = Table::new(&[">copy", "pool", "state", "verified", "volume", ">extents", ">blocks", ">on tape"]);
+    for copy in &row.copies {
+        let verified = match (copy.verified_ns, copy.verified_bad_blocks) {
+            (None, _) => "never".to_owned(),
+            (Some(at_ns), Some(bad)) if bad > 0 => format!("{} DAMAGED", units::day(at_ns)),
+            (Some(at_ns), _) => units::day(at_ns),
+        };
+        let state = match (copy.volumes.is_empty(), copy.whole) {
+            (true, _) => "promised",
+            (false, true) => "whole",
+            (false, false) => "part",
+        };
+        let head = [copy.copy.to_string(), copy.pool.clone().unwrap_or_default(), state.to_owned(), verified];
+        if copy.volumes.is_empty() {
+            table.row(head.iter().cloned().chain(vec![String::new(); 4]).collect());
+        }
+        for (number, name) in copy.volumes.iter().enumerate() {
+            let at = on.iter().find(|((of, volser), _)| *of == copy.copy && volser.as_str() == name);
+            let (count, blocks, bytes) = at.map(|(_, sum)| *sum).unwrap_or_default();
+            let first = if number == 0 { head.clone() } else { Default::default() };
+            let rest = [name.clone(), units::count(count), units::count(blocks), units::bytes(bytes)];
+            table.row(first.into_iter().chain(rest).collect());
+        }
+    }
+    sheet.table("copies", &table)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn level_text(object: &Object, chain: usize) -> String {
+    match chain {
+        0 | 1 => level(object).to_owned(),
+        2 => format!("{}, stands on an earlier object", level(object)),
+        _ => format!("{}, stands on {} earlier objects", level(object), chain - 1),
+    }
+}
+
+fn status_text(status: &str, lost_bytes: u64) -> String {
+    match lost_bytes {
+        0 => status.to_owned(),
+        bytes => format!("{status}, part LOST: {} can be read in no copy any more", units::bytes(bytes)),
+    }
+}
+
+fn counts_lines(sheet: &mut Sheet, object: &Object) -> Result<(), Failure> {
+    let Some(Counts { entries, files, bytes, deleted, changed, problems }) = object.counts else {
+        return sheet.line("holds", "not counted before it is complete");
+    };
+    let paths = units::counted(entries, "path");
+    sheet.line("holds", &format!("{}, {}, {paths} in all", units::counted(files, "file"), units::bytes(bytes)))?;
+    for (count, what) in [
+        (deleted, "recorded as deleted"),
+        (changed, "changed while it was read"),
+        (problems, "could not be read in full, or vanished"),
+    ] {
+        if count > 0 {
+            sheet.line("", &format!("{} {what}", units::counted(count, "path")))?;
+        }
+    }
+    Ok(())
+}
+
+fn show_volume(cli: &Cli, site: &Site, known: &Known, volser: &Volser, volume: Volume) -> Result<ExitCode, Failure> {
+    let timeline = &known.timeline;
+    let objects = site.catalog().objects_on(volser).map_err(director)?;
+    let damage = site.catalog().damage().map_err(director)?;
+    let damage: Vec<_> = damage.into_iter().filter(|damage| damage.volser == *volser).collect();
+    let verified = site.catalog().volume_verified(volser).map_err(director)?;
+    if cli.json {
+        let rows: Result<Vec<_>, _> = objects.iter().map(|object| object_json(site, known, object)).collect();
+        return print_json(&ShownVolume {
+            volume: volser.to_string(),
+            pool: volume.pool,
+            state: state_name(volume.state),
+            id: volume.id.map(|id| id.to_string()),
+            key: volume.key.map(|key| key.tag.to_string()),
+            end_of_data_lbn: volume.end_of_data_lbn,
+            last_checkpoint_lbn: volume.checkpoint_lbn,
+            verified_ns: verified.map(|verified| verified.at_ns),
+            damage: damage.iter().map(DamageRow::from).collect(),
+            objects: rows?,
+        });
+    }
+    let mut sheet = Sheet { out: stdout().lock() };
+    volume_lines(&mut sheet, volser, &volume, verified.as_ref(), &damage)?;
+    let mut table = Table::new(&["object", "begun", "level", "status", ">copy", ">extents", ">on tape", "source"]);
+    let mut on: BTreeMap<_, (u8, u64, u64)> = BTreeMap::new();
+    for extent in site.catalog().extents_on(volser).map_err(director)? {
+        let (copy, count, bytes) = on.entry(extent.record.object).or_default();
+        (*copy, *count) = (extent.copy, *count + 1);
+        *bytes = bytes.saturating_add(extent.record.stored_len);
+    }
+    for object in &objects {
+        let (copy, count, bytes) = on.get(&object.id).copied().unwrap_or_default();
+        table.row(vec![
+            short(object),
+            begun_text(timeline, object),
+            level(object).to_owned(),
+            status_name(object, &known.written).to_owned(),
+            if copy == 0 { String::new() } else { copy.to_string() },
+            units::count(count),
+            units::bytes(bytes),
+            path_text(&object.source),
+        ]);
+    }
+    sheet.table(&format!("{} on it", units::counted(objects.len() as u64, "object")), &table)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn volume_lines(
+    sheet: &mut Sheet,
+    volser: &Volser,
+    volume: &Volume,
+    verified: Option<&Verification>,
+    damage: &[DamageOnRecord],
+) -> Result<(), Failure> {
+    sheet.line("volume", volser.as_str())?;
+    sheet.line("pool", volume.pool.as_deref().unwrap_or("scratch"))?;
+    sheet.line("state", state_name(volume.state))?;
+    let of = volume.capacity.map(|capacity| format!(" of {}", units::bytes(capacity))).unwrap_or_default();
+    sheet.line(
+        "written",
+        &format!(
+            "{}{of}, {} to the end of data",
+            units::bytes(volume.written),
+            units::counted(volume.end_of_data_lbn, "block")
+        ),
+    )?;
+    for (name, at_ns) in
+        [("labelled", volume.labelled_ns), ("last written", volume.written_ns), ("last read", volume.read_ns)]
+    {
+        if let Some(at_ns) = at_ns {
+            sheet.line(name, &units::time(at_ns))?;
+        }
+    }
+    let lives = match volume.recycled {
+        0 => String::new(),
+        earlier => format!(", labelled anew {}", units::counted(u64::from(earlier), "time")),
+    };
+    let (mounts, errors) = (units::counted(volume.mounts, "mount"), units::counted(volume.errors, "error"));
+    sheet.line("used", &format!("{mounts}, {errors}{lives}"))?;
+    if let Some(key) = &volume.key {
+        let gone =
+            volume.key_destroyed_ns.map(|at_ns| format!(", DESTROYED {}", units::time(at_ns))).unwrap_or_default();
+        sheet.line("key", &format!("{}, {}{gone}", key.tag, key.algorithm.name()))?;
+    } else if volume.pool.is_some() {
+        sheet.line("key", "none: it is not encrypted")?;
+    }
+    if let Some(id) = volume.id {
+        sheet.line("id", &id.to_string())?;
+    }
+    sheet.line("verified", &verified.map_or_else(|| "never".to_owned(), |verified| units::time(verified.at_ns)))?;
+    for DamageOnRecord { blocks, since_ns, found_by, .. } in damage {
+        let which = match blocks.blocks {
+            0 => "in doubt".to_owned(),
+            1 => format!("block {}", blocks.first_lbn),
+            count => format!("blocks {} to {}", blocks.first_lbn, blocks.first_lbn + count - 1),
+        };
+        let reason = crate::json::words(&blocks.reason);
+        sheet.line("damage", &format!("{which} since {} ({found_by}): {reason}", units::day(*since_ns)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! What people type where an object, or a path in one, is meant.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use capstan_director::{DirectorError, Object, Site, index_path};
+
+use crate::failure::Failure;
+use crate::list::{doubt_text, short};
+use crate::secrets::now_ns;
+use crate::table::path_text;
+use crate::units;
+
+/// What is said behind a pattern.
+pub(crate) const MATCHED_NOTHING: &str = "matched nothing: without a slash it is a name, with one a path below the source, with one in front a path from the root";
+
+/// The object that a text names; a source may be named from the working directory, as it was for the backup.
+pub(crate) fn find_object(site: &Site, text: &str, at_ns: Option<i64>) -> Result<Object, DirectorError> {
+    match site.find_object(text, at_ns) {
+        Err(unknown @ DirectorError::UnknownObject { .. }) => {
+            let absolute = std::path::absolute(text).ok();
+            let absolute =
+                absolute.and_then(|path| path.components().collect::<PathBuf>().into_os_string().into_string().ok());
+            absolute.and_then(|path| site.find_object(&path, at_ns).ok()).ok_or(unknown)
+        }
+        other => other,
+    }
+}
+
+/// `OBJECT[:PATH]`, cut at the last colon that leaves an object in front of it. A path is bytes, and need not be UTF-8; it is given
+/// back as it was typed, and left out if it names no component.
+fn split(site: &Site, place: &OsStr, at_ns: Option<i64>) -> Result<(Object, Option<Vec<u8>>), Failure> {
+    let place = place.as_bytes();
+    let find = |name| str::from_utf8(name).ok().and_then(|name| find_object(site, name, at_ns).ok());
+    // A source may have colons in its name, so the longest object that exists wins.
+    if let Some(object) = find(place) {
+        return Ok((object, None));
+    }
+    let colons = || place.iter().enumerate().filter(|&(_, &byte)| byte == b':').map(|(at, _)| at);
+    for at in colons().rev() {
+        if let Some(object) = find(&place[..at]) {
+            let typed = &place[at + 1..];
+            return Ok((object, (!index_path(typed).is_empty()).then(|| typed.to_vec())));
+        }
+    }
+    let wanted = &place[..colons().next().unwrap_or(place.len())];
+    Ok((site.find_object(&String::from_utf8_lossy(wanted), at_ns)?, None))
+}
+
+/// `OBJECT[:PATH]` as of a time, if one is given; the path as it was typed.
+pub(crate) fn place_at(site: &Site, place: &OsStr, at: Option<&str>) -> Result<(Object, Option<Vec<u8>>), Failure> {
+    let at_ns = at.map(|text| units::parse_time(text, now_ns())).transpose().map_err(Failure::Usage)?;
+    let found = split(site, place, at_ns).map_err(|failure| match (split(site, place, None), at) {
+        (Ok((later, _)), Some(at)) => Failure::Other(format!(
+            "nothing of {} had been backed up by {at}: the latest backup of it began {}, and `capstan objects` lists all",
+            place.display(),
+            units::time(later.started_ns)
+        )),
+        _ => failure,
+    })?;
+    if let Some(at_ns) = at_ns {
+        say_undated(site, &found.0, at_ns)?;
+    }
+    Ok(found)
+}
+
+/// Says which objects of the same source may be meant as well, because nobody knows whether they were made by then.
+fn say_undated(site: &Site, chosen: &Object, at_ns: i64) -> Result<(), Failure> {
+    if let Some(text) = doubt_text(&site.timeline()?.reading()) {
+        eprintln!("capstan: {text}");
+    }
+    for (object, begun) in site.undated_at(chosen, at_ns)? {
+        eprintln!(
+            "capstan: object {} of {} was made between {} and {}, while the clock was in doubt: name it by its id if it is the one you want",
+            short(&object),
+            path_text(&object.source),
+            units::time(begun.from_ns.max(0)),
+            units::time(begun.by_ns)
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! Which paths of an object a person means: as they are typed, by patterns, and under which names they come back.
+//!
+//! A path may be given from the root of the file system, from the source, or beginning with the source's own name. Of several that
+//! exist the first of these counts. Names may hold `*` or `[`, so what is typed is a path first, and a pattern only if there is none.
+
+use std::collections::{HashMap, HashSet};
+
+use capstan_catalog::{Object, State, StateEntry};
+use capstan_format::EntryKind;
+use capstan_mover::extract::stripped;
+use capstan_mover::{PathPatterns, PatternError};
+use capstan_tape::with_causes;
+
+use crate::DirectorError;
+use crate::plan::RestorePlan;
+use crate::select::index_path;
+use crate::site::{Site, locked};
+
+/// What of the places of a restore is wanted: what `include` matches, if it has anything, and `exclude` does not.
+#[derive(Debug, Default)]
+pub struct PathFilter {
+    include: PathPatterns,
+    exclude: PathPatterns,
+}
+
+impl PathFilter {
+    /// A filter of patterns as a backup's excludes have them.
+    pub fn new(include: &[String], exclude: &[String]) -> Result<Self, DirectorError> {
+        Ok(Self { include: patterns(include)?, exclude: patterns(exclude)? })
+    }
+
+    /// Whether everything passes.
+    pub fn is_empty(&self) -> bool {
+        self.include.is_empty() && self.exclude.is_empty()
+    }
+
+    /// Whether a path of a source passes; a directory that is left out leaves out what is below it.
+    pub(crate) fn takes(&self, source: &[u8], path: &[u8]) -> bool {
+        let included = self.include.is_empty() || self.include.matches_with_above(source, path);
+        // Asked in any case, so that it is known which patterns match nothing.
+        let excluded = self.exclude.matches_with_above(source, path);
+        included && !excluded
+    }
+
+    /// Patterns that matched nothing in the plans that were made with this filter, as they stand on the command line.
+    pub fn unused(&self) -> Vec<String> {
+        let named = |option: &str, patterns: &PathPatterns| -> Vec<String> {
+            patterns.unused().into_iter().map(|pattern| format!("--{option} {pattern}")).collect()
+        };
+        [named("include", &self.include), named("exclude", &self.exclude)].concat()
+    }
+}
+
+/// A matcher of patterns, whose fault is the operator's.
+pub(crate) fn patterns(patterns: &[String]) -> Result<PathPatterns, DirectorError> {
+    PathPatterns::new(patterns).map_err(|error: PatternError| {
+        let reason = with_causes(&error.reason);
+        DirectorError::Glob { glob: error.pattern, reason }
+    })
+}
+
+/// What a typed path may stand for, the first that exists counting.
+fn candidates(source: &[u8], typed: &[u8]) -> Vec<Vec<u8>> {
+    let path = index_path(typed);
+    let mut found = vec![path.clone()];
+    if typed.starts_with(b"/") {
+        return found;
+    }
+    let join = |above: &[u8]| if above.is_empty() { path.clone() } else { [above, b"/", &path].concat() };
+    let source = index_path(source);
+    let above = source.iter().rposition(|&byte| byte == b'/').map_or(&b""[..], |slash| &source[..slash]);
+    let named = join(above);
+    let own_name = source.strip_prefix(above).map(|name| name.strip_prefix(b"/").unwrap_or(name)).unwrap_or_default();
+    found.push(join(&source));
+    if path == own_name || path.strip_prefix(own_name).is_some_and(|below| below.starts_with(b"/")) {
+        found.push(named);
+    }
+    let mut seen = HashSet::new();
+    found.retain(|path| seen.insert(path.clone()));
+    found
+}
+
+fn is_there(state: &State, path: &[u8]) -> Result<bool, DirectorError> {
+    Ok(state.subtree(path).next().transpose()?.is_some())
+}
+
+fn unknown(object: &Object, typed: &[u8], tried: &[Vec<u8>]) -> DirectorError {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    DirectorError::UnknownPath {
+        object: object.id.to_string(),
+        source_name: text(&object.source),
+        path: text(typed),
+        tried: tried.iter().map(|path| format!("/{}", text(path))).collect(),
+    }
+}
+
+impl Site {
+    /// The path in an object that is meant by what was typed.
+    pub fn path_in(&self, object: &Object, typed: &[u8]) -> Result<Vec<u8>, DirectorError> {
+        let state = locked(&self.catalog).state(object.id)?;
+        let tried = candidates(&object.source, typed);
+        for path in &tried {
+            if is_there(&state, path)? {
+                return Ok(path.clone());
+            }
+        }
+        Err(unknown(object, typed, &tried))
+    }
+
+    /// The paths in an object that are meant by what was typed: one, or those that match it as a pattern, without what lies below
+    /// another of them.
+    pub fn paths_in(&self, object: &Object, typed: &[u8]) -> Result<Vec<Vec<u8>>, DirectorError> {
+        let unknown = match self.path_in(object, typed) {
+            Ok(path) => return Ok(vec![path]),
+            Err(error) => error,
+        };
+        let pattern = match str::from_utf8(typed) {
+            Ok(text) if text.contains(['*', '?', '[', '{']) => text,
+            _ => return Err(unknown),
+        };
+        // Without a slash in front it is one from the source, not a name at any depth.
+        let rooted = pattern.starts_with('/') || pattern.starts_with("./");
+        let pattern = patterns(&[if rooted { pattern.to_owned() } else { format!("./{pattern}") }])?;
+        let (source, state) = (index_path(&object.source), locked(&self.catalog).state(object.id)?);
+        let mut found: HashSet<Vec<u8>> = HashSet::new();
+        for entry in state.find(&|path: &[u8]| pattern.matches(&source, path)) {
+            let path = entry?.entry.path;
+            // A directory stands before what is below it.
+            if !ends_above(&path).any(|end| found.contains(&path[..end])) {
+                found.insert(path);
+            }
+        }
+        if found.is_empty() {
+            return Err(unknown);
+        }
+        let mut found: Vec<_> = found.into_iter().collect();
+        found.sort();
+        Ok(found)
+    }
+}
+
+/// Where the directories above a path end.
+pub(crate) fn ends_above(path: &[u8]) -> impl Iterator<Item = usize> {
+    path.iter().enumerate().filter(|&(_, &byte)| byte == b'/').map(|(at, _)| at)
+}
+
+impl RestorePlan {
+    /// Whether all that is to be written has a name of its own once so many leading components are taken away.
+    pub fn check_strip(&self, strip: usize) -> Result<(), DirectorError> {
+        if strip == 0 {
+            return Ok(());
+        }
+        let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+        let mut named: HashMap<Vec<u8>, &StateEntry> = HashMap::new();
+        let written = self.entries.iter().filter(|entry| entry.entry.member_len > 0).chain(&self.streams);
+        for entry in written {
+            let path = &entry.entry.path;
+            let is_directory = |entry: &StateEntry| entry.entry.kind == EntryKind::Directory;
+            match stripped(path, strip) {
+                None if is_directory(entry) => {}
+                None => {
+                    let most = ends_above(path).count();
+                    return Err(DirectorError::StripsAll { path: text(path), strip, most });
+                }
+                Some(name) => {
+                    if let Some(other) = named.get(&name).filter(|other| !(is_directory(other) && is_directory(entry)))
+                    {
+                        let (path, other) = (text(path), text(&other.entry.path));
+                        return Err(DirectorError::StripsAlike { path, other, name: text(&name), strip });
+                    }
+                    named.insert(name, entry);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tried(source: &[u8], typed: &[u8]) -> Vec<String> {
+        candidates(source, typed).iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect()
+    }
+
+    #[test]
+    fn a_path_is_tried_from_the_root_from_the_source_and_from_its_name() {
+        assert_eq!(tried(b"/srv/ex", b"docs/a"), ["docs/a", "srv/ex/docs/a"]);
+        assert_eq!(tried(b"/srv/ex", b"ex/docs"), ["ex/docs", "srv/ex/ex/docs", "srv/ex/docs"]);
+        assert_eq!(tried(b"/srv/ex", b"/docs/a"), ["docs/a"], "a slash in front means the root");
+        assert_eq!(tried(b"/srv/ex", b"./docs/"), ["docs", "srv/ex/docs"]);
+        assert_eq!(tried(b"/", b"etc/fstab"), ["etc/fstab"]);
+        assert_eq!(tried(b"/ex", b"ex"), ["ex", "ex/ex"]);
+        assert_eq!(tried(b"dump.sql", b"dump.sql"), ["dump.sql", "dump.sql/dump.sql"]);
+    }
+
+    #[test]
+    fn a_filter_takes_what_is_included_and_not_excluded() {
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        let filter = PathFilter::new(&words(&["docs", "*.tex"]), &words(&["docs/old"])).expect("patterns");
+        let takes = |path: &[u8]| filter.takes(b"srv/ex", path);
+        assert!(takes(b"srv/ex/docs") && takes(b"srv/ex/docs/a") && takes(b"srv/ex/b/c.tex"));
+        assert!(!takes(b"srv/ex/docs/old/a.tex") && !takes(b"srv/ex/b") && !takes(b"srv/ex"));
+        assert!(PathFilter::default().takes(b"srv/ex", b"srv/ex"));
+    }
+}
