@@ -18,7 +18,7 @@ mod forecast;
 mod stream;
 mod trial;
 
-pub use advice::{Advice, Change, Fit, Lever, advise};
-pub use figures::{AdviseError, SiteFigures};
+pub use advice::{Advice, Change, Fit, Lever, advise, interval};
+pub use figures::{AdviseError, Disagreement, Misses, SiteFigures};
 pub use forecast::{Forecast, Part, Route, Setting, TapeDrive};
 pub use trial::{Trial, TrialError, try_setting};

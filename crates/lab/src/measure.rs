@@ -8,6 +8,7 @@
 //! ```
 //! All are measured in rounds. What a part gives is the median, and the rounds that were farthest from it say how sure that is.
 
+pub(crate) mod course;
 pub(crate) mod data_path;
 pub(crate) mod exercise;
 pub(crate) mod grid;

@@ -71,6 +71,16 @@ pub struct Tried {
     pub predicted_mb_per_s: f64,
     /// What came of it, MB/s.
     pub mb_per_s: f64,
+    /// From where to where the forecast had it before it was tried, MB/s.
+    #[serde(default)]
+    pub foretold: Option<[f64; 2]>,
+}
+
+impl Tried {
+    /// Whether it came out within what was foretold; none if that was no interval.
+    pub fn within(&self) -> Option<bool> {
+        self.foretold.map(|[low, high]| (low..=high).contains(&self.mb_per_s))
+    }
 }
 
 /// Why what was measured cannot be read or kept.
@@ -186,6 +196,18 @@ impl Measurements {
         replace(&mut self.paths, new, |old, new| {
             old.source == new.source && old.cache == new.cache && old.slow == new.slow
         });
+    }
+
+    /// Adds levels of compression that were not measured before to what the data path gave otherwise.
+    pub fn add_levels(&mut self, new: PathRates, at_ns: i64) {
+        let same = |old: &PathRates| old.source == new.source && old.cache == new.cache && old.slow == new.slow;
+        match self.paths.iter_mut().find(|old| same(&old.found)) {
+            Some(old) => {
+                old.found.rates.retain(|rate| !new.has_level(rate.compression_level));
+                old.found.rates.extend(new.rates);
+            }
+            None => self.paths.push(Measured { at_ns, found: new }),
+        }
     }
 
     /// Adds what a drive took.

@@ -7,9 +7,10 @@ use std::sync::atomic::AtomicBool;
 
 use capstan_director::Config;
 use capstan_lab::{
-    Advice, AdviseError, Change, Data, DataPath, Direction, Exercise, ExerciseMedium, Forecast, Lever, Measured,
+    Advice, AdviseError, Change, Data, DataPath, Direction, Disagreement, Exercise, ExerciseMedium, Forecast, LONGER_MAX, Lever, Measured,
+
     Measurements, Reading, Route, Setting, SiteFigures, SlowSource, Spread, Staging, TapeDrive, Trial, TrialError,
-    Tried, advise as look_for_advice, measure_drive, measure_path, measure_source, measure_staging, null_run,
+    Tried, advise as look_for_advice, interval, measure_drive, measure_path, measure_source, measure_staging, null_run,
     try_setting,
 };
 use clap::Args;
@@ -104,7 +105,7 @@ impl Ask {
 
 fn told(error: AdviseError) -> Failure {
     match error {
-        AdviseError::NoPath { .. } | AdviseError::NoDrive => {
+        AdviseError::NoPath { .. } | AdviseError::Level { .. } | AdviseError::NoDrive => {
             Failure::Usage(format!("{error}\nor let advise measure what is missing: --measure"))
         }
         other => Failure::Usage(other.to_string()),
@@ -243,6 +244,17 @@ fn tried(
     })
 }
 
+/// Setting and forecast that a trial tried.
+fn of_trial<'a>(advice: &'a Advice, name: &str) -> &'a (Setting, Forecast) {
+    if name == "now" { &advice.current } else { &advice.advised }
+}
+
+/// From where to where a trial was foretold to be: a run to a drive of a model is short, and its forecast is its own.
+fn foretold(forecast: &Forecast, advice: &Advice, trial: &Trial) -> [f64; 2] {
+    let shorter = trial.predicted_mb_per_s / forecast.mb_per_s.median.max(1e-9);
+    interval(&forecast.mb_per_s.map(|rate| rate * shorter), advice.misses.as_ref())
+}
+
 /// What was tried teaches the next forecast, and says how sure it is.
 fn keep_trials(
     all: &mut Measurements,
@@ -255,7 +267,8 @@ fn keep_trials(
         return Ok(());
     }
     let figures = SiteFigures { network: None, ..figures.clone() };
-    for ((setting, _), (_, trial)) in [&advice.current, &advice.advised].into_iter().zip(trials) {
+    for (name, trial) in trials {
+        let (setting, _) = of_trial(advice, name);
         let forecast = figures.forecast(setting).map_err(told)?;
         // A run to a drive that has a model is predicted by its simulation, not by joining rates.
         let joined = setting.drive == TapeDrive::Virtual;
@@ -265,6 +278,7 @@ fn keep_trials(
             parts: if joined { forecast.parts.clone() } else { Vec::new() },
             predicted_mb_per_s: trial.predicted_mb_per_s,
             mb_per_s: trial.measured_mb_per_s.median,
+            foretold: Some(foretold(&forecast, advice, trial)),
         };
         keep_in(site, all, |all| all.add_trial(Measured { at_ns: now_ns(), found }))?;
     }
@@ -289,11 +303,26 @@ fn measure_missing(
 ) -> Result<(), Failure> {
     const ROUNDS: u32 = 3;
     const SECONDS: f64 = 2.0;
+    let seconds_max = SECONDS * LONGER_MAX;
     let display = Display::new(cli);
     let connections = [1, 2, 4, 8, 16];
+    let known = SiteFigures::of(all, source).ok().map(|figures| figures.path);
+    if let Some(known) = known.filter(|known| !known.has_level(current.compression_level)) {
+        let level = current.compression_level;
+        display.say(&format!("measuring the data path at zstd {level} (capstan lab null)"));
+        // As it was measured at other levels.
+        let what = DataPath { seconds: SECONDS, seconds_max, cache: known.cache, slow: known.slow, ..null_run(source) };
+        let mut each: Vec<_> = known.rates.iter().map(|rate| (rate.connections, rate.block_len, level)).collect();
+        each.sort_unstable();
+        each.dedup();
+        let about_s = SECONDS * f64::from(ROUNDS) * each.len() as f64;
+        let found = measuring(cli, about_s, |stop, _| measure_path(&what, &each, ROUNDS, stop, &mut |_| {}));
+        let found = found.map_err(|error| failed(&error))?;
+        keep_in(site, all, |all| all.add_levels(found, now_ns()))?;
+    }
     if all.paths.iter().all(|measured| measured.found.source != source) {
         display.say("measuring the data path without a drive (capstan lab null)");
-        let what = DataPath { seconds: SECONDS, ..null_run(source) };
+        let what = DataPath { seconds: SECONDS, seconds_max, ..null_run(source) };
         let mut levels = vec![0, 1, current.compression_level];
         levels.sort_unstable();
         levels.dedup();
@@ -314,6 +343,7 @@ fn measure_missing(
             cache: capstan_lab::Cache::Cold,
             rounds: ROUNDS,
             seconds: SECONDS,
+            seconds_max,
         };
         let about_s = SECONDS * f64::from(ROUNDS) * connections.len() as f64;
         let found = measuring(cli, about_s, |stop, _| measure_source(source, &reading, stop, &mut |_| {}));
@@ -400,12 +430,15 @@ fn as_json(figures: &SiteFigures, advice: &Advice, trials: &[(&str, Trial)], win
         "changes": changes,
         "advised": both(&advice.advised),
         "uncertainty": advice.uncertainty(),
+        "interval_mb_per_s": advice.interval(),
+        "misses": advice.misses,
         "configurations": neighbours,
         "twin": advice.twin,
         "staged": advice.staged.as_ref().map(both),
         "drives": advice.drives,
         "fitting": advice.fitting,
         "apart": advice.apart,
+        "disagreement": advice.disagreement,
         "trials": trials,
     })
 }
@@ -456,11 +489,21 @@ fn show(
     writeln!(out, "source     {}, {size}, {}{slowed}", figures.path.source.display(), figures.path.cache.name())?;
     writeln!(out, "now        {}", described(&advice.current.0))?;
     writeln!(out, "           {}", forecast_line(&advice.current.1))?;
-    if advice.changes.is_empty() {
+    if let Some(Disagreement { read, null }) = &advice.disagreement {
+        let (read, null) = (spread(read), spread(null));
+        writeln!(out, "doubt      bare readers got {read} MB/s of this source, the data path {null}, and no processor was busy:")?;
+        writeln!(out, "           one of the two is wrong, so no change is advised. Measure both again, longer, while nothing")?;
+        writeln!(out, "           else reads: capstan lab read and capstan lab null, with --seconds 20")?;
+    } else if advice.changes.is_empty() {
         let part = advice.advised.1.bottleneck.name();
         writeln!(out, "advice     no setting gives more: the {part} is the limit")?;
     } else {
         writeln!(out, "advice")?;
+    }
+    let unsettled: Vec<_> = figures.unsettled().map(|rate| rate.connections.to_string()).collect();
+    if !unsettled.is_empty() {
+        let them = unsettled.join(", ");
+        writeln!(out, "doubt      the source did not come steadily over {them} connections: measure it longer (--seconds)")?;
     }
     for (number, change) in (1..).zip(&advice.changes) {
         writeln!(out, "{}\n       {}", change_line(number, change), change.lever.how(&change.setting))?;
@@ -468,17 +511,7 @@ fn show(
     if !advice.changes.is_empty() {
         writeln!(out, "then       {}", forecast_line(&advice.advised.1))?;
     }
-    let sure = advice.uncertainty() * 100.0;
-    match advice.tried_error {
-        Some(error) => {
-            let error = error * 100.0;
-            writeln!(out, "certainty  \u{b1} {sure:.0} %: what was tried here was off by {error:.0} % in the mean")?;
-        }
-        None => writeln!(
-            out,
-            "certainty  \u{b1} {sure:.0} % as far as the measurements go; nothing was tried here yet (--try)"
-        )?,
-    }
+    writeln!(out, "certainty  {}", advice.certainty())?;
     if let Some(window_s) = window_s
         && figures.tree_mb.is_none()
         && args.ask.data.is_none()
@@ -514,12 +547,14 @@ fn show(
         writeln!(out, "drive      {drive} fits: of the drives that give {than}, its tape moves most of the time")?;
     }
     for (name, trial) in trials {
+        let [low, high] = foretold(&of_trial(advice, name).1, advice, trial);
         writeln!(
             out,
-            "tried      {name}: predicted {:.1} MB/s, measured {}: {:+.1} %; the data path says: {}",
+            "tried      {name}: predicted {:.1} MB/s, measured {}: {:+.1} %, {} {low:.1} to {high:.1} as foretold; the data path says: {}",
             trial.predicted_mb_per_s,
             spread(&trial.measured_mb_per_s),
             trial.error() * 100.0,
+            if (low..=high).contains(&trial.measured_mb_per_s.median) { "within" } else { "outside" },
             trial.bottleneck
         )?;
     }

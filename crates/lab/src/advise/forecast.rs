@@ -207,6 +207,7 @@ impl SiteFigures {
 
     fn incoming(&self, setting: &Setting, pick: Pick) -> Result<Incoming, AdviseError> {
         let Setting { connections, block_len, compression_level, copies, .. } = *setting;
+        self.check_level(compression_level)?;
         let ratio = self.ratio(compression_level, block_len);
         let mut cpu = self.path_cpu(compression_level, block_len, connections);
         if let Some((_, cpu_of_drive)) = self.virtual_drive(block_len) {

@@ -26,13 +26,17 @@ use serde::{Deserialize, Serialize};
 
 pub use rates::{PathRate, PathRates, measure_path};
 
+use super::course::Limits;
 use super::source::{self, Cache, make_tree_cold};
-use super::{SECONDS, SLOW_MB_PER_S, Scratch, processor_s, processors};
+use super::{SECONDS, SLOW_MB_PER_S, Scratch, Spread, processor_s, processors};
 use host::Host;
-use slow::Slowed;
+use slow::{Count, Slowed};
 
 /// More than a run writes: a virtual cartridge takes no more than what is on it.
 const CAPACITY_BYTES: u64 = 1 << 44;
+
+/// How many times as long as was asked a run may last, until a slow source goes steadily.
+pub const LONGER_MAX: f64 = 10.0;
 
 /// A source that is slower than it is: for trying what a slow one does.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -80,8 +84,10 @@ pub struct DataPath {
     pub checkpoint_bytes: u64,
     /// Where blocks go.
     pub target: Target,
-    /// Seconds after which no more is read.
+    /// Seconds after which no more is read, if it goes steadily by then.
     pub seconds: f64,
+    /// Seconds after which no more is read in any case, if that is more: a slow source takes longer to show what it gives.
+    pub seconds_max: f64,
     /// How slow the source is made.
     pub slow: SlowSource,
     /// How far a drive that takes a model's time compresses what it gets.
@@ -91,7 +97,7 @@ pub struct DataPath {
 /// What came of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DataPathRun {
-    /// MB of the streams.
+    /// MB of content that were read.
     pub mb: f64,
     /// MB written to the first copy.
     pub stored_mb: f64,
@@ -103,6 +109,11 @@ pub struct DataPathRun {
     pub problems: u64,
     /// Seconds until all of it was on the medium.
     pub seconds: f64,
+    /// MB/s of content while it went steadily, least, mean and most of two looks at it; of a run that read the whole source, what
+    /// it gave from its beginning to its last flush.
+    pub steady_mb_per_s: Spread,
+    /// Whether it went steadily before no more was to be read.
+    pub settled: bool,
     /// Seconds of processors.
     pub cpu_s: f64,
     /// What the meters of the data path name.
@@ -178,7 +189,7 @@ fn check(run: &DataPath) -> Result<(), DataPathError> {
     if !(1..=4).contains(&run.copies) {
         return option("there are 1 to 4 copies");
     }
-    if !SECONDS.contains(&run.seconds) {
+    if !SECONDS.contains(&run.seconds) || !(0.0..=*SECONDS.end()).contains(&run.seconds_max) {
         return option("a run lasts 0.05 s to a day");
     }
     let rates = [run.slow.mb_per_s, run.slow.connection_mb_per_s];
@@ -258,12 +269,12 @@ pub fn run_data_path(run: &DataPath, stop: &AtomicBool) -> Result<DataPathRun, D
     let session = Session::start(&session_options(run), &record, hosts.collect(), Arc::clone(&enough))?;
     let meters = session.meters();
     let progress = Progress::new();
-    let done = AtomicBool::new(false);
-    let read = std::thread::scope(|scope| {
-        scope.spawn(|| watch_the_clock(run.seconds, &done, &enough, stop));
-        let read = feed(run, &session, &progress, &enough);
+    let (done, counted) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (read, course) = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| limits(run).watch(&counted, &done, &enough, stop));
+        let read = feed(run, &session, &progress, &counted, &enough);
         done.store(true, Ordering::Relaxed);
-        read
+        (read, watch.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
     let outcome = session.finish();
     let seconds = began.elapsed().as_secs_f64();
@@ -281,10 +292,21 @@ pub fn run_data_path(run: &DataPath, stop: &AtomicBool) -> Result<DataPathRun, D
         Err(error) => return Err(error),
     };
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let mb = count(&meters.plain_bytes) as f64 / 1e6;
+    // Content, as bare readers and people count it: no headers, no padding.
+    let mb = progress.bytes() as f64 / 1e6;
     if progress.bytes() == 0 {
         return Err(DataPathError::Empty { path: run.source.clone() });
     }
+    let of_content = progress.bytes() as f64 / count(&counted).max(1) as f64;
+    let cut = if whole { None } else { course.steady() };
+    let (steady_mb_per_s, settled) = match cut {
+        None => (Spread::exactly(mb / seconds), true),
+        Some(steady) => {
+            let [second, third] = [steady.second, steady.third].map(|rate| rate * of_content / 1e6);
+            let median = steady.rate() * of_content / 1e6;
+            (Spread { low: second.min(third), median, high: second.max(third) }, steady.agrees(limits(run).bytes_enough))
+        }
+    };
     let meter: &Mutex<Option<PaceMeter>> = &meter;
     let meter = meter.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(DataPathRun {
@@ -294,25 +316,27 @@ pub fn run_data_path(run: &DataPath, stop: &AtomicBool) -> Result<DataPathRun, D
         whole,
         problems: progress.problems(),
         seconds,
+        steady_mb_per_s,
+        settled,
         cpu_s,
         bottleneck: Meters::bottleneck(&meters, (seconds * 1e9) as u64, u64::from(processors())),
         backhitches: meter.as_ref().map(|meter| meter.totals().backhitches),
     })
 }
 
-/// Says `enough` when the time is over, or when somebody stops it.
-fn watch_the_clock(seconds: f64, done: &AtomicBool, enough: &AtomicBool, stop: &AtomicBool) {
-    const LOOKS: Duration = Duration::from_millis(5);
-    let until = Instant::now() + Duration::from_secs_f64(seconds);
-    while !done.load(Ordering::Relaxed) {
-        if Instant::now() >= until || stop.load(Ordering::Relaxed) {
-            return enough.store(true, Ordering::Relaxed);
-        }
-        std::thread::sleep(LOOKS);
-    }
+/// How long a run reads.
+fn limits(run: &DataPath) -> Limits {
+    let bytes_enough = 2 * u64::from(run.connections) * run.block_len as u64;
+    Limits { seconds: run.seconds, seconds_max: run.seconds_max, bytes_enough }
 }
 
-fn feed(run: &DataPath, session: &Session, progress: &Progress, enough: &AtomicBool) -> Result<(), DataPathError> {
+fn feed(
+    run: &DataPath,
+    session: &Session,
+    progress: &Progress,
+    counted: &AtomicU64,
+    enough: &AtomicBool,
+) -> Result<(), DataPathError> {
     let object = object_record(run);
     let id = object.object;
     session.begin_object(object)?;
@@ -323,6 +347,7 @@ fn feed(run: &DataPath, session: &Session, progress: &Progress, enough: &AtomicB
         slow: run.slow,
         due: began,
         together: &together,
+        count: Count::of(counted),
         enough,
     };
     let mut sinks: Vec<Slowed> = (0..run.connections as u16).map(connection).collect();
@@ -347,6 +372,7 @@ pub fn null_run(source: &Path) -> DataPath {
         checkpoint_bytes: 4096 << 20,
         target: Target::Null,
         seconds: 5.0,
+        seconds_max: 0.0,
         slow: SlowSource::default(),
         drive_ratio: 1.0,
     }

@@ -9,12 +9,13 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 use walkdir::WalkDir;
 
+use super::course::Limits;
 use super::{SECONDS, Spread, device_of, processor_s};
 
 /// Most files that are listed: a source's rate shows long before.
@@ -63,8 +64,10 @@ pub struct Reading {
     pub cache: Cache,
     /// Rounds of each.
     pub rounds: u32,
-    /// Seconds that a round lasts at most.
+    /// Seconds that a round lasts, if it goes steadily by then.
     pub seconds: f64,
+    /// Seconds that a round lasts at most, if that is more: a slow source takes longer to show what it gives.
+    pub seconds_max: f64,
 }
 
 /// What so many readers got.
@@ -263,6 +266,8 @@ pub(crate) fn make_tree_cold(cache: Cache, tree: &Path) -> Result<(), SourceErro
 
 #[derive(Default)]
 struct Round {
+    /// Set when no more is to be read.
+    over: AtomicBool,
     bytes: AtomicU64,
     files: AtomicU64,
     /// Files, bytes and nanoseconds of each class.
@@ -274,15 +279,15 @@ fn read_pieces(
     pieces: &[Piece],
     next: &AtomicU64,
     reading: &Reading,
-    until: Instant,
     round: &Round,
     stop: &AtomicBool,
 ) -> Result<(), SourceError> {
+    let over = || round.over.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed);
     // Direct reads want an aligned buffer, and it does the others no harm.
     let mut memory = vec![0_u8; reading.block_len + ALIGNMENT];
     let skip = memory.as_ptr().align_offset(ALIGNMENT);
     let buffer = &mut memory[skip..skip + reading.block_len];
-    while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+    while !over() {
         let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed) as usize) else { return Ok(()) };
         let began = Instant::now();
         let flags = if reading.cache == Cache::Direct { DIRECT } else { 0 };
@@ -295,7 +300,7 @@ fn read_pieces(
         };
         let mut at = 0;
         while at < piece.len {
-            if Instant::now() >= until || stop.load(Ordering::Relaxed) {
+            if over() {
                 break;
             }
             let got = rustix::io::pread(&file, &mut *buffer, piece.from + at);
@@ -318,29 +323,55 @@ fn read_pieces(
     Ok(())
 }
 
+/// What a round gave, while it went steadily; of one that read everything, from its beginning to its end.
+struct RoundRates {
+    round: Round,
+    mb_per_s: f64,
+    files_per_s: f64,
+    cpu_s_per_mb: f64,
+}
+
 fn read_round(
     pieces: &[Piece],
     readers: u32,
     reading: &Reading,
     stop: &AtomicBool,
-) -> Result<(Round, f64, f64), SourceError> {
+) -> Result<RoundRates, SourceError> {
     make_cold(reading.cache, pieces.iter().map(|piece| &*piece.path))?;
     let round = Round::default();
     let next = AtomicU64::new(0);
     let (began, cpu) = (Instant::now(), processor_s());
-    let until = began + Duration::from_secs_f64(reading.seconds);
-    std::thread::scope(|scope| {
-        let read = || read_pieces(pieces, &next, reading, until, &round, stop);
+    let done = AtomicBool::new(false);
+    let limits = Limits {
+        seconds: reading.seconds,
+        seconds_max: reading.seconds_max,
+        bytes_enough: 2 * u64::from(readers) * reading.block_len as u64,
+    };
+    let (read, course) = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| limits.watch(&round.bytes, &done, &round.over, stop));
+        let read = || read_pieces(pieces, &next, reading, &round, stop);
         let threads: Vec<_> = (0..readers).map(|_| scope.spawn(read)).collect();
-        threads.into_iter().try_for_each(|thread| match thread.join() {
+        let read = threads.into_iter().try_for_each(|thread| match thread.join() {
             Ok(read) => read,
             Err(panic) => std::panic::resume_unwind(panic),
-        })
-    })?;
+        });
+        done.store(true, Ordering::Relaxed);
+        (read, watch.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    read?;
     if stop.load(Ordering::Relaxed) {
         return Err(SourceError::Stopped);
     }
-    Ok((round, began.elapsed().as_secs_f64(), processor_s() - cpu))
+    let mb = round.bytes.load(Ordering::Relaxed) as f64 / 1e6;
+    let cut = if round.over.load(Ordering::Relaxed) { course.steady() } else { None };
+    let mb_per_s = cut.map_or(mb / began.elapsed().as_secs_f64(), |steady| steady.rate() / 1e6);
+    let files = round.files.load(Ordering::Relaxed) as f64;
+    Ok(RoundRates {
+        round,
+        mb_per_s,
+        files_per_s: files * mb_per_s / mb.max(1e-9),
+        cpu_s_per_mb: (processor_s() - cpu) / mb.max(1e-6),
+    })
 }
 
 /// Measures a source; `tell` hears of each number of readers when it is done.
@@ -369,16 +400,15 @@ pub fn measure_source(
             read_round(&pieces, readers, reading, stop)?;
         }
         for _ in 0..reading.rounds {
-            let (round, seconds, cpu_s) = read_round(&pieces, readers, reading, stop)?;
-            let mb = round.bytes.load(Ordering::Relaxed) as f64 / 1e6;
-            if mb == 0.0 {
+            let found = read_round(&pieces, readers, reading, stop)?;
+            if found.round.bytes.load(Ordering::Relaxed) == 0 {
                 return Err(SourceError::Nothing { path: path.to_owned() });
             }
-            mb_per_s.push(mb / seconds);
-            files_per_s.push(round.files.load(Ordering::Relaxed) as f64 / seconds);
-            cpu_s_per_mb.push(cpu_s / mb.max(1e-6));
+            mb_per_s.push(found.mb_per_s);
+            files_per_s.push(found.files_per_s);
+            cpu_s_per_mb.push(found.cpu_s_per_mb);
             if rates.is_empty() {
-                classes = classes_of(&round);
+                classes = classes_of(&found.round);
             }
         }
         let spread = |rounds| Spread::of_rounds(rounds).unwrap_or(Spread::exactly(0.0));
@@ -418,7 +448,7 @@ mod tests {
     use crate::data_set::{DataSet, DataSetWatch, Kind, Shape};
 
     fn reading(cache: Cache) -> Reading {
-        Reading { readers: vec![1, 2], block_len: 64 << 10, cache, rounds: 2, seconds: 20.0 }
+        Reading { readers: vec![1, 2], block_len: 64 << 10, cache, rounds: 2, seconds: 20.0, seconds_max: 0.0 }
     }
 
     #[test]

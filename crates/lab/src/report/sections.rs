@@ -82,7 +82,7 @@ impl Section {
                 (changes(advice))
                 (parts("What each part would give by itself, as advised.", then))
             }
-            p { (certainty(advice)) }
+            p { (format!("Certainty: {}.", advice.certainty())) }
             @if !trials.is_empty() { (tried(trials)) }
             h3 { "What was measured of the source" }
             (source_curves(figures))
@@ -246,16 +246,6 @@ fn changes(advice: &Advice) -> Markup {
         ]
     });
     table(&["what", "from, to", ">from MB/s", ">to MB/s", ">gain %", "relieves", "how"], rows)
-}
-
-fn certainty(advice: &Advice) -> String {
-    let sure = advice.uncertainty() * 100.0;
-    match advice.tried_error {
-        Some(error) => {
-            format!("Certain to \u{b1} {sure:.0} %: what was tried here was off by {:.0} % in the mean.", error * 100.0)
-        }
-        None => format!("Certain to \u{b1} {sure:.0} % as far as the measurements go; nothing was tried here yet."),
-    }
 }
 
 fn tried(trials: &[&Tried]) -> Markup {

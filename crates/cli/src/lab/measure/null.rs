@@ -4,7 +4,7 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use capstan_lab::{DataPath, DataPathError, Measured, PathRates, SlowSource, measure_path, null_run};
+use capstan_lab::{DataPath, DataPathError, LONGER_MAX, Measured, PathRates, SlowSource, measure_path, null_run};
 use clap::Args;
 use serde_json::json;
 
@@ -34,7 +34,7 @@ pub(crate) struct Null {
     /// Rounds of each
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// Seconds that a round reads at most
+    /// Seconds that a round reads; up to ten times as long where a source does not come steadily by then
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub(crate) struct Null {
 /// A source that is slower than it is.
 #[derive(Debug, Args)]
 pub(crate) struct Slow {
-    /// What if the source gave no more than this, MB/s
+    /// What if the source gave no more than this, MB/s, headers included
     #[arg(long, value_name = "MB/S")]
     slow_source: Option<f64>,
     /// What if each connection got no more than this, MB/s
@@ -62,7 +62,8 @@ pub(crate) fn null(cli: &Cli, args: &Null) -> Result<ExitCode, Failure> {
     }
     let source = std::path::absolute(&args.source).unwrap_or_else(|_| args.source.clone());
     let slow = SlowSource { mb_per_s: args.slow.slow_source, connection_mb_per_s: args.slow.slow_connection };
-    let what = DataPath { cache: args.cache.into(), seconds: args.seconds, slow, ..null_run(&source) };
+    let seconds_max = args.seconds * LONGER_MAX;
+    let what = DataPath { cache: args.cache.into(), seconds: args.seconds, seconds_max, slow, ..null_run(&source) };
     let mut each = Vec::new();
     for &level in &args.compression {
         for &block in &args.block {

@@ -4,7 +4,7 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use capstan_lab::{Cache, Measured, Reading, SourceError, SourceRates, measure_source};
+use capstan_lab::{Cache, LONGER_MAX, Measured, Reading, SourceError, SourceRates, measure_source};
 use clap::Args;
 use serde_json::json;
 
@@ -31,7 +31,7 @@ pub(crate) struct Read {
     /// Rounds of each
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// Seconds that a round lasts at most
+    /// Seconds that a round lasts; up to ten times as long where a source does not come steadily by then
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
 }
@@ -50,6 +50,7 @@ pub(crate) fn read(cli: &Cli, args: &Read) -> Result<ExitCode, Failure> {
                 cache: cache.into(),
                 rounds: args.rounds,
                 seconds: args.seconds,
+                seconds_max: args.seconds * LONGER_MAX,
             };
             let way = format!("{}, reads of {}", Cache::from(cache).name(), units::bytes(block));
             measure_source(&source, &reading, stop, &mut |rate| {
