@@ -81,8 +81,8 @@ on_one_processor() { taskset -c "$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/'
 measured() {
     how=$1
     shift
-    "$how" lab null "$@" >/dev/null &&
-        "$how" lab drive --folder "$library" --block 128K,512K --amount 80M --rounds 1 >/dev/null
+    "$how" lab null "$@" --replace >/dev/null &&
+        "$how" lab drive --replace --folder "$library" --block 128K,512K --amount 80M --rounds 1 >/dev/null
 }
 
 # advised HOW SOURCE OPTION...: asks for advice, for `says`.

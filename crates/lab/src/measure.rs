@@ -12,6 +12,7 @@ pub(crate) mod course;
 pub(crate) mod data_path;
 pub(crate) mod exercise;
 pub(crate) mod grid;
+pub(crate) mod others;
 pub(crate) mod source;
 pub(crate) mod staging;
 

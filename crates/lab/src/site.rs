@@ -128,6 +128,11 @@ fn replace<T>(all: &mut Vec<Measured<T>>, new: Measured<T>, same: impl Fn(&T, &T
     all.push(new);
 }
 
+/// When the same thing was measured before.
+fn earlier<T>(all: &[Measured<T>], new: &T, same: impl Fn(&T, &T) -> bool) -> Option<i64> {
+    all.iter().filter(|old| same(&old.found, new)).map(|old| old.at_ns).max()
+}
+
 impl Measurements {
     /// Reads what was measured; nothing, if nothing was.
     pub fn read(state: &Path) -> Result<Self, MeasurementsError> {
@@ -186,22 +191,27 @@ impl Measurements {
 
     /// Adds what bare readers got.
     pub fn add_source(&mut self, new: Measured<SourceRates>) {
-        replace(&mut self.sources, new, |old, new| {
-            old.source == new.source && old.cache == new.cache && old.block_len == new.block_len
-        });
+        replace(&mut self.sources, new, same_source);
+    }
+
+    /// When the same was measured before, nanoseconds since 1970.
+    pub fn earlier_source(&self, new: &SourceRates) -> Option<i64> {
+        earlier(&self.sources, new, same_source)
     }
 
     /// Adds what the data path gave.
     pub fn add_path(&mut self, new: Measured<PathRates>) {
-        replace(&mut self.paths, new, |old, new| {
-            old.source == new.source && old.cache == new.cache && old.slow == new.slow
-        });
+        replace(&mut self.paths, new, same_path);
+    }
+
+    /// When the same was measured before, nanoseconds since 1970.
+    pub fn earlier_path(&self, new: &PathRates) -> Option<i64> {
+        earlier(&self.paths, new, same_path)
     }
 
     /// Adds levels of compression that were not measured before to what the data path gave otherwise.
     pub fn add_levels(&mut self, new: PathRates, at_ns: i64) {
-        let same = |old: &PathRates| old.source == new.source && old.cache == new.cache && old.slow == new.slow;
-        match self.paths.iter_mut().find(|old| same(&old.found)) {
+        match self.paths.iter_mut().find(|old| same_path(&old.found, &new)) {
             Some(old) => {
                 old.found.rates.retain(|rate| !new.has_level(rate.compression_level));
                 old.found.rates.extend(new.rates);
@@ -212,10 +222,12 @@ impl Measurements {
 
     /// Adds what a drive took.
     pub fn add_drive(&mut self, new: Measured<DriveRates>) {
-        replace(&mut self.drives, new, |old, new| {
-            let same = old.place == new.place && old.model == new.model && old.encryption == new.encryption;
-            same && old.sync_mb == new.sync_mb
-        });
+        replace(&mut self.drives, new, same_drive);
+    }
+
+    /// When the same was measured before, nanoseconds since 1970.
+    pub fn earlier_drive(&self, new: &DriveRates) -> Option<i64> {
+        earlier(&self.drives, new, same_drive)
     }
 
     /// Adds what the network gave.
@@ -230,8 +242,30 @@ impl Measurements {
 
     /// Adds what a disk gave.
     pub fn add_staging(&mut self, new: Measured<StagingRates>) {
-        replace(&mut self.staging, new, |old, new| old.folder == new.folder);
+        replace(&mut self.staging, new, same_staging);
     }
+
+    /// When the same was measured before, nanoseconds since 1970.
+    pub fn earlier_staging(&self, new: &StagingRates) -> Option<i64> {
+        earlier(&self.staging, new, same_staging)
+    }
+}
+
+fn same_source(old: &SourceRates, new: &SourceRates) -> bool {
+    old.source == new.source && old.cache == new.cache && old.block_len == new.block_len
+}
+
+fn same_path(old: &PathRates, new: &PathRates) -> bool {
+    old.source == new.source && old.cache == new.cache && old.slow == new.slow
+}
+
+fn same_drive(old: &DriveRates, new: &DriveRates) -> bool {
+    let same = old.place == new.place && old.model == new.model && old.encryption == new.encryption;
+    same && old.sync_mb == new.sync_mb
+}
+
+fn same_staging(old: &StagingRates, new: &StagingRates) -> bool {
+    old.folder == new.folder
 }
 
 #[cfg(test)]
@@ -252,6 +286,7 @@ mod tests {
             read_mixed: rate,
             write_beside_read: rate,
             read_beside_write: rate,
+            cpu_s_per_mb: None,
         }
     }
 
@@ -264,6 +299,8 @@ mod tests {
         all.add_staging(Measured { at_ns: 1, found: staging("/one", 1.0) });
         all.add_staging(Measured { at_ns: 2, found: staging("/two", 2.0) });
         all.add_staging(Measured { at_ns: 3, found: staging("/one", 3.0) });
+        assert_eq!(all.earlier_staging(&staging("/one", 9.0)), Some(3));
+        assert_eq!(all.earlier_staging(&staging("/three", 9.0)), None);
         all.write(&state).unwrap();
         let read = Measurements::read(&state).unwrap();
         assert_eq!(read, all);

@@ -7,11 +7,10 @@ use std::sync::atomic::AtomicBool;
 
 use capstan_director::Config;
 use capstan_lab::{
-    Advice, AdviseError, Change, Data, DataPath, Direction, Disagreement, Exercise, ExerciseMedium, Forecast, LONGER_MAX, Lever, Measured,
-
-    Measurements, Reading, Route, Setting, SiteFigures, SlowSource, Spread, Staging, TapeDrive, Trial, TrialError,
-    Tried, advise as look_for_advice, interval, measure_drive, measure_path, measure_source, measure_staging, null_run,
-    try_setting,
+    Advice, AdviseError, Change, Data, DataPath, Direction, Disagreement, Exercise, ExerciseMedium, Forecast,
+    LONGER_MAX, Lever, Measured, Measurements, Reading, Route, Setting, SiteFigures, SlowSource, Spread, Staging,
+    TapeDrive, Trial, TrialError, Tried, advise as look_for_advice, interval, measure_drive, measure_path,
+    measure_source, measure_staging, null_run, try_setting,
 };
 use clap::Args;
 use serde_json::{Value, json};
@@ -491,8 +490,14 @@ fn show(
     writeln!(out, "           {}", forecast_line(&advice.current.1))?;
     if let Some(Disagreement { read, null }) = &advice.disagreement {
         let (read, null) = (spread(read), spread(null));
-        writeln!(out, "doubt      bare readers got {read} MB/s of this source, the data path {null}, and no processor was busy:")?;
-        writeln!(out, "           one of the two is wrong, so no change is advised. Measure both again, longer, while nothing")?;
+        writeln!(
+            out,
+            "doubt      bare readers got {read} MB/s of this source, the data path {null}, and no processor was busy:"
+        )?;
+        writeln!(
+            out,
+            "           one of the two is wrong, so no change is advised. Measure both again, longer, while nothing"
+        )?;
         writeln!(out, "           else reads: capstan lab read and capstan lab null, with --seconds 20")?;
     } else if advice.changes.is_empty() {
         let part = advice.advised.1.bottleneck.name();
@@ -500,10 +505,19 @@ fn show(
     } else {
         writeln!(out, "advice")?;
     }
+    if let Some(seconds) = figures.too_small_s() {
+        writeln!(
+            out,
+            "doubt      all of the source is read in {seconds:.2} s: too little to say what more connections give. Name a larger one"
+        )?;
+    }
     let unsettled: Vec<_> = figures.unsettled().map(|rate| rate.connections.to_string()).collect();
     if !unsettled.is_empty() {
         let them = unsettled.join(", ");
-        writeln!(out, "doubt      the source did not come steadily over {them} connections: measure it longer (--seconds)")?;
+        writeln!(
+            out,
+            "doubt      the source did not come steadily over {them} connections: measure it longer (--seconds)"
+        )?;
     }
     for (number, change) in (1..).zip(&advice.changes) {
         writeln!(out, "{}\n       {}", change_line(number, change), change.lever.how(&change.setting))?;
@@ -589,7 +603,7 @@ fn window(out: &mut dyn Write, advice: &Advice, figures: &SiteFigures, window_s:
 }
 
 fn configurations(out: &mut dyn Write, advice: &Advice) -> std::io::Result<()> {
-    let mut table = Table::new(&["what", "to", ">MB/s", "bottleneck", ">backhitches/h"]);
+    let mut table = Table::new(&["what", "to", ">MB/s", "bottleneck", ">processor %", ">backhitches/h"]);
     let now = (Lever::Connections, "as it is".to_owned(), &advice.current.1);
     let others = advice.neighbours.iter().map(|(lever, setting, forecast)| (*lever, lever.value(setting), forecast));
     for (lever, value, forecast) in std::iter::once(now).chain(others) {
@@ -598,6 +612,7 @@ fn configurations(out: &mut dyn Write, advice: &Advice) -> std::io::Result<()> {
             value,
             format!("{:.1}", forecast.mb_per_s.median),
             forecast.bottleneck.name().to_owned(),
+            format!("{:.0}", forecast.processor_share() * 100.0),
             forecast.backhitches_per_hour.map_or("-".to_owned(), |count| format!("{count:.0}")),
         ]);
     }
@@ -609,6 +624,7 @@ fn drives(out: &mut dyn Write, advice: &Advice) -> std::io::Result<()> {
         "drive",
         ">MB/s",
         "bottleneck",
+        ">processor %",
         ">backhitches/h",
         ">tape moves %",
         ">cartridges",
@@ -619,6 +635,7 @@ fn drives(out: &mut dyn Write, advice: &Advice) -> std::io::Result<()> {
             fit.drive.clone(),
             format!("{:.1}", fit.forecast.mb_per_s.median),
             fit.forecast.bottleneck.name().to_owned(),
+            format!("{:.0}", fit.forecast.processor_share() * 100.0),
             format!("{:.0}", fit.forecast.backhitches_per_hour.unwrap_or_default()),
             format!("{:.0}", fit.forecast.streaming_share.unwrap_or_default() * 100.0),
             fit.volumes.to_string(),

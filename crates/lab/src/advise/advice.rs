@@ -94,6 +94,7 @@ impl Lever {
         };
         let longest = setting.drive.block_len_max();
         let mut all = match self {
+            Self::Connections if figures.too_small_s().is_some() => Vec::new(),
             Self::Connections => {
                 figures.connections().iter().map(|&value| with(&|other| other.connections = value)).collect()
             }
@@ -241,7 +242,8 @@ pub fn advise(
     let disagreement = figures.disagreement();
     // Each thing is changed at most once, so it ends. Nothing is worth a change that rests on what may be wrong.
     while disagreement.is_none()
-        && let Some(change) = best_change(figures, &setting, &forecast, &changes, memory_bytes)? {
+        && let Some(change) = best_change(figures, &setting, &forecast, &changes, memory_bytes)?
+    {
         (setting, forecast) = (change.setting.clone(), change.after.clone());
         changes.push(change);
     }
@@ -360,7 +362,9 @@ impl Advice {
         let (least, most) = ((least - 1.0) * 100.0, (most - 1.0) * 100.0);
         let what = match trials {
             1 => format!("what was tried here gave {least:+.0} % of what is forecast without it"),
-            _ => format!("of what was tried here, each forecast by the others, {trials} gave {least:+.0} to {most:+.0} %"),
+            _ => format!(
+                "of what was tried here, each forecast by the others, {trials} gave {least:+.0} to {most:+.0} %"
+            ),
         };
         let checked = if foretold > 0 { format!("; {within} of {foretold} fell within") } else { String::new() };
         format!("{between}: {what}{checked}")

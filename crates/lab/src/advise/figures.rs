@@ -21,6 +21,9 @@ const AGREEING: f64 = 0.7;
 /// The share of one processor below which none is to blame.
 const IDLE: f64 = 0.5;
 
+/// Seconds that a whole source must take at least to say what more connections give.
+const TELLING_S: f64 = 0.2;
+
 /// Bare readers and the data path, of the same source, where what they got cannot both be so. MB/s.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Disagreement {
@@ -220,6 +223,14 @@ impl SiteFigures {
         (apart && self.path.rates.iter().all(idle)).then_some(Disagreement { read, null })
     }
 
+    /// Seconds in which the data path read the whole source at its fastest, if that is too little to tell numbers of connections
+    /// apart: they come and go within it.
+    pub fn too_small_s(&self) -> Option<f64> {
+        let fastest = self.path.rates.iter().map(|rate| rate.mb_per_s.median).fold(0.0, f64::max);
+        let seconds = self.path.mb / fastest.max(1e-9);
+        (self.path.whole && seconds < TELLING_S).then_some(seconds)
+    }
+
     /// Ways in which the data path did not go steadily before it was to end.
     pub fn unsettled(&self) -> impl Iterator<Item = &PathRate> {
         self.path.rates.iter().filter(|rate| !rate.settled)
@@ -369,11 +380,13 @@ impl Misses {
     fn of(trials: &[Measured<Tried>]) -> Option<Self> {
         let share = |at: usize| {
             let trial = &trials[at].found;
-            let others: Vec<_> = trials.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, one)| one.clone()).collect();
+            let others: Vec<_> =
+                trials.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, one)| one.clone()).collect();
             trial.mb_per_s / forecast_of(trial, steadiness(&others))
         };
         let shares: Vec<f64> = (0..trials.len()).map(share).filter(|share| share.is_finite()).collect();
-        let foretold: Vec<&Tried> = trials.iter().map(|trial| &trial.found).filter(|trial| trial.foretold.is_some()).collect();
+        let foretold: Vec<&Tried> =
+            trials.iter().map(|trial| &trial.found).filter(|trial| trial.foretold.is_some()).collect();
         let within = foretold.iter().filter(|trial| trial.within() == Some(true)).count();
         (!shares.is_empty()).then(|| Self {
             trials: shares.len(),
@@ -514,7 +527,11 @@ mod tests {
         let source = figures.source(4, 512 << 10);
         assert_eq!((source.low, source.high), (4.0, 19.5));
         assert_eq!(site(18.5, 0.001, 19.5).disagreement(), None, "rounds differ by as much");
-        assert_eq!(site(19.5, 0.001, 4.0).disagreement(), None, "the path announces what it reads, bare readers do not");
+        assert_eq!(
+            site(19.5, 0.001, 4.0).disagreement(),
+            None,
+            "the path announces what it reads, bare readers do not"
+        );
         assert_eq!(site(3000.0, 0.0003, 6000.0).disagreement(), None, "one processor has all to do");
     }
 
@@ -536,6 +553,16 @@ mod tests {
         let told = figures.forecast(&setting).unwrap_err().to_string();
         assert!(told.starts_with("zstd 1 was not measured of /srv") && told.ends_with("--compression 0,1"), "{told}");
         assert!(figures.forecast(&Setting { compression_level: 0, ..setting }).is_ok());
+    }
+
+    #[test]
+    fn a_source_that_is_read_in_no_time_says_nothing_of_connections() {
+        let mut figures = site(1000.0, 0.001, 1000.0);
+        assert_eq!(figures.too_small_s(), None, "there was more");
+        figures.path.whole = true;
+        assert!((figures.too_small_s().unwrap() - 0.1).abs() < 1e-9);
+        figures.path.mb = 1000.0;
+        assert_eq!(figures.too_small_s(), None);
     }
 
     #[test]

@@ -129,6 +129,12 @@ pub struct Forecast {
 }
 
 impl Forecast {
+    /// The share of all processors that it takes, as the papers' tables have it.
+    pub fn processor_share(&self) -> f64 {
+        let processor = self.parts.iter().find(|(part, _)| *part == Part::Processor);
+        processor.map_or(0.0, |(_, rate)| (self.mb_per_s.median / rate.max(1e-9)).min(1.0))
+    }
+
     /// Times that the tape goes back in all.
     pub fn backhitches(&self) -> f64 {
         self.backhitches_per_hour.unwrap_or_default() * self.drive_busy_s / 3600.0

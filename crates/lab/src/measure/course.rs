@@ -166,7 +166,10 @@ mod tests {
             let (ended_s, found) = run(3.0, 60.0, |at_s| 1e6_f64.min(rate * at_s) + rate * (at_s - jam_s).max(0.0));
             assert!((found / rate - 1.0).abs() < 0.12, "{rate} after {jam_s} s: {found}");
             let enough_s = 3.5 * ENOUGH as f64 / rate;
-            assert!(ended_s <= 3.0_f64.max(3.5 * jam_s).max(enough_s) + 1.0, "{rate} after {jam_s} s lasted {ended_s} s");
+            assert!(
+                ended_s <= 3.0_f64.max(3.5 * jam_s).max(enough_s) + 1.0,
+                "{rate} after {jam_s} s lasted {ended_s} s"
+            );
         }
     }
 

@@ -304,7 +304,10 @@ pub fn run_data_path(run: &DataPath, stop: &AtomicBool) -> Result<DataPathRun, D
         Some(steady) => {
             let [second, third] = [steady.second, steady.third].map(|rate| rate * of_content / 1e6);
             let median = steady.rate() * of_content / 1e6;
-            (Spread { low: second.min(third), median, high: second.max(third) }, steady.agrees(limits(run).bytes_enough))
+            (
+                Spread { low: second.min(third), median, high: second.max(third) },
+                steady.agrees(limits(run).bytes_enough),
+            )
         }
     };
     let meter: &Mutex<Option<PaceMeter>> = &meter;

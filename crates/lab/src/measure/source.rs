@@ -331,12 +331,7 @@ struct RoundRates {
     cpu_s_per_mb: f64,
 }
 
-fn read_round(
-    pieces: &[Piece],
-    readers: u32,
-    reading: &Reading,
-    stop: &AtomicBool,
-) -> Result<RoundRates, SourceError> {
+fn read_round(pieces: &[Piece], readers: u32, reading: &Reading, stop: &AtomicBool) -> Result<RoundRates, SourceError> {
     make_cold(reading.cache, pieces.iter().map(|piece| &*piece.path))?;
     let round = Round::default();
     let next = AtomicU64::new(0);

@@ -47,7 +47,9 @@ pub(super) fn streams(page: &mut Page) {
         compared("from memory, zeros, 64 KB", "MB/s", 175.0, from_memory(100.0)),
         compared("matched rates, 1:1: the slowest", "MB/s", 27.0, streams_from.unwrap_or_default()),
     ]);
-    page.say("The ceiling and the matched rates are the paper's own: they hold by construction, and stand here to be seen.");
+    page.say(
+        "The ceiling and the matched rates are the paper's own: they hold by construction, and stand here to be seen.",
+    );
 }
 
 /// Restores from tape.

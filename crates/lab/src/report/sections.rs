@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::chart::{Axis, Bar, BarKind, Point, Run, Series, bars, plot};
-use crate::advise::{Advice, Forecast, Lever, Part, SiteFigures};
+use crate::advise::{Advice, Disagreement, Forecast, Lever, Part, SiteFigures};
 use crate::compare::{Comparison, median_error};
 use crate::grid::{Cell, mean_error};
 use crate::measure::Spread;
@@ -41,13 +41,17 @@ fn size(mb: f64) -> String {
     }
 }
 
-/// Columns whose head begins with `>` are numbers.
+/// Columns whose head begins with `>` are numbers. The first column names its row.
 fn table(heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Markup {
     let class = |head: &&str| if head.starts_with('>') { "number" } else { "" };
     html! {
         div.wide { table {
-            thead { tr { @for head in heads { th class=(class(head)) { (head.trim_start_matches('>')) } } } }
-            tbody { @for row in rows { tr { @for (head, cell) in heads.iter().zip(&row) { td class=(class(head)) { (cell) } } } } }
+            thead { tr { @for head in heads { th scope="col" class=(class(head)) { (head.trim_start_matches('>')) } } } }
+            tbody { @for row in rows { tr {
+                @for (column, (head, cell)) in heads.iter().zip(&row).enumerate() {
+                    @if column == 0 { th scope="row" { (cell) } } @else { td class=(class(head)) { (cell) } }
+                }
+            } } }
         } }
     }
 }
@@ -71,6 +75,10 @@ impl Section {
         let source = figures.path.source.display().to_string();
         let (now, then) = (&advice.current.1, &advice.advised.1);
         let body = html! {
+            @if let Some(Disagreement { read, null }) = &advice.disagreement {
+                p.lead { strong { "In doubt: " } "bare readers got " (spread(read)) " MB/s of this source, the data path " (spread(null))
+                    ", and no processor was busy. One of the two is wrong: measure both again." }
+            }
             p.lead {
                 "Now " (spread(&now.mb_per_s)) " MB/s, and the " span.narrow { (now.bottleneck.name()) } " is the bottleneck. "
                 @if advice.changes.is_empty() { "No setting gives more." }

@@ -4,11 +4,13 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use capstan_lab::{Cache, LONGER_MAX, Measured, Reading, SourceError, SourceRates, measure_source};
+use capstan_lab::{
+    Cache, LONGER_MAX, Measured, Measurements, OtherLoad, Reading, SourceError, SourceRates, measure_source,
+};
 use clap::Args;
 use serde_json::json;
 
-use super::{CacheChoice, can_keep, cpu, keep, measuring, spread};
+use super::{CacheChoice, Replacing, can_keep, cpu, keep_undisturbed, load, measuring, spread};
 use crate::args::Cli;
 use crate::failure::Failure;
 use crate::secrets::now_ns;
@@ -34,6 +36,8 @@ pub(crate) struct Read {
     /// Seconds that a round lasts; up to ten times as long where a source does not come steadily by then
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
+    #[command(flatten)]
+    replacing: Replacing,
 }
 
 pub(crate) fn read(cli: &Cli, args: &Read) -> Result<ExitCode, Failure> {
@@ -42,6 +46,7 @@ pub(crate) fn read(cli: &Cli, args: &Read) -> Result<ExitCode, Failure> {
     let ways: Vec<(CacheChoice, u64)> =
         args.cache.iter().flat_map(|cache| args.block.iter().map(move |block| (*cache, *block))).collect();
     let about_s = args.seconds * f64::from(args.rounds) * (args.readers.len() * ways.len()) as f64;
+    let before = OtherLoad::now();
     let all = measuring(cli, about_s, |stop, display| {
         let measure = |&(cache, block): &(CacheChoice, u64)| {
             let reading = Reading {
@@ -62,9 +67,10 @@ pub(crate) fn read(cli: &Cli, args: &Read) -> Result<ExitCode, Failure> {
     });
     let all = all.map_err(|error| read_failed(&error))?;
     show(cli, &all).map_err(Failure::output)?;
-    keep(cli, |measurements| {
+    let earlier = |kept: &Measurements| all.iter().filter_map(|found| kept.earlier_source(found)).max();
+    keep_undisturbed(cli, &args.replacing, before, earlier, |kept| {
         let at_ns = now_ns();
-        all.into_iter().for_each(|found| measurements.add_source(Measured { at_ns, found }));
+        all.iter().for_each(|found| kept.add_source(Measured { at_ns, found: found.clone() }));
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -82,7 +88,15 @@ fn show(cli: &Cli, all: &[SourceRates]) -> std::io::Result<()> {
     if cli.json {
         return writeln!(out, "{}", json!(all));
     }
-    let mut table = Table::new(&["source", "read", ">readers", ">MB/s (least-most)", ">files/s", ">processor s/GB"]);
+    let mut table = Table::new(&[
+        "source",
+        "read",
+        ">readers",
+        ">MB/s (least-most)",
+        ">files/s",
+        ">processor s/GB",
+        ">processor %",
+    ]);
     for found in all {
         for rate in &found.rates {
             table.row(vec![
@@ -92,6 +106,7 @@ fn show(cli: &Cli, all: &[SourceRates]) -> std::io::Result<()> {
                 spread(&rate.mb_per_s),
                 format!("{:.0}", rate.files_per_s.median),
                 cpu(rate.cpu_s_per_mb),
+                load(&rate.mb_per_s, rate.cpu_s_per_mb),
             ]);
         }
     }
