@@ -296,6 +296,11 @@ fn parts_are_measured_kept_and_advised_on() {
     let staging = ["lab", "staging", "--folder", &out, "--depot", "20M", "--rounds", "1", "--writers", "1,2"];
     assert_eq!(site.json(&staging)["write"].as_array().unwrap().len(), 2);
 
+    let restore = ["lab", "restore", &tree, "--folder", &out, "--to", &site.path("back"), "--rounds", "1"];
+    let restored = site.json(&restore);
+    assert!(restored["restore"]["mb_per_s"]["median"].as_f64().unwrap() > 0.0, "{restored}");
+    assert!(restored["copy"]["cpu_s_per_mb"].as_f64().unwrap() > 0.0, "{restored}");
+
     let advice = site.json(&["lab", "advise", &tree, "--folder", &out, "--try", "--try-seconds", "0.5"]);
     let names = ["source", "processor", "disk", "drive"].map(serde_json::Value::from);
     assert!(names.contains(&advice["now"]["forecast"]["bottleneck"]), "{advice}");

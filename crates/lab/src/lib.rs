@@ -47,6 +47,7 @@ pub use measure::data_path::{
 pub use measure::exercise::{Data, DriveRate, DriveRates, Exercise, ExerciseError, ExerciseMedium, measure_drive};
 pub use measure::grid::{MeasureGridError, measure_grid};
 pub use measure::others::OtherLoad;
+pub use measure::restore::{RestoreRates, Restoring, RestoringError, WayRate, measure_restore};
 pub use measure::source::{Cache, ClassRate, ReaderRate, Reading, SourceError, SourceRates, measure_source};
 pub use measure::staging::{Staging, StagingError, StagingRates, WriterRate, measure_staging};
 pub use network::{

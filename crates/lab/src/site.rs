@@ -12,6 +12,7 @@ use super::advise::Part;
 use super::compare::Comparison;
 use super::measure::data_path::PathRates;
 use super::measure::exercise::DriveRates;
+use super::measure::restore::RestoreRates;
 use super::measure::source::SourceRates;
 use super::measure::staging::StagingRates;
 use super::network::NetworkMeasurement;
@@ -55,6 +56,9 @@ pub struct Measurements {
     /// What the network gave.
     #[serde(default)]
     pub networks: Vec<Measured<NetworkMeasurement>>,
+    /// What restores and object copies gave.
+    #[serde(default)]
+    pub restores: Vec<Measured<RestoreRates>>,
 }
 
 /// A backup that was tried.
@@ -118,6 +122,7 @@ impl Default for Measurements {
             trials: Vec::new(),
             comparisons: None,
             networks: Vec::new(),
+            restores: Vec::new(),
         }
     }
 }
@@ -240,6 +245,16 @@ impl Measurements {
         replace(&mut self.trials, new, |old, new| old.source == new.source && old.setting == new.setting);
     }
 
+    /// Adds what restores and object copies gave.
+    pub fn add_restore(&mut self, new: Measured<RestoreRates>) {
+        replace(&mut self.restores, new, same_restore);
+    }
+
+    /// When the same was measured before, nanoseconds since 1970.
+    pub fn earlier_restore(&self, new: &RestoreRates) -> Option<i64> {
+        earlier(&self.restores, new, same_restore)
+    }
+
     /// Adds what a disk gave.
     pub fn add_staging(&mut self, new: Measured<StagingRates>) {
         replace(&mut self.staging, new, same_staging);
@@ -262,6 +277,10 @@ fn same_path(old: &PathRates, new: &PathRates) -> bool {
 fn same_drive(old: &DriveRates, new: &DriveRates) -> bool {
     let same = old.place == new.place && old.model == new.model && old.encryption == new.encryption;
     same && old.sync_mb == new.sync_mb
+}
+
+fn same_restore(old: &RestoreRates, new: &RestoreRates) -> bool {
+    old.source == new.source && old.to == new.to
 }
 
 fn same_staging(old: &StagingRates, new: &StagingRates) -> bool {

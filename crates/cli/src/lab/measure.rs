@@ -1,9 +1,10 @@
-//! `capstan lab read`, `null`, `drive` and `staging`: what each part gives by itself. What is found is kept in the state
+//! `capstan lab read`, `null`, `drive`, `staging` and `restore`: what each part gives by itself. What is found is kept in the state
 //! directory, for `capstan lab advise`.
 
 mod drive;
 mod null;
 mod read;
+mod restore;
 mod staging;
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::units;
 pub(super) use drive::{Drive, drive, drive_failed};
 pub(super) use null::{Null, failed, null};
 pub(super) use read::{Read, read, read_failed};
+pub(super) use restore::{Restore, restore};
 pub(super) use staging::{StageDisk, staging, staging_failed};
 
 /// Where a source is to be found.
@@ -125,6 +127,11 @@ pub(super) fn can_keep(cli: &Cli) -> Result<(), Failure> {
 
 /// Runs a measurement that takes about so long, with a line that says how far it is, and a flag that Ctrl-C sets.
 pub(super) fn measuring<T>(cli: &Cli, about_s: f64, work: impl FnOnce(&AtomicBool, &Display) -> T) -> T {
+    measuring_shared(cli, about_s, |stop, display| work(stop, display))
+}
+
+/// The same, for what keeps the flag.
+fn measuring_shared<T>(cli: &Cli, about_s: f64, work: impl FnOnce(&Arc<AtomicBool>, &Display) -> T) -> T {
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_interrupt(&stop);
     let display = Display::new(cli);

@@ -29,7 +29,8 @@ pub use rates::{PathRate, PathRates, measure_path};
 use super::course::Limits;
 use super::source::{self, Cache, make_tree_cold};
 use super::{SECONDS, SLOW_MB_PER_S, Scratch, Spread, processor_s, processors};
-use host::Host;
+pub(crate) use host::throwaway_key;
+use host::{Host, Kept};
 use slow::{Count, Slowed};
 
 /// More than a run writes: a virtual cartridge takes no more than what is on it.
@@ -199,7 +200,7 @@ fn check(run: &DataPath) -> Result<(), DataPathError> {
     Ok(())
 }
 
-fn session_options(run: &DataPath) -> SessionOptions {
+pub(crate) fn session_options(run: &DataPath) -> SessionOptions {
     SessionOptions {
         chunk_len: run.block_len,
         pool_bytes: run.pool_bytes,
@@ -217,7 +218,7 @@ fn session_options(run: &DataPath) -> SessionOptions {
     }
 }
 
-fn object_record(run: &DataPath) -> ObjectRecord {
+pub(crate) fn object_record(run: &DataPath) -> ObjectRecord {
     ObjectRecord {
         object: ObjectId([1; 16]),
         source: run.source.as_os_str().as_encoded_bytes().to_vec(),
@@ -237,36 +238,93 @@ fn object_record(run: &DataPath) -> ObjectRecord {
 /// Runs the data path once. `stop` ends it from outside.
 pub fn run_data_path(run: &DataPath, stop: &AtomicBool) -> Result<DataPathRun, DataPathError> {
     check(run)?;
-    let unreadable = |source| DataPathError::Unreadable { path: run.source.clone(), source };
-    let metadata = fs::metadata(&run.source).map_err(unreadable)?;
-    if metadata.is_dir() {
-        fs::read_dir(&run.source).map_err(unreadable)?;
-    }
     let scratch = match &run.target {
         Target::Null => None,
         Target::Virtual { folder, .. } => {
+            look_at(&run.source)?;
             let folder_of = |source| DataPathError::Folder { path: folder.clone(), source };
             Some(Scratch::below(folder).map_err(folder_of)?)
         }
     };
+    let scratch = scratch.as_ref().map_or(Path::new(""), Scratch::path);
+    run_within(run, scratch, None, stop)
+}
+
+/// Runs it once, and leaves the cartridges in a folder, with what a catalog would know of them.
+pub(crate) fn run_and_keep(
+    run: &DataPath,
+    folder: &Path,
+    stop: &AtomicBool,
+) -> Result<(DataPathRun, Kept), DataPathError> {
+    check(run)?;
+    let kept = Arc::default();
+    let done = run_within(run, folder, Some(&kept), stop)?;
+    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok((done, std::mem::take(&mut *kept)))
+}
+
+/// What writes a copy of a run to cartridges in a folder.
+pub(crate) fn writer(run: &DataPath, folder: &Path, copy: u32) -> Box<dyn CopyHost> {
+    Box::new(host_of(run, folder, copy, &Arc::default(), None))
+}
+
+/// Removes the cartridges of a copy.
+pub(crate) fn remove_copy(folder: &Path, copy: u32) {
+    let begins = host::copy_begins(copy);
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&begins)) {
+        // What is left goes with its folder.
+        let _ = fs::remove_file(entry.path());
+    }
+}
+
+fn host_of(
+    run: &DataPath,
+    scratch: &Path,
+    copy: u32,
+    meter: &Arc<Mutex<Option<PaceMeter>>>,
+    kept: Option<&Arc<Mutex<Kept>>>,
+) -> Host {
+    Host {
+        target: run.target.clone(),
+        scratch: scratch.to_owned(),
+        copy,
+        block_len_max: (run.block_len + BLOCK_HEADER_LEN) as u32,
+        drive_ratio: run.drive_ratio,
+        mounts: 0,
+        meter: Arc::clone(meter),
+        kept: kept.map(Arc::clone),
+    }
+}
+
+pub(crate) fn session_record() -> SessionRecord {
+    SessionRecord { started_ns: now_ns(), host: "laboratory".to_owned(), software: "capstan lab".to_owned() }
+}
+
+/// Whether a source can be read at all, before anything is made.
+fn look_at(source: &Path) -> Result<(), DataPathError> {
+    let unreadable = |error| DataPathError::Unreadable { path: source.to_owned(), source: error };
+    let metadata = fs::metadata(source).map_err(unreadable)?;
+    if metadata.is_dir() {
+        fs::read_dir(source).map_err(unreadable)?;
+    }
+    Ok(())
+}
+
+fn run_within(
+    run: &DataPath,
+    scratch: &Path,
+    kept: Option<&Arc<Mutex<Kept>>>,
+    stop: &AtomicBool,
+) -> Result<DataPathRun, DataPathError> {
+    look_at(&run.source)?;
     make_tree_cold(run.cache, &run.source).map_err(DataPathError::Cold)?;
     let meter = Arc::default();
-    let hosts = (1..=run.copies).map(|copy| -> Box<dyn CopyHost> {
-        Box::new(Host {
-            target: run.target.clone(),
-            scratch: scratch.as_ref().map_or_else(PathBuf::new, |scratch| scratch.path().to_owned()),
-            copy,
-            block_len_max: (run.block_len + BLOCK_HEADER_LEN) as u32,
-            drive_ratio: run.drive_ratio,
-            mounts: 0,
-            meter: Arc::clone(&meter),
-        })
-    });
-    let record =
-        SessionRecord { started_ns: now_ns(), host: "laboratory".to_owned(), software: "capstan lab".to_owned() };
+    let hosts =
+        (1..=run.copies).map(|copy| -> Box<dyn CopyHost> { Box::new(host_of(run, scratch, copy, &meter, kept)) });
     let (began, cpu) = (Instant::now(), processor_s());
     let enough = Arc::new(AtomicBool::new(false));
-    let session = Session::start(&session_options(run), &record, hosts.collect(), Arc::clone(&enough))?;
+    let session = Session::start(&session_options(run), &session_record(), hosts.collect(), Arc::clone(&enough))?;
     let meters = session.meters();
     let progress = Progress::new();
     let (done, counted) = (AtomicBool::new(false), AtomicU64::new(0));

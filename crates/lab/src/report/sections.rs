@@ -213,7 +213,23 @@ impl Section {
             let place = &place;
             writers.chain(others).map(|(what, rate)| vec![place.clone(), what, spread(&rate)]).collect::<Vec<_>>()
         });
+        let restores = all.restores.iter().flat_map(|measured| {
+            let found = &measured.found;
+            let ways = [
+                ("backup to a cartridge", found.backup),
+                ("restore to files, flushed", found.restore),
+                ("object copy to another cartridge", found.copy),
+            ];
+            ways.map(|(what, way)| {
+                let busy = way.mb_per_s.median * way.cpu_s_per_mb / f64::from(found.processors) * 100.0;
+                vec![found.source.display().to_string(), what.to_owned(), spread(&way.mb_per_s), format!("{busy:.0}")]
+            })
+        });
         let body = html! {
+            @if !all.restores.is_empty() {
+                h3 { "Restores and object copies" }
+                (table(&["source", "what", ">MB/s", ">processor %"], restores))
+            }
             h3 { "Drives, written from memory" }
             (table(&["place", "pace", "data", ">block", ">MB/s"], drives))
             h3 { "Disks as file libraries" }
