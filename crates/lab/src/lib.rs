@@ -31,8 +31,8 @@ mod staging_model;
 
 // The words of the models that this room speaks in, so that a door needs no other room.
 pub use advise::{
-    Advice, AdviseError, Change, Disagreement, Fit, Forecast, Lever, Misses, Part, Route, Setting, SiteFigures,
-    TapeDrive, Trial, TrialError, advise, interval, try_setting,
+    Advice, AdviseError, Change, Disagreement, Fit, Forecast, Learned, Lever, Misses, Part, Route, Setting,
+    SiteFigures, TapeDrive, Trial, TrialError, advise, interval, try_setting,
 };
 pub use capstan_tape::model::{Conversion, DriveModel, ModelError, Totals, built_in, built_in_names};
 pub use compare::{CompareError, Comparison, compare, median_error};

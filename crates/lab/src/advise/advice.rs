@@ -3,8 +3,10 @@
 use capstan_tape::model::{built_in, built_in_names};
 use serde::Serialize;
 
-use super::figures::{AdviseError, Disagreement, Misses, SiteFigures};
+use super::doubt::Disagreement;
+use super::figures::{AdviseError, SiteFigures};
 use super::forecast::{Forecast, Part, Route, Setting, TapeDrive};
+use super::learned::Misses;
 use crate::measure::Spread;
 
 /// What gives less than this share more is not worth a change.
@@ -262,6 +264,7 @@ pub fn advise(
             staged = Some((other, forecast));
         }
     }
+    let misses = figures.misses.for_drive(&setting.drive);
     let drives = fits(figures, &direct)?;
     let fitting = fitting(&drives, needed_mb_per_s);
     let to_disk = setting.drive == TapeDrive::Virtual && setting.route == Route::Direct;
@@ -277,7 +280,7 @@ pub fn advise(
         fitting,
         apart,
         disagreement,
-        misses: figures.misses,
+        misses,
     })
 }
 
@@ -359,11 +362,10 @@ impl Advice {
         let Some(Misses { trials, least, most, within: (foretold, within) }) = self.misses else {
             return format!("{between} as far as rounds differ; nothing was tried here yet (--try)");
         };
-        let (least, most) = ((least - 1.0) * 100.0, (most - 1.0) * 100.0);
         let what = match trials {
-            1 => format!("what was tried here gave {least:+.0} % of what is forecast without it"),
+            1 => format!("what was tried here gave {least:.2} of what is forecast without it"),
             _ => format!(
-                "of what was tried here, each forecast by the others, {trials} gave {least:+.0} to {most:+.0} %"
+                "{trials} that were tried here gave {least:.2} to {most:.2} of what all others of them foretell"
             ),
         };
         let checked = if foretold > 0 { format!("; {within} of {foretold} fell within") } else { String::new() };

@@ -2,36 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
-use super::forecast::together;
+use super::doubt::Disagreement;
+use super::learned::{Learned, steadiness};
 use crate::measure::Spread;
 use crate::measure::data_path::{PathRate, PathRates, SlowSource};
 use crate::measure::exercise::{Data, DriveRate, DriveRates};
 use crate::measure::source::{Cache, SourceRates};
 use crate::measure::staging::StagingRates;
-use crate::published::built_in_host;
-use crate::site::{Measured, Measurements, Tried};
+use crate::site::Measurements;
 
 /// A share of all processors from which on they are taken to be what held a measurement up.
 const SATURATED: f64 = 0.85;
-
-/// What the data path gives of what bare readers get, below which the two disagree where no processor is to blame.
-const AGREEING: f64 = 0.7;
-/// The share of one processor below which none is to blame.
-const IDLE: f64 = 0.5;
-
-/// Seconds that a whole source must take at least to say what more connections give.
-const TELLING_S: f64 = 0.2;
-
-/// Bare readers and the data path, of the same source, where what they got cannot both be so. MB/s.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Disagreement {
-    /// What bare readers got at most.
-    pub read: Spread,
-    /// What the data path got at most.
-    pub null: Spread,
-}
 
 /// Why there is no advice.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +80,7 @@ pub struct SiteFigures {
     /// How little rates fluctuate here, as trials have shown: the power that joins them.
     pub steadiness: f64,
     /// How far what was tried here was from its forecast; none if nothing was.
-    pub misses: Option<Misses>,
+    pub misses: Learned,
 }
 
 impl SiteFigures {
@@ -144,7 +125,7 @@ impl SiteFigures {
             tree_mb,
             disk_read,
             steadiness,
-            misses: Misses::of(&all.trials),
+            misses: Learned::of(&all.trials),
         })
     }
 
@@ -210,30 +191,6 @@ impl SiteFigures {
             None if used > SATURATED => given.map(|rate| rate / used),
             _ => given,
         }
-    }
-
-    /// Whether bare readers got much more of the source than the data path did, though no processor held it up: one of the two was
-    /// measured wrongly, or while something else went on. A source that was made slow was not so for bare readers.
-    pub fn disagreement(&self) -> Option<Disagreement> {
-        let fastest = |rates: &mut dyn Iterator<Item = Spread>| rates.max_by(|a, b| a.median.total_cmp(&b.median));
-        let null = fastest(&mut self.path.rates.iter().map(|rate| rate.mb_per_s))?;
-        let read = fastest(&mut self.readers.as_ref()?.rates.iter().map(|rate| rate.mb_per_s))?;
-        let idle = |rate: &PathRate| rate.mb_per_s.median * rate.cpu_s_per_mb < IDLE;
-        let apart = self.slow() == SlowSource::default() && null.high < read.low * AGREEING;
-        (apart && self.path.rates.iter().all(idle)).then_some(Disagreement { read, null })
-    }
-
-    /// Seconds in which the data path read the whole source at its fastest, if that is too little to tell numbers of connections
-    /// apart: they come and go within it.
-    pub fn too_small_s(&self) -> Option<f64> {
-        let fastest = self.path.rates.iter().map(|rate| rate.mb_per_s.median).fold(0.0, f64::max);
-        let seconds = self.path.mb / fastest.max(1e-9);
-        (self.path.whole && seconds < TELLING_S).then_some(seconds)
-    }
-
-    /// Ways in which the data path did not go steadily before it was to end.
-    pub fn unsettled(&self) -> impl Iterator<Item = &PathRate> {
-        self.path.rates.iter().filter(|rate| !rate.settled)
     }
 
     /// Whether the source and the virtual drive share one disk, and the source is read from it.
@@ -337,66 +294,6 @@ impl SiteFigures {
     }
 }
 
-/// The power with which forecasts come nearest to what was tried: one figure for all trials. Before anything was tried it is that of
-/// the host that was calibrated best.
-fn steadiness(trials: &[Measured<Tried>]) -> f64 {
-    const LEAST: f64 = 1.2;
-    const MOST: f64 = 12.0;
-    const STEP: f64 = 0.1;
-    let joined: Vec<&Tried> = trials.iter().map(|trial| &trial.found).filter(|trial| !trial.parts.is_empty()).collect();
-    if joined.is_empty() {
-        return built_in_host("lto4").map_or(MOST, |host| host.steadiness);
-    }
-    let error = |power: f64| -> f64 { joined.iter().map(|trial| trial_error(trial, power)).sum() };
-    let powers = (0..).map(|step| LEAST + f64::from(step) * STEP).take_while(|power| *power <= MOST);
-    powers.min_by(|one, other| error(*one).total_cmp(&error(*other))).unwrap_or(MOST)
-}
-
-/// What was forecast of a trial, with this power where rates are joined.
-fn forecast_of(trial: &Tried, power: f64) -> f64 {
-    if trial.parts.is_empty() { trial.predicted_mb_per_s } else { together(&trial.parts, power) }
-}
-
-/// How far a forecast with this power is from what was tried.
-fn trial_error(trial: &Tried, power: f64) -> f64 {
-    (forecast_of(trial, power) / trial.mb_per_s).ln().abs()
-}
-
-/// How far what was tried was from its forecast. Each is forecast by the power that all others of them give, so that none has a say
-/// in its own: what is found is what the next one may miss by.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Misses {
-    /// How many were tried.
-    pub trials: usize,
-    /// What was measured at least, of what was forecast: 0.9 where it was a tenth less.
-    pub least: f64,
-    /// What was measured at most, of what was forecast.
-    pub most: f64,
-    /// Of the trials whose forecast was an interval, how many there were, and how many fell within.
-    pub within: (usize, usize),
-}
-
-impl Misses {
-    fn of(trials: &[Measured<Tried>]) -> Option<Self> {
-        let share = |at: usize| {
-            let trial = &trials[at].found;
-            let others: Vec<_> =
-                trials.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, one)| one.clone()).collect();
-            trial.mb_per_s / forecast_of(trial, steadiness(&others))
-        };
-        let shares: Vec<f64> = (0..trials.len()).map(share).filter(|share| share.is_finite()).collect();
-        let foretold: Vec<&Tried> =
-            trials.iter().map(|trial| &trial.found).filter(|trial| trial.foretold.is_some()).collect();
-        let within = foretold.iter().filter(|trial| trial.within() == Some(true)).count();
-        (!shares.is_empty()).then(|| Self {
-            trials: shares.len(),
-            least: shares.iter().copied().fold(f64::INFINITY, f64::min),
-            most: shares.iter().copied().fold(0.0, f64::max),
-            within: (foretold.len(), within),
-        })
-    }
-}
-
 fn best(rates: &SourceRates) -> f64 {
     rates.rates.iter().map(|rate| rate.mb_per_s.median).fold(0.0, f64::max)
 }
@@ -427,143 +324,7 @@ fn interpolate(mut points: Vec<(f64, f64)>, x: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use super::*;
-    use crate::measure::source::ReaderRate;
-
-    #[test]
-    fn what_was_tried_says_how_little_rates_fluctuate() {
-        use super::super::forecast::Part;
-        let parts = vec![(Part::Source, 100.0), (Part::Processor, 120.0), (Part::Drive, 400.0)];
-        for power in [2.0, 3.0, 8.0] {
-            let found = Tried {
-                source: "/srv".into(),
-                setting: String::new(),
-                mb_per_s: together(&parts, power),
-                parts: parts.clone(),
-                predicted_mb_per_s: 0.0,
-                foretold: None,
-            };
-            let fitted = steadiness(&[Measured { at_ns: 1, found }]);
-            assert!((fitted - power).abs() < 0.06, "{fitted}, not {power}");
-        }
-        // A disk that is shared stands for the drive.
-        let shared = vec![(Part::Source, 1e9), (Part::Drive, 50.0), (Part::Disk, 50.0)];
-        assert!((together(&shared, 3.0) - 50.0).abs() < 1e-6);
-    }
-
-    /// One trial fits one power exactly: "off by 0 %", though the forecast had missed it by a tenth. Now none is held against itself.
-    #[test]
-    fn a_trial_is_held_against_what_all_others_foretell() {
-        use super::super::forecast::Part;
-        let parts = vec![(Part::Source, 100.0), (Part::Processor, 120.0)];
-        let tried = |mb_per_s: f64, foretold| {
-            let found = Tried {
-                source: "/srv".into(),
-                setting: mb_per_s.to_string(),
-                mb_per_s,
-                parts: parts.clone(),
-                predicted_mb_per_s: 0.0,
-                foretold,
-            };
-            Measured { at_ns: 1, found }
-        };
-        assert_eq!(Misses::of(&[]), None);
-        let unfitted = together(&parts, steadiness(&[]));
-        let alone = Misses::of(&[tried(unfitted * 0.9, Some([1.0, 2.0]))]).unwrap();
-        assert!((alone.least - 0.9).abs() < 1e-9 && alone.most == alone.least, "{alone:?}");
-        assert_eq!((alone.trials, alone.within), (1, (1, 0)));
-        let both = Misses::of(&[tried(60.0, None), tried(70.0, Some([65.0, 75.0]))]).unwrap();
-        assert!(both.least < 0.9 && both.most > 1.1, "each is foretold by the other: {both:?}");
-        assert_eq!((both.trials, both.within), (2, (1, 1)));
-    }
-
-    fn site(null: f64, cpu_s_per_mb: f64, read: f64) -> SiteFigures {
-        let rate = PathRate {
-            connections: 4,
-            block_len: 512 << 10,
-            compression_level: 0,
-            mb_per_s: Spread::exactly(null),
-            settled: true,
-            cpu_s_per_mb,
-            ratio: 1.0,
-        };
-        let path = PathRates {
-            source: "/srv".into(),
-            device: 0,
-            cache: Cache::Cold,
-            processors: 8,
-            slow: SlowSource::default(),
-            mb: 100.0,
-            files: 10,
-            whole: false,
-            problems: 0,
-            rates: vec![rate],
-        };
-        let files_per_s = Spread::exactly(1.0);
-        let readers = SourceRates {
-            source: "/srv".into(),
-            device: 0,
-            files: 10,
-            mb: 100.0,
-            whole: true,
-            block_len: 256 << 10,
-            cache: Cache::Cold,
-            rates: vec![ReaderRate { readers: 4, mb_per_s: Spread::exactly(read), files_per_s, cpu_s_per_mb }],
-            classes: Vec::new(),
-        };
-        let mut all = Measurements::default();
-        all.add_path(Measured { at_ns: 1, found: path });
-        all.add_source(Measured { at_ns: 1, found: readers });
-        SiteFigures::of(&all, Path::new("/srv")).unwrap()
-    }
-
-    /// A disk of 20 MB/s was forecast at 4.0, where bare readers had got 19.5: the lesser was chosen without a word.
-    #[test]
-    fn where_readers_and_the_path_disagree_neither_is_chosen() {
-        let figures = site(4.0, 0.001, 19.5);
-        let Disagreement { read, null } = figures.disagreement().unwrap();
-        assert_eq!((read.median, null.median), (19.5, 4.0));
-        let source = figures.source(4, 512 << 10);
-        assert_eq!((source.low, source.high), (4.0, 19.5));
-        assert_eq!(site(18.5, 0.001, 19.5).disagreement(), None, "rounds differ by as much");
-        assert_eq!(
-            site(19.5, 0.001, 4.0).disagreement(),
-            None,
-            "the path announces what it reads, bare readers do not"
-        );
-        assert_eq!(site(3000.0, 0.0003, 6000.0).disagreement(), None, "one processor has all to do");
-    }
-
-    /// After `null --compression 0` forecasts at zstd 1 took neither a cost nor a ratio: 77 MB/s to an LTO-3 instead of 156.
-    #[test]
-    fn a_level_that_was_not_measured_is_not_forecast() {
-        use super::super::forecast::{Route, Setting, TapeDrive};
-        let setting = Setting {
-            connections: 4,
-            block_len: 256 << 10,
-            pool_bytes: 128 << 20,
-            checkpoint_bytes: 4 << 30,
-            compression_level: 1,
-            copies: 1,
-            route: Route::Direct,
-            drive: TapeDrive::Model(Box::new(capstan_tape::model::built_in("LTO-3").unwrap())),
-        };
-        let figures = site(100.0, 0.001, 100.0);
-        let told = figures.forecast(&setting).unwrap_err().to_string();
-        assert!(told.starts_with("zstd 1 was not measured of /srv") && told.ends_with("--compression 0,1"), "{told}");
-        assert!(figures.forecast(&Setting { compression_level: 0, ..setting }).is_ok());
-    }
-
-    #[test]
-    fn a_source_that_is_read_in_no_time_says_nothing_of_connections() {
-        let mut figures = site(1000.0, 0.001, 1000.0);
-        assert_eq!(figures.too_small_s(), None, "there was more");
-        figures.path.whole = true;
-        assert!((figures.too_small_s().unwrap() - 0.1).abs() < 1e-9);
-        figures.path.mb = 1000.0;
-        assert_eq!(figures.too_small_s(), None);
-    }
 
     #[test]
     fn between_points_is_a_line_and_beyond_them_nothing_changes() {

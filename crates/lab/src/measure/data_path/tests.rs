@@ -1,10 +1,13 @@
 //! Runs of the data path.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+use capstan_format::Algorithm;
+use capstan_mover::Bottleneck;
 use capstan_tape::model::built_in;
 
 use super::*;
 use crate::data_set::{DataSet, DataSetWatch, Kind, Shape};
+use crate::measure::source::Cache;
 
 fn tree(bytes: u64) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
