@@ -4,6 +4,7 @@ usage: advice_checks.py FILE names PART             the bottleneck of what there
        advice_checks.py FILE relieves PART          the first change relieves this part, and gains more than rounds differ by
        advice_checks.py FILE changes LEVER LESS|MORE  the first change sets this to less, or to more, than it was
        advice_checks.py FILE promises-nothing       no change gains more than rounds differ by
+       advice_checks.py FILE reaches NANOSECONDS PERCENT  a backup that took so long was as fast as is forecast now, as nearly as that
        advice_checks.py FILE keeps WHAT PERCENT     what was tried, `now` or `advised`, gave what was predicted, as nearly as that
 """
 
@@ -42,6 +43,13 @@ def promises_nothing(advice):
     return all(change["gain"] <= NOISE for change in advice["changes"]), told(advice["changes"])
 
 
+def reaches(advice, nanoseconds, percent):
+    predicted = advice["now"]["forecast"]["mb_per_s"]["median"]
+    reached = advice["source_mb"] / (float(nanoseconds) / 1e9)
+    error = (predicted / reached - 1) * 100
+    return abs(error) <= float(percent), f"{predicted:.1f} MB/s were forecast, {reached:.1f} reached: {error:+.1f} %"
+
+
 def keeps(advice, what, percent):
     tried = [one for one in advice["trials"] if one["what"] == what]
     if not tried:
@@ -63,6 +71,7 @@ def main():
         "relieves": relieves,
         "changes": changes,
         "promises-nothing": promises_nothing,
+        "reaches": reaches,
         "keeps": keeps,
     }
     right, seen = checks[check](advice, *arguments)

@@ -24,7 +24,7 @@ use advise::{Advise, advise};
 use characterize::{Characterize, characterize};
 use compare::comparison;
 use create_data::{CreateData, create_data};
-use measure::{Drive, Null, Read, StageDisk, drive, null, staging};
+use measure::{Drive, Null, Read, Restore, StageDisk, drive, null, restore, staging};
 use network::{Network, network};
 use report::{Report, report};
 
@@ -53,6 +53,9 @@ pub(crate) enum Lab {
     /// Measure what a disk gives as a file library: written, read, and both at once
     #[command(after_help = "Example:\n  capstan lab staging --folder /srv/staging --writers 1,2,4,8 --depot 1G")]
     Staging(StageDisk),
+    /// Measure what a restore gives, and an object copy, of what a source has
+    #[command(after_help = "Example:\n  capstan lab restore /srv --folder /srv/scratch --to /srv/back")]
+    Restore(Restore),
     /// Say what each configuration would give at this site, where it is narrowest, and what to change
     #[command(
         after_help = "Examples:\n  capstan lab advise /srv --measure\n  capstan lab advise /srv --drive LTO-8 --window 8h --data 40T\n  capstan lab advise /srv --drive LTO-5 --try --all"
@@ -108,6 +111,7 @@ pub(crate) fn lab(cli: &Cli, args: &Lab) -> Result<ExitCode, Failure> {
         Lab::Null(args) => null(cli, args),
         Lab::Drive(args) => drive(cli, args),
         Lab::Staging(args) => staging(cli, args),
+        Lab::Restore(args) => restore(cli, args),
         Lab::Advise(args) => advise(cli, args),
         Lab::Report(args) => report(cli, args),
         Lab::Compare { folder } => comparison(cli, folder),

@@ -161,6 +161,20 @@ fn a_data_set_of_ones_own_is_found_to_shrink_and_comes_back_from_a_backup() {
     // What comes back lies below its whole path.
     let back = dir.path().join("back").join(Path::new(&set).strip_prefix("/").unwrap());
     create(back.to_str().unwrap(), &["--check"], 0);
+    // What lacks and what is too much is told apart.
+    let file = walk_to_file(&back);
+    std::fs::rename(&file, back.join("elsewhere")).unwrap();
+    let (listed, _) = create(back.to_str().unwrap(), &["--check"], 3);
+    let kinds: Vec<_> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(kinds.iter().filter(|kind| **kind == "missing").count(), 1, "{listed}");
+    assert_eq!(kinds.iter().filter(|kind| **kind == "extra").count(), 1, "{listed}");
+}
+
+/// A file somewhere below a folder.
+fn walk_to_file(folder: &Path) -> std::path::PathBuf {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    files.into_iter().next().unwrap_or_else(|| walk_to_file(&folders[0]))
 }
 
 #[test]
@@ -272,10 +286,20 @@ fn parts_are_measured_kept_and_advised_on() {
     assert!(read[0]["rates"][1]["mb_per_s"]["median"].as_f64().unwrap() > 0.0, "{read}");
     let null = site.json(&[&["lab", "null", &tree, "-j", "1,2", "--cache", "warm"], &short[..]].concat());
     assert_eq!((null["rates"].as_array().unwrap().len(), &null["whole"]), (4, &serde_json::json!(true)));
+    // What takes another's place says so; what is disturbed takes none, unless it is told to.
+    let again = ["lab", "null", &tree, "-j", "1,2", "--cache", "warm", "--replace"];
+    let (table, said) = site.run(&[&again[..], &short[..]].concat(), 0);
+    assert!(said.contains(", in the place of what was measured"), "{said}");
+    assert!(table.contains("processor %"), "{table}");
     let drive = ["lab", "drive", "--folder", &out, "--amount", "20M", "--rounds", "2", "--data", "zeros,random"];
     assert_eq!(site.json(&drive)["rates"].as_array().unwrap().len(), 8);
     let staging = ["lab", "staging", "--folder", &out, "--depot", "20M", "--rounds", "1", "--writers", "1,2"];
     assert_eq!(site.json(&staging)["write"].as_array().unwrap().len(), 2);
+
+    let restore = ["lab", "restore", &tree, "--folder", &out, "--to", &site.path("back"), "--rounds", "1"];
+    let restored = site.json(&restore);
+    assert!(restored["restore"]["mb_per_s"]["median"].as_f64().unwrap() > 0.0, "{restored}");
+    assert!(restored["copy"]["cpu_s_per_mb"].as_f64().unwrap() > 0.0, "{restored}");
 
     let advice = site.json(&["lab", "advise", &tree, "--folder", &out, "--try", "--try-seconds", "0.5"]);
     let names = ["source", "processor", "disk", "drive"].map(serde_json::Value::from);

@@ -13,12 +13,16 @@
 //! connections are enough, or that a pool is too small, comes out of forecasts.
 
 mod advice;
+mod doubt;
 mod figures;
 mod forecast;
+mod learned;
 mod stream;
 mod trial;
 
-pub use advice::{Advice, Change, Fit, Lever, advise};
+pub use advice::{Advice, Change, Fit, Lever, advise, interval};
+pub use doubt::Disagreement;
 pub use figures::{AdviseError, SiteFigures};
 pub use forecast::{Forecast, Part, Route, Setting, TapeDrive};
+pub use learned::{Learned, Misses};
 pub use trial::{Trial, TrialError, try_setting};

@@ -12,12 +12,13 @@
 //! A file's bytes follow from the seed and its number alone, so threads make them in any order.
 
 mod content;
+mod differ;
 mod found;
 mod shape;
 mod tree;
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,6 +26,7 @@ use std::thread;
 
 pub(crate) use content::Noise;
 use content::{Content, Runs};
+pub use differ::Differs;
 pub use found::Shrunk;
 use shape::FILES_MAX;
 pub use shape::{DataSetError, Kind, Names, Ratio, Shape};
@@ -153,28 +155,10 @@ impl DataSet {
         made
     }
 
-    /// Reads a set that was made, and gives the files that are not as they were, by path.
-    pub fn check(&self, folder: &Path, watch: &DataSetWatch) -> Result<Vec<PathBuf>, DataSetError> {
-        let differing = self.each_folder(watch, &|number, buffer| {
-            let mut differing = Vec::new();
-            for number in self.tree.files_of(number) {
-                if watch.stop.load(Ordering::Relaxed) {
-                    return Err(DataSetError::Stopped);
-                }
-                let path = self.file_path(number);
-                if !self.is_as_made(&folder.join(&path), number, buffer) {
-                    differing.push(path);
-                }
-                self.count(number, watch);
-            }
-            Ok(differing)
-        });
-        let mut differing = differing.map_err(|error| match error {
-            DataSetError::Stopped => DataSetError::CheckStopped,
-            other => other,
-        })?;
-        differing.sort();
-        Ok(differing)
+    /// Brings all of a folder to the disk: what was made is in memory only, and its rate that of memory.
+    pub fn flush(folder: &Path) -> Result<(), DataSetError> {
+        let flushed = File::open(folder).and_then(|file| Ok(rustix::fs::syncfs(file)?));
+        flushed.map_err(host("flush", folder))
     }
 
     fn check_room(&self, folder: &Path) -> Result<(), DataSetError> {
@@ -273,22 +257,6 @@ impl DataSet {
             left -= part as u64;
         }
         Ok(())
-    }
-
-    fn is_as_made(&self, path: &Path, number: u64, buffer: &mut [u8]) -> bool {
-        let mut content = self.content(number);
-        let mut left = self.length(number);
-        let Ok(mut file) = File::open(path) else { return false };
-        let mut found = vec![0; left.min(buffer.len() as u64) as usize];
-        while left > 0 {
-            let part = left.min(buffer.len() as u64) as usize;
-            content.fill(&mut buffer[..part]);
-            if file.read_exact(&mut found[..part]).is_err() || found[..part] != buffer[..part] {
-                return false;
-            }
-            left -= part as u64;
-        }
-        matches!(file.read(&mut [0; 1]), Ok(0))
     }
 }
 

@@ -58,6 +58,12 @@ pub enum GridError {
         /// Which drive and size.
         source: ModelError,
     },
+    /// A drive of the grid does not encrypt.
+    #[error("{source}: leave --encrypted out, or make a grid of its own for that drive with --encrypted 0")]
+    Encryption {
+        /// Which drive.
+        source: ModelError,
+    },
     /// There is nothing to calibrate by.
     #[error("the table has no measurements (column mb_per_s) to calibrate by; --measure DIR makes them")]
     Unmeasured,
@@ -140,8 +146,8 @@ pub struct GridAxes {
     pub file_bytes: Vec<u64>,
     /// Bytes of a buffer, which is a block on the tape; `None` for those of the papers that the drive writes.
     pub buffer_bytes: Option<Vec<u64>>,
-    /// Whether the drive encrypts.
-    pub encrypted: Vec<bool>,
+    /// Whether the drive encrypts; `None` for both on a drive that does, and no on one that does not.
+    pub encrypted: Option<Vec<bool>>,
 }
 
 /// Buffer sizes of both papers; drives that do not write the largest have fewer.
@@ -159,7 +165,7 @@ impl GridAxes {
             ratios: vec![1.0, 2.0, 10.0],
             file_bytes: vec![32 << 10, 256 << 10, 1 << 20, 1 << 30, 5 << 30, 10 << 30],
             buffer_bytes: None,
-            encrypted: vec![false, true],
+            encrypted: None,
         }
     }
 
@@ -172,7 +178,7 @@ impl GridAxes {
             self.ratios.len(),
             self.file_bytes.len(),
             sizes.len(),
-            self.encrypted.len(),
+            self.encrypted.as_ref().map_or(2, Vec::len),
         ];
         if lens.contains(&0) {
             return refuse("a grid has one drive, one number of buffers and one of each other thing at least");
@@ -203,12 +209,20 @@ impl GridAxes {
                 sizes.clone()
             }
         };
+        let encrypted = match &self.encrypted {
+            None if drive.encrypts() => vec![false, true],
+            None => vec![false],
+            Some(asked) if asked.contains(&true) && !drive.encrypts() => {
+                return Err(GridError::Encryption { source: ModelError::NoEncryption { model: drive.name.clone() } });
+            }
+            Some(asked) => asked.clone(),
+        };
         let mut rows = Vec::new();
         for &buffers in &self.buffers {
             for &ratio in &self.ratios {
                 for &file_bytes in &self.file_bytes {
                     for &buffer_bytes in &sizes {
-                        for &encrypted in &self.encrypted {
+                        for &encrypted in &encrypted {
                             let job = Job { file_bytes: file_bytes as f64, buffer_bytes, buffers, ratio, encrypted };
                             let columns = vec![
                                 drive.name.clone(),

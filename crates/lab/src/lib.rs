@@ -31,21 +31,23 @@ mod staging_model;
 
 // The words of the models that this room speaks in, so that a door needs no other room.
 pub use advise::{
-    Advice, AdviseError, Change, Fit, Forecast, Lever, Part, Route, Setting, SiteFigures, TapeDrive, Trial, TrialError,
-    advise, try_setting,
+    Advice, AdviseError, Change, Disagreement, Fit, Forecast, Learned, Lever, Misses, Part, Route, Setting,
+    SiteFigures, TapeDrive, Trial, TrialError, advise, interval, try_setting,
 };
 pub use capstan_tape::model::{Conversion, DriveModel, ModelError, Totals, built_in, built_in_names};
 pub use compare::{CompareError, Comparison, compare, median_error};
-pub use data_set::{DataSet, DataSetError, DataSetWatch, Kind, Names, Ratio, Shape, Shrunk};
+pub use data_set::{DataSet, DataSetError, DataSetWatch, Differs, Kind, Names, Ratio, Shape, Shrunk};
 pub use grid::{Cell, GridAxes, GridError, HEADS, agreeing, calibrate, make_grid, mean_error, predict_grid, read_grid};
 pub use load::{Load, LoadError, Step};
 pub use measure::Spread;
 pub use measure::data_path::{
-    DataPath, DataPathError, DataPathRun, PathRate, PathRates, SlowSource, Target, measure_path, null_run,
+    DataPath, DataPathError, DataPathRun, LONGER_MAX, PathRate, PathRates, SlowSource, Target, measure_path, null_run,
     run_data_path,
 };
 pub use measure::exercise::{Data, DriveRate, DriveRates, Exercise, ExerciseError, ExerciseMedium, measure_drive};
 pub use measure::grid::{MeasureGridError, measure_grid};
+pub use measure::others::OtherLoad;
+pub use measure::restore::{RestoreRates, Restoring, RestoringError, WayRate, measure_restore};
 pub use measure::source::{Cache, ClassRate, ReaderRate, Reading, SourceError, SourceRates, measure_source};
 pub use measure::staging::{Staging, StagingError, StagingRates, WriterRate, measure_staging};
 pub use network::{

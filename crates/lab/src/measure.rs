@@ -5,12 +5,16 @@
 //!   null      source --> read, pax, compress --> nowhere     the data path without a drive
 //!   drive                      memory --> encrypt --> drive  the drive without a source
 //!   staging                    memory --> disk --> memory    a file library, written, read, and both at once
+//!   restore   drive --> decrypt, unpack --> files, flushed   what comes back; and from a drive to a drive, an object copy
 //! ```
 //! All are measured in rounds. What a part gives is the median, and the rounds that were farthest from it say how sure that is.
 
+pub(crate) mod course;
 pub(crate) mod data_path;
 pub(crate) mod exercise;
 pub(crate) mod grid;
+pub(crate) mod others;
+pub(crate) mod restore;
 pub(crate) mod source;
 pub(crate) mod staging;
 

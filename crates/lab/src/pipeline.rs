@@ -150,6 +150,9 @@ impl HostModel {
 
     /// What comes of a job with a drive.
     pub fn predict(&self, drive: &DriveModel, job: &Job) -> Result<Prediction, ModelError> {
+        if job.encrypted && !drive.encrypts() {
+            return Err(ModelError::NoEncryption { model: drive.name.clone() });
+        }
         let share = drive.tape_share(job.buffer_bytes, job.encrypted, job.ratio)?;
         let buffer_bytes = job.buffer_bytes as f64;
         let sustained = drive.sustained_mb_per_s.as_ref().unwrap_or(&drive.native_mb_per_s).value;

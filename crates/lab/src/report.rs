@@ -73,6 +73,7 @@ mod tests {
         assert!(
             page.contains("A &lt;title&gt;") && page.contains("&lt;LTO&gt; &amp; co") && page.contains("two &amp; two")
         );
+        assert!(page.contains("<th scope=\"col\"") && page.contains("<th scope=\"row\""));
         assert!(page.contains("prefers-color-scheme: dark") && page.contains("@media print"));
     }
 }

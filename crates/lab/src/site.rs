@@ -12,6 +12,7 @@ use super::advise::Part;
 use super::compare::Comparison;
 use super::measure::data_path::PathRates;
 use super::measure::exercise::DriveRates;
+use super::measure::restore::RestoreRates;
 use super::measure::source::SourceRates;
 use super::measure::staging::StagingRates;
 use super::network::NetworkMeasurement;
@@ -55,6 +56,9 @@ pub struct Measurements {
     /// What the network gave.
     #[serde(default)]
     pub networks: Vec<Measured<NetworkMeasurement>>,
+    /// What restores and object copies gave.
+    #[serde(default)]
+    pub restores: Vec<Measured<RestoreRates>>,
 }
 
 /// A backup that was tried.
@@ -71,6 +75,16 @@ pub struct Tried {
     pub predicted_mb_per_s: f64,
     /// What came of it, MB/s.
     pub mb_per_s: f64,
+    /// From where to where the forecast had it before it was tried, MB/s.
+    #[serde(default)]
+    pub foretold: Option<[f64; 2]>,
+}
+
+impl Tried {
+    /// Whether it came out within what was foretold; none if that was no interval.
+    pub fn within(&self) -> Option<bool> {
+        self.foretold.map(|[low, high]| (low..=high).contains(&self.mb_per_s))
+    }
 }
 
 /// Why what was measured cannot be read or kept.
@@ -108,6 +122,7 @@ impl Default for Measurements {
             trials: Vec::new(),
             comparisons: None,
             networks: Vec::new(),
+            restores: Vec::new(),
         }
     }
 }
@@ -116,6 +131,11 @@ impl Default for Measurements {
 fn replace<T>(all: &mut Vec<Measured<T>>, new: Measured<T>, same: impl Fn(&T, &T) -> bool) {
     all.retain(|old| !same(&old.found, &new.found));
     all.push(new);
+}
+
+/// When the same thing was measured before.
+fn earlier<T>(all: &[Measured<T>], new: &T, same: impl Fn(&T, &T) -> bool) -> Option<i64> {
+    all.iter().filter(|old| same(&old.found, new)).map(|old| old.at_ns).max()
 }
 
 impl Measurements {
@@ -176,24 +196,43 @@ impl Measurements {
 
     /// Adds what bare readers got.
     pub fn add_source(&mut self, new: Measured<SourceRates>) {
-        replace(&mut self.sources, new, |old, new| {
-            old.source == new.source && old.cache == new.cache && old.block_len == new.block_len
-        });
+        replace(&mut self.sources, new, same_source);
+    }
+
+    /// When the same was measured before, nanoseconds since 1970.
+    pub fn earlier_source(&self, new: &SourceRates) -> Option<i64> {
+        earlier(&self.sources, new, same_source)
     }
 
     /// Adds what the data path gave.
     pub fn add_path(&mut self, new: Measured<PathRates>) {
-        replace(&mut self.paths, new, |old, new| {
-            old.source == new.source && old.cache == new.cache && old.slow == new.slow
-        });
+        replace(&mut self.paths, new, same_path);
+    }
+
+    /// When the same was measured before, nanoseconds since 1970.
+    pub fn earlier_path(&self, new: &PathRates) -> Option<i64> {
+        earlier(&self.paths, new, same_path)
+    }
+
+    /// Adds levels of compression that were not measured before to what the data path gave otherwise.
+    pub fn add_levels(&mut self, new: PathRates, at_ns: i64) {
+        match self.paths.iter_mut().find(|old| same_path(&old.found, &new)) {
+            Some(old) => {
+                old.found.rates.retain(|rate| !new.has_level(rate.compression_level));
+                old.found.rates.extend(new.rates);
+            }
+            None => self.paths.push(Measured { at_ns, found: new }),
+        }
     }
 
     /// Adds what a drive took.
     pub fn add_drive(&mut self, new: Measured<DriveRates>) {
-        replace(&mut self.drives, new, |old, new| {
-            let same = old.place == new.place && old.model == new.model && old.encryption == new.encryption;
-            same && old.sync_mb == new.sync_mb
-        });
+        replace(&mut self.drives, new, same_drive);
+    }
+
+    /// When the same was measured before, nanoseconds since 1970.
+    pub fn earlier_drive(&self, new: &DriveRates) -> Option<i64> {
+        earlier(&self.drives, new, same_drive)
     }
 
     /// Adds what the network gave.
@@ -206,10 +245,46 @@ impl Measurements {
         replace(&mut self.trials, new, |old, new| old.source == new.source && old.setting == new.setting);
     }
 
+    /// Adds what restores and object copies gave.
+    pub fn add_restore(&mut self, new: Measured<RestoreRates>) {
+        replace(&mut self.restores, new, same_restore);
+    }
+
+    /// When the same was measured before, nanoseconds since 1970.
+    pub fn earlier_restore(&self, new: &RestoreRates) -> Option<i64> {
+        earlier(&self.restores, new, same_restore)
+    }
+
     /// Adds what a disk gave.
     pub fn add_staging(&mut self, new: Measured<StagingRates>) {
-        replace(&mut self.staging, new, |old, new| old.folder == new.folder);
+        replace(&mut self.staging, new, same_staging);
     }
+
+    /// When the same was measured before, nanoseconds since 1970.
+    pub fn earlier_staging(&self, new: &StagingRates) -> Option<i64> {
+        earlier(&self.staging, new, same_staging)
+    }
+}
+
+fn same_source(old: &SourceRates, new: &SourceRates) -> bool {
+    old.source == new.source && old.cache == new.cache && old.block_len == new.block_len
+}
+
+fn same_path(old: &PathRates, new: &PathRates) -> bool {
+    old.source == new.source && old.cache == new.cache && old.slow == new.slow
+}
+
+fn same_drive(old: &DriveRates, new: &DriveRates) -> bool {
+    let same = old.place == new.place && old.model == new.model && old.encryption == new.encryption;
+    same && old.sync_mb == new.sync_mb
+}
+
+fn same_restore(old: &RestoreRates, new: &RestoreRates) -> bool {
+    old.source == new.source && old.to == new.to
+}
+
+fn same_staging(old: &StagingRates, new: &StagingRates) -> bool {
+    old.folder == new.folder
 }
 
 #[cfg(test)]
@@ -230,6 +305,7 @@ mod tests {
             read_mixed: rate,
             write_beside_read: rate,
             read_beside_write: rate,
+            cpu_s_per_mb: None,
         }
     }
 
@@ -242,6 +318,8 @@ mod tests {
         all.add_staging(Measured { at_ns: 1, found: staging("/one", 1.0) });
         all.add_staging(Measured { at_ns: 2, found: staging("/two", 2.0) });
         all.add_staging(Measured { at_ns: 3, found: staging("/one", 3.0) });
+        assert_eq!(all.earlier_staging(&staging("/one", 9.0)), Some(3));
+        assert_eq!(all.earlier_staging(&staging("/three", 9.0)), None);
         all.write(&state).unwrap();
         let read = Measurements::read(&state).unwrap();
         assert_eq!(read, all);

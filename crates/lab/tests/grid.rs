@@ -55,6 +55,22 @@ fn every_drive_has_a_grid_of_the_sizes_that_it_writes() {
 }
 
 #[test]
+fn a_drive_that_does_not_encrypt_has_no_encrypted_rows() {
+    let host = built_in_host("lto4").unwrap();
+    for drive in ["LTO-3", "SDLT-220", "T9840C"] {
+        let axes = GridAxes::of_papers(vec![drive.to_owned()]);
+        let rows = make_grid(&axes).unwrap();
+        assert!(!rows.is_empty() && rows.iter().all(|row| !row.job.encrypted), "{drive}");
+        let asked = GridAxes { encrypted: Some(vec![true]), ..axes };
+        let told = make_grid(&asked).unwrap_err().to_string();
+        assert!(told.starts_with(&format!("{drive} does not encrypt: leave --encrypted out")), "{told}");
+    }
+    let table = "drive,data_buffers,buffer_size,encrypted,file_size,compression_ratio\nLTO-3,32,256KB,1,1GB,2\n";
+    let told = predict_grid(&read_grid(table).unwrap(), &host).unwrap_err().to_string();
+    assert_eq!(told, "line 2 of the table: LTO-3 does not encrypt");
+}
+
+#[test]
 fn a_grid_that_cannot_be_is_refused_as_a_whole() {
     let axes = GridAxes::of_papers(vec!["LTO-8".to_owned(), "T10000A".to_owned()]);
     let told = |axes: GridAxes| make_grid(&axes).unwrap_err();

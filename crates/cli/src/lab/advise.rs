@@ -1,5 +1,8 @@
 //! `capstan lab advise`.
 
+mod missing;
+mod show;
+
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,22 +10,21 @@ use std::sync::atomic::AtomicBool;
 
 use capstan_director::Config;
 use capstan_lab::{
-    Advice, AdviseError, Change, Data, DataPath, Direction, Exercise, ExerciseMedium, Forecast, Lever, Measured,
-    Measurements, Reading, Route, Setting, SiteFigures, SlowSource, Spread, Staging, TapeDrive, Trial, TrialError,
-    Tried, advise as look_for_advice, measure_drive, measure_path, measure_source, measure_staging, null_run,
-    try_setting,
+    Advice, AdviseError, Direction, Forecast, Measured, Measurements, Route, Setting, SiteFigures, Spread, TapeDrive,
+    Trial, TrialError, Tried, advise as look_for_advice, interval, try_setting,
 };
 use clap::Args;
-use serde_json::{Value, json};
 
-use super::measure::{can_keep, drive_failed, failed, measuring, read_failed, spread, staging_failed, wrong_file};
+use super::measure::{can_keep, failed, measuring, wrong_file};
 use super::model;
 use crate::args::Cli;
 use crate::failure::Failure;
 use crate::progress::Display;
 use crate::secrets::{now_ns, state_dir};
-use crate::table::Table;
 use crate::units;
+use missing::{keep_in, measure_missing};
+pub(super) use show::described;
+use show::{as_json, drive_name, show};
 
 /// What a backup is to be, and what it is to keep to.
 #[derive(Debug, Args)]
@@ -104,7 +106,7 @@ impl Ask {
 
 fn told(error: AdviseError) -> Failure {
     match error {
-        AdviseError::NoPath { .. } | AdviseError::NoDrive => {
+        AdviseError::NoPath { .. } | AdviseError::Level { .. } | AdviseError::NoDrive => {
             Failure::Usage(format!("{error}\nor let advise measure what is missing: --measure"))
         }
         other => Failure::Usage(other.to_string()),
@@ -243,6 +245,17 @@ fn tried(
     })
 }
 
+/// Setting and forecast that a trial tried.
+fn of_trial<'a>(advice: &'a Advice, name: &str) -> &'a (Setting, Forecast) {
+    if name == "now" { &advice.current } else { &advice.advised }
+}
+
+/// From where to where a trial was foretold to be: a run to a drive of a model is short, and its forecast is its own.
+fn foretold(forecast: &Forecast, advice: &Advice, trial: &Trial) -> [f64; 2] {
+    let shorter = trial.predicted_mb_per_s / forecast.mb_per_s.median.max(1e-9);
+    interval(&forecast.mb_per_s.map(|rate| rate * shorter), advice.misses.as_ref())
+}
+
 /// What was tried teaches the next forecast, and says how sure it is.
 fn keep_trials(
     all: &mut Measurements,
@@ -255,7 +268,8 @@ fn keep_trials(
         return Ok(());
     }
     let figures = SiteFigures { network: None, ..figures.clone() };
-    for ((setting, _), (_, trial)) in [&advice.current, &advice.advised].into_iter().zip(trials) {
+    for (name, trial) in trials {
+        let (setting, _) = of_trial(advice, name);
         let forecast = figures.forecast(setting).map_err(told)?;
         // A run to a drive that has a model is predicted by its simulation, not by joining rates.
         let joined = setting.drive == TapeDrive::Virtual;
@@ -265,330 +279,9 @@ fn keep_trials(
             parts: if joined { forecast.parts.clone() } else { Vec::new() },
             predicted_mb_per_s: trial.predicted_mb_per_s,
             mb_per_s: trial.measured_mb_per_s.median,
+            foretold: Some(foretold(&forecast, advice, trial)),
         };
         keep_in(site, all, |all| all.add_trial(Measured { at_ns: now_ns(), found }))?;
     }
     Ok(())
-}
-
-/// Adds to what is kept, and takes what others have added meanwhile.
-fn keep_in(site: &Site, all: &mut Measurements, add: impl FnOnce(&mut Measurements)) -> Result<(), Failure> {
-    let kept = Measurements::add(&site.state, |kept| {
-        add(kept);
-        all.clone_from(kept);
-    });
-    kept.map(|_| ()).map_err(|error| wrong_file(&error))
-}
-
-fn measure_missing(
-    cli: &Cli,
-    all: &mut Measurements,
-    source: &Path,
-    site: &Site,
-    current: &Setting,
-) -> Result<(), Failure> {
-    const ROUNDS: u32 = 3;
-    const SECONDS: f64 = 2.0;
-    let display = Display::new(cli);
-    let connections = [1, 2, 4, 8, 16];
-    if all.paths.iter().all(|measured| measured.found.source != source) {
-        display.say("measuring the data path without a drive (capstan lab null)");
-        let what = DataPath { seconds: SECONDS, ..null_run(source) };
-        let mut levels = vec![0, 1, current.compression_level];
-        levels.sort_unstable();
-        levels.dedup();
-        let each: Vec<_> = levels
-            .iter()
-            .flat_map(|&level| connections.map(|connections| (connections, current.block_len, level)))
-            .collect();
-        let about_s = SECONDS * f64::from(ROUNDS) * each.len() as f64;
-        let found = measuring(cli, about_s, |stop, _| measure_path(&what, &each, ROUNDS, stop, &mut |_| {}));
-        let found = Measured { at_ns: now_ns(), found: found.map_err(|error| failed(&error))? };
-        keep_in(site, all, |all| all.add_path(found))?;
-    }
-    if all.sources.iter().all(|measured| measured.found.source != source) {
-        display.say("measuring bare readers (capstan lab read)");
-        let reading = Reading {
-            readers: connections.to_vec(),
-            block_len: 256 << 10,
-            cache: capstan_lab::Cache::Cold,
-            rounds: ROUNDS,
-            seconds: SECONDS,
-        };
-        let about_s = SECONDS * f64::from(ROUNDS) * connections.len() as f64;
-        let found = measuring(cli, about_s, |stop, _| measure_source(source, &reading, stop, &mut |_| {}));
-        let found = Measured { at_ns: now_ns(), found: found.map_err(|error| read_failed(&error))? };
-        keep_in(site, all, |all| all.add_source(found))?;
-    }
-    if all.drives.iter().all(|measured| measured.found.model.is_some() || measured.found.sync_mb.is_some()) {
-        display.say("measuring the virtual drive (capstan lab drive)");
-        let medium = ExerciseMedium::New { folder: site.folder.clone() };
-        let blocks = [64 << 10, 256 << 10, 512 << 10, 2000 << 10].map(|block_len| (Data::Random, block_len));
-        let what = Exercise {
-            data: Data::Random,
-            block_len: 0,
-            mb: 500.0,
-            mb_per_s: None,
-            sync_mb: None,
-            encryption: Some(capstan_director::Algorithm::Aes256Gcm),
-            pace: None,
-        };
-        let found = measuring(cli, 20.0, |stop, _| measure_drive(&medium, &blocks, ROUNDS, &what, stop, &mut |_| {}));
-        let found = Measured { at_ns: now_ns(), found: found.map_err(|error| drive_failed(&error))? };
-        keep_in(site, all, |all| all.add_drive(found))?;
-    }
-    if all.staging.is_empty() {
-        display.say("measuring the disk as a file library (capstan lab staging)");
-        let what = Staging { writers: vec![1, 2, 4], block_len: 512 << 10, mb: 400.0, rounds: ROUNDS };
-        let found = measuring(cli, 40.0, |stop, _| measure_staging(&site.folder, &what, stop, &mut |_| {}));
-        let found = Measured { at_ns: now_ns(), found: found.map_err(|error| staging_failed(&error))? };
-        keep_in(site, all, |all| all.add_staging(found))?;
-    }
-    Ok(())
-}
-
-fn drive_name(drive: &TapeDrive) -> String {
-    match drive {
-        TapeDrive::Virtual => "virtual".to_owned(),
-        TapeDrive::Model(model) => model.name.clone(),
-    }
-}
-
-fn setting_json(setting: &Setting) -> Value {
-    json!({
-        "connections": setting.connections,
-        "block_bytes": setting.block_len,
-        "pool_bytes": setting.pool_bytes,
-        "checkpoint_bytes": setting.checkpoint_bytes,
-        "compression_level": setting.compression_level,
-        "copies": setting.copies,
-        "route": setting.route,
-        "drive": drive_name(&setting.drive),
-    })
-}
-
-fn as_json(figures: &SiteFigures, advice: &Advice, trials: &[(&str, Trial)], window_s: Option<f64>) -> Value {
-    let both =
-        |(setting, forecast): &(Setting, Forecast)| json!({"setting": setting_json(setting), "forecast": forecast});
-    let changes: Vec<_> = advice
-        .changes
-        .iter()
-        .map(|change| {
-            json!({
-                "lever": change.lever,
-                "from": change.from,
-                "to": change.to,
-                "how": change.lever.how(&change.setting),
-                "relieves": change.relieves,
-                "gain": change.gain(),
-                "forecast": change.after,
-            })
-        })
-        .collect();
-    let neighbours: Vec<_> = advice
-        .neighbours
-        .iter()
-        .map(|(lever, setting, forecast)| json!({"lever": lever, "value": lever.value(setting), "forecast": forecast}))
-        .collect();
-    let trials: Vec<_> =
-        trials.iter().map(|(name, trial)| json!({"what": name, "trial": trial, "error": trial.error()})).collect();
-    json!({
-        "source": figures.path.source.display().to_string(),
-        "source_mb": figures.source_mb,
-        "window_s": window_s,
-        "now": both(&advice.current),
-        "changes": changes,
-        "advised": both(&advice.advised),
-        "uncertainty": advice.uncertainty(),
-        "configurations": neighbours,
-        "twin": advice.twin,
-        "staged": advice.staged.as_ref().map(both),
-        "drives": advice.drives,
-        "fitting": advice.fitting,
-        "apart": advice.apart,
-        "trials": trials,
-    })
-}
-
-pub(super) fn described(setting: &Setting) -> String {
-    let Setting { connections, block_len, pool_bytes, checkpoint_bytes, compression_level, copies, .. } = setting;
-    let copies = if *copies == 1 { String::new() } else { format!(", {copies} copies") };
-    format!(
-        "{connections} connections, blocks of {} KiB, buffers of {} MiB, a checkpoint each {} MiB, zstd {compression_level}{copies}, {} to {}",
-        block_len >> 10,
-        pool_bytes >> 20,
-        checkpoint_bytes >> 20,
-        Lever::Route.value(setting),
-        drive_name(&setting.drive)
-    )
-}
-
-fn forecast_line(forecast: &Forecast) -> String {
-    let goes_back =
-        forecast.backhitches_per_hour.map_or(String::new(), |count| format!("; {count:.0} backhitches an hour"));
-    format!("{} MB/s, bottleneck: {}{goes_back}", spread(&forecast.mb_per_s), forecast.bottleneck.name())
-}
-
-fn change_line(number: usize, change: &Change) -> String {
-    let (from, to) = (change.before.mb_per_s.median, change.after.mb_per_s.median);
-    let (name, before, after) = (change.lever.name(), &change.from, &change.to);
-    let what = if change.gain() > 0.0 {
-        format!("{from:.0} -> {to:.0} MB/s ({:+.0} %)", change.gain() * 100.0)
-    } else {
-        let busy = [&change.before, &change.after].map(|forecast| units::duration(forecast.drive_busy_s));
-        format!("the drive is taken for {} instead of {}", busy[1], busy[0])
-    };
-    format!("  {number}. {name}: {before} -> {after}: {what}; relieves the {}", change.relieves.name())
-}
-
-fn show(
-    args: &Advise,
-    figures: &SiteFigures,
-    advice: &Advice,
-    trials: &[(&str, Trial)],
-    window_s: Option<f64>,
-) -> std::io::Result<()> {
-    let mut out = stdout().lock();
-    let size = units::bytes((figures.source_mb * 1e6) as u64);
-    let size = if figures.tree_mb.is_none() && args.ask.data.is_none() { format!("{size} and more") } else { size };
-    let slow = figures.slow();
-    let slowed = if slow == SlowSource::default() { "" } else { ", made slow when it was measured" };
-    writeln!(out, "source     {}, {size}, {}{slowed}", figures.path.source.display(), figures.path.cache.name())?;
-    writeln!(out, "now        {}", described(&advice.current.0))?;
-    writeln!(out, "           {}", forecast_line(&advice.current.1))?;
-    if advice.changes.is_empty() {
-        let part = advice.advised.1.bottleneck.name();
-        writeln!(out, "advice     no setting gives more: the {part} is the limit")?;
-    } else {
-        writeln!(out, "advice")?;
-    }
-    for (number, change) in (1..).zip(&advice.changes) {
-        writeln!(out, "{}\n       {}", change_line(number, change), change.lever.how(&change.setting))?;
-    }
-    if !advice.changes.is_empty() {
-        writeln!(out, "then       {}", forecast_line(&advice.advised.1))?;
-    }
-    let sure = advice.uncertainty() * 100.0;
-    match advice.tried_error {
-        Some(error) => {
-            let error = error * 100.0;
-            writeln!(out, "certainty  \u{b1} {sure:.0} %: what was tried here was off by {error:.0} % in the mean")?;
-        }
-        None => writeln!(
-            out,
-            "certainty  \u{b1} {sure:.0} % as far as the measurements go; nothing was tried here yet (--try)"
-        )?,
-    }
-    if let Some(window_s) = window_s
-        && figures.tree_mb.is_none()
-        && args.ask.data.is_none()
-    {
-        let window = units::duration(window_s);
-        writeln!(out, "window     {window}: how much there is was not found out; say --data, or run capstan lab read")?;
-    } else if let Some(window_s) = window_s {
-        window(&mut out, advice, figures, window_s)?;
-    }
-    if let Some(twin) = &advice.twin {
-        let cost = 100.0 * (1.0 - twin.mb_per_s.median / advice.advised.1.mb_per_s.median.max(1e-9));
-        writeln!(out, "twin       a second copy at once: {}; it costs {cost:.0} %", forecast_line(twin))?;
-    }
-    if let Some((setting, forecast)) = &advice.staged {
-        let (reading, tape) = (units::duration(forecast.source_busy_s), units::duration(forecast.on_tape_s));
-        let direct = units::duration(advice.advised.1.on_tape_s);
-        writeln!(
-            out,
-            "staging    {}: the source is read in {reading}, all is on tape in {tape} (as advised: {direct}), the disk holds {} at most, \
-             the drive is taken for {}, {:.0} backhitches in all (direct: {:.0})",
-            Lever::Route.value(setting),
-            units::bytes((forecast.staging_mb * 1e6) as u64),
-            units::duration(forecast.drive_busy_s),
-            forecast.backhitches(),
-            advice.current.1.backhitches()
-        )?;
-    }
-    if let Some(apart) = &advice.apart {
-        writeln!(out, "disk       source and library share one disk; on two: {}", forecast_line(apart))?;
-    }
-    if let Some(drive) = &advice.fitting {
-        let than = if window_s.is_some() { "what the window needs, or as much as any" } else { "as much as any" };
-        writeln!(out, "drive      {drive} fits: of the drives that give {than}, its tape moves most of the time")?;
-    }
-    for (name, trial) in trials {
-        writeln!(
-            out,
-            "tried      {name}: predicted {:.1} MB/s, measured {}: {:+.1} %; the data path says: {}",
-            trial.predicted_mb_per_s,
-            spread(&trial.measured_mb_per_s),
-            trial.error() * 100.0,
-            trial.bottleneck
-        )?;
-    }
-    if args.all {
-        writeln!(out, "\nEach setting that differs from what there is now in one thing:")?;
-        configurations(&mut out, advice)?;
-        writeln!(out, "\nEach drive that has a model, direct, as advised:")?;
-        drives(&mut out, advice)?;
-    }
-    Ok(())
-}
-
-fn window(out: &mut dyn Write, advice: &Advice, figures: &SiteFigures, window_s: f64) -> std::io::Result<()> {
-    let needed = figures.source_mb / window_s;
-    let takes = |forecast: &Forecast| units::duration(forecast.source_busy_s);
-    let (now, then) = (&advice.current.1, &advice.advised.1);
-    let window = units::duration(window_s);
-    if now.mb_per_s.low >= needed {
-        writeln!(out, "window     {window}: kept as it is ({}); nothing need be changed", takes(now))
-    } else if then.mb_per_s.low >= needed {
-        writeln!(out, "window     {window}: not kept now ({}), kept as advised ({})", takes(now), takes(then))
-    } else if then.mb_per_s.high >= needed {
-        writeln!(out, "window     {window}: not surely kept, even as advised ({})", takes(then))
-    } else {
-        let part = then.bottleneck.name();
-        writeln!(
-            out,
-            "window     {window}: not kept, even as advised ({}): it needs {needed:.0} MB/s, and the {part} is the limit",
-            takes(then)
-        )
-    }
-}
-
-fn configurations(out: &mut dyn Write, advice: &Advice) -> std::io::Result<()> {
-    let mut table = Table::new(&["what", "to", ">MB/s", "bottleneck", ">backhitches/h"]);
-    let now = (Lever::Connections, "as it is".to_owned(), &advice.current.1);
-    let others = advice.neighbours.iter().map(|(lever, setting, forecast)| (*lever, lever.value(setting), forecast));
-    for (lever, value, forecast) in std::iter::once(now).chain(others) {
-        table.row(vec![
-            if value == "as it is" { "now" } else { lever.name() }.to_owned(),
-            value,
-            format!("{:.1}", forecast.mb_per_s.median),
-            forecast.bottleneck.name().to_owned(),
-            forecast.backhitches_per_hour.map_or("-".to_owned(), |count| format!("{count:.0}")),
-        ]);
-    }
-    table.print(out)
-}
-
-fn drives(out: &mut dyn Write, advice: &Advice) -> std::io::Result<()> {
-    let mut table = Table::new(&[
-        "drive",
-        ">MB/s",
-        "bottleneck",
-        ">backhitches/h",
-        ">tape moves %",
-        ">cartridges",
-        "estimates in its model",
-    ]);
-    for fit in &advice.drives {
-        table.row(vec![
-            fit.drive.clone(),
-            format!("{:.1}", fit.forecast.mb_per_s.median),
-            fit.forecast.bottleneck.name().to_owned(),
-            format!("{:.0}", fit.forecast.backhitches_per_hour.unwrap_or_default()),
-            format!("{:.0}", fit.forecast.streaming_share.unwrap_or_default() * 100.0),
-            fit.volumes.to_string(),
-            format!("{} of {}", fit.estimates.0, fit.estimates.1),
-        ]);
-    }
-    table.print(out)
 }

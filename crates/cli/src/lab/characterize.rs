@@ -45,7 +45,7 @@ pub(crate) struct Characterize {
     /// How far the data compress [default: 1,2,10]
     #[arg(long, value_name = "RATIO,RATIO", value_delimiter = ',')]
     ratios: Option<Vec<f64>>,
-    /// Whether the drive encrypts [default: 0,1]
+    /// Whether the drive encrypts [default: 0,1; 0 of a drive that cannot]
     #[arg(long, value_name = "0,1", value_delimiter = ',', value_parser = parse_encrypted)]
     encrypted: Option<Vec<bool>>,
     /// The host that reads the files: lto4 or t10000a, after the tables they were calibrated against, or a file of your own (.toml)
@@ -87,7 +87,7 @@ impl Characterize {
             buffer_bytes: self.buffer_sizes.clone().or(papers.buffer_bytes),
             buffers: self.buffers.clone().unwrap_or(papers.buffers),
             ratios: self.ratios.clone().unwrap_or(papers.ratios),
-            encrypted: self.encrypted.clone().unwrap_or(papers.encrypted),
+            encrypted: self.encrypted.clone().or(papers.encrypted),
             drives: papers.drives,
         };
         make_grid(&axes).map_err(|error| Failure::Usage(error.to_string()))

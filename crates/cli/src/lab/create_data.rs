@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use capstan_lab::{DataSet, DataSetError, DataSetWatch, Kind, Names, Ratio, Shape, Shrunk};
+use capstan_lab::{DataSet, DataSetError, DataSetWatch, Differs, Kind, Names, Ratio, Shape, Shrunk};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
@@ -51,7 +51,7 @@ pub(crate) struct CreateData {
     /// What the tree follows from
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Make nothing: read a tree that was made so, and name the files that are not as they were
+    /// Make nothing: read a tree that was made so, and name the files that changed, that lack, and that are too much
     #[arg(long)]
     check: bool,
 }
@@ -148,39 +148,54 @@ pub(super) fn create_data(cli: &Cli, args: &CreateData) -> Result<ExitCode, Fail
     };
     let display = Display::new(cli);
     let began = Instant::now();
-    let (differing, shrunk) = display
+    let (differing, shrunk, seconds) = display
         .during(&line, || {
             let differing = match args.check {
                 true => set.check(&args.folder, &watch)?,
-                false => set.make(&args.folder, &watch).map(|()| Vec::new())?,
+                false => {
+                    set.make(&args.folder, &watch)?;
+                    // What is only in memory was not made yet.
+                    DataSet::flush(&args.folder)?;
+                    Vec::new()
+                }
             };
+            let seconds = began.elapsed().as_secs_f64();
             // What is not as it was made says nothing of how it was made.
             let shrunk = if differing.is_empty() { Some(set.shrink(&args.folder)?) } else { None };
-            Ok((differing, shrunk))
+            Ok((differing, shrunk, seconds))
         })
         .map_err(told)?;
-    let seconds = began.elapsed().as_secs_f64();
+    let mb_per_s = all_bytes as f64 / 1e6 / seconds.max(1e-3);
     let mut out = stdout().lock();
     if cli.json {
-        let differing: Vec<_> = differing.iter().map(|path| path_text(path.as_os_str().as_bytes())).collect();
+        let of = |wanted: Option<Differs>| -> Vec<_> {
+            let some = differing.iter().filter(|(_, differs)| wanted.is_none_or(|wanted| *differs == wanted));
+            some.map(|(path, _)| path_text(path.as_os_str().as_bytes())).collect()
+        };
         let value = json!({
             "files": all_files,
             "bytes": all_bytes,
             "seconds": seconds,
-            "differing": differing,
+            "mb_per_s": mb_per_s,
+            "differing": of(None),
+            "changed": of(Some(Differs::Changed)),
+            "missing": of(Some(Differs::Missing)),
+            "unreadable": of(Some(Differs::Unreadable)),
+            "extra": of(Some(Differs::Extra)),
             "asked_ratio": shrunk.map(|shrunk| shrunk.asked),
             "found_ratio": shrunk.map(|shrunk| shrunk.found),
             "compressed_bytes": shrunk.map(|shrunk| shrunk.bytes),
         });
         writeln!(out, "{value}").map_err(Failure::output)?;
     } else {
-        for path in &differing {
-            writeln!(out, "{}", path_text(args.folder.join(path).as_os_str().as_bytes())).map_err(Failure::output)?;
+        for (path, differs) in &differing {
+            let path = path_text(args.folder.join(path).as_os_str().as_bytes());
+            writeln!(out, "{:<10}  {path}", differs.name()).map_err(Failure::output)?;
         }
-        let done = if args.check { "read" } else { "made" };
+        let done = if args.check { "read" } else { "made and flushed" };
         let a_minute = units::count((all_files as f64 / seconds.max(1e-3) * 60.0) as u64);
         let (files, bytes, time) = (units::count(all_files), units::bytes(all_bytes), units::duration(seconds));
-        display.say(&format!("{files} files, {bytes} {done} in {time}, {a_minute} files a minute"));
+        display.say(&format!("{files} files, {bytes} {done} in {time}, {mb_per_s:.0} MB/s, {a_minute} files a minute"));
     }
     if let Some(shrunk) = shrunk {
         let Shrunk { asked, found, bytes } = shrunk;

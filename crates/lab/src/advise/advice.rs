@@ -3,8 +3,10 @@
 use capstan_tape::model::{built_in, built_in_names};
 use serde::Serialize;
 
+use super::doubt::Disagreement;
 use super::figures::{AdviseError, SiteFigures};
 use super::forecast::{Forecast, Part, Route, Setting, TapeDrive};
+use super::learned::Misses;
 use crate::measure::Spread;
 
 /// What gives less than this share more is not worth a change.
@@ -94,6 +96,7 @@ impl Lever {
         };
         let longest = setting.drive.block_len_max();
         let mut all = match self {
+            Self::Connections if figures.too_small_s().is_some() => Vec::new(),
             Self::Connections => {
                 figures.connections().iter().map(|&value| with(&|other| other.connections = value)).collect()
             }
@@ -185,8 +188,10 @@ pub struct Advice {
     pub fitting: Option<String>,
     /// The source and the virtual drive on two disks, everything else as advised, where they share one.
     pub apart: Option<Forecast>,
-    /// How far forecasts were from what was tried here, as a share; none if nothing was.
-    pub tried_error: Option<f64>,
+    /// What bare readers and the data path got, where that cannot both be so. Then no change is advised.
+    pub disagreement: Option<Disagreement>,
+    /// How far what was tried here was from its forecast; none if nothing was.
+    pub misses: Option<Misses>,
 }
 
 /// More is better, unless it takes more tape for less; of what gives the same, what takes the drive for half as long.
@@ -236,8 +241,11 @@ pub fn advise(
     }
     let mut changes: Vec<Change> = Vec::new();
     let (mut setting, mut forecast) = (current.clone(), first.clone());
-    // Each thing is changed at most once, so it ends.
-    while let Some(change) = best_change(figures, &setting, &forecast, &changes, memory_bytes)? {
+    let disagreement = figures.disagreement();
+    // Each thing is changed at most once, so it ends. Nothing is worth a change that rests on what may be wrong.
+    while disagreement.is_none()
+        && let Some(change) = best_change(figures, &setting, &forecast, &changes, memory_bytes)?
+    {
         (setting, forecast) = (change.setting.clone(), change.after.clone());
         changes.push(change);
     }
@@ -256,6 +264,7 @@ pub fn advise(
             staged = Some((other, forecast));
         }
     }
+    let misses = figures.misses.for_drive(&setting.drive);
     let drives = fits(figures, &direct)?;
     let fitting = fitting(&drives, needed_mb_per_s);
     let to_disk = setting.drive == TapeDrive::Virtual && setting.route == Route::Direct;
@@ -270,7 +279,8 @@ pub fn advise(
         drives,
         fitting,
         apart,
-        tried_error: figures.tried_error,
+        disagreement,
+        misses,
     })
 }
 
@@ -339,10 +349,39 @@ fn fitting(drives: &[Fit], needed_mb_per_s: Option<f64>) -> Option<String> {
 }
 
 impl Advice {
-    /// How sure the forecast of what is advised is, as a share: half of the range of the measurements that it stands on, and how far
-    /// forecasts were from what was tried here.
-    pub fn uncertainty(&self) -> f64 {
-        let Spread { low, median, high } = self.advised.1.mb_per_s;
-        (high - low) / 2.0 / median.max(1e-9) + self.tried_error.unwrap_or_default()
+    /// From where to where what is advised is foretold to be, MB/s.
+    pub fn interval(&self) -> [f64; 2] {
+        interval(&self.advised.1.mb_per_s, self.misses.as_ref())
     }
+
+    /// The same in words, with what it rests on: a statement that the next trial can be held against.
+    pub fn certainty(&self) -> String {
+        let [low, high] = self.interval();
+        let digits = if high < 100.0 { 1 } else { 0 };
+        let between = format!("{low:.digits$} to {high:.digits$} MB/s");
+        let Some(Misses { trials, least, most, within: (foretold, within) }) = self.misses else {
+            return format!("{between} as far as rounds differ; nothing was tried here yet (--try)");
+        };
+        let what = match trials {
+            1 => format!("what was tried here gave {least:.2} of what is forecast without it"),
+            _ => format!(
+                "{trials} that were tried here gave {least:.2} to {most:.2} of what all others of them foretell"
+            ),
+        };
+        let checked = if foretold > 0 { format!("; {within} of {foretold} fell within") } else { String::new() };
+        format!("{between}: {what}{checked}")
+    }
+
+    /// Half of that, as a share of the forecast.
+    pub fn uncertainty(&self) -> f64 {
+        let [low, high] = self.interval();
+        (high - low) / 2.0 / self.advised.1.mb_per_s.median.max(1e-9)
+    }
+}
+
+/// From where to where a forecast is: what the rounds of the measurements leave open, and beyond either end as far as what was tried
+/// here missed by. It can be checked: a trial falls within, or not.
+pub fn interval(forecast: &Spread, misses: Option<&Misses>) -> [f64; 2] {
+    let (least, most) = misses.map_or((1.0, 1.0), |misses| (misses.least.min(1.0), misses.most.max(1.0)));
+    [forecast.low * least, forecast.high * most]
 }

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use super::forecast::together;
+use super::doubt::Disagreement;
+use super::learned::{Learned, steadiness};
 use crate::measure::Spread;
 use crate::measure::data_path::{PathRate, PathRates, SlowSource};
 use crate::measure::exercise::{Data, DriveRate, DriveRates};
 use crate::measure::source::{Cache, SourceRates};
 use crate::measure::staging::StagingRates;
-use crate::published::built_in_host;
-use crate::site::{Measured, Measurements, Tried};
+use crate::site::Measurements;
 
 /// A share of all processors from which on they are taken to be what held a measurement up.
 const SATURATED: f64 = 0.85;
@@ -28,6 +28,19 @@ pub enum AdviseError {
         "no virtual drive was measured yet: capstan lab drive --folder DIR, where DIR is on the disk of the library"
     )]
     NoDrive,
+    /// The data path was not measured at that level: what it costs and how far it shrinks are not known.
+    #[error(
+        "zstd {level} was not measured of {}, so what it costs and how far it shrinks the data is not known: capstan lab null {} --compression {}",
+        path.display(), path.display(), levels(known, *level)
+    )]
+    Level {
+        /// The source.
+        path: PathBuf,
+        /// The level.
+        level: i32,
+        /// Those that were measured.
+        known: Vec<i32>,
+    },
     /// A drive's model does not do what is asked of it.
     #[error(transparent)]
     Model(#[from] capstan_tape::model::ModelError),
@@ -37,6 +50,12 @@ pub enum AdviseError {
         /// What is wrong.
         what: &'static str,
     },
+}
+
+/// All of them, as an option has them: a measurement of one level takes the place of that of others.
+fn levels(known: &[i32], level: i32) -> String {
+    let all = distinct(known.iter().copied().chain([level]));
+    all.iter().map(i32::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// What was measured of one source and of what it would be written to.
@@ -60,8 +79,8 @@ pub struct SiteFigures {
     pub disk_read: Option<Spread>,
     /// How little rates fluctuate here, as trials have shown: the power that joins them.
     pub steadiness: f64,
-    /// The mean of how far forecasts were from what was tried here, as a share; none if nothing was.
-    pub tried_error: Option<f64>,
+    /// How far what was tried here was from its forecast; none if nothing was.
+    pub misses: Learned,
 }
 
 impl SiteFigures {
@@ -106,7 +125,7 @@ impl SiteFigures {
             tree_mb,
             disk_read,
             steadiness,
-            tried_error: tried_error(&all.trials, steadiness),
+            misses: Learned::of(&all.trials),
         })
     }
 
@@ -125,12 +144,18 @@ impl SiteFigures {
         distinct(self.path.rates.iter().map(|rate| rate.connections))
     }
 
-    /// Rates of a level with the block that is nearest to this one.
+    /// A level that was not measured has neither a cost nor a ratio, and those of another are no stand-in: nothing is forecast of it.
+    pub(super) fn check_level(&self, level: i32) -> Result<(), AdviseError> {
+        let known = self.levels();
+        if known.contains(&level) {
+            return Ok(());
+        }
+        Err(AdviseError::Level { path: self.path.source.clone(), level, known })
+    }
+
+    /// Rates of a level that was measured, with the block that is nearest to this one.
     fn rates_of(&self, level: i32, block_len: usize) -> Vec<&PathRate> {
-        let levels = self.levels();
-        let nearest_level = levels.iter().copied().min_by_key(|other| (other - level).unsigned_abs());
-        let of_level: Vec<_> =
-            self.path.rates.iter().filter(|rate| Some(rate.compression_level) == nearest_level).collect();
+        let of_level: Vec<_> = self.path.rates.iter().filter(|rate| rate.compression_level == level).collect();
         let nearest = of_level.iter().map(|rate| rate.block_len).min_by_key(|other| other.abs_diff(block_len));
         of_level.into_iter().filter(|rate| Some(rate.block_len) == nearest).collect()
     }
@@ -155,6 +180,11 @@ impl SiteFigures {
         let bare = self.readers.as_ref().and_then(|readers| {
             readers.rates.iter().map(|rate| rate.mb_per_s).max_by(|one, other| one.median.total_cmp(&other.median))
         });
+        if let Some(Disagreement { read, null }) = self.disagreement() {
+            // Neither is chosen: it is somewhere from one to the other.
+            let high = read.high.max(given.high);
+            return Spread { low: given.low.min(null.low), median: f64::midpoint(given.median, read.median), high };
+        }
         match bare {
             Some(bare) if used > SATURATED && bare.median > given.median => bare,
             // Nothing is known of what the source would give to more processors than there are.
@@ -215,7 +245,7 @@ impl SiteFigures {
     pub(super) fn ratio(&self, level: i32, block_len: usize) -> f64 {
         let rates = self.rates_of(level, block_len);
         let sum: f64 = rates.iter().map(|rate| rate.ratio).sum();
-        if rates.is_empty() { 1.0 } else { (sum / rates.len() as f64).max(1.0) }
+        if rates.is_empty() { 1.0 } else { sum / rates.len() as f64 }
     }
 
     /// What the virtual drive takes, MB/s, and the seconds of processors for each MB. Time for a block is interpolated.
@@ -264,33 +294,6 @@ impl SiteFigures {
     }
 }
 
-/// The power with which forecasts come nearest to what was tried: one figure for all trials. Before anything was tried it is that of
-/// the host that was calibrated best.
-fn steadiness(trials: &[Measured<Tried>]) -> f64 {
-    const LEAST: f64 = 1.2;
-    const MOST: f64 = 12.0;
-    const STEP: f64 = 0.1;
-    let joined: Vec<&Tried> = trials.iter().map(|trial| &trial.found).filter(|trial| !trial.parts.is_empty()).collect();
-    if joined.is_empty() {
-        return built_in_host("lto4").map_or(MOST, |host| host.steadiness);
-    }
-    let error = |power: f64| -> f64 { joined.iter().map(|trial| trial_error(trial, power)).sum() };
-    let powers = (0..).map(|step| LEAST + f64::from(step) * STEP).take_while(|power| *power <= MOST);
-    powers.min_by(|one, other| error(*one).total_cmp(&error(*other))).unwrap_or(MOST)
-}
-
-/// How far a forecast with this power is from what was tried, as a share.
-fn trial_error(trial: &Tried, power: f64) -> f64 {
-    let predicted = if trial.parts.is_empty() { trial.predicted_mb_per_s } else { together(&trial.parts, power) };
-    (predicted / trial.mb_per_s).ln().abs()
-}
-
-/// The mean of how far forecasts are from what was tried, as a share; none if nothing was.
-fn tried_error(trials: &[Measured<Tried>], power: f64) -> Option<f64> {
-    let sum: f64 = trials.iter().map(|trial| trial_error(&trial.found, power)).sum();
-    (!trials.is_empty()).then(|| sum / trials.len() as f64)
-}
-
 fn best(rates: &SourceRates) -> f64 {
     rates.rates.iter().map(|rate| rate.mb_per_s.median).fold(0.0, f64::max)
 }
@@ -322,26 +325,6 @@ fn interpolate(mut points: Vec<(f64, f64)>, x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_was_tried_says_how_little_rates_fluctuate() {
-        use super::super::forecast::Part;
-        let parts = vec![(Part::Source, 100.0), (Part::Processor, 120.0), (Part::Drive, 400.0)];
-        for power in [2.0, 3.0, 8.0] {
-            let found = Tried {
-                source: "/srv".into(),
-                setting: String::new(),
-                mb_per_s: together(&parts, power),
-                parts: parts.clone(),
-                predicted_mb_per_s: 0.0,
-            };
-            let fitted = steadiness(&[Measured { at_ns: 1, found }]);
-            assert!((fitted - power).abs() < 0.06, "{fitted}, not {power}");
-        }
-        // A disk that is shared stands for the drive.
-        let shared = vec![(Part::Source, 1e9), (Part::Drive, 50.0), (Part::Disk, 50.0)];
-        assert!((together(&shared, 3.0) - 50.0).abs() < 1e-6);
-    }
 
     #[test]
     fn between_points_is_a_line_and_beyond_them_nothing_changes() {

@@ -129,6 +129,12 @@ pub struct Forecast {
 }
 
 impl Forecast {
+    /// The share of all processors that it takes, as the papers' tables have it.
+    pub fn processor_share(&self) -> f64 {
+        let processor = self.parts.iter().find(|(part, _)| *part == Part::Processor);
+        processor.map_or(0.0, |(_, rate)| (self.mb_per_s.median / rate.max(1e-9)).min(1.0))
+    }
+
     /// Times that the tape goes back in all.
     pub fn backhitches(&self) -> f64 {
         self.backhitches_per_hour.unwrap_or_default() * self.drive_busy_s / 3600.0
@@ -207,6 +213,7 @@ impl SiteFigures {
 
     fn incoming(&self, setting: &Setting, pick: Pick) -> Result<Incoming, AdviseError> {
         let Setting { connections, block_len, compression_level, copies, .. } = *setting;
+        self.check_level(compression_level)?;
         let ratio = self.ratio(compression_level, block_len);
         let mut cpu = self.path_cpu(compression_level, block_len, connections);
         if let Some((_, cpu_of_drive)) = self.virtual_drive(block_len) {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::figures::{AdviseError, SiteFigures};
 use super::forecast::{Setting, TapeDrive};
 use crate::measure::Spread;
-use crate::measure::data_path::{DataPath, DataPathError, DataPathRun, Target, null_run, run_data_path};
+use crate::measure::data_path::{DataPath, DataPathError, DataPathRun, LONGER_MAX, Target, null_run, run_data_path};
 use crate::measure::staging::free_mb;
 
 /// What was predicted of a run, and what it gave.
@@ -65,12 +65,14 @@ pub fn try_setting(
 ) -> Result<Trial, TrialError> {
     let predicted_mb_per_s = figures.forecast_run(setting, seconds)?;
     let stored_mb_per_s = predicted_mb_per_s / figures.ratio(setting.compression_level, setting.block_len);
-    let needed = (stored_mb_per_s * seconds * f64::from(setting.copies)) as u64 + 64;
-    if let Ok(free) = free_mb(folder)
-        && needed > free
-    {
+    let written_mb_per_s = stored_mb_per_s * f64::from(setting.copies);
+    let needed = (written_mb_per_s * seconds) as u64 + 64;
+    let free = free_mb(folder).ok();
+    if let Some(free) = free.filter(|free| needed > *free) {
         return Err(TrialError::NoRoom { folder: folder.to_owned(), needed, free });
     }
+    // A slow source makes runs longer, as far as there is room for half as much again as was foretold.
+    let room_s = free.map_or(seconds, |free| free as f64 / (1.5 * written_mb_per_s.max(1e-9)));
     let pace = match &setting.drive {
         TapeDrive::Virtual => None,
         TapeDrive::Model(model) => Some(model.clone()),
@@ -85,6 +87,7 @@ pub fn try_setting(
         checkpoint_bytes: setting.checkpoint_bytes,
         target: Target::Virtual { folder: folder.to_owned(), encryption: Some(Algorithm::Aes256Gcm), pace },
         seconds,
+        seconds_max: if setting.drive == TapeDrive::Virtual { room_s.min(seconds * LONGER_MAX) } else { 0.0 },
         slow: figures.slow(),
         ..null_run(&figures.path.source)
     };
@@ -96,7 +99,12 @@ pub fn try_setting(
         Some(mb) => SiteFigures { tree_mb: Some(mb), ..figures.clone() }.forecast_run(setting, seconds)?,
         None => predicted_mb_per_s,
     };
-    let rates = runs.iter().map(DataPathRun::mb_per_s).collect();
+    // Where a drive takes its model's time the forecast is of just such a run, as long and with its flush; else it is of a steady one.
+    let rate = |run: &DataPathRun| match &setting.drive {
+        TapeDrive::Virtual => run.steady_mb_per_s.median,
+        TapeDrive::Model(_) => run.mb_per_s(),
+    };
+    let rates = runs.iter().map(rate).collect();
     let measured_mb_per_s = Spread::of_rounds(rates).unwrap_or(Spread::exactly(0.0));
     let last = runs.last();
     Ok(Trial {

@@ -30,7 +30,7 @@ fn a_set_is_found_as_it_was_made_and_damage_is_named() {
     assert_eq!((watch.files.into_inner(), watch.bytes.into_inner()), (1500, set.bytes()));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
     let check = || set.check(folder.path(), &DataSetWatch::default()).unwrap();
-    assert_eq!(check(), [] as [PathBuf; 0]);
+    assert_eq!(check(), []);
     let (changed, longer, gone) = (set.file_path(3), set.file_path(700), set.file_path(1499));
     let mut bytes = fs::read(folder.path().join(&changed)).unwrap();
     bytes[4000] ^= 1;
@@ -39,7 +39,7 @@ fn a_set_is_found_as_it_was_made_and_damage_is_named() {
     bytes.push(0);
     fs::write(folder.path().join(&longer), bytes).unwrap();
     fs::remove_file(folder.path().join(&gone)).unwrap();
-    assert_eq!(check(), [changed, longer, gone]);
+    assert_eq!(check(), [(changed, Differs::Changed), (longer, Differs::Changed), (gone, Differs::Missing)]);
 }
 
 #[test]
@@ -140,10 +140,18 @@ fn sets_of_all_names_and_trees_are_found_as_they_were_made() {
         let (folder, set) =
             made(Shape { names, ratio, files_per_folder: Some(11), folders_per_folder: Some(3), ..shape });
         let check = || set.check(folder.path(), &DataSetWatch::default()).unwrap();
-        assert_eq!(check(), [] as [PathBuf; 0], "{names:?}");
+        assert_eq!(check(), [], "{names:?}");
         let changed = set.file_path(123);
+        let as_made = fs::read(folder.path().join(&changed)).unwrap();
         fs::write(folder.path().join(&changed), "").unwrap();
-        assert_eq!(check(), [changed], "{names:?}");
+        assert_eq!(check(), [(changed.clone(), Differs::Changed)], "{names:?}");
+        fs::remove_file(folder.path().join(&changed)).unwrap();
+        assert_eq!(check(), [(changed.clone(), Differs::Missing)], "{names:?}");
+        fs::write(folder.path().join(&changed), as_made).unwrap();
+        let extra = changed.with_file_name("too much");
+        fs::write(folder.path().join(&extra), "").unwrap();
+        assert_eq!(check(), [(extra.clone(), Differs::Extra)], "{names:?}");
+        fs::remove_file(folder.path().join(&extra)).unwrap();
         let (mut files, mut folders) = (0, vec![folder.path().to_owned()]);
         while let Some(one) = folders.pop() {
             let inside: Vec<_> = fs::read_dir(one).unwrap().map(|entry| entry.unwrap()).collect();

@@ -111,7 +111,7 @@ mod tests {
     fn each_job_is_done_at_the_pace_of_its_drive() {
         let folder = tempfile::tempdir().unwrap();
         let table = "drive,data_buffers,buffer_size,encrypted,file_size,compression_ratio\n\
-                     SDLT-220,32,128KB,1,1MB,1\nSDLT-220,32,128KB,1,1MB,2\nT9840D,32,128KB,0,256KB,1\n";
+                     SDLT-220,32,128KB,0,1MB,1\nSDLT-220,32,128KB,0,1MB,2\nT9840D,32,128KB,1,256KB,1\n";
         let mut cells = read_grid(table).unwrap();
         let mut told = 0;
         measure_grid(&mut cells, folder.path(), 40.0, 1.5, &DataSetWatch::default(), &mut |_| told += 1).unwrap();

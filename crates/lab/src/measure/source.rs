@@ -9,12 +9,13 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 use walkdir::WalkDir;
 
+use super::course::Limits;
 use super::{SECONDS, Spread, device_of, processor_s};
 
 /// Most files that are listed: a source's rate shows long before.
@@ -63,8 +64,10 @@ pub struct Reading {
     pub cache: Cache,
     /// Rounds of each.
     pub rounds: u32,
-    /// Seconds that a round lasts at most.
+    /// Seconds that a round lasts, if it goes steadily by then.
     pub seconds: f64,
+    /// Seconds that a round lasts at most, if that is more: a slow source takes longer to show what it gives.
+    pub seconds_max: f64,
 }
 
 /// What so many readers got.
@@ -263,6 +266,8 @@ pub(crate) fn make_tree_cold(cache: Cache, tree: &Path) -> Result<(), SourceErro
 
 #[derive(Default)]
 struct Round {
+    /// Set when no more is to be read.
+    over: AtomicBool,
     bytes: AtomicU64,
     files: AtomicU64,
     /// Files, bytes and nanoseconds of each class.
@@ -274,15 +279,15 @@ fn read_pieces(
     pieces: &[Piece],
     next: &AtomicU64,
     reading: &Reading,
-    until: Instant,
     round: &Round,
     stop: &AtomicBool,
 ) -> Result<(), SourceError> {
+    let over = || round.over.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed);
     // Direct reads want an aligned buffer, and it does the others no harm.
     let mut memory = vec![0_u8; reading.block_len + ALIGNMENT];
     let skip = memory.as_ptr().align_offset(ALIGNMENT);
     let buffer = &mut memory[skip..skip + reading.block_len];
-    while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+    while !over() {
         let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed) as usize) else { return Ok(()) };
         let began = Instant::now();
         let flags = if reading.cache == Cache::Direct { DIRECT } else { 0 };
@@ -295,7 +300,7 @@ fn read_pieces(
         };
         let mut at = 0;
         while at < piece.len {
-            if Instant::now() >= until || stop.load(Ordering::Relaxed) {
+            if over() {
                 break;
             }
             let got = rustix::io::pread(&file, &mut *buffer, piece.from + at);
@@ -318,29 +323,50 @@ fn read_pieces(
     Ok(())
 }
 
-fn read_round(
-    pieces: &[Piece],
-    readers: u32,
-    reading: &Reading,
-    stop: &AtomicBool,
-) -> Result<(Round, f64, f64), SourceError> {
+/// What a round gave, while it went steadily; of one that read everything, from its beginning to its end.
+struct RoundRates {
+    round: Round,
+    mb_per_s: f64,
+    files_per_s: f64,
+    cpu_s_per_mb: f64,
+}
+
+fn read_round(pieces: &[Piece], readers: u32, reading: &Reading, stop: &AtomicBool) -> Result<RoundRates, SourceError> {
     make_cold(reading.cache, pieces.iter().map(|piece| &*piece.path))?;
     let round = Round::default();
     let next = AtomicU64::new(0);
     let (began, cpu) = (Instant::now(), processor_s());
-    let until = began + Duration::from_secs_f64(reading.seconds);
-    std::thread::scope(|scope| {
-        let read = || read_pieces(pieces, &next, reading, until, &round, stop);
+    let done = AtomicBool::new(false);
+    let limits = Limits {
+        seconds: reading.seconds,
+        seconds_max: reading.seconds_max,
+        bytes_enough: 2 * u64::from(readers) * reading.block_len as u64,
+    };
+    let (read, course) = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| limits.watch(&round.bytes, &done, &round.over, stop));
+        let read = || read_pieces(pieces, &next, reading, &round, stop);
         let threads: Vec<_> = (0..readers).map(|_| scope.spawn(read)).collect();
-        threads.into_iter().try_for_each(|thread| match thread.join() {
+        let read = threads.into_iter().try_for_each(|thread| match thread.join() {
             Ok(read) => read,
             Err(panic) => std::panic::resume_unwind(panic),
-        })
-    })?;
+        });
+        done.store(true, Ordering::Relaxed);
+        (read, watch.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    read?;
     if stop.load(Ordering::Relaxed) {
         return Err(SourceError::Stopped);
     }
-    Ok((round, began.elapsed().as_secs_f64(), processor_s() - cpu))
+    let mb = round.bytes.load(Ordering::Relaxed) as f64 / 1e6;
+    let cut = if round.over.load(Ordering::Relaxed) { course.steady() } else { None };
+    let mb_per_s = cut.map_or(mb / began.elapsed().as_secs_f64(), |steady| steady.rate() / 1e6);
+    let files = round.files.load(Ordering::Relaxed) as f64;
+    Ok(RoundRates {
+        round,
+        mb_per_s,
+        files_per_s: files * mb_per_s / mb.max(1e-9),
+        cpu_s_per_mb: (processor_s() - cpu) / mb.max(1e-6),
+    })
 }
 
 /// Measures a source; `tell` hears of each number of readers when it is done.
@@ -369,16 +395,15 @@ pub fn measure_source(
             read_round(&pieces, readers, reading, stop)?;
         }
         for _ in 0..reading.rounds {
-            let (round, seconds, cpu_s) = read_round(&pieces, readers, reading, stop)?;
-            let mb = round.bytes.load(Ordering::Relaxed) as f64 / 1e6;
-            if mb == 0.0 {
+            let found = read_round(&pieces, readers, reading, stop)?;
+            if found.round.bytes.load(Ordering::Relaxed) == 0 {
                 return Err(SourceError::Nothing { path: path.to_owned() });
             }
-            mb_per_s.push(mb / seconds);
-            files_per_s.push(round.files.load(Ordering::Relaxed) as f64 / seconds);
-            cpu_s_per_mb.push(cpu_s / mb.max(1e-6));
+            mb_per_s.push(found.mb_per_s);
+            files_per_s.push(found.files_per_s);
+            cpu_s_per_mb.push(found.cpu_s_per_mb);
             if rates.is_empty() {
-                classes = classes_of(&round);
+                classes = classes_of(&found.round);
             }
         }
         let spread = |rounds| Spread::of_rounds(rounds).unwrap_or(Spread::exactly(0.0));
@@ -412,66 +437,4 @@ fn classes_of(round: &Round) -> Vec<ClassRate> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-    use super::*;
-    use crate::data_set::{DataSet, DataSetWatch, Kind, Shape};
-
-    fn reading(cache: Cache) -> Reading {
-        Reading { readers: vec![1, 2], block_len: 64 << 10, cache, rounds: 2, seconds: 20.0 }
-    }
-
-    #[test]
-    fn all_of_a_tree_is_read_in_whatever_way() {
-        let folder = tempfile::tempdir().unwrap();
-        let set = DataSet::plan(&Shape::of_files(Kind::Small, 500, 7)).unwrap();
-        let tree = folder.path().join("set");
-        set.make(&tree, &DataSetWatch::default()).unwrap();
-        for cache in [Cache::Warm, Cache::Cold, Cache::Direct] {
-            let stop = AtomicBool::new(false);
-            let mut told = Vec::new();
-            let found = measure_source(&tree, &reading(cache), &stop, &mut |rate| told.push(rate.readers)).unwrap();
-            assert_eq!((found.files, told), (500, vec![1, 2]), "{cache:?}");
-            assert!((found.mb * 1e6 - set.bytes() as f64).abs() < 0.5);
-            // Every round reads all of it: files and MB are in the ratio of the set.
-            for rate in &found.rates {
-                let mb_a_file = rate.mb_per_s.median / rate.files_per_s.median;
-                assert!((mb_a_file * 1e6 / (set.bytes() as f64 / 500.0) - 1.0).abs() < 1e-6, "{rate:?}");
-            }
-            assert_eq!(found.classes.iter().map(|class| class.files).sum::<u64>(), 500);
-            assert!(found.classes.iter().all(|class| class.up_to_bytes <= 64 << 10), "{:?}", found.classes);
-        }
-    }
-
-    #[test]
-    fn a_large_file_is_read_in_ranges_to_its_end() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("image");
-        fs::write(&path, vec![1; (5 << 20) + 123]).unwrap();
-        let source = open_source(&path, &AtomicBool::new(false)).unwrap();
-        for readers in [1, 2, 3, 7, 100] {
-            let mut end = 0;
-            for piece in source.pieces(readers) {
-                assert_eq!(piece.from, end);
-                end += piece.len;
-            }
-            assert_eq!(end, (5 << 20) + 123);
-        }
-        let found = measure_source(&path, &reading(Cache::Direct), &AtomicBool::new(false), &mut |_| {}).unwrap();
-        assert_eq!(found.files, 1);
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_said() {
-        let folder = tempfile::tempdir().unwrap();
-        let told = |path: &Path, reading: &Reading| {
-            measure_source(path, reading, &AtomicBool::new(false), &mut |_| {}).unwrap_err().to_string()
-        };
-        assert!(told(folder.path(), &reading(Cache::Warm)).contains("holds no file with anything in it"));
-        assert!(told(&folder.path().join("gone"), &reading(Cache::Warm)).contains("cannot read"));
-        let odd = Reading { block_len: 1000, ..reading(Cache::Warm) };
-        assert!(told(folder.path(), &odd).contains("multiples of 4 KiB"));
-        let stopped = measure_source(folder.path(), &reading(Cache::Warm), &AtomicBool::new(true), &mut |_| {});
-        assert!(matches!(stopped, Err(SourceError::Stopped)));
-    }
-}
+mod tests;

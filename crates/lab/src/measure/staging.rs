@@ -64,6 +64,10 @@ pub struct StagingRates {
     pub write_beside_read: Spread,
     /// A reader beside a writer, MB/s.
     pub read_beside_write: Spread,
+    /// Seconds of processors for each MB that is read alone; for each that is read beside others; and for each of both a writer and a
+    /// reader. None in older files.
+    #[serde(default)]
+    pub cpu_s_per_mb: Option<[f64; 3]>,
 }
 
 /// Why a disk could not be measured.
@@ -231,7 +235,10 @@ pub fn measure_staging(
 
     tell("reading what was written alone");
     depots.write("ALONE", &alone)?;
+    let read_mb = depots.mb() * f64::from(staging.rounds);
+    let cpu = processor_s();
     let read = each(&mut || Ok(depots.mb() / depots.read("ALONE", &alone)?))?;
+    let read_cpu = (processor_s() - cpu) / read_mb;
     let mut write = Vec::new();
     for &writers in &staging.writers {
         tell(&format!("writing, {writers} at once"));
@@ -242,9 +249,12 @@ pub fn measure_staging(
     }
     tell("reading what was written beside others");
     depots.write_beside(most)?;
+    let cpu = processor_s();
     let read_mixed = each(&mut || Ok(depots.mb() / depots.read("MIX000", &alone)?))?;
+    let mixed_cpu = (processor_s() - cpu) / read_mb;
     tell("writing and reading at once");
     let (mut writing, mut reading) = (Vec::new(), Vec::new());
+    let cpu = processor_s();
     for _ in 0..staging.rounds {
         let both = Barrier::new(2);
         let (write_s, read_s) = std::thread::scope(|scope| {
@@ -255,6 +265,7 @@ pub fn measure_staging(
         writing.push(depots.mb() / write_s?);
         reading.push(depots.mb() / read_s?);
     }
+    let both_cpu = (processor_s() - cpu) / (2.0 * read_mb);
     Ok(StagingRates {
         folder: folder.to_owned(),
         device: device_of(folder),
@@ -265,6 +276,7 @@ pub fn measure_staging(
         read_mixed,
         write_beside_read: spread(writing),
         read_beside_write: spread(reading),
+        cpu_s_per_mb: Some([read_cpu, mixed_cpu, both_cpu]),
     })
 }
 

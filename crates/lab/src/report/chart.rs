@@ -225,7 +225,10 @@ fn labels(text: &mut String, series: &[Series], y: &Scale, note: &str) {
     let dots = dots.enumerate().map(|(row, (number, _))| (number, TOP + 12.0 + row as f64 * LABEL_GAP));
     let place = WIDTH - RIGHT + 12.0;
     for (number, at) in apart(ends.chain(dots).collect()) {
-        let label = maud::html! { (series[number].label) }.into_string();
+        // The value stands at the end of its line, so that nobody measures the picture.
+        let value = series[number].points.last().filter(|_| series[number].joined);
+        let value = value.map_or(String::new(), |point| format!(": {}", self::number(point.y)));
+        let label = maud::html! { (series[number].label) (value) }.into_string();
         let colour = number % COLOURS;
         let _ = write!(text, "<text class=\"label c{colour}\" x=\"{place}\" y=\"{at:.1}\">{label}</text>");
     }
@@ -255,19 +258,54 @@ pub(super) enum BarKind {
     Together,
 }
 
-/// Bars over one axis. One that is more than five times the shortest is cut off there: how much more it gives is of no use.
+/// Where bars end, by their values, and which values the axis names: evenly from 0, or by factors where the longest is more than five
+/// times the shortest, so that neither is a sliver and none is cut off.
+struct BarScale {
+    scale: Scale,
+    ticks: Vec<f64>,
+}
+
+impl BarScale {
+    fn over(bars: &[Bar], begin: f64, end: f64) -> Self {
+        const FACTOR: f64 = 5.0;
+        let values = || bars.iter().map(|bar| bar.value).filter(|value| value.is_finite() && *value > 0.0);
+        let (least, most) =
+            values().fold((f64::INFINITY, 1e-9), |(least, most), value| (value.min(least), value.max(most)));
+        if most <= least * FACTOR {
+            let scale = Scale::over(&Axis::new("MB/s", Run::Even), values(), begin, end);
+            let ticks = scale.ticks();
+            return Self { scale, ticks };
+        }
+        // From the power of ten below the shortest, less one where that would leave nothing of it.
+        let decade = least.log10().floor() as i32;
+        let from = if least < 2.0 * 10f64.powi(decade) { decade - 1 } else { decade };
+        let scale = Scale { run: Run::Log, from: 10f64.powi(from), to: most * 1.05, begin, end };
+        let ticks = (from..=most.log10().floor() as i32).map(|power| 10f64.powi(power)).collect();
+        Self { scale, ticks }
+    }
+}
+
+/// Bars over one axis, each with its value in words behind it.
 pub(super) fn bars(title: &str, bars: &[Bar]) -> Markup {
     const ROW: f64 = 34.0;
     const NAMES: f64 = 130.0;
     const WORDS: f64 = 260.0;
-    const CUT: f64 = 5.0;
-    let least = bars.iter().map(|bar| bar.value).fold(f64::INFINITY, f64::min);
-    let most = bars.iter().map(|bar| bar.value).fold(0.0, f64::max).min(least * CUT).max(1e-9);
-    let height = ROW * bars.len() as f64 + 8.0;
+    const AXIS: f64 = 26.0;
+    let BarScale { scale, ticks } = BarScale::over(bars, NAMES, WIDTH - WORDS);
+    let bottom = ROW * bars.len() as f64 + 4.0;
+    let height = bottom + AXIS;
     let mut text = String::new();
+    for value in ticks {
+        let at = scale.place(value);
+        let _ = write!(text, "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"4\" y2=\"{bottom}\"/>");
+        let (y, value) = (bottom + 17.0, number(value));
+        let _ = write!(text, "<text class=\"soft\" x=\"{at:.1}\" y=\"{y}\" text-anchor=\"middle\">{value}</text>");
+    }
+    let by = if scale.run == Run::Log { "MB/s, by factors of ten" } else { "MB/s" };
+    let _ = write!(text, "<text class=\"soft\" x=\"{}\" y=\"{}\">{by}</text>", WIDTH - WORDS + 24.0, bottom + 17.0);
     for (row, bar) in bars.iter().enumerate() {
         let top = 4.0 + row as f64 * ROW;
-        let length = (WIDTH - NAMES - WORDS) * (bar.value / most).min(1.0);
+        let length = scale.place(bar.value.max(scale.from)) - NAMES;
         let (class, word_class) = match bar.kind {
             BarKind::Part => ("bar rest", ""),
             BarKind::Narrow => ("bar cn", "label cn"),
@@ -275,7 +313,6 @@ pub(super) fn bars(title: &str, bars: &[Bar]) -> Markup {
         };
         let (label, words) = (html! { (bar.label) }.into_string(), html! { (bar.words) }.into_string());
         let base = top + ROW / 2.0 + 4.0;
-        let cut = if bar.value > most * (1.0 + 1e-9) { "\u{2192} " } else { "" };
         let _ = write!(text, "<text x=\"{}\" y=\"{base}\" text-anchor=\"end\">{label}</text>", NAMES - 10.0);
         let _ = write!(
             text,
@@ -283,11 +320,8 @@ pub(super) fn bars(title: &str, bars: &[Bar]) -> Markup {
             top + 5.0,
             ROW - 10.0
         );
-        let _ = write!(
-            text,
-            "<text class=\"{word_class}\" x=\"{:.1}\" y=\"{base}\">{cut}{words}</text>",
-            NAMES + length + 8.0
-        );
+        let _ =
+            write!(text, "<text class=\"{word_class}\" x=\"{:.1}\" y=\"{base}\">{words}</text>", NAMES + length + 8.0);
     }
     let view = format!("0 0 {WIDTH} {height}");
     html! {
@@ -309,6 +343,21 @@ mod tests {
             assert!(pair[1].1 - pair[0].1 >= LABEL_GAP - 1e-9, "{placed:?}");
         }
         assert!(placed.iter().all(|(_, at)| *at <= HEIGHT - BOTTOM + 4.0), "{placed:?}");
+    }
+
+    /// 7,889 was cut off at five times the shortest, and looked like 1,774 beside it.
+    #[test]
+    fn no_bar_is_cut_and_longer_ones_are_longer() {
+        for values in [vec![60.0, 1774.0, 7889.0], vec![60.0, 121.0], vec![0.5, 20.0], vec![1.0], vec![100.0, 501.0]] {
+            let of =
+                |value: &f64| Bar { label: String::new(), value: *value, words: String::new(), kind: BarKind::Part };
+            let bars: Vec<Bar> = values.iter().map(of).collect();
+            let BarScale { scale, ticks } = BarScale::over(&bars, 100.0, 600.0);
+            let ends: Vec<f64> = values.iter().map(|value| scale.place(*value)).collect();
+            assert!(ends.windows(2).all(|pair| pair[1] > pair[0] + 5.0), "{values:?} end at {ends:?}");
+            assert!(ends.iter().all(|end| (110.0..=600.0 + 1e-9).contains(end)), "{values:?} end at {ends:?}");
+            assert!(!ticks.is_empty() && ticks.iter().all(|tick| scale.place(*tick) <= 600.0 + 1e-9), "{ticks:?}");
+        }
     }
 
     #[test]

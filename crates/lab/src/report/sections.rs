@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::chart::{Axis, Bar, BarKind, Point, Run, Series, bars, plot};
-use crate::advise::{Advice, Forecast, Lever, Part, SiteFigures};
+use crate::advise::{Advice, Disagreement, Forecast, Lever, Part, SiteFigures};
 use crate::compare::{Comparison, median_error};
 use crate::grid::{Cell, mean_error};
 use crate::measure::Spread;
@@ -41,13 +41,17 @@ fn size(mb: f64) -> String {
     }
 }
 
-/// Columns whose head begins with `>` are numbers.
+/// Columns whose head begins with `>` are numbers. The first column names its row.
 fn table(heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Markup {
     let class = |head: &&str| if head.starts_with('>') { "number" } else { "" };
     html! {
         div.wide { table {
-            thead { tr { @for head in heads { th class=(class(head)) { (head.trim_start_matches('>')) } } } }
-            tbody { @for row in rows { tr { @for (head, cell) in heads.iter().zip(&row) { td class=(class(head)) { (cell) } } } } }
+            thead { tr { @for head in heads { th scope="col" class=(class(head)) { (head.trim_start_matches('>')) } } } }
+            tbody { @for row in rows { tr {
+                @for (column, (head, cell)) in heads.iter().zip(&row).enumerate() {
+                    @if column == 0 { th scope="row" { (cell) } } @else { td class=(class(head)) { (cell) } }
+                }
+            } } }
         } }
     }
 }
@@ -71,6 +75,10 @@ impl Section {
         let source = figures.path.source.display().to_string();
         let (now, then) = (&advice.current.1, &advice.advised.1);
         let body = html! {
+            @if let Some(Disagreement { read, null }) = &advice.disagreement {
+                p.lead { strong { "In doubt: " } "bare readers got " (spread(read)) " MB/s of this source, the data path " (spread(null))
+                    ", and no processor was busy. One of the two is wrong: measure both again." }
+            }
             p.lead {
                 "Now " (spread(&now.mb_per_s)) " MB/s, and the " span.narrow { (now.bottleneck.name()) } " is the bottleneck. "
                 @if advice.changes.is_empty() { "No setting gives more." }
@@ -82,7 +90,7 @@ impl Section {
                 (changes(advice))
                 (parts("What each part would give by itself, as advised.", then))
             }
-            p { (certainty(advice)) }
+            p { (format!("Certainty: {}.", advice.certainty())) }
             @if !trials.is_empty() { (tried(trials)) }
             h3 { "What was measured of the source" }
             (source_curves(figures))
@@ -205,7 +213,23 @@ impl Section {
             let place = &place;
             writers.chain(others).map(|(what, rate)| vec![place.clone(), what, spread(&rate)]).collect::<Vec<_>>()
         });
+        let restores = all.restores.iter().flat_map(|measured| {
+            let found = &measured.found;
+            let ways = [
+                ("backup to a cartridge", found.backup),
+                ("restore to files, flushed", found.restore),
+                ("object copy to another cartridge", found.copy),
+            ];
+            ways.map(|(what, way)| {
+                let busy = way.mb_per_s.median * way.cpu_s_per_mb / f64::from(found.processors) * 100.0;
+                vec![found.source.display().to_string(), what.to_owned(), spread(&way.mb_per_s), format!("{busy:.0}")]
+            })
+        });
         let body = html! {
+            @if !all.restores.is_empty() {
+                h3 { "Restores and object copies" }
+                (table(&["source", "what", ">MB/s", ">processor %"], restores))
+            }
             h3 { "Drives, written from memory" }
             (table(&["place", "pace", "data", ">block", ">MB/s"], drives))
             h3 { "Disks as file libraries" }
@@ -246,16 +270,6 @@ fn changes(advice: &Advice) -> Markup {
         ]
     });
     table(&["what", "from, to", ">from MB/s", ">to MB/s", ">gain %", "relieves", "how"], rows)
-}
-
-fn certainty(advice: &Advice) -> String {
-    let sure = advice.uncertainty() * 100.0;
-    match advice.tried_error {
-        Some(error) => {
-            format!("Certain to \u{b1} {sure:.0} %: what was tried here was off by {:.0} % in the mean.", error * 100.0)
-        }
-        None => format!("Certain to \u{b1} {sure:.0} % as far as the measurements go; nothing was tried here yet."),
-    }
 }
 
 fn tried(trials: &[&Tried]) -> Markup {

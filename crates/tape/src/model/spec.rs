@@ -154,6 +154,12 @@ pub enum ModelError {
         /// The longest.
         max: u32,
     },
+    /// The drive does not encrypt.
+    #[error("{model} does not encrypt")]
+    NoEncryption {
+        /// The model.
+        model: String,
+    },
 }
 
 impl DriveModel {
@@ -283,6 +289,11 @@ impl DriveModel {
         let held = (incoming * self.backhitch_s.value).min(self.buffer_mb.value);
         let emptying_s = held / (speed - incoming);
         (held + incoming * emptying_s) / (self.backhitch_s.value + emptying_s)
+    }
+
+    /// Whether the drive itself encrypts.
+    pub fn encrypts(&self) -> bool {
+        self.encryption_bytes.is_some()
     }
 
     /// Bytes of tape that a block of `block_len` bytes takes, for each of its bytes.

@@ -5,11 +5,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use capstan_director::Algorithm;
-use capstan_lab::{Data, DriveRates, Exercise, ExerciseError, ExerciseMedium, Measured, built_in, measure_drive};
+use capstan_lab::{
+    Data, DriveRates, Exercise, ExerciseError, ExerciseMedium, Measured, Measurements, OtherLoad, built_in,
+    measure_drive,
+};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::{block, can_keep, cpu, keep, measuring, spread};
+use super::{Replacing, block, can_keep, cpu, keep_undisturbed, load, measuring, spread};
 use crate::args::{Cipher, Cli};
 use crate::failure::Failure;
 use crate::lab::simulate::parse_mb;
@@ -46,6 +49,8 @@ pub(crate) struct Drive {
     /// Rounds of each
     #[arg(long, default_value_t = 3)]
     rounds: u32,
+    #[command(flatten)]
+    replacing: Replacing,
 }
 
 /// Data by how far they compress.
@@ -101,6 +106,7 @@ pub(crate) fn drive(cli: &Cli, args: &Drive) -> Result<ExitCode, Failure> {
         encryption,
         pace,
     };
+    let before = OtherLoad::now();
     let found = measuring(cli, about_s, |stop, display| {
         measure_drive(&medium, &each, args.rounds, &what, stop, &mut |rate| {
             let (data, bytes) = (rate.data.name(), block(rate.block_len));
@@ -109,7 +115,9 @@ pub(crate) fn drive(cli: &Cli, args: &Drive) -> Result<ExitCode, Failure> {
     });
     let found = found.map_err(|error| drive_failed(&error))?;
     show(cli, &found).map_err(Failure::output)?;
-    keep(cli, |all| all.add_drive(Measured { at_ns: now_ns(), found }))?;
+    let earlier = |all: &Measurements| all.earlier_drive(&found);
+    let add = |all: &mut Measurements| all.add_drive(Measured { at_ns: now_ns(), found: found.clone() });
+    keep_undisturbed(cli, &args.replacing, before, earlier, add)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -129,13 +137,15 @@ fn show(cli: &Cli, found: &DriveRates) -> std::io::Result<()> {
     if cli.json {
         return writeln!(out, "{}", json!(found));
     }
-    let mut table = Table::new(&["data", ">block", ">MB/s (least-most)", ">processor s/GB", ">backhitches"]);
+    let mut table =
+        Table::new(&["data", ">block", ">MB/s (least-most)", ">processor s/GB", ">processor %", ">backhitches"]);
     for rate in &found.rates {
         table.row(vec![
             rate.data.name().to_owned(),
             block(rate.block_len),
             spread(&rate.mb_per_s),
             cpu(rate.cpu_s_per_mb),
+            load(&rate.mb_per_s, rate.cpu_s_per_mb),
             rate.backhitches.map_or("-".to_owned(), |count| count.to_string()),
         ]);
     }

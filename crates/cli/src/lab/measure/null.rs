@@ -4,11 +4,14 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use capstan_lab::{DataPath, DataPathError, Measured, PathRates, SlowSource, measure_path, null_run};
+use capstan_lab::{
+    DataPath, DataPathError, LONGER_MAX, Measured, Measurements, OtherLoad, PathRates, SlowSource, measure_path,
+    null_run,
+};
 use clap::Args;
 use serde_json::json;
 
-use super::{CacheChoice, block, can_keep, cpu, keep, measuring, spread};
+use super::{CacheChoice, Replacing, block, can_keep, cpu, keep_undisturbed, load, measuring, spread};
 use crate::args::Cli;
 use crate::failure::Failure;
 use crate::secrets::now_ns;
@@ -34,17 +37,19 @@ pub(crate) struct Null {
     /// Rounds of each
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// Seconds that a round reads at most
+    /// Seconds that a round reads; up to ten times as long where a source does not come steadily by then
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
     #[command(flatten)]
     slow: Slow,
+    #[command(flatten)]
+    replacing: Replacing,
 }
 
 /// A source that is slower than it is.
 #[derive(Debug, Args)]
 pub(crate) struct Slow {
-    /// What if the source gave no more than this, MB/s
+    /// What if the source gave no more than this, MB/s, headers included
     #[arg(long, value_name = "MB/S")]
     slow_source: Option<f64>,
     /// What if each connection got no more than this, MB/s
@@ -62,7 +67,8 @@ pub(crate) fn null(cli: &Cli, args: &Null) -> Result<ExitCode, Failure> {
     }
     let source = std::path::absolute(&args.source).unwrap_or_else(|_| args.source.clone());
     let slow = SlowSource { mb_per_s: args.slow.slow_source, connection_mb_per_s: args.slow.slow_connection };
-    let what = DataPath { cache: args.cache.into(), seconds: args.seconds, slow, ..null_run(&source) };
+    let seconds_max = args.seconds * LONGER_MAX;
+    let what = DataPath { cache: args.cache.into(), seconds: args.seconds, seconds_max, slow, ..null_run(&source) };
     let mut each = Vec::new();
     for &level in &args.compression {
         for &block in &args.block {
@@ -72,6 +78,7 @@ pub(crate) fn null(cli: &Cli, args: &Null) -> Result<ExitCode, Failure> {
         }
     }
     let about_s = args.seconds * f64::from(args.rounds) * each.len() as f64;
+    let before = OtherLoad::now();
     let found = measuring(cli, about_s, |stop, display| {
         measure_path(&what, &each, args.rounds, stop, &mut |rate| {
             let (connections, level) = (rate.connections, rate.compression_level);
@@ -82,7 +89,9 @@ pub(crate) fn null(cli: &Cli, args: &Null) -> Result<ExitCode, Failure> {
     });
     let found = found.map_err(|error| failed(&error))?;
     show(cli, &found).map_err(Failure::output)?;
-    keep(cli, |all| all.add_path(Measured { at_ns: now_ns(), found }))?;
+    let earlier = |all: &Measurements| all.earlier_path(&found);
+    let add = |all: &mut Measurements| all.add_path(Measured { at_ns: now_ns(), found: found.clone() });
+    keep_undisturbed(cli, &args.replacing, before, earlier, add)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -105,6 +114,7 @@ fn show(cli: &Cli, found: &PathRates) -> std::io::Result<()> {
         ">zstd",
         ">MB/s (least-most)",
         ">processor s/GB",
+        ">processor %",
         ">compressed to 1 in",
     ]);
     for rate in &found.rates {
@@ -114,6 +124,7 @@ fn show(cli: &Cli, found: &PathRates) -> std::io::Result<()> {
             rate.compression_level.to_string(),
             spread(&rate.mb_per_s),
             cpu(rate.cpu_s_per_mb),
+            load(&rate.mb_per_s, rate.cpu_s_per_mb),
             format!("{:.2}", rate.ratio),
         ]);
     }
@@ -124,6 +135,9 @@ fn show(cli: &Cli, found: &PathRates) -> std::io::Result<()> {
             "\n{} paths could not be read, and are not in this: run it as who may",
             units::count(found.problems)
         )?;
+    }
+    if found.rates.iter().any(|rate| !rate.settled) {
+        writeln!(out, "\nthe source did not come steadily before rounds had to end: measure it longer (--seconds)")?;
     }
     let part = if found.whole { "all of it" } else { "not all of it" };
     writeln!(out, "\na round read up to {} files, {:.0} MB: {part}", units::count(found.files), found.mb)

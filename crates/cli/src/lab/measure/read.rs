@@ -4,11 +4,13 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use capstan_lab::{Cache, Measured, Reading, SourceError, SourceRates, measure_source};
+use capstan_lab::{
+    Cache, LONGER_MAX, Measured, Measurements, OtherLoad, Reading, SourceError, SourceRates, measure_source,
+};
 use clap::Args;
 use serde_json::json;
 
-use super::{CacheChoice, can_keep, cpu, keep, measuring, spread};
+use super::{CacheChoice, Replacing, can_keep, cpu, keep_undisturbed, load, measuring, spread};
 use crate::args::Cli;
 use crate::failure::Failure;
 use crate::secrets::now_ns;
@@ -31,9 +33,11 @@ pub(crate) struct Read {
     /// Rounds of each
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// Seconds that a round lasts at most
+    /// Seconds that a round lasts; up to ten times as long where a source does not come steadily by then
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
+    #[command(flatten)]
+    replacing: Replacing,
 }
 
 pub(crate) fn read(cli: &Cli, args: &Read) -> Result<ExitCode, Failure> {
@@ -42,6 +46,7 @@ pub(crate) fn read(cli: &Cli, args: &Read) -> Result<ExitCode, Failure> {
     let ways: Vec<(CacheChoice, u64)> =
         args.cache.iter().flat_map(|cache| args.block.iter().map(move |block| (*cache, *block))).collect();
     let about_s = args.seconds * f64::from(args.rounds) * (args.readers.len() * ways.len()) as f64;
+    let before = OtherLoad::now();
     let all = measuring(cli, about_s, |stop, display| {
         let measure = |&(cache, block): &(CacheChoice, u64)| {
             let reading = Reading {
@@ -50,6 +55,7 @@ pub(crate) fn read(cli: &Cli, args: &Read) -> Result<ExitCode, Failure> {
                 cache: cache.into(),
                 rounds: args.rounds,
                 seconds: args.seconds,
+                seconds_max: args.seconds * LONGER_MAX,
             };
             let way = format!("{}, reads of {}", Cache::from(cache).name(), units::bytes(block));
             measure_source(&source, &reading, stop, &mut |rate| {
@@ -61,9 +67,10 @@ pub(crate) fn read(cli: &Cli, args: &Read) -> Result<ExitCode, Failure> {
     });
     let all = all.map_err(|error| read_failed(&error))?;
     show(cli, &all).map_err(Failure::output)?;
-    keep(cli, |measurements| {
+    let earlier = |kept: &Measurements| all.iter().filter_map(|found| kept.earlier_source(found)).max();
+    keep_undisturbed(cli, &args.replacing, before, earlier, |kept| {
         let at_ns = now_ns();
-        all.into_iter().for_each(|found| measurements.add_source(Measured { at_ns, found }));
+        all.iter().for_each(|found| kept.add_source(Measured { at_ns, found: found.clone() }));
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -81,7 +88,15 @@ fn show(cli: &Cli, all: &[SourceRates]) -> std::io::Result<()> {
     if cli.json {
         return writeln!(out, "{}", json!(all));
     }
-    let mut table = Table::new(&["source", "read", ">readers", ">MB/s (least-most)", ">files/s", ">processor s/GB"]);
+    let mut table = Table::new(&[
+        "source",
+        "read",
+        ">readers",
+        ">MB/s (least-most)",
+        ">files/s",
+        ">processor s/GB",
+        ">processor %",
+    ]);
     for found in all {
         for rate in &found.rates {
             table.row(vec![
@@ -91,6 +106,7 @@ fn show(cli: &Cli, all: &[SourceRates]) -> std::io::Result<()> {
                 spread(&rate.mb_per_s),
                 format!("{:.0}", rate.files_per_s.median),
                 cpu(rate.cpu_s_per_mb),
+                load(&rate.mb_per_s, rate.cpu_s_per_mb),
             ]);
         }
     }

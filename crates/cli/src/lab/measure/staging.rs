@@ -4,11 +4,11 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use capstan_lab::{Measured, Staging, StagingError, StagingRates, measure_staging};
+use capstan_lab::{Measured, Measurements, OtherLoad, Spread, Staging, StagingError, StagingRates, measure_staging};
 use clap::Args;
 use serde_json::json;
 
-use super::{can_keep, cpu, keep, measuring, spread};
+use super::{Replacing, can_keep, cpu, keep_undisturbed, load, measuring, spread};
 use crate::args::Cli;
 use crate::failure::Failure;
 use crate::lab::simulate::parse_mb;
@@ -33,6 +33,8 @@ pub(crate) struct StageDisk {
     /// Rounds of each
     #[arg(long, default_value_t = 3)]
     rounds: u32,
+    #[command(flatten)]
+    replacing: Replacing,
 }
 
 pub(crate) fn staging(cli: &Cli, args: &StageDisk) -> Result<ExitCode, Failure> {
@@ -46,11 +48,14 @@ pub(crate) fn staging(cli: &Cli, args: &StageDisk) -> Result<ExitCode, Failure> 
     let written = args.writers.iter().map(|writers| f64::from(*writers)).sum::<f64>() + 4.0;
     let about_s = args.depot * written * f64::from(args.rounds) / 500.0;
     let folder = std::path::absolute(&args.folder).unwrap_or_else(|_| args.folder.clone());
+    let before = OtherLoad::now();
     let found =
         measuring(cli, about_s, |stop, display| measure_staging(&folder, &what, stop, &mut |doing| display.say(doing)));
     let found = found.map_err(|error| staging_failed(&error))?;
     show(cli, &found).map_err(Failure::output)?;
-    keep(cli, |all| all.add_staging(Measured { at_ns: now_ns(), found }))?;
+    let earlier = |all: &Measurements| all.earlier_staging(&found);
+    let add = |all: &mut Measurements| all.add_staging(Measured { at_ns: now_ns(), found: found.clone() });
+    keep_undisturbed(cli, &args.replacing, before, earlier, add)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -67,19 +72,22 @@ fn show(cli: &Cli, found: &StagingRates) -> std::io::Result<()> {
     if cli.json {
         return writeln!(out, "{}", json!(found));
     }
-    let mut table = Table::new(&["what", ">MB/s (least-most)", ">processor s/GB"]);
+    let mut table = Table::new(&["what", ">MB/s (least-most)", ">processor s/GB", ">processor %"]);
+    let mut row = |what: String, rate: &Spread, cpu_s_per_mb: Option<f64>, beside: Option<&Spread>| {
+        // Two at once have the processors together, and their load stands in both rows.
+        let both = beside.map_or(*rate, |other| Spread::exactly(rate.median + other.median));
+        let load = cpu_s_per_mb.map_or(String::new(), |each| load(&both, each));
+        table.row(vec![what, spread(rate), cpu_s_per_mb.map_or(String::new(), cpu), load]);
+    };
     for rate in &found.write {
         let what = if rate.writers == 1 { "write, one".to_owned() } else { format!("write, {} at once", rate.writers) };
-        table.row(vec![what, spread(&rate.mb_per_s), cpu(rate.cpu_s_per_mb)]);
+        row(what, &rate.mb_per_s, Some(rate.cpu_s_per_mb), None);
     }
-    let others = [
-        ("read what was written alone", &found.read),
-        ("read what was written beside others", &found.read_mixed),
-        ("write beside a reader", &found.write_beside_read),
-        ("read beside a writer", &found.read_beside_write),
-    ];
-    for (what, rate) in others {
-        table.row(vec![what.to_owned(), spread(rate), String::new()]);
-    }
+    let [read, mixed, both] = found.cpu_s_per_mb.map_or([None; 3], |each| each.map(Some));
+    let (write_beside, read_beside) = (&found.write_beside_read, &found.read_beside_write);
+    row("read what was written alone".to_owned(), &found.read, read, None);
+    row("read what was written beside others".to_owned(), &found.read_mixed, mixed, None);
+    row("write beside a reader".to_owned(), write_beside, both, Some(read_beside));
+    row("read beside a writer".to_owned(), read_beside, both, Some(write_beside));
     table.print(&mut out)
 }

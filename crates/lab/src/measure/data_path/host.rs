@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use capstan_format::{KeyTag, SessionId, Volser, VolumeHeader, VolumeId};
+use capstan_format::{Algorithm, CatalogPart, KeyTag, SessionId, Volser, VolumeHeader, VolumeId};
 use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, VolumeEnd, write_label};
 use capstan_tape::{
     CartridgeDrive, CartridgeSpec, Drive, DriveKey, KeySlotKind, NullDrive, PaceMeter, Paced, WallClock,
@@ -11,7 +11,20 @@ use capstan_tape::{
 
 use super::{CAPACITY_BYTES, Target, now_ns};
 
-/// Mounts drives of its own and records nothing.
+/// What a catalog would know: what each checkpoint added, and on which volume.
+pub(crate) type Kept = Vec<(Volser, CatalogPart)>;
+
+/// A key for what is written and thrown away, and with it whatever a key could protect.
+pub(crate) fn throwaway_key(algorithm: Algorithm) -> DriveKey {
+    DriveKey { tag: KeyTag([1; 16]), algorithm, key: [2; 32] }
+}
+
+/// What names of a copy's cartridges begin with.
+pub(super) fn copy_begins(copy: u32) -> String {
+    format!("LAB{copy}")
+}
+
+/// Mounts drives of its own, and records nothing but what somebody wants to read again.
 pub(super) struct Host {
     pub(super) target: Target,
     pub(super) scratch: PathBuf,
@@ -20,13 +33,13 @@ pub(super) struct Host {
     pub(super) drive_ratio: f64,
     pub(super) mounts: u32,
     pub(super) meter: Arc<Mutex<Option<PaceMeter>>>,
+    pub(super) kept: Option<Arc<Mutex<Kept>>>,
 }
 
 impl Host {
     fn label(&mut self, drive: &mut dyn Drive, volser: &Volser) -> Result<(), HostError> {
         if let Target::Virtual { encryption: Some(algorithm), .. } = self.target {
-            // What is written is thrown away, and with it whatever a key could protect.
-            drive.set_key(Some(DriveKey { tag: KeyTag([1; 16]), algorithm, key: [2; 32] }))?;
+            drive.set_key(Some(throwaway_key(algorithm)))?;
         }
         let header = VolumeHeader {
             volume: VolumeId(1),
@@ -43,7 +56,7 @@ impl Host {
 impl CopyHost for Host {
     fn mount(&mut self) -> Result<Mounted, HostError> {
         self.mounts += 1;
-        let volser = Volser::new(&format!("LAB{}{:02}", self.copy, self.mounts))?;
+        let volser = Volser::new(&format!("{}{:02}", copy_begins(self.copy), self.mounts))?;
         let mut drive: Box<dyn Drive> = match &self.target {
             Target::Null => Box::new(NullDrive::new()),
             Target::Virtual { pace, .. } => {
@@ -74,7 +87,11 @@ impl CopyHost for Host {
         Ok(Mounted { drive, volser, volume: VolumeId(1), append_lbn, session: SessionId(0) })
     }
 
-    fn committed(&mut self, _commit: &Commit) -> Result<(), HostError> {
+    fn committed(&mut self, commit: &Commit) -> Result<(), HostError> {
+        if let Some(kept) = &self.kept {
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.push((commit.volser.clone(), commit.part.clone()));
+        }
         Ok(())
     }
 

@@ -18,12 +18,27 @@ pub struct PathRate {
     pub block_len: usize,
     /// zstd level; 0 for none.
     pub compression_level: i32,
-    /// MB/s of the streams.
+    /// MB/s of content, while it went steadily.
     pub mb_per_s: Spread,
+    /// Whether all rounds went steadily before they had to end. If not, the rate is of a source that had not shown it yet.
+    #[serde(default = "settled")]
+    pub settled: bool,
     /// Seconds of processors for each MB.
     pub cpu_s_per_mb: f64,
-    /// Bytes read for each byte stored.
+    /// Bytes of content for each byte stored.
     pub ratio: f64,
+}
+
+impl PathRates {
+    /// Whether a level of compression was measured.
+    pub fn has_level(&self, level: i32) -> bool {
+        self.rates.iter().any(|rate| rate.compression_level == level)
+    }
+}
+
+/// What older files say of it, which is nothing.
+fn settled() -> bool {
+    true
 }
 
 /// What the path gave of a source.
@@ -84,10 +99,17 @@ pub fn measure_path(
         if what.cache == Cache::Warm && found.rates.is_empty() {
             run_data_path(&what, stop)?;
         }
-        let runs: Result<Vec<_>, _> = (0..rounds).map(|_| run_data_path(&what, stop)).collect();
-        let mut runs = runs?;
-        runs.sort_by(|one, other| one.mb_per_s().total_cmp(&other.mb_per_s()));
-        let Some(mb_per_s) = Spread::of_rounds(runs.iter().map(DataPathRun::mb_per_s).collect()) else { continue };
+        let mut runs = rounds_of(&what, rounds, stop)?;
+        runs.sort_by(|one, other| one.steady_mb_per_s.median.total_cmp(&other.steady_mb_per_s.median));
+        let mb_per_s = match &runs[..] {
+            // Two looks at one long round are as good as two rounds.
+            [alone] => alone.steady_mb_per_s,
+            all => {
+                let rates = all.iter().map(|run| run.steady_mb_per_s.median).collect();
+                let Some(mb_per_s) = Spread::of_rounds(rates) else { continue };
+                mb_per_s
+            }
+        };
         for run in &runs {
             found.whole |= run.whole;
             found.problems = found.problems.max(run.problems);
@@ -97,9 +119,28 @@ pub fn measure_path(
         }
         let middle = &runs[runs.len() / 2];
         let (cpu_s_per_mb, ratio) = (middle.cpu_s / middle.mb, middle.mb / middle.stored_mb);
-        let rate = PathRate { connections, block_len, compression_level, mb_per_s, cpu_s_per_mb, ratio };
+        let settled = runs.iter().all(|run| run.settled);
+        let rate = PathRate { connections, block_len, compression_level, mb_per_s, settled, cpu_s_per_mb, ratio };
         tell(&rate);
         found.rates.push(rate);
     }
     Ok(found)
+}
+
+/// Rounds of one way. Where a slow source makes them longer than was asked there are fewer, one at least, so that all together
+/// take not much longer than they were to.
+fn rounds_of(what: &DataPath, rounds: u32, stop: &AtomicBool) -> Result<Vec<DataPathRun>, DataPathError> {
+    // Rounds of the length that was asked last a little longer, by what was read and not yet written.
+    let planned_s = 1.5 * what.seconds * f64::from(rounds);
+    let (mut runs, mut taken_s) = (Vec::new(), 0.0);
+    for _ in 0..rounds {
+        let run = run_data_path(what, stop)?;
+        taken_s += run.seconds;
+        runs.push(run);
+        let next_s = taken_s / runs.len() as f64;
+        if taken_s + next_s > planned_s {
+            break;
+        }
+    }
+    Ok(runs)
 }

@@ -1,6 +1,6 @@
-//! A source that is slower than it is.
+//! A source that is slower than it is, and is counted as it is read.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,39 @@ pub(super) struct Slowed<'a> {
     pub(super) due: Instant,
     /// When any connection may have more.
     pub(super) together: &'a Mutex<Instant>,
+    /// What it has read.
+    pub(super) count: Count<'a>,
     /// Set when no more is to be read.
     pub(super) enough: &'a AtomicBool,
+}
+
+/// Bytes that a connection counts by itself: a counter that all write for each small file would cost as much as the file.
+const COUNTS: u64 = 64 << 10;
+
+/// One connection's share of what all have read.
+pub(super) struct Count<'a> {
+    all: &'a AtomicU64,
+    mine: u64,
+}
+
+impl<'a> Count<'a> {
+    /// Nothing yet, to be added to what all have.
+    pub(super) fn of(all: &'a AtomicU64) -> Self {
+        Self { all, mine: 0 }
+    }
+
+    fn add(&mut self, bytes: u64) {
+        self.mine += bytes;
+        if self.mine >= COUNTS {
+            self.all.fetch_add(std::mem::take(&mut self.mine), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Count<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_add(self.mine, Ordering::Relaxed);
+    }
 }
 
 /// Sleeps are no longer than this, so that whoever stops it need not wait.
@@ -37,8 +68,9 @@ fn due_after(due: Instant, len: usize, mb_per_s: Option<f64>) -> Instant {
 
 impl StreamSink for Slowed<'_> {
     fn space(&mut self) -> Result<&mut [u8], Stopped> {
-        let together = *self.together.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
+        // Nobody waits for a source that is as fast as it is.
+        while self.slow != SlowSource::default() {
+            let together = *self.together.lock().unwrap_or_else(PoisonError::into_inner);
             let left = self.due.max(together).saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
@@ -53,9 +85,11 @@ impl StreamSink for Slowed<'_> {
 
     fn advance(&mut self, len: usize) {
         self.due = due_after(self.due, len, self.slow.connection_mb_per_s);
-        let mut together = self.together.lock().unwrap_or_else(PoisonError::into_inner);
-        *together = due_after(*together, len, self.slow.mb_per_s);
-        drop(together);
+        if self.slow.mb_per_s.is_some() {
+            let mut together = self.together.lock().unwrap_or_else(PoisonError::into_inner);
+            *together = due_after(*together, len, self.slow.mb_per_s);
+        }
+        self.count.add(len as u64);
         self.connection.advance(len);
     }
 

@@ -1,0 +1,372 @@
+//! What a restore gives, and what an object copy does, by themselves: as the papers' tables have them.
+//!
+//! ```text
+//!   source --> cartridge          once; as much as is read in a while
+//!   cartridge --> files, flushed  a restore, in rounds
+//!   cartridge --> cartridge       an object copy, in rounds
+//! ```
+//! Both go as `restore` and `copy` go, without a catalog: cartridges are encrypted, files are flushed before they count. Everything is
+//! made and removed below one folder for cartridges and one for files. Limits: what is written once is read in every round, and files
+//! that were not written to their end are not restored.
+
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use capstan_format::{CatalogPart, EntryDecoder, FileEntry, Volser, VolumeId};
+use capstan_mover::extract::{Durability, ExtractError, ExtractOptions, Target as Directory};
+use capstan_mover::{
+    CopyHost, ExtentPlace, HostError, ReadHost, RestoreWatch, Session, StreamSink, VolumePlace, Wanted, WantedMember,
+    WantedStream, plan_reads, read_streams, restore_streams,
+};
+use capstan_tape::{CartridgeDrive, Drive, KeySlotKind};
+use serde::{Deserialize, Serialize};
+
+use super::data_path::{self, DataPath, DataPathError, Target};
+use super::{Scratch, Spread, processor_s, processors};
+
+/// How restores and object copies are measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Restoring {
+    /// What is written first: the source, and how; its target is the folder of the cartridges.
+    pub backup: DataPath,
+    /// Where files are restored to and removed.
+    pub to: PathBuf,
+    /// Rounds of each.
+    pub rounds: u32,
+}
+
+/// What one way gave.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct WayRate {
+    /// MB/s of content.
+    pub mb_per_s: Spread,
+    /// Seconds of processors for each MB.
+    pub cpu_s_per_mb: f64,
+}
+
+/// What restores and object copies gave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RestoreRates {
+    /// The source.
+    #[serde(with = "crate::site::path_text")]
+    pub source: PathBuf,
+    /// Where files were restored to.
+    #[serde(with = "crate::site::path_text")]
+    pub to: PathBuf,
+    /// Processors that there were.
+    pub processors: u32,
+    /// MB of content that were restored in a round.
+    pub mb: f64,
+    /// Files of a round.
+    pub files: u64,
+    /// The backup that came first, to a cartridge.
+    pub backup: WayRate,
+    /// From a cartridge to files.
+    pub restore: WayRate,
+    /// From a cartridge to another.
+    pub copy: WayRate,
+}
+
+/// Why it could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoringError {
+    /// The backup, or a copy.
+    #[error(transparent)]
+    DataPath(#[from] DataPathError),
+    /// The files.
+    #[error(transparent)]
+    Extract(#[from] ExtractError),
+    /// A folder.
+    #[error("cannot make a folder below {}: {source}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Something did not come back as it was written.
+    #[error("{reason}. What is restored here was written a moment ago: the disk, or its memory, is at fault")]
+    Broken {
+        /// What.
+        reason: String,
+    },
+    /// Nothing was written to its end.
+    #[error("no file of {} was read to its end: let the backup read for longer (--seconds)", path.display())]
+    Nothing {
+        /// The source.
+        path: PathBuf,
+    },
+    /// A number that cannot be.
+    #[error("{what}")]
+    Option {
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+/// Reads cartridges of the laboratory.
+struct Reader<'a> {
+    folder: &'a Path,
+}
+
+impl ReadHost for Reader<'_> {
+    fn mount(&mut self, place: &VolumePlace) -> Result<Box<dyn Drive>, HostError> {
+        let path = self.folder.join(format!("{}.tape", place.volser));
+        let mut drive = CartridgeDrive::new("lab", path, KeySlotKind::Fitted);
+        drive.load()?;
+        drive.set_key(Some(data_path::throwaway_key(capstan_format::Algorithm::Aes256Gcm)))?;
+        Ok(Box::new(drive))
+    }
+
+    fn release(&mut self, mut drive: Box<dyn Drive>, _place: &VolumePlace) {
+        // It was read only.
+        let _ = drive.unload();
+    }
+}
+
+/// Where everything stands that was written to its end.
+fn wanted(parts: &[(Volser, CatalogPart)], chunk_len: u32) -> Result<(Wanted, u64), RestoringError> {
+    let broken = |error: capstan_format::FormatError| RestoringError::Broken { reason: error.to_string() };
+    let mut all = Wanted::default();
+    let (mut entries, mut bytes): (Vec<FileEntry>, u64) = (Vec::new(), 0);
+    for (volser, part) in parts {
+        let known = all.volumes.iter().position(|place| place.volser == *volser);
+        let volume = known.unwrap_or(all.volumes.len());
+        if known.is_none() {
+            all.volumes.push(VolumePlace { volser: volser.clone(), volume: VolumeId(1) });
+        }
+        for extent in &part.extents {
+            let place = ExtentPlace {
+                volume,
+                copy: 1,
+                connection: extent.connection,
+                base: 0,
+                first_lbn: extent.first_lbn,
+                blocks: extent.blocks,
+                offset: extent.offset,
+                plain_len: extent.plain_len,
+            };
+            let (object, connection) = (extent.object, extent.connection);
+            match all.streams.iter_mut().find(|stream| stream.connection == connection) {
+                Some(stream) => stream.extents.push(place),
+                None => all.streams.push(WantedStream {
+                    object,
+                    connection,
+                    chunk_len,
+                    members: Vec::new(),
+                    extents: vec![place],
+                }),
+            }
+        }
+        for (_, run) in &part.entries {
+            for entry in EntryDecoder::new(run) {
+                entries.push(entry.map_err(broken)?);
+            }
+        }
+    }
+    for stream in &mut all.streams {
+        stream.extents.sort_by_key(|extent| extent.offset);
+        let end = stream.extents.last().map_or(0, |extent| extent.offset + extent.plain_len);
+        let own = entries.iter().filter(|entry| entry.connection == stream.connection && entry.member_len > 0);
+        for entry in own.filter(|entry| entry.offset + entry.member_len <= end) {
+            stream.members.push(WantedMember { offset: entry.offset, len: entry.member_len, crc: entry.crc });
+            bytes += entry.size;
+        }
+        stream.members.sort_by_key(|member| member.offset);
+    }
+    all.streams.retain(|stream| !stream.members.is_empty());
+    Ok((all, bytes))
+}
+
+/// Rounds of something that gives so many MB each time.
+fn rounds(
+    count: u32,
+    mb: f64,
+    stop: &AtomicBool,
+    mut once: impl FnMut() -> Result<f64, RestoringError>,
+) -> Result<WayRate, RestoringError> {
+    let (mut rates, cpu) = (Vec::new(), processor_s());
+    for _ in 0..count {
+        let seconds = once()?;
+        if stop.load(Ordering::Relaxed) {
+            return Err(DataPathError::Stopped.into());
+        }
+        rates.push(mb / seconds.max(1e-9));
+    }
+    let mb_per_s = Spread::of_rounds(rates).unwrap_or(Spread::exactly(0.0));
+    Ok(WayRate { mb_per_s, cpu_s_per_mb: (processor_s() - cpu) / (mb * f64::from(count)).max(1e-9) })
+}
+
+/// Measures a restore and an object copy of what a source gives; `tell` hears what is being measured.
+pub fn measure_restore(
+    what: &Restoring,
+    stop: &Arc<AtomicBool>,
+    tell: &mut dyn FnMut(&str),
+) -> Result<RestoreRates, RestoringError> {
+    if what.rounds == 0 {
+        return Err(RestoringError::Option { what: "there is at least one round" });
+    }
+    let below = |path: &Path| {
+        let path = path.to_owned();
+        Scratch::below(&path).map_err(|source| RestoringError::Folder { path, source })
+    };
+    let Target::Virtual { folder, .. } = &what.backup.target else {
+        return Err(RestoringError::Option { what: "a restore reads cartridges: name a folder for them" });
+    };
+    let (cartridges, files) = (below(folder)?, below(&what.to)?);
+    tell("backing up to a cartridge");
+    let (run, parts) = data_path::run_and_keep(&what.backup, cartridges.path(), stop)?;
+    let (wanted, bytes) = wanted(&parts, what.backup.block_len as u32)?;
+    if bytes == 0 {
+        return Err(RestoringError::Nothing { path: what.backup.source.clone() });
+    }
+    let (plan, mb) = (plan_reads(&wanted), bytes as f64 / 1e6);
+    let mut host = Reader { folder: cartridges.path() };
+    tell("restoring");
+    let mut members = 0;
+    let number = AtomicU32::new(0);
+    let restore = rounds(what.rounds, mb, stop, || {
+        let place = files.path().join(number.fetch_add(1, Ordering::Relaxed).to_string());
+        let watch = RestoreWatch { stop: Arc::clone(stop), ..RestoreWatch::default() };
+        let began = Instant::now();
+        let target =
+            Directory::new(&place, ExtractOptions { durability: Durability::Synced, ..ExtractOptions::default() })?;
+        let report = restore_streams(&wanted, &plan, &mut host, &target, &watch);
+        if let Some(fatal) = report.fatal {
+            return Err(fatal.into());
+        }
+        if let Some(lost) = report.read.lost.first() {
+            return Err(RestoringError::Broken { reason: lost.to_string() });
+        }
+        if let Some(failed) = report.failed.into_iter().next() {
+            return Err(RestoringError::Broken { reason: failed.reason });
+        }
+        target.finish()?;
+        let seconds = began.elapsed().as_secs_f64();
+        members = watch.members.load(Ordering::Relaxed);
+        // Room for the next; removing is no part of a restore.
+        let _ = std::fs::remove_dir_all(&place);
+        Ok(seconds)
+    })?;
+    tell("copying to another cartridge");
+    let copy = rounds(what.rounds, mb, stop, || copy_once(what, &wanted, &mut host, cartridges.path(), stop))?;
+    let (mb_per_s, cpu_s_per_mb) = (run.steady_mb_per_s, run.cpu_s / run.mb.max(1e-9));
+    Ok(RestoreRates {
+        source: what.backup.source.clone(),
+        to: what.to.clone(),
+        processors: processors(),
+        mb,
+        files: members,
+        backup: WayRate { mb_per_s, cpu_s_per_mb },
+        restore,
+        copy,
+    })
+}
+
+/// Copies everything to a new cartridge, one connection after the other, and gives the seconds until it is flushed.
+fn copy_once(
+    what: &Restoring,
+    wanted: &Wanted,
+    host: &mut Reader<'_>,
+    folder: &Path,
+    stop: &Arc<AtomicBool>,
+) -> Result<f64, RestoringError> {
+    const COPY: u32 = 2;
+    let began = Instant::now();
+    let hosts: Vec<Box<dyn CopyHost>> = vec![data_path::writer(&what.backup, folder, COPY)];
+    let options = data_path::session_options(&DataPath { connections: 1, ..what.backup.clone() });
+    let session =
+        Session::start(&options, &data_path::session_record(), hosts, Arc::clone(stop)).map_err(DataPathError::from)?;
+    let object = data_path::object_record(&what.backup);
+    let id = object.object;
+    session.begin_object(object).map_err(DataPathError::from)?;
+    for (number, stream) in (0..).zip(&wanted.streams) {
+        let end = stream.members.last().map_or(0, |member| member.offset + member.len);
+        let one = Wanted { volumes: wanted.volumes.clone(), streams: vec![stream.clone()] };
+        let sink = Mutex::new(session.connection(id, number));
+        let failure = Mutex::new(None);
+        let read = read_streams(&one, &plan_reads(&one), host, stop, &|_, reader| {
+            let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(reason) = move_bytes(&mut reader.range(0..end), &mut *sink) {
+                *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+            }
+        });
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let lost = read.lost.first().map(ToString::to_string);
+        if let Some(reason) = lost.or(failure.into_inner().unwrap_or_else(PoisonError::into_inner)) {
+            return Err(RestoringError::Broken { reason });
+        }
+        let sink = sink.into_inner().unwrap_or_else(PoisonError::into_inner);
+        sink.finish().map_err(capstan_mover::SourceError::from).map_err(DataPathError::from)?;
+    }
+    for copy in session.finish().copies {
+        copy.map_err(DataPathError::from)?;
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    data_path::remove_copy(folder, COPY);
+    Ok(seconds)
+}
+
+fn move_bytes(bytes: &mut dyn BufRead, sink: &mut impl StreamSink) -> Result<(), String> {
+    loop {
+        let available = bytes.fill_buf().map_err(|error| error.to_string())?;
+        if available.is_empty() {
+            return Ok(());
+        }
+        let len = available.len();
+        sink.write(available).map_err(|error| error.to_string())?;
+        bytes.consume(len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+    use crate::data_set::{DataSet, DataSetWatch, Kind, Shape};
+    use crate::measure::data_path::null_run;
+    use crate::measure::source::Cache;
+
+    fn restoring(folder: &Path) -> Restoring {
+        let (source, library) = (folder.join("set"), folder.join("library"));
+        let target =
+            Target::Virtual { folder: library, encryption: Some(capstan_format::Algorithm::Aes256Gcm), pace: None };
+        let run =
+            DataPath { cache: Cache::Warm, seconds: 60.0, connections: 3, compression_level: 1, ..null_run(&source) };
+        Restoring { backup: DataPath { target, ..run }, to: folder.join("back"), rounds: 2 }
+    }
+
+    #[test]
+    fn all_of_a_tree_is_restored_and_copied_and_nothing_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let set = DataSet::plan(&Shape::of_bytes(Kind::Small, 8_000_000, 3)).unwrap();
+        set.make(&folder.path().join("set"), &DataSetWatch::default()).unwrap();
+        let what = restoring(folder.path());
+        let mut told = 0;
+        let rates = measure_restore(&what, &Arc::default(), &mut |_| told += 1).unwrap();
+        assert!((rates.mb - 8.0).abs() < 1e-9 && told == 3, "{rates:?}");
+        // Files and folders.
+        assert!(rates.files >= set.file_count(), "{rates:?}");
+        for way in [rates.backup, rates.restore, rates.copy] {
+            assert!(way.mb_per_s.low > 0.0 && way.cpu_s_per_mb > 0.0, "{rates:?}");
+        }
+        for place in ["library", "back"] {
+            assert_eq!(std::fs::read_dir(folder.path().join(place)).unwrap().count(), 0, "{place}");
+        }
+    }
+
+    #[test]
+    fn a_stop_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("set")).unwrap();
+        std::fs::write(folder.path().join("set/file"), vec![1; 100_000]).unwrap();
+        let stopped = measure_restore(&restoring(folder.path()), &Arc::new(AtomicBool::new(true)), &mut |_| {});
+        assert!(matches!(stopped, Err(RestoringError::DataPath(DataPathError::Stopped))), "{stopped:?}");
+        assert_eq!(std::fs::read_dir(folder.path().join("library")).unwrap().count(), 0);
+    }
+}
