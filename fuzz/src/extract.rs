@@ -67,6 +67,7 @@ impl Cage {
             // A node of this machine's devices is nothing to leave lying about, not even here.
             devices: Devices::Refuse,
             durability: Durability::Lazy,
+            strip: 0,
             deferred_bytes_max: if settings & SPILLING != 0 { 64 } else { 1 << 20 },
         };
         let target = Target::new(&place, options).expect("the target can be made");

@@ -25,9 +25,8 @@ impl Catalog {
         let mut versions = Vec::new();
         for object in self.objects(&ObjectFilter::default())? {
             let entry = self.index(object.id).and_then(|index| index.get(path));
-            match pass_over(entry, damaged)? {
-                Some(Some(entry)) => versions.push(Version { object, entry }),
-                Some(None) | None => {}
+            if let Some(entry) = pass_over(entry, damaged)?.flatten() {
+                versions.push(Version { object, entry });
             }
         }
         Ok(versions)

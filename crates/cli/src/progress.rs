@@ -39,13 +39,7 @@ pub(crate) struct Display {
 
 impl Display {
     pub(crate) fn new(cli: &Cli) -> Self {
-        Self {
-            json: cli.json,
-            quiet: cli.quiet,
-            bar: Arc::default(),
-            journal: Arc::default(),
-            mounted: Arc::default(),
-        }
+        Self { json: cli.json, quiet: cli.quiet, bar: Arc::default(), journal: Arc::default(), mounted: Arc::default() }
     }
 
     /// Enters a job in the history, which keeps what is said from here on. Further jobs of one command are parts of the first.

@@ -50,10 +50,10 @@ pub(crate) type SharedLibrary = Arc<Mutex<dyn Library>>;
 
 /// An open state directory.
 pub struct Site {
-    /// Where the state is, or what stands in for it.
+    /// The state directory.
     dir: PathBuf,
-    /// The state directory that was named.
-    named: PathBuf,
+    /// Where this process works: there, or in what stands in for it.
+    work_dir: PathBuf,
     /// What stands in for a directory that cannot be written; it goes with the site.
     stand_in: Option<TempDir>,
     pub(crate) config: Config,
@@ -139,7 +139,7 @@ impl Site {
         }
         let catalog = Arc::new(Mutex::new(Catalog::open(&dir.join("catalog"))?));
         let site = Self::assemble(dir, catalog, unlock, clock, events)?;
-        Ok(Self { named: named.to_owned(), stand_in, ..site })
+        Ok(Self { dir: named.to_owned(), stand_in, ..site })
     }
 
     /// Whether the state directory cannot be written: what is read works, and nothing that is found is recorded.
@@ -190,10 +190,9 @@ impl Site {
         }
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let client = Some(config.client.clone()).filter(|name| !name.is_empty()).unwrap_or_else(|| host.clone());
-        let named = dir.to_owned();
         Ok(Self {
-            dir: named.clone(),
-            named,
+            dir: dir.to_owned(),
+            work_dir: dir.to_owned(),
             stand_in: None,
             config,
             catalog,
@@ -209,17 +208,17 @@ impl Site {
 
     /// The state directory.
     pub fn dir(&self) -> &Path {
-        &self.named
+        &self.dir
     }
 
     /// Where this process keeps its locks.
     pub(crate) fn work_dir(&self) -> &Path {
-        &self.dir
+        &self.work_dir
     }
 
     /// The key store that is missing; `None` where it is there, or a cluster keeps the keys.
     pub fn key_store_missing(&self) -> Option<PathBuf> {
-        let store = key_store_path(&self.dir);
+        let store = key_store_path(&self.work_dir);
         (!self.config.keys.is_cluster() && !store.exists()).then_some(store)
     }
 
@@ -230,7 +229,7 @@ impl Site {
 
     /// Where the virtual cartridges lie.
     pub fn library_dir(&self) -> PathBuf {
-        self.dir.join(&self.config.library.path)
+        self.work_dir.join(&self.config.library.path)
     }
 
     /// The catalog, for questions.
@@ -279,9 +278,9 @@ impl Site {
 
     pub(crate) fn writer_lock_within(&self, wait: Duration) -> Result<WriterLock, DirectorError> {
         if self.is_read_only() {
-            return Err(DirectorError::StateReadOnly { path: self.named.clone() });
+            return Err(DirectorError::StateReadOnly { path: self.dir.clone() });
         }
-        let path = self.dir.join("writer.lock");
+        let path = self.work_dir.join("writer.lock");
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
         let mut file = options.open(&path).map_err(DirectorError::host("open", &path))?;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use capstan_director::{JobOutcome, HistoryEntry};
+use capstan_director::{HistoryEntry, JobOutcome};
 
 use super::{print, print_json, print_rows, site};
 use crate::args::{self, Cli};

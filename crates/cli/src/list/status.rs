@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use capstan_director::{
-    ClockReading, Counts, DamageOnRecord, ExpiryPlan, ExpiryRequest, HistoryEntry, LostParts, Object, ObjectId, Protection,
-    Site, SourceRow, Timeline, Volser, Volume, VolumeState, process_number,
+    ClockReading, Counts, DamageOnRecord, ExpiryPlan, ExpiryRequest, HistoryEntry, LostParts, Object, ObjectId,
+    Protection, Site, SourceRow, Timeline, Volser, Volume, VolumeState, process_number,
 };
 
 use super::{director, print_json, short, site};

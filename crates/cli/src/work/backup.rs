@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use capstan_director::{
-    BY_HAND, BackupReport, BackupRequest, BackupWatch, CacheDirectories, Config, DEFAULT_POOL, DirectorError, InitOptions,
-    KeysConfig, Level, MANUAL, Mounts, ObjectId, Problem, ProblemKind, Retention, Severity, Shortfall, Site, StreamInput,
-    Tally, Target, TreeOptions, patterns_in,
+    BY_HAND, BackupReport, BackupRequest, BackupWatch, CacheDirectories, Config, DEFAULT_POOL, DirectorError,
+    InitOptions, KeysConfig, Level, MANUAL, Mounts, ObjectId, Problem, ProblemKind, Retention, Severity, Shortfall,
+    Site, StreamInput, Tally, Target, TreeOptions, patterns_in,
 };
 
 use super::job;

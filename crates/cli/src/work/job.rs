@@ -60,6 +60,8 @@ fn laid_over(args: &args::Backup, name: &str, job: &JobConfig) -> args::Backup {
     let says_level = args.full || args.incremental || args.full_every.is_some();
     let mut exclude = job.exclude.clone();
     exclude.extend(args.exclude.iter().cloned());
+    let mut exclude_from = job.exclude_from.clone();
+    exclude_from.extend(args.exclude_from.iter().cloned());
     args::Backup {
         sources: match &job.stdin {
             None => job.sources.clone(),
@@ -75,6 +77,8 @@ fn laid_over(args: &args::Backup, name: &str, job: &JobConfig) -> args::Backup {
         incremental: if says_level { args.incremental } else { job.is_incremental() },
         full_every: if says_level { args.full_every.clone() } else { job.full_every.clone() },
         exclude,
+        exclude_from,
+        exclude_caches: args.exclude_caches || job.exclude_caches,
         one_file_system: args.one_file_system || job.one_file_system,
         wait: args.wait || job.wait,
         ..args.clone()

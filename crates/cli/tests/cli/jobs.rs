@@ -201,3 +201,22 @@ fn expire_keeps_by_the_rule_of_the_job() {
     fs::write(&path, text.replace("keep = { last = 2, yearly = 1 }\n", "")).unwrap();
     assert!(bench.done(&["expire", "--dry-run"], 0).starts_with("0 objects"));
 }
+
+#[test]
+fn a_job_leaves_out_what_a_file_of_patterns_and_cache_tags_say() {
+    let bench = Bench::new(&[]);
+    let patterns = bench.dir.path().join("patterns");
+    fs::write(&patterns, "# of every night\n*.tmp\n").unwrap();
+    let cache = bench.source().join("cache");
+    fs::create_dir(&cache).unwrap();
+    fs::write(cache.join("CACHEDIR.TAG"), "Signature: 8a477f597d28d172789f06886806bc55\n").unwrap();
+    fs::write(cache.join("cached"), "again\n").unwrap();
+    fs::write(bench.source().join("left.tmp"), "out\n").unwrap();
+    bench.settings(&format!(
+        "[jobs.nightly]\nsources = [\"SOURCE\"]\nexclude_from = [\"{}\"]\nexclude_caches = true\n",
+        patterns.display()
+    ));
+    bench.done(&["backup", "nightly", "-q"], 0);
+    assert!(bench.rows(&["find", "left.tmp"]).is_empty() && bench.rows(&["find", "cached"]).is_empty());
+    assert_eq!((bench.rows(&["find", "CACHEDIR.TAG"]).len(), bench.rows(&["find", "ada.txt"]).len()), (1, 1));
+}

@@ -26,6 +26,10 @@ pub struct JobConfig {
     pub stdin_command: Vec<String>,
     /// Patterns of what is left out.
     pub exclude: Vec<String>,
+    /// Absolute paths of files with further patterns, one a line.
+    pub exclude_from: Vec<PathBuf>,
+    /// Whether directories that a CACHEDIR.TAG calls caches are left out.
+    pub exclude_caches: bool,
     /// Whether it stays on the file system of each source.
     pub one_file_system: bool,
     /// The pool of the first copy.
@@ -109,9 +113,11 @@ impl JobConfig {
             ([], None, _) => return wrong("stdin_command", "its output needs a name: set stdin"),
             _ => {}
         }
-        if let Some(source) = self.sources.iter().find(|source| !source.is_absolute()) {
-            let reason = format!("{} is not absolute, and a job may be started from anywhere", source.display());
-            return Err((Some("sources"), reason));
+        for (key, paths) in [("sources", &self.sources), ("exclude_from", &self.exclude_from)] {
+            if let Some(path) = paths.iter().find(|path| !path.is_absolute()) {
+                let reason = format!("{} is not absolute, and a job may be started from anywhere", path.display());
+                return Err((Some(key), reason));
+            }
         }
         if self.stdin.is_some() && (self.level == Some(JobLevel::Incremental) || self.full_every.is_some()) {
             let key = if self.full_every.is_some() { "full_every" } else { "level" };

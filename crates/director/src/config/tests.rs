@@ -61,6 +61,7 @@ fn what_is_wrong_with_a_job_is_named_with_its_line() {
         (job("before = [\"\"]"), &["line 6: jobs.nightly.before", "it is empty"]),
         (job("stdin = \"shop.sql\""), &["line 6: jobs.nightly.stdin", "make two jobs of them"]),
         ("[jobs.a]\nsources = [\"etc\"]\n".to_owned(), &["line 2: jobs.a.sources", "etc is not absolute"]),
+        (job("exclude_from = [\"patterns\"]"), &["line 6: jobs.nightly.exclude_from", "not absolute"]),
         ("[jobs.a]\nwait = true\n".to_owned(), &["line 1: jobs.a", "it backs up nothing"]),
         ("[jobs.a]\nstdin = \"x\"\n".to_owned(), &["line 2: jobs.a.stdin", "set stdin_command"]),
         ("[jobs.a]\nstdin_command = [\"x\"]\n".to_owned(), &["line 2: jobs.a.stdin_command", "set stdin"]),

@@ -11,7 +11,10 @@ const HEAD: &str = "\
 
 /// What each section is, and what each setting does.
 const COMMENTS: [(&str, &str); 25] = [
-    ("client", "The machine that sources are of, as objects name it: for a host that was renamed. Empty for the host's name."),
+    (
+        "client",
+        "The machine that sources are of, as objects name it: for a host that was renamed. Empty for the host's name.",
+    ),
     ("[library]", "The library: a folder of virtual cartridges, or a real one."),
     (
         "changer",
@@ -57,6 +60,7 @@ const EXAMPLE: &str = "
 # [jobs.nightly]
 # sources = [\"/etc\", \"/home\"]            # absolute paths; or stdin = \"shop.sql\" and stdin_command = [\"pg_dump\", \"shop\"]
 # exclude = [\"*.tmp\", \"**/.cache\"]       # as --exclude; on the command line more can be added
+# exclude_caches = true                  # but for their CACHEDIR.TAG; exclude_from = [\"/etc/capstan/exclude\"] for a file of patterns
 # one_file_system = true                 # stay on the file system of each source
 # pool = \"default\"
 # copies = 2                             # written at once; each needs a drive

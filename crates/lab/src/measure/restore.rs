@@ -18,8 +18,8 @@ use std::time::Instant;
 use capstan_format::{CatalogPart, EntryDecoder, FileEntry, Volser, VolumeId};
 use capstan_mover::extract::{Durability, ExtractError, ExtractOptions, Target as Directory};
 use capstan_mover::{
-    CopyHost, ExtentPlace, HostError, ReadHost, RestoreWatch, Session, StreamSink, VolumePlace, Wanted, WantedMember,
-    WantedStream, plan_reads, read_streams, restore_streams,
+    CopyHost, ExtentPlace, HostError, ReadHost, ReadMeters, RestoreWatch, Session, StreamSink, VolumePlace, Wanted,
+    WantedMember, WantedStream, plan_reads, read_streams, restore_streams,
 };
 use capstan_tape::{CartridgeDrive, Drive, KeySlotKind};
 use serde::{Deserialize, Serialize};
@@ -288,7 +288,7 @@ fn copy_once(
         let one = Wanted { volumes: wanted.volumes.clone(), streams: vec![stream.clone()] };
         let sink = Mutex::new(session.connection(id, number));
         let failure = Mutex::new(None);
-        let read = read_streams(&one, &plan_reads(&one), host, stop, &|_, reader| {
+        let read = read_streams(&one, &plan_reads(&one), host, (stop, &ReadMeters::default()), &|_, reader| {
             let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
             if let Err(reason) = move_bytes(&mut reader.range(0..end), &mut *sink) {
                 *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
