@@ -160,7 +160,7 @@ pub(crate) enum Command {
         after_help = "Examples:\n  capstan status --max-age 26h\n  capstan status --metrics --output /var/lib/node_exporter/capstan.prom\n\nEnds with 3 where one of its lines asks for attention."
     )]
     Status(Status),
-    /// List jobs that ran and how they ended; or one of them, with what it said
+    /// List what ran and how it ended; or one run, with what it said
     #[command(
         after_help = "Examples:\n  capstan history\n  capstan history --kind backup --since 7d\n  capstan history 42"
     )]
@@ -352,9 +352,9 @@ pub(crate) struct Status {
 
 #[derive(Debug, Args)]
 pub(crate) struct History {
-    /// The number of a job: everything about it
-    #[arg(value_name = "JOB")]
-    pub(crate) job: Option<i64>,
+    /// The number of a run: everything about it, and what it said
+    #[arg(value_name = "RUN")]
+    pub(crate) run: Option<i64>,
     /// The last so many
     #[arg(long, short = 'n', default_value_t = 50)]
     pub(crate) last: u32,

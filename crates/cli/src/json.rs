@@ -32,9 +32,9 @@ pub(crate) use lists::{
     ClockRow, CopyRow, DamageRow, EntryRow, ExtentRow, JobRow, KeepRow, ObjectRow, PoolRow, ShownObject, ShownVolume,
     VolumeRow,
 };
-pub(crate) use media::{OverwrittenLine, repaired};
+pub(crate) use media::{ExpiredLine, ObjectReason, OverwrittenLine, repaired};
 pub(crate) use restore::{DifferenceLine, RestoreEnd, RestoreFinished};
-pub(crate) use status::{HistoryRow, ShownJob, StatusRow, StatusSource, job_row};
+pub(crate) use status::{RunRow, ShownRun, StatusRow, StatusSource, run_row};
 
 /// A path, as it can be handed back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -44,7 +44,7 @@ impl Display {
 
     /// Enters a job in the history, which keeps what is said from here on. Further jobs of one command are parts of the first.
     pub(crate) fn enter(&self, site: &Site, kind: &str, subject: &str) -> Option<Arc<Journal>> {
-        let journal = Arc::new(site.begin_job(kind, subject)?);
+        let journal = Arc::new(site.begin_run(kind, subject)?);
         self.journal.set(Arc::clone(&journal)).ok().map(|()| journal)
     }
 

@@ -165,11 +165,11 @@ pub enum DirectorError {
         /// Where it is.
         path: PathBuf,
     },
-    /// Operator: no such job.
-    #[error("there is no job {job}: `capstan history` lists them")]
-    UnknownJob {
+    /// Operator: no such run.
+    #[error("there is no run {run}: `capstan history` lists them")]
+    UnknownRun {
         /// What was asked for.
-        job: i64,
+        run: i64,
     },
     /// Operator: no such pool.
     #[error("there is no pool {pool:?}: `capstan pools` lists them, `capstan pools add` makes one")]

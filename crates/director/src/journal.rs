@@ -1,6 +1,6 @@
-//! The history: which jobs run, which ran, how they ended, and what they said.
+//! The history: which commands run, which ran, how they ended, and what they said.
 //!
-//! A job is one command's work. It is entered when it begins, with its process, so that work of a process that lives is told from work
+//! A run is one command's work, a row of the catalog's table `jobs`. It is entered when it begins, with its process, so that work of a process that lives is told from work
 //! that was interrupted. Nothing fails for want of history: what cannot be entered is left out.
 
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use crate::site::{Clock, Site, locked};
 /// Most bytes of what a job said that are kept: its beginning.
 const LOG_LEN_MAX: usize = 64 << 10;
 
-/// The entry of a job that runs.
+/// The entry of a command that runs.
 pub struct Journal {
     catalog: Arc<Mutex<Catalog>>,
     clock: Clock,
@@ -23,7 +23,7 @@ pub struct Journal {
     log: Mutex<String>,
 }
 
-/// What a job did, in numbers.
+/// What a run did, in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Files handled.
@@ -34,7 +34,7 @@ pub struct Tally {
     pub stored: u64,
 }
 
-/// A job as it stands.
+/// A run as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryEntry {
     /// The job.
@@ -46,8 +46,8 @@ pub struct HistoryEntry {
 }
 
 impl Site {
-    /// Enters a job that begins; `None` where nothing can be entered.
-    pub fn begin_job(&self, kind: &str, subject: &str) -> Option<Journal> {
+    /// Enters a run that begins; `None` where nothing can be entered.
+    pub fn begin_run(&self, kind: &str, subject: &str) -> Option<Journal> {
         if self.is_read_only() {
             return None;
         }
@@ -57,24 +57,24 @@ impl Site {
         Some(Journal { catalog: Arc::clone(&self.catalog), clock: self.clock, job, log: Mutex::default() })
     }
 
-    /// Jobs that run now, the latest first.
-    pub fn running_jobs(&self) -> Result<Vec<HistoryEntry>, DirectorError> {
+    /// What runs now, the latest first.
+    pub fn running(&self) -> Result<Vec<HistoryEntry>, DirectorError> {
         let catalog = locked(&self.catalog);
         let without_end = catalog.jobs_without_end()?.into_iter();
         let rows = without_end.filter(|job| process::lives(&job.process)).map(|job| row(&catalog, job));
         rows.collect()
     }
 
-    /// The last jobs, the latest first.
+    /// The last runs, the latest first.
     pub fn history(&self, limit: u32) -> Result<Vec<HistoryEntry>, DirectorError> {
         let catalog = locked(&self.catalog);
         catalog.jobs(limit)?.into_iter().map(|job| row(&catalog, job)).collect()
     }
 
-    /// A job, and what it said.
-    pub fn job(&self, id: i64) -> Result<(HistoryEntry, String), DirectorError> {
+    /// A run, and what it said.
+    pub fn run(&self, id: i64) -> Result<(HistoryEntry, String), DirectorError> {
         let catalog = locked(&self.catalog);
-        let job = catalog.job(id)?.ok_or(DirectorError::UnknownJob { job: id })?;
+        let job = catalog.job(id)?.ok_or(DirectorError::UnknownRun { run: id })?;
         Ok((row(&catalog, job)?, catalog.log_of(id)?))
     }
 }

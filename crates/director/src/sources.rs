@@ -25,8 +25,8 @@ pub struct SourceRow {
     pub unprotected: Option<ObjectId>,
     /// A later one that is open.
     pub open: Option<Object>,
-    /// The job that writes that, if one does.
-    pub job: Option<i64>,
+    /// The run that writes that, if one does.
+    pub run: Option<i64>,
     /// Whether somebody said that the source is gone.
     pub is_gone: bool,
 }
@@ -56,7 +56,7 @@ impl Site {
                 row.copies = (whole, wanted.len());
             }
             if let Some(open) = &row.open {
-                row.job = running.iter().find(|row| row.objects.contains(&open.id)).map(|row| row.job.id);
+                row.run = running.iter().find(|row| row.objects.contains(&open.id)).map(|row| row.job.id);
             }
         }
         Ok(rows)
@@ -76,7 +76,7 @@ fn group(protection: &Protection, gone: &[GoneSource]) -> Vec<SourceRow> {
             copies: (0, 0),
             unprotected: None,
             open: None,
-            job: None,
+            run: None,
             is_gone,
         }));
     };

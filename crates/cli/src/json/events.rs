@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::lists::ClockRow;
-use super::media::{CopiedLine, IndexRebuiltLine, OverwrittenLine, RebuiltLine, RepairedLine};
+use super::media::{
+    CopiedLine, ExpiredLine, IndexRebuiltLine, ObjectReason, OverwrittenLine, RebuiltLine, RepairedLine,
+};
 use super::restore::{DifferenceLine, OlderLine, OrderLine, PassLine, VolumeReason, Work, older, paths};
 use super::{Path, Source, id, words};
 
@@ -233,6 +235,17 @@ pub(crate) enum Event {
         kept: Option<String>,
         /// Volumes whose keys are not in it.
         volumes_without_key: Vec<String>,
+    },
+    /// Objects were forgotten, or would be.
+    Expired(ExpiredLine),
+    /// Objects that had been forgotten were taken back.
+    Unexpired {
+        /// Which.
+        objects: Vec<String>,
+        /// Those that cannot be taken back, and why.
+        lost: Vec<ObjectReason>,
+        /// Volumes that are scratch no more.
+        volumes: Vec<String>,
     },
     /// An object was compared with its source.
     Compared {

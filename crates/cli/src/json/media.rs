@@ -1,6 +1,8 @@
 //! What commands that change volumes and objects end with.
 
-use capstan_director::{CopyReport, IndexReport, Overwritten, RebuildReport, RepairReport, Volser};
+use capstan_director::{
+    CopyReport, ExpiryPlan, IndexReport, Overwritten, RebuildReport, RepairReport, Volser, kept_reason,
+};
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -83,7 +85,7 @@ pub(crate) struct RebuiltLine {
     checkpoints: u64,
     /// Objects that are complete.
     complete: u64,
-    /// Objects that a job left open.
+    /// Objects that a run left open.
     interrupted: u64,
     /// What could not be read, and why.
     problems: Vec<VolumeReason>,
@@ -156,4 +158,63 @@ impl OverwrittenLine {
             gone: lost.last.iter().map(|object| id(object.id)).collect(),
         }
     }
+}
+
+/// What was forgotten, or would be.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ExpiredLine {
+    /// Objects that are forgotten.
+    objects: Vec<String>,
+    /// Objects that are kept although their time is over or they were named, and why.
+    kept: Vec<ObjectReason>,
+    /// Objects that a job's rule keeps.
+    kept_by_rule: Vec<KeptByRule>,
+    /// Volumes that become scratch.
+    freed: Vec<String>,
+    /// Whether nothing was done.
+    dry_run: bool,
+}
+
+/// An object that a job's rule keeps.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct KeptByRule {
+    /// The object.
+    object: String,
+    /// The job.
+    policy: String,
+    /// `last`, `daily`, `weekly`, `monthly` or `yearly`; several where several keep it.
+    kept_by: Vec<&'static str>,
+}
+
+impl ExpiredLine {
+    pub(crate) fn new(plan: &ExpiryPlan, dry_run: bool) -> Self {
+        let kept = plan
+            .kept
+            .iter()
+            .map(|(object, why)| ObjectReason { object: id(object.id), reason: kept_reason(*why, &object.source) });
+        let by_rule = plan.by_rule.iter().map(|(object, parts)| KeptByRule {
+            object: id(object.id),
+            policy: object.policy.clone(),
+            kept_by: parts.iter().map(|part| part.name()).collect(),
+        });
+        Self {
+            objects: plan.forget.iter().map(|object| id(object.id)).collect(),
+            kept: kept.collect(),
+            kept_by_rule: by_rule.collect(),
+            freed: plan.frees.iter().map(ToString::to_string).collect(),
+            dry_run,
+        }
+    }
+}
+
+/// An object and a reason.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ObjectReason {
+    /// The object.
+    pub(crate) object: String,
+    /// What is the matter.
+    pub(crate) reason: String,
 }

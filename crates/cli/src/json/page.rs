@@ -6,8 +6,8 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::{
-    BackupEnd, DriveLine, DriveReportRow, EntryRow, Event, HistoryRow, InventoryRow, JobRow, LibraryEvent, ObjectRow,
-    PoolRow, RestoreEnd, ShownClock, ShownJob, ShownObject, ShownVolume, StatusRow, VolumeRow,
+    BackupEnd, DriveLine, DriveReportRow, EntryRow, Event, InventoryRow, JobRow, LibraryEvent, ObjectRow, PoolRow,
+    RestoreEnd, RunRow, ShownClock, ShownObject, ShownRun, ShownVolume, StatusRow, VolumeRow,
 };
 
 const INTRODUCTION: &str = "# What --json prints
@@ -23,7 +23,7 @@ This page is made from the program's types (`CAPSTAN_WRITE_DOCS=1 cargo test -p 
   `capstan cat \"$OBJECT:$(echo \"$path_base64\" | base64 -d)\"`. The same holds for `source` and `source_base64`.
 - Times are nanoseconds since 1970, in UTC. Fields may be added; none of these goes away without a line in the changelog.
 
-Not on this page: the events `expired` and `unexpired`, and what `keys`, `drives scan`, `drives exercise`, `vtl`, `simulate`
+Not on this page: what `keys`, `drives scan`, `drives exercise`, `vtl`, `simulate`
 and `lab` print; `keys`, `simulate` and `lab` print one JSON value over several lines.
 ";
 
@@ -57,8 +57,8 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<InventoryRow>(&mut generator, "`library inventory`"),
         part::<DriveLine>(&mut generator, "Rows of `drives`"),
         part::<DriveReportRow>(&mut generator, "`drives report`"),
-        part::<HistoryRow>(&mut generator, "Rows of `history`"),
-        part::<ShownJob>(&mut generator, "`history JOB`"),
+        part::<RunRow>(&mut generator, "Rows of `history`"),
+        part::<ShownRun>(&mut generator, "`history RUN`"),
     ];
     let schemas = generator.take_definitions(true);
     (parts, schemas)

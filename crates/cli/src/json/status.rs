@@ -23,9 +23,9 @@ pub(crate) struct StatusRow {
     pub(crate) objects_unprotected: Vec<String>,
     /// Those that lack a copy that was promised.
     pub(crate) objects_lacking_a_copy: usize,
-    /// Objects that a job left open.
+    /// Objects that a run left open.
     pub(crate) objects_interrupted: usize,
-    /// Objects that a job writes now.
+    /// Objects that a run writes now.
     pub(crate) objects_running: usize,
     /// Files of what is protected.
     pub(crate) files: u64,
@@ -57,8 +57,8 @@ pub(crate) struct StatusRow {
     pub(crate) volumes_without_key: Vec<String>,
     /// How each source stands.
     pub(crate) sources: Vec<StatusSource>,
-    /// Jobs that run.
-    pub(crate) running: Vec<HistoryRow>,
+    /// What runs now.
+    pub(crate) running: Vec<RunRow>,
     /// Whether a person should look: the command ends with 3 then.
     pub(crate) attention: bool,
     /// At what, a line each, as people read them.
@@ -88,8 +88,8 @@ pub(crate) struct StatusSource {
     pub(crate) copies_promised: usize,
     /// A later object that is open; null for none.
     pub(crate) open: Option<String>,
-    /// The job that writes that; null for none.
-    pub(crate) job: Option<i64>,
+    /// The run that writes that; null for none.
+    pub(crate) run: Option<i64>,
     /// Whether the last backup is older than is wanted.
     pub(crate) overdue: bool,
     /// Whether somebody said that the source is gone.
@@ -98,12 +98,12 @@ pub(crate) struct StatusSource {
     pub(crate) next: Option<String>,
 }
 
-/// A job: a line of `history`.
+/// What a command did or does: a line of `history`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct HistoryRow {
+pub(crate) struct RunRow {
     /// Its number.
-    job: i64,
+    run: i64,
     /// `backup`, `restore`, `verify`, `copy`, `repair`, `expire`, `label`, `erase`, `forget` or `rebuild`.
     kind: String,
     /// To what it was done.
@@ -128,21 +128,21 @@ pub(crate) struct HistoryRow {
     objects: Vec<String>,
 }
 
-/// `history JOB`.
+/// `history RUN`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct ShownJob {
-    /// The job.
+pub(crate) struct ShownRun {
+    /// The run.
     #[serde(flatten)]
-    pub(crate) job: HistoryRow,
+    pub(crate) run: RunRow,
     /// What it said, a line each.
     pub(crate) log: Vec<String>,
 }
 
-pub(crate) fn job_row(row: &HistoryEntry) -> HistoryRow {
+pub(crate) fn run_row(row: &HistoryEntry) -> RunRow {
     let (job, end) = (&row.job, row.job.end.as_ref());
-    HistoryRow {
-        job: job.id,
+    RunRow {
+        run: job.id,
         kind: job.kind.clone(),
         subject: job.subject.clone(),
         outcome: outcome_name(row),

@@ -1,4 +1,4 @@
-//! `history`: which jobs ran, how they ended, and what they said.
+//! `history`: which commands ran, how they ended, and what they said.
 
 use std::process::ExitCode;
 
@@ -7,12 +7,12 @@ use capstan_director::{HistoryEntry, JobOutcome};
 use super::{print, print_json, print_rows, site};
 use crate::args::{self, Cli};
 use crate::failure::Failure;
-use crate::json::{HistoryRow, ShownJob, job_row};
+use crate::json::{RunRow, ShownRun, run_row};
 use crate::secrets::now_ns;
 use crate::table::Table;
 use crate::units;
 
-/// How a job ended, in a word.
+/// How a run ended, in a word.
 pub(crate) fn outcome_name(row: &HistoryEntry) -> &'static str {
     match row.job.end.as_ref().map(|end| end.outcome) {
         Some(JobOutcome::Succeeded) => "done",
@@ -26,8 +26,8 @@ pub(crate) fn outcome_name(row: &HistoryEntry) -> &'static str {
 
 pub(crate) fn history(cli: &Cli, args: &args::History) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
-    if let Some(id) = args.job {
-        let (row, log) = site.job(id)?;
+    if let Some(id) = args.run {
+        let (row, log) = site.run(id)?;
         return show(cli, &row, &log);
     }
     let since_ns = args.since.as_deref().map(|text| units::parse_since(text, now_ns())).transpose();
@@ -37,9 +37,9 @@ pub(crate) fn history(cli: &Cli, args: &args::History) -> Result<ExitCode, Failu
     rows.retain(|row| args.kind.as_ref().is_none_or(|kind| *kind == row.job.kind));
     rows.truncate(args.last as usize);
     if cli.json {
-        return print_rows(rows.iter().map(|row| Ok(job_row(row))));
+        return print_rows(rows.iter().map(|row| Ok(run_row(row))));
     }
-    let mut table = Table::new(&["job", "begun", ">took", "what", "outcome", ">files", ">size", "of"]);
+    let mut table = Table::new(&["run", "begun", ">took", "what", "outcome", ">files", ">size", "of"]);
     for row in &rows {
         let end = row.job.end.as_ref();
         table.row(vec![
@@ -63,10 +63,10 @@ fn took(row: &HistoryEntry, ended_ns: i64) -> String {
 fn show(cli: &Cli, row: &HistoryEntry, log: &str) -> Result<ExitCode, Failure> {
     let lines: Vec<String> = log.lines().map(str::to_owned).collect();
     if cli.json {
-        let job: HistoryRow = job_row(row);
-        return print_json(&ShownJob { job, log: lines });
+        let run: RunRow = run_row(row);
+        return print_json(&ShownRun { run, log: lines });
     }
-    println!("job         {}, {} of {}", row.job.id, row.job.kind, row.job.subject);
+    println!("run         {}, {} of {}", row.job.id, row.job.kind, row.job.subject);
     println!("begun       {}", units::time(row.job.started_ns));
     if let Some(end) = &row.job.end {
         println!("ended       {}, after {}", units::time(end.ended_ns), took(row, end.ended_ns));

@@ -36,7 +36,7 @@ pub(super) fn status_name(object: &Object, written: &[ObjectId]) -> &'static str
 
 /// Objects that a process writes now: they are not interrupted.
 fn written_now(site: &Site) -> Result<Vec<ObjectId>, Failure> {
-    Ok(site.running_jobs()?.into_iter().flat_map(|row| row.objects).collect())
+    Ok(site.running()?.into_iter().flat_map(|row| row.objects).collect())
 }
 
 /// What is looked up once for all objects of a list.

@@ -15,7 +15,7 @@ use capstan_director::{
 use super::{director, print_json, short, site};
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
-use crate::json::{DamageRow, StatusRow, StatusSource, job_row};
+use crate::json::{DamageRow, StatusRow, StatusSource, run_row};
 use crate::table::{Table, path_text};
 use crate::units;
 use crate::work::bases_line;
@@ -58,7 +58,7 @@ impl Facts {
         let suspect = volumes.iter().filter(is_suspect).cloned().collect();
         let timeline = site.timeline()?;
         let reading = timeline.reading();
-        let running = site.running_jobs()?;
+        let running = site.running()?;
         let sources = site.sources(&protection, &running)?;
         let indexes_missing = site.catalog().indexes_missing().map_err(director)?;
         let attention = &site.config().attention;
@@ -122,8 +122,8 @@ impl Facts {
 
     /// What to do for a source, if there is anything.
     fn next_step(&self, row: &SourceRow) -> Option<String> {
-        if let Some(job) = row.job {
-            return Some(format!("runs (job {job})"));
+        if let Some(run) = row.run {
+            return Some(format!("runs (run {run})"));
         }
         if row.is_gone {
             return Some("gone: nothing is waited for".to_owned());
@@ -193,7 +193,7 @@ fn json(facts: &Facts, lines: &[String]) -> StatusRow {
         copies_whole: row.copies.0,
         copies_promised: row.copies.1,
         open: row.open.as_ref().map(|open| open.id.to_string()),
-        job: row.job,
+        run: row.run,
         overdue: facts.is_overdue(row),
         gone: row.is_gone,
         next: facts.next_step(row),
@@ -221,7 +221,7 @@ fn json(facts: &Facts, lines: &[String]) -> StatusRow {
         key_store_missing: facts.keys_missing.is_some(),
         volumes_without_key: facts.volumes_without_key.iter().map(ToString::to_string).collect(),
         sources: sources.collect(),
-        running: facts.running.iter().map(job_row).collect(),
+        running: facts.running.iter().map(run_row).collect(),
         attention: !lines.is_empty(),
         attention_lines: lines.to_vec(),
     }
@@ -263,7 +263,7 @@ fn running_text(facts: &Facts, row: &HistoryEntry) -> String {
     let job = &row.job;
     let since = facts.reading.now_ns.saturating_sub(job.started_ns).max(0);
     let process = process_number(&job.process).map(|number| format!(", process {number}")).unwrap_or_default();
-    format!("{} of {}, for {} (job {}{process})", job.kind, job.subject, units::age(since), job.id)
+    format!("{} of {}, for {} (run {}{process})", job.kind, job.subject, units::age(since), job.id)
 }
 
 /// A line a source. The machine has a column where there are several.

@@ -7,11 +7,11 @@ use capstan_director::{
     DirectorError, ExpiryPlan, ExpiryRefusal, ExpiryRequest, GoneSource, Kept, Object, ObjectFilter, ObjectId,
     ObjectStatus, Site, Unexpired, Volser, kept_reason,
 };
-use serde_json::json;
 
 use super::media::confirm;
 use crate::args::{self, Cli};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::json::{self, ExpiredLine, ObjectReason};
 use crate::list::{director, short};
 use crate::place::find_object;
 use crate::progress::Display;
@@ -89,20 +89,8 @@ fn stand(dependents: usize) -> String {
 fn show(cli: &Cli, args: &args::Expire, display: &Display, plan: &ExpiryPlan) {
     let (what, freed) = (units::counted(plan.forget.len() as u64, "object"), plan.frees.len());
     if cli.json {
-        let kept = plan
-            .kept
-            .iter()
-            .map(|(object, why)| json!({"object": object.id.to_string(), "reason": kept_reason(*why, &object.source)}));
-        let by_rule = plan.by_rule.iter().map(|(object, parts)| {
-            let parts: Vec<_> = parts.iter().map(|part| part.name()).collect();
-            json!({"object": object.id.to_string(), "policy": object.policy, "kept_by": parts})
-        });
-        println!(
-            "{}",
-            json!({"event": "expired", "objects": ids(&plan.forget), "kept": kept.collect::<Vec<_>>(),
-                   "kept_by_rule": by_rule.collect::<Vec<_>>(),
-                   "freed": plan.frees.iter().map(Volser::as_str).collect::<Vec<_>>(), "dry_run": args.dry_run})
-        );
+        // A reader that is gone changes nothing of what was done.
+        let _ = json::print(&json::Event::Expired(ExpiredLine::new(plan, args.dry_run)));
         return;
     }
     match args.dry_run {
@@ -176,12 +164,13 @@ fn undo(cli: &Cli, args: &args::Expire, display: &Display, site: &Site) -> Resul
         ));
     }
     if cli.json {
-        let lost = lost.iter().map(|(object, reason)| json!({"object": object.id.to_string(), "reason": reason}));
-        println!(
-            "{}",
-            json!({"event": "unexpired", "objects": ids(&objects), "lost": lost.collect::<Vec<_>>(),
-                   "volumes": volumes.iter().map(Volser::as_str).collect::<Vec<_>>()})
-        );
+        let lost =
+            lost.iter().map(|(object, reason)| ObjectReason { object: object.id.to_string(), reason: reason.clone() });
+        json::print(&json::Event::Unexpired {
+            objects: ids(&objects),
+            lost: lost.collect(),
+            volumes: volumes.iter().map(ToString::to_string).collect(),
+        })?;
     } else {
         println!("{} taken back", units::counted(objects.len() as u64, "object"));
     }

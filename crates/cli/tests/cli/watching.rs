@@ -26,7 +26,7 @@ fn what_runs_is_running_until_its_process_is_gone() {
     let status = bench.json(&["status"]);
     assert_eq!((&status["attention"], &status["objects_running"]), (&false.into(), &1.into()), "{status}");
     assert_eq!(status["running"][0]["outcome"], "running");
-    assert_eq!(status["sources"][0]["job"], status["running"][0]["job"]);
+    assert_eq!(status["sources"][0]["run"], status["running"][0]["run"]);
     let text = bench.done(&["status"], 0);
     assert!(text.contains("running     backup of dump.sql") && !text.contains("interrupted"), "{text}");
 
@@ -80,7 +80,7 @@ fn the_history_keeps_what_was_said_and_how_it_ended() {
     let object = rows[3]["objects"][0].as_str().unwrap();
     assert!(shown.contains(object) && bench.json(&["history", "1"])["log"].as_array().unwrap().len() > 1);
     assert_eq!(bench.rows(&["history", "--kind", "verify"]).len(), 1);
-    assert!(bench.said(&["history", "77"], 1).contains("there is no job 77"));
+    assert!(bench.said(&["history", "77"], 1).contains("there is no run 77"));
     // The history is no part of the volumes, and outlives a catalog that is made anew.
     bench.done(&["rebuild"], 0);
     let rows = bench.rows(&["history"]);

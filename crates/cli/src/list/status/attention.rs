@@ -99,7 +99,7 @@ fn indexes(missing: &[ObjectId], lines: &mut Vec<String>) {
 }
 
 fn interrupted(facts: &Facts, lines: &mut Vec<String>) {
-    for row in facts.sources.iter().filter(|row| row.job.is_none()) {
+    for row in facts.sources.iter().filter(|row| row.run.is_none()) {
         let Some(open) = &row.open else { continue };
         let where_to = match open.kind {
             ObjectKind::Stream => "",

@@ -41,7 +41,7 @@ pub(super) fn text(facts: &Facts, lines: &[String]) -> String {
         ("objects_lacking_a_copy", "Complete objects that lack a copy that was promised", protection.lacking.len()),
         ("objects_open", "Objects that are written, or were interrupted", protection.open.len()),
         ("indexes_missing", "Objects whose list of files is gone from the catalog", facts.indexes_missing.len()),
-        ("jobs_running", "Jobs that run", facts.running.len()),
+        ("running", "Commands that work now", facts.running.len()),
         ("clock_in_doubt", "1 while the clock is not believed", usize::from(facts.reading.doubt.is_some())),
         ("library_unusable", "1 while the library cannot be used", usize::from(facts.library_problem.is_some())),
         ("key_store_missing", "1 while the key store is not there", usize::from(facts.keys_missing.is_some())),
@@ -74,7 +74,7 @@ fn of_sources(facts: &Facts, registry: &mut Registry) {
             counts.problems as i64,
             row.copies.0 as i64,
             row.copies.1 as i64,
-            i64::from(row.job.is_some()),
+            i64::from(row.run.is_some()),
             i64::from(facts.is_overdue(row)),
         ];
         for (family, value) in families.iter().zip(values) {
