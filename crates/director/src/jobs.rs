@@ -264,12 +264,9 @@ impl Site {
                 (self.events)(Event::BaseGone { source: source.clone(), gone, base });
             }
         };
-        let resumed = open.as_ref().map(|(object, _)| Compared::Resumed(object.id));
-        if let Some(with) = resumed.or(base.map(Compared::Base)) {
-            self.compare_left_out(&source, with, &request.tree)?;
-        }
         if let Some((object, first_connection)) = open {
             if let Some(baseline) = self.baseline_if_listed(object.id, &source)? {
+                self.compare_left_out(&source, Compared::Resumed(object.id), &request.tree)?;
                 say(object.base);
                 let (record, path, baseline) = (record_of(&object), Some(path.to_owned()), Some(baseline));
                 return Ok(Job { path, source, record, resumed: true, first_connection, baseline, base_gone });
@@ -294,6 +291,9 @@ impl Site {
         }
         let baseline = base.map(|base| self.baseline_if_listed(base, &source)).transpose()?.flatten();
         let base = base.filter(|_| baseline.is_some());
+        if let Some(base) = base {
+            self.compare_left_out(&source, Compared::Base(base), &request.tree)?;
+        }
         say(base);
         let record = self.new_record(source.clone(), kind, base, request, pool);
         let path = Some(path.to_owned());
