@@ -72,7 +72,8 @@ pub fn rebuild(
     keep_findings(&dir.join("catalog"), &site);
     site.seal_complete()?;
     site.look_at_copies()?;
-    if !site.config.keys.is_cluster() {
+    // Where the key store is locked, nothing encrypted was read either.
+    if unlock.is_some() && !site.config.keys.is_cluster() {
         site.look_at_keys()?;
     }
     let objects = locked(&site.catalog).objects(&capstan_catalog::ObjectFilter::default())?;
