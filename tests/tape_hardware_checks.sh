@@ -56,7 +56,7 @@ check 'a person takes it out' capstan vtl export $vtl A00002L9
 check 'the catalog still knows it' prints '^outside .*A00002L9' capstan library inventory
 check 'an empty mail slot is told' refused 'mail slot is empty' capstan library import
 check 'a person puts it back' capstan vtl import $vtl A00002L9
-check 'and it is taken in' prints '1 cartridges' capstan library import
+check 'and it is taken in' prints '1 cartridge' capstan library import
 check 'the robot looks at everything' capstan library initialize
 mislabel() { capstan vtl inject $vtl robot mislabelled:A00003L9; }
 check 'all cartridges get one barcode' mislabel

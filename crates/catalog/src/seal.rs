@@ -187,7 +187,7 @@ impl Sealed {
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(CatalogError::corrupt(what, "it is gone"));
+                return Err(CatalogError::corrupt(what, "the file is missing"));
             }
             Err(source) => return Err(CatalogError::io("open", &path, source)),
         };

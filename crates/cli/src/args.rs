@@ -40,7 +40,7 @@ pub(crate) struct Cli {
     #[arg(long, global = true, value_name = "FILE", display_order = OF_ALL_COMMANDS)]
     pub(crate) key_file: Option<PathBuf>,
 
-    /// Print JSON: one value for lists, one event a line for work
+    /// Print JSON, an object a line: a row each of lists, an event each of work, one object for `status` and `show`
     #[arg(long, global = true, display_order = OF_ALL_COMMANDS)]
     pub(crate) json: bool,
 

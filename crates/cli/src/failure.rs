@@ -20,6 +20,13 @@ pub(crate) enum Failure {
     Stopped(String),
     /// Something else.
     Other(String),
+    /// What was told before, with the exit code that it had.
+    Again {
+        /// The words.
+        text: String,
+        /// The code.
+        exit_code: u8,
+    },
 }
 
 /// Failed; the message says what to do.
@@ -66,6 +73,7 @@ impl Failure {
         match self {
             Self::Usage(_) => 2,
             Self::Other(_) => FAILED,
+            Self::Again { exit_code, .. } => *exit_code,
             Self::Stopped(_) => 130,
             Self::Passphrase(_) => WITHOUT_KEY,
             Self::Director(error) => match error {
@@ -101,9 +109,11 @@ impl From<DirectorError> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::Passphrase(text) | Self::Stopped(text) | Self::Other(text) => {
-                f.write_str(&without_error_numbers(text))
-            }
+            Self::Usage(text)
+            | Self::Passphrase(text)
+            | Self::Stopped(text)
+            | Self::Other(text)
+            | Self::Again { text, .. } => f.write_str(&without_error_numbers(text)),
             Self::Director(error) => f.write_str(&with_causes(error)),
         }
     }

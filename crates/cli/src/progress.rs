@@ -48,6 +48,11 @@ impl Display {
         self.journal.set(Arc::clone(&journal)).ok().map(|()| journal)
     }
 
+    /// Whether something is entered.
+    pub(crate) fn has_entered(&self) -> bool {
+        self.journal.get().is_some()
+    }
+
     fn note(&self, line: &str) {
         if let Some(journal) = self.journal.get() {
             journal.said(line);

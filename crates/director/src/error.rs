@@ -99,7 +99,10 @@ pub enum DirectorError {
         reason: String,
     },
     /// Operator: no such path.
-    #[error("object {object} of {source_name} has no path {path:?}{}: `capstan ls` lists what it has", tried_as(tried))]
+    #[error(
+        "object {object} of {source_name} has no path {path:?}{}: `capstan ls` lists what it has, and `capstan find` which objects have a path that was deleted since",
+        tried_as(tried)
+    )]
     UnknownPath {
         /// The object.
         object: String,
@@ -219,7 +222,8 @@ pub enum DirectorError {
     },
     /// Operator: only what is lost is forgotten.
     #[error(
-        "volume {volser} is in the library: `capstan erase {volser}` makes it blank, and `capstan verify {volser}` reads it"
+        "volume {volser} is in the library: take it out first (`capstan library export {volser}`, then out of the mail slot; of a virtual \
+         library its file out of the folder `mail`). To use it again instead, make it blank: `capstan erase {volser}`"
     )]
     VolumePresent {
         /// The volume.

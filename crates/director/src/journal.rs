@@ -15,6 +15,12 @@ use crate::site::{Clock, Site, locked};
 /// Most bytes of what a job said that are kept: its beginning.
 const LOG_LEN_MAX: usize = 64 << 10;
 
+/// Runs among which the last one of a job is looked for.
+const RUNS_LOOKED_AT: u32 = 1_000;
+
+/// The exit code of what somebody stopped.
+const STOPPED: u8 = 130;
+
 /// The entry of a command that runs.
 pub struct Journal {
     catalog: Arc<Mutex<Catalog>>,
@@ -45,7 +51,44 @@ pub struct HistoryEntry {
     pub objects: Vec<ObjectId>,
 }
 
+/// A job whose last run failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedJob {
+    /// The job, by its name in the settings.
+    pub job: String,
+    /// Its last run.
+    pub run: Job,
+}
+
+/// How the subject of a job's run begins.
+pub fn subject_of_job(job: &str) -> String {
+    format!("{job}:")
+}
+
 impl Site {
+    /// Jobs of the settings whose last run failed. One that somebody stopped goes on, and has not failed.
+    pub fn failed_jobs(&self) -> Result<Vec<FailedJob>, DirectorError> {
+        let mut failed = Vec::new();
+        if self.config.jobs.is_empty() {
+            return Ok(failed);
+        }
+        let runs = locked(&self.catalog).jobs(RUNS_LOOKED_AT)?;
+        for name in self.config.jobs.keys() {
+            let subject = subject_of_job(name);
+            let last = runs.iter().find(|run| {
+                let rest = run.subject.strip_prefix(&subject);
+                run.kind == "backup" && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+            });
+            let end = last.and_then(|run| run.end.as_ref());
+            if let (Some(run), true) =
+                (last, end.is_some_and(|end| end.outcome == JobOutcome::Failed && end.exit_code != STOPPED))
+            {
+                failed.push(FailedJob { job: name.clone(), run: run.clone() });
+            }
+        }
+        Ok(failed)
+    }
+
     /// Enters a run that begins; `None` where nothing can be entered.
     pub fn begin_run(&self, kind: &str, subject: &str) -> Option<Journal> {
         if self.is_read_only() {

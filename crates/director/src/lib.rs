@@ -65,7 +65,7 @@ pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};
 pub use error::{DirectorError, WriteOnceBar};
 pub use events::{Event, Events};
 pub use expiry::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, Kept, Unexpired, kept_reason, plan_expiry};
-pub use journal::{HistoryEntry, Journal, Tally};
+pub use journal::{FailedJob, HistoryEntry, Journal, Tally, subject_of_job};
 pub use keep::{KeepRule, KeptBy};
 pub use keys::{DestroyedKey, create_key_store};
 pub use library::{DriveRow, Inventory, Place as LibraryPlace, Whereabouts};

@@ -29,12 +29,33 @@ pub struct SourceRow {
     pub run: Option<i64>,
     /// Whether somebody said that the source is gone.
     pub is_gone: bool,
+    /// A job of the settings that names it, on this machine.
+    pub job: Option<String>,
 }
 
 impl SourceRow {
+    fn new(source: Vec<u8>, client: String) -> Self {
+        Self {
+            source,
+            client,
+            last: None,
+            copies: (0, 0),
+            unprotected: None,
+            open: None,
+            run: None,
+            is_gone: false,
+            job: None,
+        }
+    }
+
     /// How long ago the last backup ended, in nanoseconds; none where there is none.
     pub fn age_ns(&self, now_ns: i64) -> Option<i64> {
         self.last.as_ref().map(|last| now_ns.saturating_sub(last.ended_ns).max(0))
+    }
+
+    /// Whether nothing was ever backed up of it.
+    pub fn is_never(&self) -> bool {
+        self.last.is_none() && self.unprotected.is_none() && self.open.is_none()
     }
 
     /// Whether the last backup is older than it may be; one that never was is, too. A source that is gone waits for none.
@@ -49,6 +70,7 @@ impl Site {
     pub fn sources(&self, protection: &Protection, running: &[HistoryEntry]) -> Result<Vec<SourceRow>, DirectorError> {
         let catalog = locked(&self.catalog);
         let mut rows = group(protection, &catalog.gone_sources()?);
+        self.add_named(&mut rows);
         for row in &mut rows {
             if let Some(last) = &row.last {
                 let wanted = catalog.wanted_copies(last.id)?;
@@ -63,22 +85,33 @@ impl Site {
     }
 }
 
+impl Site {
+    /// Adds what jobs name and nothing was ever backed up of.
+    fn add_named(&self, rows: &mut Vec<SourceRow>) {
+        use std::os::unix::ffi::OsStrExt;
+        for (name, job) in &self.config.jobs {
+            let paths = job.sources.iter().map(|path| path.as_os_str().as_bytes().to_vec());
+            for source in paths.chain(job.stdin.iter().map(|name| name.clone().into_bytes())) {
+                match rows.iter_mut().find(|row| row.source == source && row.client == self.client) {
+                    Some(row) => row.job = Some(name.clone()),
+                    None => {
+                        rows.push(SourceRow { job: Some(name.clone()), ..SourceRow::new(source, self.client.clone()) })
+                    }
+                }
+            }
+        }
+        rows.sort_by(|one, other| (&one.source, &one.client).cmp(&(&other.source, &other.client)));
+    }
+}
+
 /// Objects by their sources. Of each kind the first is the latest.
 fn group(protection: &Protection, gone: &[GoneSource]) -> Vec<SourceRow> {
     let mut rows: BTreeMap<(Vec<u8>, String), SourceRow> = BTreeMap::new();
     let mut row = |object: &Object, enter: &dyn Fn(&mut SourceRow)| {
         let (source, client) = (object.source.clone(), object.client.clone());
         let is_gone = gone.iter().any(|gone| gone.source == source && gone.client == client);
-        enter(rows.entry((source.clone(), client.clone())).or_insert(SourceRow {
-            source,
-            client,
-            last: None,
-            copies: (0, 0),
-            unprotected: None,
-            open: None,
-            run: None,
-            is_gone,
-        }));
+        let new = SourceRow { is_gone, ..SourceRow::new(source.clone(), client.clone()) };
+        enter(rows.entry((source, client)).or_insert(new));
     };
     for object in &protection.protected {
         row(object, &|row| {

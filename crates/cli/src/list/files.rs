@@ -190,6 +190,12 @@ pub(crate) fn versions(cli: &Cli, args: &args::Versions) -> Result<ExitCode, Fai
         let path = index_path(path.as_os_str().as_bytes());
         versions = site.catalog().versions(&path, &mut damaged).map_err(director)?;
     }
+    if versions.is_empty() && !cli.json && !cli.quiet && damaged.is_empty() {
+        let path = args.path.display();
+        eprintln!(
+            "capstan: no object has {path}: write the path from the root, or look for the name with `capstan find`"
+        );
+    }
     let lost = site.lost_parts()?;
     if cli.json {
         let rows = versions.iter().map(|version| {

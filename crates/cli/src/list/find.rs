@@ -96,6 +96,9 @@ pub(crate) fn find(cli: &Cli, args: &args::Find) -> Result<ExitCode, Failure> {
     }
     written?;
     out.finish()?;
+    if !any && !cli.json && !cli.quiet && damaged.is_empty() {
+        eprintln!("capstan: nothing matches {:?}", args.glob);
+    }
     Ok(without_lists(&damaged))
 }
 

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use capstan_director::{
-    ClockReading, Counts, DamageOnRecord, ExpiryPlan, ExpiryRequest, HistoryEntry, LostParts, Object, ObjectId,
-    Protection, Site, SourceRow, Timeline, Volser, Volume, VolumeState, process_number,
+    ClockReading, Counts, DamageOnRecord, ExpiryPlan, ExpiryRequest, FailedJob, HistoryEntry, LostParts, Object,
+    ObjectId, Protection, Site, SourceRow, Timeline, Volser, Volume, VolumeState, process_number,
 };
 
 use super::{director, print_json, short, site};
@@ -41,6 +41,7 @@ struct Facts {
     library_problem: Option<String>,
     running: Vec<HistoryEntry>,
     sources: Vec<SourceRow>,
+    failed: Vec<FailedJob>,
     indexes_missing: Vec<ObjectId>,
     keys_missing: Option<String>,
     volumes_without_key: Vec<Volser>,
@@ -84,6 +85,7 @@ impl Facts {
             reading,
             running,
             sources,
+            failed: site.failed_jobs()?,
         })
     }
 
@@ -133,6 +135,9 @@ impl Facts {
         }
         if row.open.is_some() {
             return Some("interrupted: run it again".to_owned());
+        }
+        if let (true, Some(job)) = (row.is_never(), &row.job) {
+            return Some(format!("`capstan backup {job}`"));
         }
         if self.is_overdue(row) {
             return Some("overdue: back it up".to_owned());
@@ -269,7 +274,7 @@ fn running_text(facts: &Facts, row: &HistoryEntry) -> String {
 /// A line a source. The machine has a column where there are several.
 fn sources_table(facts: &Facts) -> Table {
     let one_client = facts.sources.windows(2).all(|pair| pair[0].client == pair[1].client);
-    let mut heads = vec!["source", "host", "last backup", "age", ">size", ">problems", ">copies", "next"];
+    let mut heads = vec!["source", "host", "last backup", "age", ">last run", ">problems", ">copies", "next"];
     if one_client {
         heads.remove(1);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use capstan_director::{
     BY_HAND, BackupReport, BackupRequest, BackupWatch, CacheDirectories, Config, DEFAULT_POOL, DirectorError,
     InitOptions, KeysConfig, Level, MANUAL, Mounts, ObjectId, Problem, ProblemKind, Retention, Severity, Shortfall,
-    Site, StreamInput, Tally, Target, TreeOptions, patterns_in,
+    Site, StreamInput, Tally, Target, TreeOptions, patterns_in, subject_of_job,
 };
 
 use super::job;
@@ -202,7 +202,7 @@ pub(super) fn run(
 fn subject(request: &BackupRequest) -> String {
     let sources = request.sources.iter().map(|source| path_text(source.as_os_str().as_bytes()));
     let job = Some(request.policy.clone()).filter(|policy| policy != MANUAL).into_iter();
-    let words = job.map(|job| format!("{job}:")).chain(sources);
+    let words = job.map(|job| subject_of_job(&job)).chain(sources);
     words.chain(request.stream.iter().map(|stream| stream.name.clone())).collect::<Vec<_>>().join(" ")
 }
 

@@ -11,7 +11,9 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::Ordering;
 
-use capstan_director::{BackupWatch, Config, DirectorError, JobConfig, ObjectId, Retention, find_settings};
+use capstan_director::{
+    BackupWatch, Config, DirectorError, JobConfig, ObjectId, Retention, find_settings, subject_of_job,
+};
 
 use super::backup::{self, Ended};
 use crate::args::{self, Cli};
@@ -104,12 +106,15 @@ pub(super) fn run(
 ) -> Result<ExitCode, Failure> {
     let args = laid_over(args, name, job);
     stop_on_interrupt(&watch.stop);
-    let outcome = before(cli, name, job, display).and_then(|()| {
+    let outcome = before(cli, name, job).and_then(|()| {
         if watch.stop.load(Ordering::Relaxed) {
             return Err(DirectorError::Interrupted.into());
         }
         backup::run(cli, &args, retention(job), display, watch)
     });
+    if let Err(failure) = &outcome {
+        note_failed(cli, name, display, failure);
+    }
     let after = after(cli, name, job, &outcome);
     if let Err(reason) = &after {
         display.warn(&format!("job {name}: {reason}"));
@@ -121,18 +126,25 @@ pub(super) fn run(
     Ok(ExitCode::from(if code == 0 && after.is_err() { DONE_WITH_PROBLEMS } else { code }))
 }
 
+/// A night on which a job failed before it began is part of the history.
+fn note_failed(cli: &Cli, name: &str, display: &Display, failure: &Failure) {
+    if display.has_entered() {
+        return;
+    }
+    if let Ok(site) = open(cli, Need::Nothing, display.events()) {
+        let again = || Failure::Again { text: failure.to_string(), exit_code: failure.exit_code() };
+        // It is told by whoever asked for the job.
+        let _ = recorded(display, &site, ("backup", &subject_of_job(name)), |_| Err::<ExitCode, _>(again()));
+    }
+}
+
 fn hook_failed(job: &str, hook: &'static str, reason: &str) -> json::Event {
     json::Event::HookFailed { job: job.to_owned(), hook, reason: reason.to_owned() }
 }
 
 /// Runs what the job has run before it.
-fn before(cli: &Cli, name: &str, job: &JobConfig, display: &Display) -> Result<(), Failure> {
+fn before(cli: &Cli, name: &str, job: &JobConfig) -> Result<(), Failure> {
     hook(cli, name, "before", &job.before, &[]).map_err(|reason| {
-        // A night on which nothing was backed up is part of the history.
-        if let Ok(site) = open(cli, Need::Nothing, display.events()) {
-            let failed = || Failure::Other(format!("job {name}: {reason}; nothing was backed up"));
-            let _ = recorded(display, &site, ("backup", &format!("{name}:")), |_| Err::<ExitCode, _>(failed()));
-        }
         if cli.json {
             // A reader that is gone needs no line.
             let _ = json::print(&hook_failed(name, "before", &reason));

@@ -86,3 +86,35 @@ fn the_history_keeps_what_was_said_and_how_it_ended() {
     let rows = bench.rows(&["history"]);
     assert_eq!((rows.len(), &rows[0]["kind"]), (5, &"rebuild".into()));
 }
+
+/// A job that failed before it began, and a source that never was, were invisible to whoever watches.
+#[test]
+fn a_job_that_failed_and_a_source_that_never_was_ask_for_attention() {
+    let bench = Bench::new(&[]);
+    let (source, missing) = (bench.source_text(), bench.dir.path().join("nothing").to_str().unwrap().to_owned());
+    let path = bench.dir.path().join("state/capstan.toml");
+    let settings = fs::read_to_string(&path).unwrap();
+    let job = |rest: &str| {
+        fs::write(&path, format!("{settings}\n[jobs.nightly]\nsources = [\"{source}\", \"{missing}\"]\n{rest}"))
+    };
+    job("").unwrap();
+    let text = bench.done(&["status"], 3);
+    assert!(text.contains(&format!("{missing} was never backed up, and job nightly names it")), "{text}");
+    bench.done(&["backup", "nightly", "--quiet"], 3);
+    let text = bench.done(&["status"], 3);
+    assert!(!text.contains(&format!("{source} was never")) && text.contains(&format!("{missing} was never")), "{text}");
+    job("before = [\"false\"]\n").unwrap();
+    bench.done(&["backup", "nightly", "--quiet"], 1);
+    let text = bench.done(&["status"], 3);
+    assert!(text.contains("the last run of job nightly") && text.contains("capstan history 2"), "{text}");
+    let rows = bench.rows(&["history"]);
+    assert_eq!((&rows[0]["outcome"], &rows[0]["exit_code"]), (&"failed".into(), &1.into()));
+    // A passphrase that does not open ends it before anything is begun, and is part of the history all the same.
+    job("").unwrap();
+    let mut wrong = bench.command(&["backup", "nightly", "--quiet"]);
+    assert_eq!(wrong.env("CAPSTAN_PASSPHRASE", "other words").output().unwrap().status.code(), Some(4));
+    assert_eq!(bench.rows(&["history"])[0]["exit_code"], 4);
+    fs::create_dir(&missing).unwrap();
+    bench.done(&["backup", "nightly", "--quiet"], 0);
+    bench.done(&["status"], 0);
+}

@@ -37,6 +37,8 @@ pub(super) fn lines(facts: &Facts) -> Vec<String> {
         lines.push(format!("{} {lack} a copy: run `capstan repair`", units::counted(lacking as u64, "object")));
     }
     interrupted(facts, &mut lines);
+    failed(facts, &mut lines);
+    never(facts, &mut lines);
     overdue(facts, &mut lines);
     suspect(facts, &mut lines);
     for (volser, verified) in &facts.unverified {
@@ -111,7 +113,7 @@ fn interrupted(facts: &Facts, lines: &mut Vec<String>) {
 
 fn overdue(facts: &Facts, lines: &mut Vec<String>) {
     let Some(max_age_ns) = facts.max_age_ns else { return };
-    for row in facts.sources.iter().filter(|row| facts.is_overdue(row)) {
+    for row in facts.sources.iter().filter(|row| facts.is_overdue(row) && !(row.is_never() && row.job.is_some())) {
         let source = path_text(&row.source);
         let when = row.age_ns(facts.reading.now_ns).map_or_else(
             || "has no backup that can be restored".to_owned(),
@@ -125,11 +127,43 @@ fn overdue(facts: &Facts, lines: &mut Vec<String>) {
     }
 }
 
+/// Whether no object lacks anything: what damaged blocks held has been copied.
+fn is_mended(facts: &Facts) -> bool {
+    facts.protection.lacking.is_empty() && facts.lost_in_part().next().is_none()
+}
+
+/// Jobs whose last run failed: nothing was backed up then, whatever stands from before.
+fn failed(facts: &Facts, lines: &mut Vec<String>) {
+    for entry in &facts.failed {
+        let (run, message) = (entry.run.id, entry.run.end.as_ref().map(|end| end.message.as_str()).unwrap_or_default());
+        let first = message.lines().next().unwrap_or_default();
+        let when = units::time(entry.run.started_ns);
+        lines.push(format!("the last run of job {}, on {when}, failed: {first} (`capstan history {run}`)", entry.job));
+    }
+}
+
+/// Sources of jobs that were never backed up.
+fn never(facts: &Facts, lines: &mut Vec<String>) {
+    for row in facts.sources.iter().filter(|row| row.is_never() && row.run.is_none()) {
+        let Some(job) = &row.job else { continue };
+        let source = path_text(&row.source);
+        lines.push(format!("{source} was never backed up, and job {job} names it: `capstan backup {job}`"));
+    }
+}
+
 fn suspect(facts: &Facts, lines: &mut Vec<String>) {
     for volume in &facts.suspect {
         let volser = &volume.volser;
         let own = || facts.damage.iter().filter(|damage| damage.volser == *volser);
         let blocks: u64 = own().map(|damage| damage.blocks.blocks).sum();
+        if blocks > 0 && is_mended(facts) {
+            lines.push(format!(
+                "volume {volser} has {} that cannot be read, and all that was on them is whole elsewhere. Take it out: `capstan library \
+                 export {volser}`, out of the mail slot, `capstan forget {volser}`, and `capstan repair` for what else it held",
+                units::counted(blocks, "block")
+            ));
+            continue;
+        }
         let why = match own().next() {
             Some(first) if blocks > 0 => format!(
                 ": {} cannot be read since {} ({}). `capstan repair` copies what they held from another copy",
