@@ -95,7 +95,7 @@ impl Site {
                 match rows.iter_mut().find(|row| row.source == source && row.client == self.client) {
                     Some(row) => row.job = Some(name.clone()),
                     None => {
-                        rows.push(SourceRow { job: Some(name.clone()), ..SourceRow::new(source, self.client.clone()) })
+                        rows.push(SourceRow { job: Some(name.clone()), ..SourceRow::new(source, self.client.clone()) });
                     }
                 }
             }
