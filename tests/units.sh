@@ -7,8 +7,8 @@ units=$scratch/units
 service='capstan-backup@.service'
 timer='capstan-backup@.timer'
 mkdir -p "$units"
-sed "s|/usr/local/bin/capstan|$CAPSTAN_BIN|" "$here/../crates/cli/$service" >"$units/$service"
-cp "$here/../crates/cli/$timer" "$units/$timer"
+capstan init --quiet --volume-size 64M >/dev/null
+check 'the program writes both units' capstan jobs --units "$units"
 for kind in service timer; do ln -s "capstan-backup@.$kind" "$units/capstan-backup@nightly.$kind"; done
 
 # What systemd does not know it leaves out, and says so.
@@ -30,11 +30,10 @@ check 'and sees all files and all drives' unseen
 command=$(sed -n 's/^ExecStart=//p' "$units/$service" | sed 's/%i/nightly/')
 mkdir -p "$scratch/home"
 echo 'dear Ada' >"$scratch/home/letter"
-capstan init --quiet --volume-size 64M >/dev/null
 printf '\n[jobs.nightly]\nsources = ["%s"]\nafter = ["sh", "-c", "echo $CAPSTAN_JOB $CAPSTAN_OUTCOME $CAPSTAN_EXIT_CODE >%s/told"]\n' \
     "$scratch/home" "$scratch" >>"$CAPSTAN_STATE/capstan.toml"
 # shellcheck disable=SC2086 # a list of words
 check 'the job is what the service starts' $command
 check 'and it tells how it went' grep -qx 'nightly done 0' "$scratch/told"
-check 'the job is listed' prints complete capstan jobs
+check 'the job is listed' prints done capstan jobs
 finish

@@ -79,8 +79,10 @@ pub(crate) enum Command {
     )]
     Backup(Backup),
     /// List the jobs of capstan.toml: what each backs up, how it went last, and what it does next
-    #[command(after_help = "Examples:\n  capstan jobs\n  capstan backup nightly")]
-    Jobs,
+    #[command(
+        after_help = "Examples:\n  capstan jobs\n  capstan backup nightly\n  capstan jobs --units /etc/systemd/system\n\nEnds with 3 where a job cannot do all of its work."
+    )]
+    Jobs(Jobs),
     /// List objects (backup images)
     #[command(
         after_help = "Examples:\n  capstan objects --source /home\n  capstan objects --last 1\n  capstan objects --since 7d --policy nightly"
@@ -162,7 +164,7 @@ pub(crate) enum Command {
     Status(Status),
     /// List what ran and how it ended; or one run, with what it said
     #[command(
-        after_help = "Examples:\n  capstan history\n  capstan history --kind backup --since 7d\n  capstan history 42"
+        after_help = "Examples:\n  capstan history\n  capstan history --kind backup --since 7d\n  capstan history nightly\n  capstan history 42"
     )]
     History(History),
     /// Whether the clock is believed, and which objects were made while it was in doubt
@@ -351,10 +353,17 @@ pub(crate) struct Status {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Jobs {
+    /// Write the systemd service and timer that run a job by the clock into this directory, with the paths of this machine
+    #[arg(long, value_name = "DIR")]
+    pub(crate) units: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct History {
-    /// The number of a run: everything about it, and what it said
-    #[arg(value_name = "RUN")]
-    pub(crate) run: Option<i64>,
+    /// The number of a run: everything about it, and what it said; or a job, a source or a volume: the runs that name it
+    #[arg(value_name = "RUN|NAME")]
+    pub(crate) run: Option<String>,
     /// The last so many
     #[arg(long, short = 'n', default_value_t = 50)]
     pub(crate) last: u32,

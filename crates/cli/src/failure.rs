@@ -35,6 +35,19 @@ pub(crate) const FAILED: u8 = 1;
 /// Done, with something to look at.
 pub(crate) const DONE_WITH_PROBLEMS: u8 = 3;
 
+/// How what ended with an exit code ended, in the word that lists, hooks and metrics have for it.
+pub(crate) fn outcome_word(code: u8) -> &'static str {
+    match code {
+        0 => "done",
+        DONE_WITH_PROBLEMS => "problems",
+        STOPPED => "stopped",
+        _ => "failed",
+    }
+}
+
+/// Somebody stopped it.
+pub(crate) const STOPPED: u8 = 130;
+
 /// Done in part, because a key is not there.
 pub(crate) const WITHOUT_KEY: u8 = 4;
 
@@ -74,7 +87,7 @@ impl Failure {
             Self::Usage(_) => 2,
             Self::Other(_) => FAILED,
             Self::Again { exit_code, .. } => *exit_code,
-            Self::Stopped(_) => 130,
+            Self::Stopped(_) => STOPPED,
             Self::Passphrase(_) => WITHOUT_KEY,
             Self::Director(error) => match error {
                 DirectorError::Keys(_) | DirectorError::KeysLocked => WITHOUT_KEY,
@@ -82,7 +95,7 @@ impl Failure {
                 DirectorError::KeysInCluster { .. } => 2,
                 DirectorError::NoVolume { .. } => 5,
                 DirectorError::Busy { .. } => 6,
-                DirectorError::Interrupted | DirectorError::RestoreInterrupted => 130,
+                DirectorError::Interrupted | DirectorError::RestoreInterrupted => STOPPED,
                 _ => FAILED,
             },
         }

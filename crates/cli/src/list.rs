@@ -14,7 +14,7 @@ use std::io::stdout;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use capstan_director::{Algorithm, DirectorError, Events, Object, Site, Volser, Volume};
+use capstan_director::{Algorithm, DirectorError, Events, Object, Site, Volser, Volume, meant_by};
 use serde::Serialize;
 
 use crate::args::{Cipher, Cli};
@@ -91,8 +91,9 @@ pub(crate) fn find_volume(site: &Site, text: &str) -> Result<Option<(Volser, Vol
 /// The object that a text names, where a volume could have been named too.
 pub(crate) fn object_or_volume(site: &Site, text: &str) -> Result<Object, Failure> {
     find_object(site, text, None).map_err(|error| match error {
-        DirectorError::UnknownObject { wanted } => Failure::Other(format!(
-            "no object or volume matches {wanted:?}: `capstan objects` and `capstan volumes` list them"
+        DirectorError::UnknownObject { wanted, like } => Failure::Other(format!(
+            "no object or volume matches {wanted:?}{}: `capstan objects` and `capstan volumes` list them",
+            meant_by(like.as_deref())
         )),
         other => other.into(),
     })

@@ -3,6 +3,7 @@
 mod args;
 mod drives;
 mod failure;
+mod job_units;
 mod json;
 mod lab;
 mod library;
@@ -70,7 +71,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Man(args) => man::man(args),
         Command::Init(init) => work::init(cli, init),
         Command::Backup(backup) => work::backup(cli, backup),
-        Command::Jobs => list::jobs(cli),
+        Command::Jobs(jobs) => list::jobs(cli, jobs),
         Command::Restore(restore) => work::restore(cli, restore),
         Command::Cat(cat) => work::cat(cli, cat),
         Command::Verify(verify) => work::verify(cli, verify),

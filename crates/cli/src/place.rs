@@ -1,10 +1,11 @@
 //! What people type where an object, or a path in one, is meant.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use capstan_director::{DirectorError, Object, Site, index_path};
+use capstan_director::{DirectorError, Object, ObjectFilter, Site, index_path};
 
 use crate::failure::Failure;
 use crate::list::{doubt_text, short};
@@ -12,11 +13,37 @@ use crate::secrets::now_ns;
 use crate::table::path_text;
 use crate::units;
 
+/// How like a source a text must be to be taken for it: 1 is the same.
+const LIKE: f64 = 0.85;
+
 /// What is said behind a pattern.
 pub(crate) const MATCHED_NOTHING: &str = "matched nothing: without a slash it is a name, with one a path below the source, with one in front a path from the root";
 
 /// The object that a text names; a source may be named from the working directory, as it was for the backup.
 pub(crate) fn find_object(site: &Site, text: &str, at_ns: Option<i64>) -> Result<Object, DirectorError> {
+    look_up(site, text, at_ns).map_err(|error| match error {
+        DirectorError::UnknownObject { .. } => unknown(site, text),
+        other => other,
+    })
+}
+
+/// That no object matches a text, and the source that looks most like it.
+pub(crate) fn unknown(site: &Site, text: &str) -> DirectorError {
+    // An answer that has no suggestion is an answer.
+    let objects = site.catalog().objects(&ObjectFilter::default()).unwrap_or_default();
+    let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let likeness = |source: &str| {
+        // By the last component, too: `hmoe` for `/srv/home`.
+        let (whole, last) = (strsim::jaro_winkler(text, source), strsim::jaro_winkler(&name(text), &name(source)));
+        (whole.max(last), source.to_owned())
+    };
+    let sources: BTreeSet<_> = objects.iter().map(|object| path_text(&object.source)).collect();
+    let like = sources.iter().map(|source| likeness(source)).max_by(|one, other| one.0.total_cmp(&other.0));
+    let like = like.filter(|(likeness, _)| *likeness >= LIKE).map(|(_, source)| source);
+    DirectorError::UnknownObject { wanted: text.to_owned(), like }
+}
+
+fn look_up(site: &Site, text: &str, at_ns: Option<i64>) -> Result<Object, DirectorError> {
     match site.find_object(text, at_ns) {
         Err(unknown @ DirectorError::UnknownObject { .. }) => {
             let absolute = std::path::absolute(text).ok();
@@ -32,7 +59,7 @@ pub(crate) fn find_object(site: &Site, text: &str, at_ns: Option<i64>) -> Result
 /// back as it was typed, and left out if it names no component.
 fn split(site: &Site, place: &OsStr, at_ns: Option<i64>) -> Result<(Object, Option<Vec<u8>>), Failure> {
     let place = place.as_bytes();
-    let find = |name| str::from_utf8(name).ok().and_then(|name| find_object(site, name, at_ns).ok());
+    let find = |name| str::from_utf8(name).ok().and_then(|name| look_up(site, name, at_ns).ok());
     // A source may have colons in its name, so the longest object that exists wins.
     if let Some(object) = find(place) {
         return Ok((object, None));
@@ -45,7 +72,7 @@ fn split(site: &Site, place: &OsStr, at_ns: Option<i64>) -> Result<(Object, Opti
         }
     }
     let wanted = &place[..colons().next().unwrap_or(place.len())];
-    Ok((site.find_object(&String::from_utf8_lossy(wanted), at_ns)?, None))
+    Ok((find_object(site, &String::from_utf8_lossy(wanted), at_ns)?, None))
 }
 
 /// `OBJECT[:PATH]` as of a time, if one is given; the path as it was typed.
@@ -53,8 +80,9 @@ pub(crate) fn place_at(site: &Site, place: &OsStr, at: Option<&str>) -> Result<(
     let at_ns = at.map(|text| units::parse_time(text, now_ns())).transpose().map_err(Failure::Usage)?;
     let found = split(site, place, at_ns).map_err(|failure| match (split(site, place, None), at) {
         (Ok((later, _)), Some(at)) => Failure::Other(format!(
-            "nothing of {} had been backed up by {at}: the latest backup of it began {}, and `capstan objects` lists all",
+            "nothing of {} had been backed up by {at}: the first backup of it began {}, the latest {}, and `capstan objects` lists all",
             place.display(),
+            units::time(first_begun(site, &later)),
             units::time(later.started_ns)
         )),
         _ => failure,
@@ -63,6 +91,13 @@ pub(crate) fn place_at(site: &Site, place: &OsStr, at: Option<&str>) -> Result<(
         say_undated(site, &found.0, at_ns)?;
     }
     Ok(found)
+}
+
+/// When the first backup of the same source began.
+fn first_begun(site: &Site, object: &Object) -> i64 {
+    let (source, client) = (Some(object.source.clone()), Some(object.client.clone()));
+    let all = site.catalog().objects(&ObjectFilter { source, client, ..ObjectFilter::default() }).unwrap_or_default();
+    all.iter().map(|object| object.started_ns).min().unwrap_or(object.started_ns)
 }
 
 /// Says which objects of the same source may be meant as well, because nobody knows whether they were made by then.

@@ -30,6 +30,9 @@ fn ours(word: &str) -> Option<&'static str> {
             "`capstan verify OBJECT --against-source` compares a backup with the files as they are now"
         }
         "search" | "locate" => "`capstan find` finds paths in all backups, `capstan versions` the versions of one",
+        "log" | "logs" | "runs" | "tasks" => "`capstan history` lists what ran, `capstan history RUN` what it said",
+        "schedule" | "timer" => "`capstan jobs --units DIR` writes a systemd timer for the jobs of capstan.toml",
+        "config" | "settings" => "the settings are in capstan.toml of the state directory, with a comment for each",
         "info" | "stat" | "stats" | "describe" => "`capstan show` says everything about a backup or a volume",
         "tapes" | "media" | "cartridges" => "`capstan volumes` lists them, `capstan library` moves them",
         "inventory" | "eject" | "changer" => "`capstan library` looks into the library and moves cartridges",

@@ -155,20 +155,57 @@ pub(crate) fn parse_since(text: &str, now_ns: i64) -> Result<i64, String> {
     if parse_age(text).is_ok() {
         return Ok(end);
     }
+    let days = if text == "today" {
+        Some(0)
+    } else if text == "yesterday" {
+        Some(1)
+    } else {
+        None
+    };
+    if let Some(days) = days {
+        let now = Timestamp::from_nanosecond(i128::from(now_ns)).map_err(|_| format!("{text:?} is not a time"))?;
+        let day = now.to_zoned(TimeZone::system()).date().checked_sub(jiff::Span::new().days(days));
+        return parse_since(&day.map_err(|_| format!("{text:?} is not a time"))?.to_string(), now_ns);
+    }
     if let (false, Ok(date)) = (text.contains([':', 'T', ' ']), text.parse::<jiff::civil::Date>()) {
         let begin = date.to_zoned(TimeZone::system()).map_err(|_| format!("{text:?} is not a time"))?;
         return i64::try_from(begin.timestamp().as_nanosecond()).map_err(|_| format!("{text:?} is not a time"));
     }
-    Ok(if text.contains('.') { end } else { end - 999_999_999 })
+    Ok(end - unwritten_ns(text))
 }
 
-/// A point in time: an age (`3d` ago), a date, a local date and time, or RFC 3339. What is
-/// written means its end: a date the last moment of that day, a second the last of it.
+/// How long the last unit lasts that a time with a time of day is written to.
+fn unwritten_ns(text: &str) -> i64 {
+    let time = text.split(['T', ' ']).next_back().unwrap_or(text).trim_end_matches('Z');
+    // An offset has a colon of its own.
+    let time = time.split(['+', '-']).next().unwrap_or(time);
+    match time.matches(':').count() {
+        _ if time.contains('.') => 0,
+        1 => 59_999_999_999,
+        _ => 999_999_999,
+    }
+}
+
+/// A point in time: an age (`3d` ago), a date, `yesterday`, a local time of today, a local date and time, or RFC 3339. What is
+/// written means its end: a date the last moment of that day, a minute or a second the last of it.
 pub(crate) fn parse_time(text: &str, now_ns: i64) -> Result<i64, String> {
-    let wrong = || format!("{text:?} is not a time: write 2026-11-01, 2026-11-01T12:00 or an age such as 3d");
+    let wrong = || {
+        format!(
+            "{text:?} is not a time: write 2026-11-01, 2026-11-01T12:00, 12:00 of today, yesterday, or an age such as 3d"
+        )
+    };
     if let Ok(age) = parse_age(text) {
         return Ok(now_ns - age);
     }
+    let today =
+        Timestamp::from_nanosecond(i128::from(now_ns)).map_err(|_| wrong())?.to_zoned(TimeZone::system()).date();
+    let with_day = match text {
+        "today" => today.to_string(),
+        "yesterday" => today.yesterday().map_err(|_| wrong())?.to_string(),
+        _ if text.len() <= 8 && text.contains(':') => format!("{today}T{text}"),
+        _ => text.to_owned(),
+    };
+    let text = with_day.as_str();
     let at = if let Ok(exact) = text.parse::<Timestamp>() {
         exact
     } else if let (false, Ok(date)) = (text.contains([':', 'T', ' ']), text.parse::<jiff::civil::Date>()) {
@@ -180,7 +217,7 @@ pub(crate) fn parse_time(text: &str, now_ns: i64) -> Result<i64, String> {
         local.to_zoned(TimeZone::system()).map_err(|_| wrong())?.timestamp()
     };
     // A second means its end: `capstan objects` shows no more of when a backup began.
-    let whole = if text.contains('.') { at.as_nanosecond() } else { at.as_nanosecond() + 999_999_999 };
+    let whole = at.as_nanosecond() + i128::from(unwritten_ns(text));
     i64::try_from(whole).map_err(|_| wrong())
 }
 
@@ -237,6 +274,10 @@ mod tests {
         assert_eq!(parse_since("2026-11-01T12:00:00Z", now), Ok(1_793_534_400_000_000_000));
         let day = parse_time("2026-11-01", now).and_then(|end| parse_since("2026-11-01", now).map(|begin| end - begin));
         assert_eq!(day, Ok(86_399_999_999_999), "a date is a whole day");
+        let span = |text: &str| parse_since(text, now).and_then(|begin| parse_time(text, now).map(|end| end - begin));
+        assert_eq!((span("01:54"), span("01:54:20")), (Ok(59_999_999_999), Ok(999_999_999)), "times of today");
+        assert_eq!((span("today"), span("yesterday")), (Ok(86_399_999_999_999), Ok(86_399_999_999_999)));
+        assert!(parse_time("yesterday", now).is_ok_and(|end| end < now && Ok(end + 1) == parse_since("today", now)));
     }
 
     #[test]
@@ -245,8 +286,14 @@ mod tests {
         assert_eq!(parse_time("1d", now), Ok(now - 86_400_000_000_000));
         assert_eq!(parse_time("2026-11-01T12:00:00Z", now), Ok(1_793_534_400_999_999_999));
         assert_eq!(parse_time("2026-11-01T12:00:00.0Z", now), Ok(1_793_534_400_000_000_000));
-        assert!(parse_time("yesterday", now).is_err());
-        let (noon, end) = (parse_time("2026-11-01 12:00", now), parse_time("2026-11-01", now));
+        assert!(parse_time("someday", now).is_err() && parse_time("25:00", now).is_err());
+        let (noon, end) = (parse_time("2026-11-01 12:00:00", now), parse_time("2026-11-01", now));
+        assert_eq!(
+            parse_time("2026-11-01 12:00", now),
+            noon.clone().map(|noon| noon + 59_000_000_000),
+            "a minute, too"
+        );
+        assert_eq!(parse_time("2026-11-01T12:00:00+00:00", now), Ok(1_793_534_400_999_999_999));
         assert_eq!(parse_time("2026-11-01T12:00:00", now), noon);
         let apart = end.and_then(|end| noon.map(|noon| end - noon));
         assert_eq!(apart, Ok((12 * 3600 - 1) * 1_000_000_000), "a date means its end");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use capstan_catalog::Pool;
+use capstan_catalog::{ObjectStatus, Pool};
 use capstan_format::{ObjectId, ObjectKind, SessionRecord, Volser};
 use capstan_mover::{
     Baseline, Bottleneck, CheckpointBounds, Connection, CopyHost, DeviceSource, ExtentBounds, Meters, PackOptions,
@@ -280,6 +280,7 @@ impl Site {
             watch.bytes_total.store(devices, Ordering::Relaxed);
         }
         let totals = Totals::default();
+        let wanted_objects = jobs.len();
         let sources = std::thread::scope(|scope| {
             // Beside the reading, and by names alone: no file is looked at twice for the sake of a percentage.
             let count = request.count_first && !counted.is_empty();
@@ -318,7 +319,7 @@ impl Site {
                 self.look_at_copies()?;
             }
         }
-        if watch.stop.load(Ordering::Relaxed) {
+        if watch.stop.load(Ordering::Relaxed) && !self.is_whole(request, wanted_objects, &sources)? {
             return Err(DirectorError::Interrupted);
         }
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
@@ -333,6 +334,29 @@ impl Site {
             failed_copies,
             passed_over: desk.take_passed_over(),
         })
+    }
+
+    /// Whether all that was asked for is in complete objects: a signal that came behind the last block stopped nothing.
+    fn is_whole(
+        &self,
+        request: &BackupRequest,
+        wanted: usize,
+        sources: &[SourceOutcome],
+    ) -> Result<bool, DirectorError> {
+        if request.target == Target::Null
+            || sources.len() < wanted
+            || sources.iter().any(|source| source.report.is_err())
+        {
+            return Ok(false);
+        }
+        let catalog = locked(&self.catalog);
+        for source in sources {
+            let object = catalog.object(source.object)?;
+            if object.is_none_or(|object| object.status != ObjectStatus::Complete) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Counts what there is, for the display.

@@ -52,6 +52,7 @@ impl Site {
             source_name: String::from_utf8_lossy(&source).into_owned(),
             path: String::from_utf8_lossy(path).into_owned(),
             tried: Vec::new(),
+            elsewhere: Box::default(),
         };
         let mut entry = locked(&self.catalog).state(object)?.get(path)?.ok_or_else(unknown)?;
         if entry.entry.kind == EntryKind::HardLink {

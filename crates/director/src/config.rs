@@ -200,7 +200,7 @@ impl Config {
     pub fn read(path: &Path) -> Result<Self, DirectorError> {
         let wrong = |reason: String| DirectorError::Config { path: path.to_owned(), reason };
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        let config: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let config: Self = toml::from_str(&text).map_err(|error| wrong(text::in_plain_words(&error.to_string())))?;
         config.check().map_err(wrong)?;
         for (name, job) in &config.jobs {
             job.check(name).map_err(|(key, reason)| wrong(text::job_fault(&text, name, key, &reason)))?;

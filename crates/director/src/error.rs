@@ -10,6 +10,7 @@ use capstan_mover::extract::ExtractError;
 use capstan_tape::{ChangerError, DriveError};
 use thiserror::Error;
 
+use crate::missing_path::Elsewhere;
 use crate::pools::Shortage;
 
 /// Why a request was not carried out.
@@ -69,10 +70,12 @@ pub enum DirectorError {
         holder: String,
     },
     /// Operator: no such object.
-    #[error("no object matches {wanted:?}: `capstan objects` lists them")]
+    #[error("no object matches {wanted:?}{}: `capstan objects` lists them", meant_by(like.as_deref()))]
     UnknownObject {
         /// What was asked for.
         wanted: String,
+        /// The source that may have been meant.
+        like: Option<String>,
     },
     /// Operator: several objects.
     #[error("{wanted:?} matches {count} objects: write more of the id")]
@@ -99,10 +102,7 @@ pub enum DirectorError {
         reason: String,
     },
     /// Operator: no such path.
-    #[error(
-        "object {object} of {source_name} has no path {path:?}{}: `capstan ls` lists what it has, and `capstan find` which objects have a path that was deleted since",
-        tried_as(tried)
-    )]
+    #[error("object {object} of {source_name} has no path {path:?}{}{elsewhere}", tried_as(tried))]
     UnknownPath {
         /// The object.
         object: String,
@@ -112,6 +112,8 @@ pub enum DirectorError {
         path: String,
         /// The paths that it could have been.
         tried: Vec<String>,
+        /// Where it may be found.
+        elsewhere: Box<Elsewhere>,
     },
     /// Operator: patterns that leave nothing.
     #[error(
@@ -468,6 +470,11 @@ impl From<MoverError> for DirectorError {
 /// Whether the catalog refused what a volume's catalog part says: the checkpoints before it are none the worse.
 pub(crate) fn refuses_part(error: &CatalogError) -> bool {
     matches!(error, CatalogError::PartRefused { .. } | CatalogError::PartDamaged { .. } | CatalogError::TooLarge { .. })
+}
+
+/// What may have been meant, where something looks like it.
+pub fn meant_by(like: Option<&str>) -> String {
+    like.map(|like| format!(", did you mean {like:?}?")).unwrap_or_default()
 }
 
 fn tried_as(tried: &[String]) -> String {

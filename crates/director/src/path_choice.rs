@@ -12,6 +12,7 @@ use capstan_mover::{PathPatterns, PatternError};
 use capstan_tape::with_causes;
 
 use crate::DirectorError;
+use crate::missing_path::Elsewhere;
 use crate::plan::RestorePlan;
 use crate::select::index_path;
 use crate::site::{Site, locked};
@@ -84,13 +85,14 @@ fn is_there(state: &State, path: &[u8]) -> Result<bool, DirectorError> {
     Ok(state.subtree(path).next().transpose()?.is_some())
 }
 
-fn unknown(object: &Object, typed: &[u8], tried: &[Vec<u8>]) -> DirectorError {
+fn unknown(object: &Object, typed: &[u8], tried: &[Vec<u8>], elsewhere: Elsewhere) -> DirectorError {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     DirectorError::UnknownPath {
         object: object.id.to_string(),
         source_name: text(&object.source),
         path: text(typed),
         tried: tried.iter().map(|path| format!("/{}", text(path))).collect(),
+        elsewhere: Box::new(elsewhere),
     }
 }
 
@@ -104,7 +106,8 @@ impl Site {
                 return Ok(path.clone());
             }
         }
-        Err(unknown(object, typed, &tried))
+        let elsewhere = self.elsewhere(object, &state, typed, &tried)?;
+        Err(unknown(object, typed, &tried, elsewhere))
     }
 
     /// The paths in an object that are meant by what was typed: one, or those that match it as a pattern, without what lies below

@@ -43,8 +43,10 @@ pub struct RestorePlan {
     pub passes: Vec<PassRow>,
     /// Objects that are read, in the order they were asked for, each with the ones it stands on.
     pub objects: Vec<ObjectId>,
-    /// Volumes that hold something of it and are not in the library.
+    /// Volumes that are not in the library and hold something of it that no volume there holds.
     pub absent: Vec<Volser>,
+    /// Volumes that hold something of it and are not in the library, where others that are there hold the same.
+    pub stood_in_for: Vec<Volser>,
     /// Paths that will be written.
     pub members: u64,
     /// Bytes of files that will be written.
@@ -134,7 +136,7 @@ impl Site {
             let stored = entries.iter().map(|entry| (entry.object, &entry.entry));
             self.locate_entries(&catalog, stored, &present, copy)?
         };
-        let Located { wanted, absent } = located;
+        let Located { wanted, absent, stood_in_for } = located;
         // Where only some of an object is wanted, each drive may say in which order.
         let wanted = take_apart(wanted);
         let reads = plan_reads(&wanted);
@@ -172,6 +174,7 @@ impl Site {
             passes,
             objects,
             absent,
+            stood_in_for,
             read_bytes,
             interrupted,
             estimate_ns,

@@ -176,7 +176,7 @@ impl Site {
             failed: named(plan, &streams.failed),
             lost: streams.read.lost,
             recovered: streams.read.recovered,
-            absent: plan.absent.clone(),
+            absent: plan.absent.iter().chain(&plan.stood_in_for).cloned().collect(),
             bad: streams.read.bad,
             without_key: std::mem::take(&mut host.without_key),
             orders: std::mem::take(&mut host.orders),

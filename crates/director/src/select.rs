@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
 use capstan_catalog::{Catalog, Extent, Object, ObjectFilter, ObjectStatus, State, StateEntry};
@@ -50,7 +51,7 @@ impl Site {
     /// latest object of it, complete ones first; where several machines have that source, the one that this machine is, if it is one of them.
     pub fn find_object(&self, wanted: &str, at_ns: Option<i64>) -> Result<Object, DirectorError> {
         let catalog = self.catalog();
-        let unknown = || DirectorError::UnknownObject { wanted: wanted.to_owned() };
+        let unknown = || DirectorError::UnknownObject { wanted: wanted.to_owned(), like: None };
         let filter = ObjectFilter { source: Some(wanted.as_bytes().to_vec()), ..ObjectFilter::default() };
         let mut objects = self.made_by(&catalog, catalog.objects(&filter)?, at_ns)?;
         if objects.iter().any(|object| object.client == self.client) {
@@ -196,6 +197,7 @@ fn entries_at(state: &State, place: &Place, source: &[u8]) -> Result<BTreeMap<Ve
             source_name: String::from_utf8_lossy(source).into_owned(),
             path: String::from_utf8_lossy(&path).into_owned(),
             tried: Vec::new(),
+            elsewhere: Box::default(),
         }),
     }
 }
@@ -300,10 +302,58 @@ pub(crate) fn sound_first(extents: Vec<Extent>, bad: &BadPlaces, parts: &[(u16, 
     extents
 }
 
-/// What is wanted and where, and the volumes that would be needed and are not there.
+/// What is wanted and where, and the volumes that hold some of it and are not there.
 pub(crate) struct Located {
     pub(crate) wanted: Wanted,
+    /// Those without which it cannot be had.
     pub(crate) absent: Vec<Volser>,
+    /// Those that others stand in for, if nothing is wrong with them.
+    pub(crate) stood_in_for: Vec<Volser>,
+}
+
+/// Which members some extents hold in full. Members and ranges are in the order of their offsets.
+struct Cover<'a> {
+    members: &'a [WantedMember],
+    /// Disjoint, and never touching each other.
+    held: Vec<Range<u64>>,
+}
+
+impl<'a> Cover<'a> {
+    fn of(members: &'a [WantedMember], extents: &[ExtentPlace]) -> Self {
+        let mut ranges: Vec<_> =
+            extents.iter().map(|extent| extent.offset..extent.offset.saturating_add(extent.plain_len)).collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        let mut held: Vec<Range<u64>> = Vec::new();
+        for range in ranges {
+            match held.last_mut().filter(|last| range.start <= last.end) {
+                Some(last) => last.end = last.end.max(range.end),
+                None => held.push(range),
+            }
+        }
+        Self { members, held }
+    }
+
+    fn holds(&self, member: &WantedMember) -> bool {
+        let after = self.held.partition_point(|range| range.start <= member.offset);
+        after.checked_sub(1).is_some_and(|at| self.held[at].end >= member.offset.saturating_add(member.len))
+    }
+
+    /// Whether members lie in a range, and whether some of these are not held.
+    fn asks_for(&self, range: &Range<u64>) -> Option<Need> {
+        let first = self.members.partition_point(|member| member.offset.saturating_add(member.len) <= range.start);
+        let mut inside = self.members[first..].iter().take_while(|member| member.offset < range.end).peekable();
+        inside.peek()?;
+        Some(if inside.all(|member| self.holds(member)) { Need::StoodInFor } else { Need::Needed })
+    }
+}
+
+/// What a volume that is not there is to a restore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Need {
+    /// Others hold all that is wanted of it.
+    StoodInFor,
+    /// It alone holds something.
+    Needed,
 }
 
 pub(crate) fn locate_streams(
@@ -317,7 +367,7 @@ pub(crate) fn locate_streams(
     let mut volumes: Vec<VolumePlace> = Vec::new();
     let mut number_of: HashMap<Volser, Option<usize>> = HashMap::new();
     let mut objects: HashMap<ObjectId, Laid> = HashMap::new();
-    let mut absent = BTreeSet::new();
+    let mut absent: BTreeMap<Volser, Need> = BTreeMap::new();
     let mut wanted = Wanted::default();
     for ((object, connection), mut members) in streams {
         members.sort_by_key(|member| member.offset);
@@ -325,7 +375,7 @@ pub(crate) fn locate_streams(
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(vacant) => vacant.insert(Laid::of(catalog, object, copy.of(object), &bad, layout)?),
         };
-        let mut extents = Vec::new();
+        let (mut extents, mut elsewhere) = (Vec::new(), Vec::new());
         for extent in laid.extents.iter().filter(|extent| laid.joined || extent.record.connection == connection) {
             let base = laid.base(extent.record.connection);
             let number = match number_of.get(&extent.volser) {
@@ -341,7 +391,8 @@ pub(crate) fn locate_streams(
                 }
             };
             let Some(volume) = number else {
-                absent.insert(extent.volser.clone());
+                let start = base + extent.record.offset;
+                elsewhere.push((extent.volser.clone(), start..start.saturating_add(extent.record.plain_len)));
                 continue;
             };
             extents.push(ExtentPlace {
@@ -355,15 +406,48 @@ pub(crate) fn locate_streams(
                 plain_len: extent.record.plain_len,
             });
         }
+        if !elsewhere.is_empty() {
+            let cover = Cover::of(&members, &extents);
+            for (volser, range) in elsewhere {
+                if let Some(need) = cover.asks_for(&range) {
+                    let known = absent.entry(volser).or_insert(need);
+                    *known = need.max(*known);
+                }
+            }
+        }
         wanted.streams.push(WantedStream { object, connection, chunk_len: laid.chunk_len, members, extents });
     }
     wanted.volumes = volumes;
-    Ok(Located { wanted, absent: absent.into_iter().collect() })
+    let of = |need| absent.iter().filter(move |(_, known)| **known == need).map(|(volser, _)| volser.clone()).collect();
+    Ok(Located { wanted, absent: of(Need::Needed), stood_in_for: of(Need::StoodInFor) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_volume_is_needed_for_what_nothing_else_holds() {
+        let member = |offset, len| WantedMember { offset, len, crc: 0 };
+        let place = |offset, plain_len| ExtentPlace {
+            volume: 0,
+            copy: 1,
+            connection: 0,
+            base: 0,
+            first_lbn: 0,
+            blocks: 1,
+            offset,
+            plain_len,
+        };
+        let members = [member(0, 10), member(10, 20), member(50, 10)];
+        let cover = Cover::of(&members, &[place(20, 15), place(0, 20)]);
+        assert_eq!(cover.asks_for(&(0..30)), Some(Need::StoodInFor), "two extents hold a member together");
+        assert_eq!(cover.asks_for(&(40..60)), Some(Need::Needed));
+        assert_eq!(cover.asks_for(&(0..100)), Some(Need::Needed));
+        assert_eq!(cover.asks_for(&(30..50)), None, "nothing of it is wanted");
+        assert_eq!(cover.asks_for(&(60..70)), None);
+        assert_eq!(Cover::of(&members, &[]).asks_for(&(9..11)), Some(Need::Needed));
+    }
 
     #[test]
     fn index_paths_have_no_slashes_at_their_ends() {

@@ -227,6 +227,11 @@ impl Site {
         &self.config
     }
 
+    /// The machine that sources are of.
+    pub fn client(&self) -> &str {
+        &self.client
+    }
+
     /// Where the virtual cartridges lie.
     pub fn library_dir(&self) -> PathBuf {
         self.work_dir.join(&self.config.library.path)

@@ -418,6 +418,25 @@ fn a_run_that_waits_for_a_volume_can_be_stopped() {
 }
 
 #[test]
+fn a_signal_behind_the_last_block_stops_nothing() {
+    // Ctrl-C while the drive was unloaded: "stopped", counts of nothing and exit code 130, and the object was complete.
+    let bench = Bench::new(small());
+    bench.fill("a", 20, 10_000);
+    let watch = BackupWatch::default();
+    let (stop, site) = (Arc::clone(&watch.stop), bench.site());
+    bench.set_hook(Some(Box::new(move |event| {
+        if matches!(event, Event::Checkpoint { .. }) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    })));
+    let report = site.backup(&bench.request(Level::Full), &watch).unwrap();
+    bench.set_hook(None);
+    assert!(watch.stop.load(Ordering::Relaxed), "a tree as small as this has one checkpoint, the last");
+    assert_eq!(report.sources[0].report.as_ref().unwrap().files, 20);
+    bench.assert_restores(&bench.objects()[0], "out");
+}
+
+#[test]
 fn a_tree_that_holds_the_library_is_stored_without_it() {
     // A backup of a home directory with the state directory in it stored the volume that it was writing, and all earlier ones.
     let bench = Bench::new(small());

@@ -22,6 +22,11 @@ pub(crate) enum Event {
         /// Where.
         state: String,
     },
+    /// `jobs --units` has written the units of systemd.
+    UnitsWritten {
+        /// Their paths.
+        files: Vec<String>,
+    },
     /// A command failed. Standard error has the same for people.
     Error {
         /// What failed, why, and what to do; further causes stand on lines of their own.
@@ -191,7 +196,7 @@ pub(crate) enum Event {
         bytes: u64,
         /// Bytes to read, before compression.
         read_bytes: u64,
-        /// Volumes that hold part of it and are not in the library.
+        /// Volumes that are not in the library and hold part of it that no volume there holds.
         absent: Vec<String>,
         /// How long it is thought to take, in nanoseconds.
         estimate_ns: u64,

@@ -137,15 +137,18 @@ pub(crate) struct JobRow {
     pub(crate) retention_ns: Option<i64>,
     /// What is kept of the backups of each source; null where a retention decides.
     pub(crate) keep: Option<KeepRow>,
-    /// When its last object was begun, nanoseconds since 1970; null if there is none.
+    /// When its last run was begun, nanoseconds since 1970; null if there is none.
     pub(crate) last_ns: Option<i64>,
-    /// How the last object of each source is: `complete`, `problems` (some paths could not be read), `interrupted`, or `never` (there is
-    /// none of some source). The worst of them.
+    /// How that ended: `done`, `problems` (exit code 3), `failed`, `stopped`, `killed`, or `running`; `never` if there is none.
     pub(crate) outcome: &'static str,
-    /// Paths that could not be read in these objects.
+    /// Sources of which there is no object.
+    pub(crate) sources_never: usize,
+    /// Paths that could not be read in the last object of each source.
     pub(crate) problems: u64,
     /// What it does next: `full`, `incremental`, or `mixed`, where some sources are due for a full one.
     pub(crate) next: &'static str,
+    /// What keeps the next run from doing all of its work: sources that are not there, files of patterns that cannot be read.
+    pub(crate) faults: Vec<String>,
 }
 
 /// How many backups of a source are kept.

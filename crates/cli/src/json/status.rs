@@ -108,7 +108,7 @@ pub(crate) struct RunRow {
     kind: String,
     /// To what it was done.
     subject: String,
-    /// `running`, `done`, `warnings`, `failed`, `stopped` or `killed`.
+    /// `running`, `done`, `problems`, `failed`, `stopped` or `killed`.
     outcome: &'static str,
     /// When it was begun, nanoseconds since 1970.
     started_ns: i64,

@@ -146,6 +146,7 @@ pub(crate) fn ls(cli: &Cli, args: &args::Ls) -> Result<ExitCode, Failure> {
                     source_name: path_text(&object.source),
                     path: path_text(&path),
                     tried: Vec::new(),
+                    elsewhere: Box::default(),
                 }));
             }
         },

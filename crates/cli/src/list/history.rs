@@ -1,40 +1,46 @@
 //! `history`: which commands ran, how they ended, and what they said.
 
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-use capstan_director::{HistoryEntry, JobOutcome};
+use capstan_director::{HistoryEntry, Site, subject_of_job};
 
 use super::{print, print_json, print_rows, site};
 use crate::args::{self, Cli};
-use crate::failure::Failure;
+use crate::failure::{Failure, outcome_word};
 use crate::json::{RunRow, ShownRun, run_row};
 use crate::secrets::now_ns;
-use crate::table::Table;
+use crate::table::{Table, path_text};
 use crate::units;
 
 /// How a run ended, in a word.
 pub(crate) fn outcome_name(row: &HistoryEntry) -> &'static str {
-    match row.job.end.as_ref().map(|end| end.outcome) {
-        Some(JobOutcome::Succeeded) => "done",
-        Some(JobOutcome::Warned) => "warnings",
-        Some(JobOutcome::Failed) if row.job.end.as_ref().is_some_and(|end| end.exit_code == 130) => "stopped",
-        Some(JobOutcome::Failed) => "failed",
-        None | Some(JobOutcome::Running) if row.runs => "running",
-        None | Some(JobOutcome::Running) => "killed",
+    match &row.job.end {
+        Some(end) => outcome_word(end.exit_code),
+        None if row.runs => "running",
+        None => "killed",
     }
 }
 
 pub(crate) fn history(cli: &Cli, args: &args::History) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
-    if let Some(id) = args.run {
+    if let Some(id) = args.run.as_deref().and_then(|run| run.parse().ok()) {
         let (row, log) = site.run(id)?;
         return show(cli, &row, &log);
     }
     let since_ns = args.since.as_deref().map(|text| units::parse_since(text, now_ns())).transpose();
     let since_ns = since_ns.map_err(Failure::Usage)?.unwrap_or(i64::MIN);
-    let mut rows = site.history(if args.since.is_some() || args.kind.is_some() { u32::MAX } else { args.last })?;
+    let chosen = args.since.is_some() || args.kind.is_some() || args.run.is_some();
+    let mut rows = site.history(if chosen { u32::MAX } else { args.last })?;
     rows.retain(|row| row.job.started_ns >= since_ns);
     rows.retain(|row| args.kind.as_ref().is_none_or(|kind| *kind == row.job.kind));
+    if let Some(name) = &args.run {
+        let wanted = words_for(&site, name);
+        rows.retain(|row| wanted.iter().any(|word| names(&row.job.subject, word)));
+        if rows.is_empty() && !cli.json && !cli.quiet {
+            eprintln!("capstan: no run names {name:?}: `capstan history` lists all, `capstan jobs` the jobs");
+        }
+    }
     rows.truncate(args.last as usize);
     if cli.json {
         return print_rows(rows.iter().map(|row| Ok(run_row(row))));
@@ -54,6 +60,27 @@ pub(crate) fn history(cli: &Cli, args: &args::History) -> Result<ExitCode, Failu
         ]);
     }
     print(&table)
+}
+
+/// Whether the subject of a run has a name as one of its words; paths may hold blanks.
+pub(super) fn names(subject: &str, name: &str) -> bool {
+    subject.match_indices(name).any(|(at, _)| {
+        let (before, after) = (&subject[..at], &subject[at + name.len()..]);
+        (before.is_empty() || before.ends_with(' ')) && (after.is_empty() || after.starts_with(' '))
+    })
+}
+
+/// The words by which the subject of a run may name what was typed: a job, a path from here, or a word as it is.
+fn words_for(site: &Site, name: &str) -> Vec<String> {
+    let mut words = vec![name.to_owned()];
+    if site.config().jobs.contains_key(name) {
+        words.push(subject_of_job(name));
+    }
+    if let Ok(path) = std::path::absolute(name) {
+        let path: std::path::PathBuf = path.components().collect();
+        words.push(path_text(path.as_os_str().as_bytes()));
+    }
+    words
 }
 
 fn took(row: &HistoryEntry, ended_ns: i64) -> String {

@@ -1,29 +1,52 @@
-//! `jobs`: what the settings name, how it went last, and what comes next.
+//! `jobs`: what the settings name, how it went last, what comes next, and what stands in its way.
 
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
 
-use capstan_director::{DEFAULT_POOL, JobConfig, Object, ObjectFilter, ObjectStatus, Site};
+use capstan_director::{
+    DEFAULT_POOL, HistoryEntry, JobConfig, Object, ObjectFilter, ObjectStatus, Site, subject_of_job,
+};
 
-use super::{director, print, print_rows, site};
-use crate::args::Cli;
-use crate::failure::Failure;
+use super::history::names;
+use super::{director, outcome_name, print, print_rows, site};
+use crate::args::{self, Cli};
+use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::job_units;
 use crate::json::{JobRow, KeepRow};
 use crate::table::Table;
 use crate::units;
 
-pub(crate) fn jobs(cli: &Cli) -> Result<ExitCode, Failure> {
+/// Runs among which the last one of a job is looked for.
+const RUNS_LOOKED_AT: u32 = 1_000;
+
+pub(crate) fn jobs(cli: &Cli, args: &args::Jobs) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
-    let objects = site.catalog().objects(&ObjectFilter::default()).map_err(director)?;
-    let jobs = site.config().jobs.iter();
-    let rows = jobs.map(|(name, job)| row(&site, &objects, name, job).map(|row| (row, job)));
-    if cli.json {
-        return print_rows(rows.map(|row| row.map(|(row, _)| row)));
+    if let Some(dir) = &args.units {
+        return job_units::write(cli, &site, dir);
     }
-    let mut table = Table::new(&["job", "level", "keeps", "last", "outcome", "next", "backs up"]);
-    let mut any = false;
-    for row in rows {
-        any = true;
-        let (row, job) = row?;
+    let objects = site.catalog().objects(&ObjectFilter::default()).map_err(director)?;
+    let runs = site.history(RUNS_LOOKED_AT)?;
+    let jobs = site.config().jobs.iter();
+    let rows = jobs.map(|(name, job)| row(&site, (&objects, &runs), name, job).map(|row| (row, job)));
+    let rows = rows.collect::<Result<Vec<_>, _>>()?;
+    let faulty = rows.iter().any(|(row, _)| !row.faults.is_empty());
+    let code = if faulty { ExitCode::from(DONE_WITH_PROBLEMS) } else { ExitCode::SUCCESS };
+    for (row, _) in &rows {
+        for fault in &row.faults {
+            eprintln!("capstan: job {}: {fault}", row.job);
+        }
+    }
+    if cli.json {
+        print_rows(rows.into_iter().map(|(row, _)| Ok(row)))?;
+        return Ok(code);
+    }
+    if rows.is_empty() {
+        eprintln!("no job is named in {}: it has an example at its end", site.dir().join("capstan.toml").display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["job", "level", "keeps", "last run", "outcome", "next", "backs up"]);
+    for (row, job) in &rows {
         table.row(vec![
             row.job.clone(),
             match &job.full_every {
@@ -36,23 +59,32 @@ pub(crate) fn jobs(cli: &Cli) -> Result<ExitCode, Failure> {
                 (None, None) => format!("as pool {}", row.pool),
             },
             units::time(row.last_ns.unwrap_or_default()),
-            match row.outcome {
-                "problems" => units::counted(row.problems, "problem"),
-                other => other.to_owned(),
-            },
+            outcome_text(row),
             row.next.to_owned(),
             row.sources.join(" "),
         ]);
     }
-    if !any {
-        eprintln!("no job is named in {}: it has an example at its end", site.dir().join("capstan.toml").display());
-        return Ok(ExitCode::SUCCESS);
-    }
-    print(&table)
+    print(&table)?;
+    Ok(code)
 }
 
-fn row(site: &Site, objects: &[Object], name: &str, job: &JobConfig) -> Result<JobRow, Failure> {
-    use std::os::unix::ffi::OsStrExt;
+fn outcome_text(row: &JobRow) -> String {
+    let mut text = row.outcome.to_owned();
+    if row.outcome == "problems" && row.problems > 0 {
+        text.push_str(&format!(" ({})", units::counted(row.problems, "path")));
+    }
+    if row.outcome != "never" && row.sources_never > 0 {
+        text.push_str(&format!(", {} never", units::counted(row.sources_never as u64, "source")));
+    }
+    text
+}
+
+fn row(
+    site: &Site,
+    (objects, runs): (&[Object], &[HistoryEntry]),
+    name: &str,
+    job: &JobConfig,
+) -> Result<JobRow, Failure> {
     let paths = job.sources.iter().map(|path| path.as_os_str().as_bytes().to_vec());
     let sources: Vec<_> = paths.chain(job.stdin.iter().map(|name| name.clone().into_bytes())).collect();
     // The latest come first.
@@ -65,6 +97,17 @@ fn row(site: &Site, objects: &[Object], name: &str, job: &JobConfig) -> Result<J
         let is_full = !incremental || site.next_is_full(source, job.full_every_ns())?;
         full += usize::from(is_full);
     }
+    let subject = subject_of_job(name);
+    let run = runs.iter().find(|run| run.job.kind == "backup" && names(&run.job.subject, &subject));
+    let last_begun = last.iter().flatten().map(|object| object.started_ns).max();
+    // Objects say it where the history does not go back to the run, or went with a catalog.
+    let outcome = match run {
+        Some(run) => outcome_name(run),
+        None if last_begun.is_none() => "never",
+        None if last.iter().flatten().any(|object| object.status == ObjectStatus::Open) => "stopped",
+        None if problems > 0 => "problems",
+        None => "done",
+    };
     Ok(JobRow {
         job: name.to_owned(),
         pool: job.pool.clone().unwrap_or_else(|| DEFAULT_POOL.to_owned()),
@@ -79,19 +122,30 @@ fn row(site: &Site, objects: &[Object], name: &str, job: &JobConfig) -> Result<J
             monthly: rule.monthly,
             yearly: rule.yearly,
         }),
-        last_ns: last.iter().flatten().map(|object| object.started_ns).max(),
-        outcome: match () {
-            () if last.contains(&None) => "never",
-            () if last.iter().flatten().any(|object| object.status == ObjectStatus::Open) => "interrupted",
-            () if problems > 0 => "problems",
-            () => "complete",
-        },
+        last_ns: run.map(|run| run.job.started_ns).or(last_begun),
+        outcome,
         problems,
+        sources_never: last.iter().filter(|object| object.is_none()).count(),
         next: match full {
             0 => "incremental",
             all if all == sources.len() => "full",
             _ => "mixed",
         },
         sources: sources.iter().map(|source| String::from_utf8_lossy(source).into_owned()).collect(),
+        faults: faults(job),
     })
+}
+
+/// What keeps the next run from doing all of its work.
+fn faults(job: &JobConfig) -> Vec<String> {
+    let gone = |path: &Path| {
+        path.symlink_metadata().err().map(|error| format!("{} cannot be backed up: {error}", path.display()))
+    };
+    let unread = |path: &Path| {
+        let error = std::fs::read_to_string(path).err()?;
+        Some(format!("exclude_from {} cannot be read, and the job will not run: {error}", path.display()))
+    };
+    let sources = job.sources.iter().filter_map(|path| gone(path));
+    let faults = sources.chain(job.exclude_from.iter().filter_map(|path| unread(path)));
+    faults.map(|fault| capstan_director::without_error_numbers(&fault)).collect()
 }

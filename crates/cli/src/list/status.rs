@@ -1,6 +1,7 @@
 //! `status`: what is protected, what runs, and what a person should look at; for people, as JSON, and as metrics.
 
 mod attention;
+mod failed;
 mod metrics;
 
 use std::io::{Write, stdout};
@@ -42,6 +43,7 @@ struct Facts {
     running: Vec<HistoryEntry>,
     sources: Vec<SourceRow>,
     failed: Vec<FailedJob>,
+    not_backed_up: Vec<failed::NotBackedUp>,
     indexes_missing: Vec<ObjectId>,
     keys_missing: Option<String>,
     volumes_without_key: Vec<Volser>,
@@ -61,6 +63,8 @@ impl Facts {
         let reading = timeline.reading();
         let running = site.running()?;
         let sources = site.sources(&protection, &running)?;
+        let failed = site.failed_jobs()?;
+        let not_backed_up = failed::sources(site, &sources, &failed)?;
         let indexes_missing = site.catalog().indexes_missing().map_err(director)?;
         let attention = &site.config().attention;
         let hours = i64::from(attention.backup_hours);
@@ -85,7 +89,8 @@ impl Facts {
             reading,
             running,
             sources,
-            failed: site.failed_jobs()?,
+            not_backed_up,
+            failed,
         })
     }
 

@@ -153,7 +153,13 @@ pub(crate) fn backup(cli: &Cli, args: &args::Backup) -> Result<ExitCode, Failure
         return job::run(cli, args, &name, &job, &display, &watch);
     }
     stop_on_interrupt(&watch.stop);
-    run(cli, args, Retention::OfPool, &display, &watch).map(|ended| ExitCode::from(ended.code))
+    let ended = run(cli, args, Retention::OfPool, &display, &watch);
+    if let Some(failure) = ended.as_ref().err().filter(|_| args.device != Device::Null) {
+        let sources = args.sources.iter().filter_map(|source| normalised(source).ok());
+        let sources: Vec<_> = sources.map(|source| path_text(source.as_os_str().as_bytes())).collect();
+        job::note_failed(cli, args.stdin.as_ref().unwrap_or(&sources.join(" ")), &display, failure);
+    }
+    ended.map(|ended| ExitCode::from(ended.code))
 }
 
 /// How a backup ended that was run.
@@ -242,7 +248,7 @@ fn show(cli: &Cli, display: &Display, report: &BackupReport) -> Result<u8, Failu
         }
     }
     for pattern in &report.excludes_unused {
-        display.warn(&format!("--exclude {pattern} {MATCHED_NOTHING}"));
+        display.say(&format!("capstan: --exclude {pattern} {MATCHED_NOTHING}"));
     }
     if cli.json {
         json::print(&BackupEnd::Finished(report.into()))?;

@@ -4,8 +4,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use capstan_director::{
-    DirectorError, ExpiryPlan, ExpiryRefusal, ExpiryRequest, GoneSource, Kept, Object, ObjectFilter, ObjectId,
-    ObjectStatus, Site, Unexpired, Volser, kept_reason,
+    ExpiryPlan, ExpiryRefusal, ExpiryRequest, GoneSource, Kept, Object, ObjectFilter, ObjectId, ObjectStatus, Site,
+    Unexpired, Volser, kept_reason,
 };
 
 use super::media::confirm;
@@ -36,7 +36,8 @@ pub(crate) fn expire(cli: &Cli, args: &args::Expire) -> Result<ExitCode, Failure
     };
     let mut plan = site.plan_expiry(&request)?;
     if plan.refusal == Some(ExpiryRefusal::Named) {
-        for (object, why) in &plan.kept {
+        // The first is in the error.
+        for (object, why) in plan.kept.iter().skip(1) {
             let reason = kept_reason(*why, &object.source);
             display.say(&format!("{} of {} is kept: {reason}", short(object), path_text(&object.source)));
         }
@@ -46,19 +47,22 @@ pub(crate) fn expire(cli: &Cli, args: &args::Expire) -> Result<ExitCode, Failure
         for (object, parts) in &plan.by_rule {
             let parts: Vec<_> = parts.iter().map(|part| part.name()).collect();
             let (what, job) = (named_object(object), &object.policy);
-            display.say(&format!("would keep {what}: {} ({job})", parts.join(", ")));
+            list(cli, &format!("would keep {what}: {} ({job})", parts.join(", ")));
         }
         for (object, why) in &plan.kept {
             let why = match why {
                 Kept::Last => "the last that can be restored".to_owned(),
                 Kept::Base { dependents } => format!("{} on it", stand(*dependents)),
             };
-            display.say(&format!("would keep {}: {why}", named_object(object)));
+            list(cli, &format!("would keep {}: {why}", named_object(object)));
         }
     }
     for object in &plan.forget {
         let what = named_object(object);
-        display.say(&format!("{} {what}", if args.dry_run { "would forget" } else { "to forget:" }));
+        match args.dry_run {
+            true => list(cli, &format!("would forget {what}")),
+            false => display.say(&format!("to forget: {what}")),
+        }
     }
     if !args.dry_run {
         if plan.takes_most() {
@@ -75,6 +79,13 @@ pub(crate) fn expire(cli: &Cli, args: &args::Expire) -> Result<ExitCode, Failure
     }
     show(cli, args, &display, &plan);
     Ok(ExitCode::SUCCESS)
+}
+
+/// A line of what a dry run was asked for: its answer, and no remark on it.
+fn list(cli: &Cli, line: &str) {
+    if !cli.json {
+        println!("{line}");
+    }
 }
 
 fn named_object(object: &Object) -> String {
@@ -148,7 +159,7 @@ fn gone_source(site: &Site, text: &std::ffi::OsStr) -> Result<GoneSource, Failur
     if site.clients_of(source)?.contains(&client) {
         return Ok(GoneSource { source: source.to_vec(), client });
     }
-    Err(DirectorError::UnknownObject { wanted: text.to_string_lossy().into_owned() }.into())
+    Err(crate::place::unknown(site, &text.to_string_lossy()).into())
 }
 
 fn undo(cli: &Cli, args: &args::Expire, display: &Display, site: &Site) -> Result<ExitCode, Failure> {

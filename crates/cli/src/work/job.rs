@@ -17,14 +17,11 @@ use capstan_director::{
 
 use super::backup::{self, Ended};
 use crate::args::{self, Cli};
-use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::failure::{DONE_WITH_PROBLEMS, Failure, outcome_word};
 use crate::json;
 use crate::progress::{Display, stop_on_interrupt};
 use crate::secrets::{Need, PASSPHRASES, open, state_dir};
 use crate::work::recorded::recorded;
-
-/// The exit code of what somebody stopped.
-const STOPPED: u8 = 130;
 
 /// The job that the command line names, if it names one.
 pub(super) fn named(cli: &Cli, args: &args::Backup, display: &Display) -> Result<Option<(String, JobConfig)>, Failure> {
@@ -113,7 +110,7 @@ pub(super) fn run(
         backup::run(cli, &args, retention(job), display, watch)
     });
     if let Err(failure) = &outcome {
-        note_failed(cli, name, display, failure);
+        note_failed(cli, &subject_of_job(name), display, failure);
     }
     let after = after(cli, name, job, &outcome);
     if let Err(reason) = &after {
@@ -126,15 +123,15 @@ pub(super) fn run(
     Ok(ExitCode::from(if code == 0 && after.is_err() { DONE_WITH_PROBLEMS } else { code }))
 }
 
-/// A night on which a job failed before it began is part of the history.
-fn note_failed(cli: &Cli, name: &str, display: &Display, failure: &Failure) {
-    if display.has_entered() {
+/// A night on which a backup failed before it began is part of the history; a command line that is wrong is not.
+pub(super) fn note_failed(cli: &Cli, subject: &str, display: &Display, failure: &Failure) {
+    if display.has_entered() || matches!(failure, Failure::Usage(_)) {
         return;
     }
     if let Ok(site) = open(cli, Need::Nothing, display.events()) {
         let again = || Failure::Again { text: failure.to_string(), exit_code: failure.exit_code() };
         // It is told by whoever asked for the job.
-        let _ = recorded(display, &site, ("backup", &subject_of_job(name)), |_| Err::<ExitCode, _>(again()));
+        let _ = recorded(display, &site, ("backup", subject), |_| Err::<ExitCode, _>(again()));
     }
 }
 
@@ -159,15 +156,9 @@ fn after(cli: &Cli, name: &str, job: &JobConfig, outcome: &Result<Ended, Failure
         Ok(ended) => (ended.code, &ended.objects[..]),
         Err(failure) => (failure.exit_code(), &[][..]),
     };
-    let word = match code {
-        0 => "done",
-        DONE_WITH_PROBLEMS => "exceptions",
-        STOPPED => "stopped",
-        _ => "failed",
-    };
     let objects: Vec<_> = objects.iter().map(ObjectId::to_string).collect();
     let told = [
-        ("CAPSTAN_OUTCOME", word.to_owned()),
+        ("CAPSTAN_OUTCOME", outcome_word(code).to_owned()),
         ("CAPSTAN_EXIT_CODE", code.to_string()),
         ("CAPSTAN_OBJECTS", objects.join(" ")),
     ];

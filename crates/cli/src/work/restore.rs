@@ -130,7 +130,7 @@ fn show_plan(cli: &Cli, plan: &RestorePlan) -> Result<(), Failure> {
     eprintln!("  {} to read, about {estimate}", units::bytes(plan.read_bytes));
     for volser in &plan.absent {
         eprintln!(
-            "capstan: volume {volser} holds part of this and is not in the library, or in its mail slot: bring it in (`capstan library import`)"
+            "capstan: volume {volser} holds part of this that no volume in the library has: bring it in (`capstan library import`, also out of the mail slot)"
         );
     }
     if plan.interrupted {

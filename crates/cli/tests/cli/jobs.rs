@@ -69,7 +69,7 @@ fn a_job_is_backed_up_by_its_name() {
         "twice stored, and once deleted by what the command line added"
     );
     let listed = &bench.rows(&["jobs"])[0];
-    assert_eq!((&listed["outcome"], &listed["next"]), (&"complete".into(), &"incremental".into()));
+    assert_eq!((&listed["outcome"], &listed["next"]), (&"done".into(), &"incremental".into()));
     assert!(bench.done(&["jobs"], 0).contains("incremental, full every 4w"));
 }
 
@@ -170,7 +170,7 @@ fn a_job_keeps_what_a_program_prints() {
     bench.done(&["backup", "shop", "-q"], 0);
     assert_eq!(bench.done(&["cat", "shop.sql:shop.sql"], 0), "rows\n");
     assert_eq!(bench.policies(), ["shop"]);
-    assert_eq!(bench.rows(&["jobs"])[0]["outcome"], "complete");
+    assert_eq!(bench.rows(&["jobs"])[0]["outcome"], "done");
 }
 
 /// One retention a pool was all there was: nothing said which backups are kept.
@@ -184,7 +184,7 @@ fn expire_keeps_by_the_rule_of_the_job() {
     bench.done(&["backup", "home/letters", "-q"], 0);
     let last_digits = |row: &Value| row["object"].as_str().map(|id| id[id.len() - 8..].to_owned()).unwrap();
     let ids: Vec<_> = bench.rows(&["objects"]).iter().map(last_digits).collect();
-    let said = bench.said(&["expire", "--dry-run"], 0);
+    let said = bench.done(&["expire", "--dry-run"], 0);
     let begins = |begin: String| said.lines().any(|line| line.starts_with(&begin));
     assert!(begins(format!("would keep {} of {}", ids[1], bench.source_text())), "{said}");
     assert!(said.lines().any(|line| line.contains(&ids[1]) && line.ends_with(": last, yearly (nightly)")), "{said}");
@@ -219,4 +219,50 @@ fn a_job_leaves_out_what_a_file_of_patterns_and_cache_tags_say() {
     bench.done(&["backup", "nightly", "-q"], 0);
     assert!(bench.rows(&["find", "left.tmp"]).is_empty() && bench.rows(&["find", "cached"]).is_empty());
     assert_eq!((bench.rows(&["find", "CACHEDIR.TAG"]).len(), bench.rows(&["find", "ada.txt"]).len()), (1, 1));
+}
+
+/// `jobs` said nothing of what would make the next run fail, and a date stood beside "never".
+#[test]
+fn the_list_of_jobs_says_how_the_last_run_ended_and_what_stands_in_the_way() {
+    let bench = Bench::new(&[]);
+    bench.settings("[jobs.nightly]\nsources = [\"SOURCE\", \"SOURCE-2\"]\n");
+    let said = bench.said(&["jobs"], 3);
+    assert!(said.contains("job nightly: ") && said.contains("home-2 cannot be backed up"), "{said}");
+    bench.done(&["backup", "nightly", "-q"], 3);
+    let text = bench.done(&["jobs"], 3);
+    assert!(text.contains("problems, 1 source never") && text.contains("last run"), "{text}");
+    let listed: Value = serde_json::from_str(&bench.done(&["jobs", "--json"], 3)).unwrap();
+    assert_eq!((&listed["outcome"], &listed["sources_never"]), (&"problems".into(), &1.into()));
+    assert_eq!(listed["faults"].as_array().unwrap().len(), 1);
+    fs::create_dir(bench.dir.path().join("home-2")).unwrap();
+    bench.done(&["backup", "nightly", "-q"], 0);
+    assert_eq!(bench.rows(&["jobs"])[0]["outcome"], "done");
+    assert_eq!(bench.rows(&["history", "nightly"]).len(), 2);
+    bench.settings("exclude_from = [\"SOURCE/patterns\"]\n");
+    assert!(bench.said(&["jobs"], 3).contains("patterns cannot be read, and the job will not run"));
+    bench.done(&["backup", "nightly", "-q"], 2);
+}
+
+/// The units lay in the repository alone, with paths that whoever installed the program had to change.
+#[test]
+fn the_program_writes_the_units_of_systemd_for_this_machine() {
+    let bench = Bench::new(&["--library", "tapes", "--key-file", "the.key"]);
+    bench.settings("[jobs.nightly]\nsources = [\"SOURCE\"]\n");
+    let dir = bench.dir.path().to_str().unwrap().to_owned();
+    let said = bench.done(&["jobs", "--units", &dir, "--key-file", "the.key"], 0);
+    assert!(said.contains("capstan-backup@nightly.timer"), "{said}");
+    let service = fs::read_to_string(bench.dir.path().join("capstan-backup@.service")).unwrap();
+    for line in [
+        format!("RequiresMountsFor={dir}/state {dir}/tapes"),
+        format!("ReadWritePaths={dir}/state {dir}/tapes"),
+        format!("Environment=CAPSTAN_STATE={dir}/state CAPSTAN_KEY_FILE={dir}/the.key"),
+    ] {
+        assert!(service.lines().any(|other| other == line), "{line} is not in\n{service}");
+    }
+    assert!(!service.contains("/usr/local/bin/capstan") && !service.contains("/var/lib/capstan"), "{service}");
+    assert!(bench.dir.path().join("capstan-backup@.timer").exists());
+    let odd = bench.dir.path().join("with blank.key");
+    fs::copy(bench.dir.path().join("the.key"), &odd).unwrap();
+    let said = bench.said(&["jobs", "--units", &dir, "--key-file", odd.to_str().unwrap()], 2);
+    assert!(said.contains("give it a plain path"), "{said}");
 }

@@ -378,7 +378,7 @@ fn a_wrong_command_line_ends_with_2() {
     bench.done(&["backup"], 2);
     bench.done(&["bakcup", "home"], 2);
     bench.done(&["label", "not a barcode"], 2);
-    bench.done(&["restore", "home", "--to", "back", "--at", "yesterday"], 2);
+    bench.done(&["restore", "home", "--to", "back", "--at", "someday"], 2);
     let said = bench.said(&["erase", "A00001"], 2);
     assert!(said.contains("--yes"), "{said}");
 }

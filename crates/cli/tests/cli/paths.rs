@@ -195,3 +195,52 @@ fn what_is_left_out_by_its_nature_is_said() {
     let said = bench.said(&["backup", "link", "--quiet"], 0);
     assert!(said.contains("is a symbolic link, stored as such; name what it points to"), "{said}");
 }
+
+/// Of a file that was deleted it was said that the object has no such path, and whoever had lost it had to find out where it was.
+#[test]
+fn a_path_that_was_deleted_is_told_with_the_backup_that_has_it() {
+    let bench = bench();
+    bench.done(&["backup", "home", "--quiet"], 0);
+    let first = bench.rows(&["objects"])[0]["object"].as_str().unwrap().to_owned();
+    fs::remove_file(bench.source().join("docs/a.tex")).unwrap();
+    bench.done(&["backup", "home", "--quiet", "--incremental"], 0);
+    let whole = format!("{}/docs/a.tex", bench.source_text());
+    for args in [["cat", "home:docs/a.tex"], ["ls", "home:docs/a.tex"]] {
+        let said = bench.said(&args, 1);
+        assert!(said.contains("It was deleted since"), "{said}");
+        assert!(said.contains(&format!("`capstan restore '{first}:{whole}' --to DIR`")), "{said}");
+    }
+    // What it says is what helps.
+    assert_eq!(bench.restored(&[&format!("{first}:{whole}")]), [whole[1..].to_owned()]);
+    // A full backup has no word of what is gone; an object from before has nothing of what came later.
+    bench.done(&["backup", "home", "--quiet", "--full"], 0);
+    assert!(bench.said(&["restore", "home:docs/a.tex", "--to", "back"], 1).contains("It was deleted since"));
+    fs::write(bench.source().join("docs/later.tex"), "later\n").unwrap();
+    bench.done(&["backup", "home", "--quiet"], 0);
+    let said = bench.said(&["cat", &format!("{first}:docs/later.tex")], 1);
+    assert!(said.contains("yet. The first version of it is in the backup that began"), "{said}");
+    // A name alone is found further below.
+    let said = bench.said(&["restore", "home:c.tex", "--to", "back"], 1);
+    let below = format!("but has {}/docs/old/c.tex: write the path below the source", bench.source_text());
+    assert!(said.contains(&below), "{said}");
+    fs::write(bench.source().join("letters/c.tex"), "another\n").unwrap();
+    bench.done(&["backup", "home", "--quiet"], 0);
+    assert!(bench.said(&["restore", "home:c.tex", "--to", "back"], 1).contains("or '**/c.tex' for all of them"));
+    assert_eq!(bench.restored(&["home:**/c.tex"]).len(), 2);
+    assert!(bench.said(&["cat", "home:nowhere"], 1).contains("`capstan find` looks for a name"));
+}
+
+#[test]
+fn a_time_may_be_one_of_today_and_a_source_may_be_mistyped() {
+    let bench = bench();
+    bench.done(&["backup", "home", "--quiet"], 0);
+    let said = bench.said(&["ls", "home", "--at", "2020-01-01 01:54"], 1);
+    assert!(said.contains("had been backed up by 2020-01-01 01:54: the first backup of it began"), "{said}");
+    bench.done(&["ls", "home", "--at", "23:59"], 0);
+    assert!(bench.said(&["ls", "home", "--at", "25:59"], 2).contains("12:00 of today"));
+    for wrong in ["hmoe", "/srv/home"] {
+        let said = bench.said(&["ls", wrong], 1);
+        assert!(said.contains(&format!("did you mean \"{}\"", bench.source_text())), "{said}");
+    }
+    assert!(!bench.said(&["ls", "zzz"], 1).contains("did you mean"));
+}

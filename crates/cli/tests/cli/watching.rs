@@ -74,7 +74,7 @@ fn the_history_keeps_what_was_said_and_how_it_ended() {
     let kinds: Vec<_> =
         rows.iter().map(|row| (row["kind"].as_str().unwrap(), row["exit_code"].as_i64().unwrap())).collect();
     assert_eq!(kinds, [("forget", 1), ("verify", 0), ("restore", 0), ("backup", 3)]);
-    assert_eq!((&rows[3]["files"], &rows[3]["outcome"]), (&2.into(), &"warnings".into()));
+    assert_eq!((&rows[3]["files"], &rows[3]["outcome"]), (&2.into(), &"problems".into()));
     let shown = bench.done(&["history", "1"], 0);
     assert!(shown.contains(&format!("source {missing} is not backed up")), "{shown}");
     let object = rows[3]["objects"][0].as_str().unwrap();
@@ -117,4 +117,37 @@ fn a_job_that_failed_and_a_source_that_never_was_ask_for_attention() {
     fs::create_dir(&missing).unwrap();
     bench.done(&["backup", "nightly", "--quiet"], 0);
     bench.done(&["status"], 0);
+}
+
+/// A backup that a cron line asks for and that fails left `status` content: the source had a backup, of whatever age.
+#[test]
+fn a_source_that_its_last_run_did_not_back_up_asks_for_attention() {
+    let bench = Bench::new(&[]);
+    let source = bench.source_text();
+    let second = bench.dir.path().join("second").to_str().unwrap().to_owned();
+    fs::create_dir(&second).unwrap();
+    bench.done(&["backup", &source, &second, "--quiet"], 0);
+    bench.done(&["status"], 0);
+    // A wrong passphrase: nothing was begun.
+    let mut wrong = bench.command(&["backup", "home", "--quiet"]);
+    assert_eq!(wrong.env("CAPSTAN_PASSPHRASE", "other words").output().unwrap().status.code(), Some(4));
+    let text = bench.done(&["status"], 3);
+    assert!(text.contains(&format!("{source} was not backed up by its last run")), "{text}");
+    assert!(text.contains("capstan history 2") && !text.contains(&format!("{second} was not")), "{text}");
+    bench.done(&["backup", &source, "--quiet"], 0);
+    bench.done(&["status"], 0);
+    // One of two is not there; the other is none the worse for it.
+    fs::remove_dir(&second).unwrap();
+    bench.done(&["backup", &source, &second, "--quiet"], 3);
+    let text = bench.done(&["status"], 3);
+    assert!(text.contains(&format!("{second} was not backed up by its last run")), "{text}");
+    assert!(!text.contains(&format!("{source} was not")), "{text}");
+    // A source that was mistyped is none; one that is said to be gone waits for nothing.
+    bench.done(&["backup", "hmoe", "--quiet"], 1);
+    bench.done(&["expire", "--gone", &second, "--quiet"], 0);
+    bench.done(&["status"], 0);
+    // The runs that name a source, or that name nothing.
+    assert_eq!(bench.rows(&["history", "home"]).len(), 4);
+    assert_eq!(bench.rows(&["history", &second]).len(), 2);
+    assert!(bench.said(&["history", "nightly"], 0).contains("no run names \"nightly\""));
 }

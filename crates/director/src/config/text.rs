@@ -53,6 +53,18 @@ const COMMENTS: [(&str, &str); 25] = [
     ("verify_days", "A volume that was not verified for so many days; 0 for none."),
 ];
 
+/// What the parser says of a type, in the words that the comments have.
+pub(super) fn in_plain_words(fault: &str) -> String {
+    let words = [
+        ("a sequence", "a list, as in [\"/etc\", \"/home\"]"),
+        ("invalid type: sequence", "invalid type: a list"),
+        ("invalid type: map", "invalid type: a table"),
+        ("a boolean", "true or false"),
+        ("invalid type: boolean", "invalid type: true or false,"),
+    ];
+    words.iter().fold(fault.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours))
+}
+
 /// What stands at the end of the file, for whoever writes the first job.
 const EXAMPLE: &str = "
 # Jobs: backups that have a name. `capstan backup nightly` runs this one, `capstan jobs` lists all.

@@ -3,6 +3,7 @@
 use capstan_director::{ObjectId, ObjectKind, Volser};
 
 use super::Facts;
+use crate::failure::DONE_WITH_PROBLEMS;
 use crate::list::clock::doubt_text;
 use crate::list::short;
 use crate::table::path_text;
@@ -38,6 +39,7 @@ pub(super) fn lines(facts: &Facts) -> Vec<String> {
     }
     interrupted(facts, &mut lines);
     failed(facts, &mut lines);
+    not_backed_up(facts, &mut lines);
     never(facts, &mut lines);
     overdue(facts, &mut lines);
     suspect(facts, &mut lines);
@@ -139,6 +141,21 @@ fn failed(facts: &Facts, lines: &mut Vec<String>) {
         let first = message.lines().next().unwrap_or_default();
         let when = units::time(entry.run.started_ns);
         lines.push(format!("the last run of job {}, on {when}, failed: {first} (`capstan history {run}`)", entry.job));
+    }
+}
+
+/// Sources that their last run did not back up.
+fn not_backed_up(facts: &Facts, lines: &mut Vec<String>) {
+    for entry in &facts.not_backed_up {
+        let (run, end) = (&entry.run.job, entry.run.job.end.as_ref());
+        let when = units::time(run.started_ns);
+        let failed = end.is_some_and(|end| end.exit_code != DONE_WITH_PROBLEMS);
+        let first = end.and_then(|end| end.message.lines().next()).unwrap_or_default();
+        let why = if failed { format!(": {first}") } else { String::new() };
+        lines.push(format!(
+            "{} was not backed up by its last run, on {when}{why} (`capstan history {}`)",
+            entry.source, run.id
+        ));
     }
 }
 

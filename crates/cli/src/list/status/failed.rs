@@ -1,0 +1,52 @@
+//! Sources that their last run did not back up: it failed, or went on without them.
+
+use std::collections::HashMap;
+
+use capstan_director::{FailedJob, HistoryEntry, ObjectId, Site, SourceRow};
+
+use crate::failure::{Failure, STOPPED};
+use crate::list::director;
+use crate::list::history::names;
+use crate::table::path_text;
+
+/// Runs among which the last one of a source is looked for.
+const RUNS_LOOKED_AT: u32 = 1_000;
+
+/// A source that its last run did not back up.
+pub(super) struct NotBackedUp {
+    /// The source, as it is printed.
+    pub(super) source: String,
+    /// That run.
+    pub(super) run: HistoryEntry,
+}
+
+/// Sources of this machine whose last run ended without an object of them. What somebody stopped has not failed, and a job that failed
+/// as a whole is named by its name.
+pub(super) fn sources(site: &Site, rows: &[SourceRow], failed: &[FailedJob]) -> Result<Vec<NotBackedUp>, Failure> {
+    let mut runs = site.history(RUNS_LOOKED_AT)?;
+    runs.retain(|run| run.job.kind == "backup" && run.job.end.is_some());
+    let mut source_of: HashMap<ObjectId, Option<Vec<u8>>> = HashMap::new();
+    let mut found = Vec::new();
+    for row in
+        rows.iter().filter(|row| !row.is_gone && !row.is_never() && row.client == site.client() && row.run.is_none())
+    {
+        let source = path_text(&row.source);
+        let Some(run) = runs.iter().find(|run| names(&run.job.subject, &source)) else { continue };
+        let mut wrote = false;
+        for object in &run.objects {
+            let of = match source_of.get(object) {
+                Some(known) => known,
+                None => {
+                    let record = site.catalog().object(*object).map_err(director)?;
+                    source_of.entry(*object).or_insert(record.map(|record| record.source))
+                }
+            };
+            wrote |= of.as_ref().is_some_and(|of| *of == row.source);
+        }
+        let stopped = run.job.end.as_ref().is_none_or(|end| matches!(end.exit_code, 0 | STOPPED));
+        if !wrote && !stopped && !failed.iter().any(|failed| failed.run.id == run.job.id) {
+            found.push(NotBackedUp { source, run: run.clone() });
+        }
+    }
+    Ok(found)
+}
