@@ -55,6 +55,13 @@ impl Catalog {
         Ok(statement.query_map([], pool)?.collect::<Result<_, _>>()?)
     }
 
+    /// Copies that are promised to a pool.
+    pub fn copies_wanted_in(&self, pool: &str) -> Result<u64, CatalogError> {
+        let count =
+            "SELECT count(*) FROM wanted_copies JOIN objects USING (object) WHERE pool = ?1 AND expired_ns IS NULL";
+        Ok(self.db.query_row(count, [pool], |row| row.get(0))?)
+    }
+
     /// Removes a pool that has no volumes.
     pub fn remove_pool(&mut self, name: &str) -> Result<(), CatalogError> {
         let transaction = self.write()?;

@@ -505,8 +505,15 @@ pub(crate) struct Pools {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolAction {
-    /// Make a pool
+    /// Make a pool, or give one that there is another retention
+    #[command(after_help = "Example:\n  capstan pools add vault --retention 10y")]
     Add(PoolAdd),
+    /// Remove a pool that has no volumes
+    #[command(after_help = "Example:\n  capstan pools remove vault")]
+    Remove {
+        /// Its name
+        name: String,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -245,13 +245,23 @@ fn order_text(order: &ReadOrder) -> Option<String> {
 /// How often it is looked whether there is a wait to end.
 const STOP_EVERY: Duration = Duration::from_millis(100);
 
+/// How many times it is looked before it is said that a stop takes a while.
+const STOP_SAID_AFTER: u32 = 15;
+
 /// Turns Ctrl-C into a flag; a second Ctrl-C ends the process at once, and so does the first where a device is waited for, since no
 /// device gives a command back.
 pub(crate) fn stop_on_interrupt(stop: &Arc<AtomicBool>) {
     let stopped = Arc::clone(stop);
     let watch = move || {
+        let mut since = 0;
         loop {
             std::thread::sleep(STOP_EVERY);
+            since += u32::from(stopped.load(Ordering::Relaxed));
+            if since == STOP_SAID_AFTER {
+                eprintln!(
+                    "capstan: stopping: what was read is flushed first, and a source that does not answer is waited for. Once more ends it at once"
+                );
+            }
             if let Some(last_words) = end_of_wait(stopped.load(Ordering::Relaxed), overdue()) {
                 eprintln!("capstan: {last_words}");
                 std::process::exit(STOPPED);

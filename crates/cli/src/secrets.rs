@@ -72,6 +72,9 @@ fn key_file(file: &Path) -> Result<Unlock, Failure> {
     Unlock::key_file(file).map_err(|error| Failure::Director(error.into()))
 }
 
+/// Characters below which a passphrase is called short.
+const SHORT: usize = 8;
+
 /// What will unlock a new key store; a key file is made if it does not exist.
 pub(crate) fn new_unlock(cli: &Cli) -> Result<Unlock, Failure> {
     if let Some(file) = &cli.key_file {
@@ -84,7 +87,18 @@ pub(crate) fn new_unlock(cli: &Cli) -> Result<Unlock, Failure> {
         Some(passphrase) => passphrase,
         None => ask_twice("New passphrase")?,
     };
+    say_if_short(&passphrase);
     Ok(Unlock::passphrase(passphrase))
+}
+
+/// A passphrase that is guessed in no time is taken, since somebody may only try things out; but not without a word.
+fn say_if_short(passphrase: &str) {
+    if passphrase.chars().count() < SHORT {
+        eprintln!(
+            "capstan: the passphrase has fewer than {SHORT} characters, and whoever copies the key store can guess it: \
+             `capstan keys passphrase` sets a longer one, such as four or five words"
+        );
+    }
 }
 
 /// A further passphrase or key file for a key store that exists; a key file is made if it does not exist.
@@ -106,6 +120,7 @@ pub(crate) fn further_unlock(new_key_file: Option<&Path>) -> Result<Unlock, Fail
             other => other,
         })?,
     };
+    say_if_short(&passphrase);
     Ok(Unlock::passphrase(passphrase))
 }
 

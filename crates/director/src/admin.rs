@@ -207,6 +207,21 @@ impl Site {
         Ok(catalog.put_pool(&pool)?)
     }
 
+    /// Removes a pool that nothing needs: no volume, no promised copy, no job.
+    pub fn remove_pool(&self, name: &str) -> Result<(), DirectorError> {
+        let needed = |reason: String| Err(DirectorError::PoolNeeded { pool: name.to_owned(), reason });
+        let _lock = self.writer_lock()?;
+        if let Some((job, _)) = self.config.jobs.iter().find(|(_, job)| job.pool.as_deref() == Some(name)) {
+            return needed(format!("job {job} of capstan.toml writes to it"));
+        }
+        let mut catalog = locked(&self.catalog);
+        let wanted = catalog.copies_wanted_in(name)?;
+        if wanted > 0 {
+            return needed(format!("copies of objects are promised to it ({wanted}): `capstan objects` lists them"));
+        }
+        Ok(catalog.remove_pool(name)?)
+    }
+
     /// Barcodes of the cartridges in the library.
     pub(crate) fn present(&self) -> Result<Vec<Volser>, DirectorError> {
         Desk::new(self).present()

@@ -231,11 +231,17 @@ impl Site {
             Target::Pool => Some(self.writer_lock()?),
             Target::Null => None,
         };
+        if let Some(stream) = &request.stream {
+            // Before it is begun: what can never be backed up is no backup that was interrupted.
+            StreamSource::new(&stream.name, std::io::empty(), 0)
+                .map_err(|error| DirectorError::StreamName { reason: error.to_string() })?;
+        }
         let began = Instant::now();
         let pools = (1..=request.copies).map(|copy| pool_of_copy(self, &request.pool, copy));
         let pools = pools.collect::<Result<Vec<_>, _>>()?;
         let desk = Desk::new(self).stopped_by(&watch.stop);
         if request.target == Target::Pool {
+            self.check_drives(request.copies)?;
             self.say_clock()?;
             desk.check_keys(&pools)?;
             desk.learn_destroyed(&pools)?;
@@ -334,6 +340,15 @@ impl Site {
             failed_copies,
             passed_over: desk.take_passed_over(),
         })
+    }
+
+    /// Each copy has a volume in a drive until the end, so one that has none fails whatever is waited for.
+    fn check_drives(&self, copies: u8) -> Result<(), DirectorError> {
+        let drives = locked(&self.library).drives().map_err(DirectorError::Changer)?;
+        if u32::from(copies) > drives && copies > 1 {
+            return Err(DirectorError::TooFewDrives { copies, drives, is_virtual: self.config.library.is_virtual() });
+        }
+        Ok(())
     }
 
     /// Whether all that was asked for is in complete objects: a signal that came behind the last block stopped nothing.

@@ -46,6 +46,16 @@ impl Site {
         path: &[u8],
         out: &mut (dyn Write + Send),
     ) -> Result<Option<OlderVersion>, DirectorError> {
+        Ok(self.copy_file(object, path, out)?.0)
+    }
+
+    /// The same, and how many blocks were read for it.
+    pub(crate) fn copy_file(
+        &self,
+        object: ObjectId,
+        path: &[u8],
+        out: &mut (dyn Write + Send),
+    ) -> Result<(Option<OlderVersion>, u64), DirectorError> {
         let source = locked(&self.catalog).object(object)?.map(|object| object.source).unwrap_or_default();
         let unknown = || DirectorError::UnknownPath {
             object: object.to_string(),
@@ -70,7 +80,7 @@ impl Site {
         let located = locate_streams(&locked(&self.catalog), streams, &present, WhichCopy::Any, Layout::Joined)?;
         let mut out = Checked { out, crc: 0 };
         let mut host = ReadDesk::new(Desk::new(self));
-        copy_range(&mut host, &located.wanted, &mut |bytes| {
+        let blocks = copy_range(&mut host, &located.wanted, &mut |bytes| {
             let mut reader = MemberReader::new(bytes);
             // A stream that was standard input is one file in several members.
             let mut any = false;
@@ -91,16 +101,16 @@ impl Site {
             let reason = format!("its content has checksum {:08x}, the catalog says {crc:08x}", out.crc);
             return Err(DirectorError::Output { reason });
         }
-        Ok(older_versions(&locked(&self.catalog), &[entry])?.pop())
+        Ok((older_versions(&locked(&self.catalog), &[entry])?.pop(), blocks))
     }
 }
 
-/// Reads the one range of the one stream that is wanted and gives it to `copy`.
+/// Reads the one range of the one stream that is wanted and gives it to `copy`; says how many blocks that took.
 fn copy_range(
     host: &mut ReadDesk,
     wanted: &Wanted,
     copy: &mut (dyn FnMut(&mut dyn std::io::BufRead) -> Result<(), String> + Send),
-) -> Result<(), DirectorError> {
+) -> Result<u64, DirectorError> {
     let reads = plan_reads(wanted);
     let outcome = std::sync::Mutex::new(Ok(()));
     let copy = std::sync::Mutex::new(copy);
@@ -117,7 +127,7 @@ fn copy_range(
     });
     host.note_bad(&read.bad, "cat");
     let outcome = outcome.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    outcome.map_err(|reason| host.why_not(reason))
+    outcome.map(|()| read.blocks).map_err(|reason| host.why_not(reason))
 }
 
 impl Write for Checked<'_> {

@@ -42,13 +42,21 @@ pub struct Config {
 }
 
 /// What `status` calls to attention.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AttentionConfig {
     /// A volume that was not verified for this many days; 0 for none.
     pub verify_days: u32,
     /// A source whose last backup is older than this many hours; 0 for none.
     pub backup_hours: u32,
+    /// A volume that was labelled this many days ago, and whose key is in no export; 0 for none.
+    pub export_days: u32,
+}
+
+impl Default for AttentionConfig {
+    fn default() -> Self {
+        Self { verify_days: 0, backup_hours: 0, export_days: 7 }
+    }
 }
 
 /// Where keys come from: the sealed store of this machine, or a cluster of key nodes.

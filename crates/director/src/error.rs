@@ -115,6 +115,33 @@ pub enum DirectorError {
         /// Where it may be found.
         elsewhere: Box<Elsewhere>,
     },
+    /// Operator: more copies at once than drives.
+    #[error(
+        "{} are written at once, each on its own drive, and the library has {drives}: {}, or back up one copy and add others with `capstan copy`",
+        copies_text(*copies), more_drives(*is_virtual)
+    )]
+    TooFewDrives {
+        /// Copies that were asked for.
+        copies: u8,
+        /// Drives that there are.
+        drives: u32,
+        /// Whether the drives are of a virtual library.
+        is_virtual: bool,
+    },
+    /// Operator: a pool that something needs.
+    #[error("pool {pool} is not removed: {reason}")]
+    PoolNeeded {
+        /// Its name.
+        pool: String,
+        /// By what.
+        reason: String,
+    },
+    /// Operator: standard input under a name that no path in an object may have.
+    #[error("{reason}")]
+    StreamName {
+        /// Why not.
+        reason: String,
+    },
     /// Operator: patterns that leave nothing.
     #[error(
         "--include and --exclude leave nothing of object {object}: a pattern without a slash is a name, one with a slash a path below the source"
@@ -470,6 +497,14 @@ impl From<MoverError> for DirectorError {
 /// Whether the catalog refused what a volume's catalog part says: the checkpoints before it are none the worse.
 pub(crate) fn refuses_part(error: &CatalogError) -> bool {
     matches!(error, CatalogError::PartRefused { .. } | CatalogError::PartDamaged { .. } | CatalogError::TooLarge { .. })
+}
+
+fn copies_text(copies: u8) -> String {
+    if copies == 1 { "1 copy".to_owned() } else { format!("{copies} copies") }
+}
+
+fn more_drives(is_virtual: bool) -> &'static str {
+    if is_virtual { "set drives in capstan.toml" } else { "let this host use more drives" }
 }
 
 /// What may have been meant, where something looks like it.

@@ -1,5 +1,6 @@
 //! What is done with keys beyond mounting.
 
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use capstan_format::{KeyTag, Volser};
@@ -13,6 +14,9 @@ use crate::site::{Site, check_writable, find_settings, key_store_path, locked};
 
 /// Where the catalog keeps which volumes have no key.
 const WITHOUT_KEY_FACT: &str = "volumes_without_key";
+
+/// The name of the fact: the tags of keys that are in an export which was made here.
+const EXPORTED_FACT: &str = "exported_keys";
 
 /// A key that is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +81,34 @@ impl Site {
         let words: Vec<_> = volsers.iter().map(Volser::as_str).collect();
         catalog.put_fact(WITHOUT_KEY_FACT, &words.join(" "))?;
         Ok(volsers)
+    }
+
+    /// Volumes whose keys are in no export that was made here, and when they were labelled. Of a cluster none: that keeps its own backups.
+    pub fn volumes_not_exported(&self) -> Result<Vec<(Volser, Option<i64>)>, DirectorError> {
+        if self.config.keys.is_cluster() {
+            return Ok(Vec::new());
+        }
+        let catalog = locked(&self.catalog);
+        let exported = catalog.fact(EXPORTED_FACT)?.unwrap_or_default();
+        let exported: HashSet<&str> = exported.split_whitespace().collect();
+        let mut volumes = catalog.volumes()?;
+        volumes.retain(|volume| {
+            let lives = volume.key_destroyed_ns.is_none();
+            lives && volume.key.is_some_and(|key| !exported.contains(key.tag.to_string().as_str()))
+        });
+        Ok(volumes.into_iter().map(|volume| (volume.volser, volume.labelled_ns)).collect())
+    }
+
+    /// Notes that an export was written: of all keys, or of those of some volumes.
+    pub fn note_exported(&self, volumes: &[String]) -> Result<(), DirectorError> {
+        let keys = self.keys()?.list()?;
+        let mut catalog = locked(&self.catalog);
+        let before = catalog.fact(EXPORTED_FACT)?.unwrap_or_default();
+        let wanted = |volser: &Volser| volumes.is_empty() || volumes.iter().any(|volume| volume == volser.as_str());
+        let now = keys.iter().filter(|key| wanted(&key.volser)).map(|key| key.tag.to_string());
+        let all: BTreeSet<String> = before.split_whitespace().map(str::to_owned).chain(now).collect();
+        let all: Vec<_> = all.into_iter().collect();
+        Ok(catalog.put_fact(EXPORTED_FACT, &all.join(" "))?)
     }
 
     /// Keys in a sealed file: all, or those of some volumes.

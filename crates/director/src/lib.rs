@@ -106,7 +106,7 @@ pub use capstan_keys::{
     Agent, ImportOutcome, IssuedKey, KeyGroup, KeyRecord, KeyUse, Name, Period, Permission, Policy, Revocation,
     SealedStore, SeenAs, SeenCartridge, SlotKind, SlotRecord, Unlock, create_key_file,
 };
-pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite};
+pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite, Owners};
 pub use capstan_mover::{
     Bottleneck, CacheDirectories, Damage, Load, Mounts, OwnerNames, Problem, ProblemKind, RestoreWatch, Severity,
     TreeOptions, patterns_in,

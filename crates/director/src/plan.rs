@@ -118,6 +118,18 @@ impl Site {
         let mut plan = self.plan(entries, objects, interrupted, WhichCopy::Any)?;
         plan.bytes = total(streams.iter().map(|stream| stream.entry.size)).saturating_add(plan.bytes);
         plan.members += streams.len() as u64;
+        // What was standard input is read by itself, each after the rest.
+        for stream in &streams {
+            let own = self.plan(vec![stream.clone()], Vec::new(), false, WhichCopy::Any)?;
+            plan.passes.extend(own.passes);
+            plan.read_bytes = plan.read_bytes.saturating_add(own.read_bytes);
+            plan.estimate_ns = plan.estimate_ns.saturating_add(own.estimate_ns);
+            plan.without_key.extend(own.without_key);
+            for (volumes, more) in [(&mut plan.absent, own.absent), (&mut plan.stood_in_for, own.stood_in_for)] {
+                let new: Vec<_> = more.into_iter().filter(|volser| !volumes.contains(volser)).collect();
+                volumes.extend(new);
+            }
+        }
         plan.streams = streams;
         Ok(plan)
     }

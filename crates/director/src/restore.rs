@@ -145,11 +145,13 @@ impl Site {
         // Never over a file that is there: a stream has no time of its own to compare.
         let file = File::create_new(&path).map_err(DirectorError::host("make", &path))?;
         let mut file = Told { file, watch };
-        let written = self.cat_file(stream.object, &stream.entry.path, &mut file);
-        if let Err(error) = written {
-            std::fs::remove_file(&path).map_err(DirectorError::host("remove", &path))?;
-            report.failed.push(FailedFile { path: stream.entry.path.clone(), reason: error.to_string() });
-            return Ok(());
+        match self.copy_file(stream.object, &stream.entry.path, &mut file) {
+            Ok((_, blocks)) => report.blocks += blocks,
+            Err(error) => {
+                std::fs::remove_file(&path).map_err(DirectorError::host("remove", &path))?;
+                report.failed.push(FailedFile { path: stream.entry.path.clone(), reason: error.to_string() });
+                return Ok(());
+            }
         }
         report.members += 1;
         report.bytes += stream.entry.size;

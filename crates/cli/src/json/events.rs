@@ -5,7 +5,7 @@ use capstan_director::{Event as Told, PassRow, RestorePlan, Severity};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::lists::ClockRow;
+use super::lists::{ClockRow, PoolRow};
 use super::media::{
     CopiedLine, ExpiredLine, IndexRebuiltLine, ObjectReason, OverwrittenLine, RebuiltLine, RepairedLine,
 };
@@ -27,6 +27,13 @@ pub(crate) enum Event {
         /// Their paths.
         files: Vec<String>,
     },
+    /// `pools add` has made a pool, or changed it.
+    PoolSet(PoolRow),
+    /// `pools remove` has removed a pool.
+    PoolRemoved {
+        /// Its name.
+        pool: String,
+    },
     /// A command failed. Standard error has the same for people.
     Error {
         /// What failed, why, and what to do; further causes stand on lines of their own.
@@ -43,8 +50,8 @@ pub(crate) enum Event {
     Labelled {
         /// The volume.
         volume: String,
-        /// Its pool; empty for scratch.
-        pool: String,
+        /// Its pool; null for scratch.
+        pool: Option<String>,
         /// How many lives it had before.
         recycled: u32,
     },
@@ -297,9 +304,11 @@ impl From<&Told> for Event {
         match event {
             Told::Mounted { volser, drive } => Self::Mounted { volume: volser.to_string(), drive: drive.clone() },
             Told::Dismounted { volser, drive } => Self::Dismounted { volume: volser.to_string(), drive: drive.clone() },
-            Told::Labelled { volser, pool, recycled } => {
-                Self::Labelled { volume: volser.to_string(), pool: pool.clone(), recycled: *recycled }
-            }
+            Told::Labelled { volser, pool, recycled } => Self::Labelled {
+                volume: volser.to_string(),
+                pool: Some(pool.clone()).filter(|pool| !pool.is_empty()),
+                recycled: *recycled,
+            },
             Told::Created { volser } => Self::Created { volume: volser.to_string() },
             Told::Ordered { order } => Self::Ordered(order.into()),
             Told::Full { volser } => Self::Full { volume: volser.to_string() },

@@ -55,6 +55,8 @@ pub(crate) struct StatusRow {
     pub(crate) key_store_missing: bool,
     /// Volumes whose keys are not in the key store, where that was made anew.
     pub(crate) volumes_without_key: Vec<String>,
+    /// Volumes whose keys are in no export that was made here.
+    pub(crate) volumes_not_exported: Vec<String>,
     /// How each source stands.
     pub(crate) sources: Vec<StatusSource>,
     /// What runs now.

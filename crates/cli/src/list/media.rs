@@ -7,7 +7,7 @@ use capstan_director::{Algorithm, ElementAddress, MediumKind, Pool, Volume, Volu
 use super::{cipher, director, print, print_rows, site};
 use crate::args::{self, Cli, PoolAction};
 use crate::failure::Failure;
-use crate::json::{PoolRow, VolumeRow};
+use crate::json::{self, PoolRow, VolumeRow};
 use crate::table::Table;
 use crate::units;
 
@@ -106,10 +106,39 @@ pub(crate) fn volumes(cli: &Cli, args: &args::Volumes) -> Result<ExitCode, Failu
 
 pub(crate) fn pools(cli: &Cli, args: &args::Pools) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
+    if let Some(PoolAction::Remove { name }) = &args.action {
+        site.remove_pool(name)?;
+        match cli.json {
+            true => json::print(&json::Event::PoolRemoved { pool: name.clone() })?,
+            false => println!("pool {name} is removed"),
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some(PoolAction::Add(add)) = &args.action {
         let retention = add.retention.as_deref().map(units::parse_age).transpose().map_err(Failure::Usage)?;
         let encryption = if add.plain { None } else { cipher(add.encrypt) };
         site.add_pool(&add.name, encryption, retention.map(i64::cast_unsigned))?;
+        let volumes = site.catalog().volumes().map_err(director)?;
+        let of_copies = site.catalog().pools().map_err(director)?.into_iter().map(|pool| pool.name);
+        let of_copies: Vec<_> = of_copies.filter(|name| name.starts_with(&format!("{}-copy", add.name))).collect();
+        if cli.json {
+            json::print(&json::Event::PoolSet(PoolRow {
+                pool: add.name.clone(),
+                encryption: encryption.map(Algorithm::name),
+                retention_ns: retention.map(i64::cast_unsigned),
+                volumes: volumes.iter().filter(|volume| volume.pool.as_ref() == Some(&add.name)).count(),
+            }))?;
+        } else if !cli.quiet {
+            let kept = match retention {
+                Some(ns) => format!("for {}", units::period(ns.cast_unsigned())),
+                None => "for ever".to_owned(),
+            };
+            let cipher = encryption.map_or("none", Algorithm::name);
+            println!("pool {}: encryption {cipher}; what is backed up into it from now on is kept {kept}", add.name);
+            if !of_copies.is_empty() {
+                println!("Pools of further copies are as they were: {}", of_copies.join(", "));
+            }
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let pools = site.catalog().pools().map_err(director)?;

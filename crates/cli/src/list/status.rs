@@ -47,7 +47,10 @@ struct Facts {
     indexes_missing: Vec<ObjectId>,
     keys_missing: Option<String>,
     volumes_without_key: Vec<Volser>,
+    /// Volumes whose keys are in no export, and those of them that have been so for too long.
+    not_exported: (Vec<Volser>, usize),
     verify_days: u32,
+    export_days: u32,
     max_age_ns: Option<i64>,
 }
 
@@ -79,7 +82,9 @@ impl Facts {
             indexes_missing,
             keys_missing: site.key_store_missing().map(|path| path.display().to_string()),
             volumes_without_key: site.volumes_without_key()?,
+            not_exported: not_exported(site, reading.now_ns)?,
             verify_days: attention.verify_days,
+            export_days: attention.export_days,
             max_age_ns: max_age_ns.or(by_settings),
             protection,
             volumes,
@@ -230,6 +235,7 @@ fn json(facts: &Facts, lines: &[String]) -> StatusRow {
         indexes_missing: facts.indexes_missing.iter().map(ToString::to_string).collect(),
         key_store_missing: facts.keys_missing.is_some(),
         volumes_without_key: facts.volumes_without_key.iter().map(ToString::to_string).collect(),
+        volumes_not_exported: facts.not_exported.0.iter().map(ToString::to_string).collect(),
         sources: sources.collect(),
         running: facts.running.iter().map(run_row).collect(),
         attention: !lines.is_empty(),
@@ -255,6 +261,11 @@ fn text(facts: &Facts, lines: &[String]) -> Result<(), Failure> {
     line("volumes", &format!("{}, {} written", facts.volumes.len(), units::bytes(facts.written())))?;
     if let Some(text) = bases_line(&facts.expiry) {
         line("kept", &text)?;
+    }
+    let without_export = facts.not_exported.0.len() as u64;
+    if without_export > 0 && facts.not_exported.1 == 0 {
+        let volumes = units::counted(without_export, "volume");
+        line("keys", &format!("those of {volumes} are in no export yet: `capstan keys export FILE`"))?;
     }
     for row in &facts.running {
         line("running", &running_text(facts, row))?;
@@ -303,6 +314,16 @@ fn sources_table(facts: &Facts) -> Table {
         table.row(cells);
     }
     table
+}
+
+/// Volumes whose keys are in no export, and how many have been so for longer than the settings say.
+fn not_exported(site: &Site, now_ns: i64) -> Result<(Vec<Volser>, usize), Failure> {
+    let days = i64::from(site.config().attention.export_days);
+    let oldest_ns = now_ns.saturating_sub(days.saturating_mul(86_400_000_000_000));
+    let volumes = site.volumes_not_exported()?;
+    let is_late = |labelled_ns: Option<i64>| days > 0 && labelled_ns.is_some_and(|at_ns| at_ns < oldest_ns);
+    let late = volumes.iter().filter(|(_, labelled_ns)| is_late(*labelled_ns)).count();
+    Ok((volumes.into_iter().map(|(volser, _)| volser).collect(), late))
 }
 
 /// Volumes with data that were not verified for as long as the settings say, and when they were last.

@@ -221,6 +221,8 @@ fn export(cli: &Cli, file: &Path, volumes: &[String]) -> Result<ExitCode, Failur
     // Made here or not at all, even if somebody made it since it was looked for.
     let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed)?;
     out.write_all(&bytes).and_then(|()| out.sync_all()).map_err(failed)?;
+    // An export that could not be noted is one all the same, and asked for once more.
+    let _ = site.note_exported(volumes);
     println!("{}: {} sealed; keep it where the volumes are not", file.display(), units::bytes(bytes.len() as u64));
     if volumes.is_empty() {
         let store = site.keys()?;

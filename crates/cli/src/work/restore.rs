@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_director::{
-    Devices, DirectorError, ExtractOptions, Object, ObjectStatus, OlderVersion, Overwrite, PathFilter, Place,
+    Devices, DirectorError, ExtractOptions, Object, ObjectStatus, OlderVersion, Overwrite, Owners, PathFilter, Place,
     RestorePlan, RestoreReport, RestoreWatch, Site, Tally, VerifiedCopy, Volser,
 };
 
@@ -80,6 +80,11 @@ pub(crate) fn restore(cli: &Cli, args: &args::Restore) -> Result<ExitCode, Failu
             display.follow(&|| Standing::of_reading(&watch), || site.restore(&plan, directory, &options, &watch))?;
         record.tally = read(&report);
         record.message = restored_text(&report, directory);
+        if options.owners == Owners::Caller {
+            display.say(
+                "Everything belongs to the user who restores, without set-user-ID bits, capabilities and trusted attributes: root restores them.",
+            );
+        }
         show_restore(cli, &display, &plan, &report, directory)
     })
 }
@@ -177,11 +182,13 @@ fn show_failures(display: &Display, report: &RestoreReport) {
         display.warn(&error.to_string());
     }
     // One cause, such as a block that is gone, hits many files: it is said once.
-    let mut by_reason: BTreeMap<&str, Vec<&[u8]>> = BTreeMap::new();
+    // By reasons that differ in the number of a block alone: of a volume that was cut short each block has its own.
+    let mut by_reason: BTreeMap<String, (&str, Vec<&[u8]>)> = BTreeMap::new();
     for file in &report.failed {
-        by_reason.entry(&file.reason).or_default().push(&file.path);
+        let (_, paths) = by_reason.entry(of_any_block(&file.reason)).or_insert((&file.reason, Vec::new()));
+        paths.push(&file.path);
     }
-    for (reason, paths) in by_reason.iter().take(FILES_SHOWN) {
+    for (reason, paths) in by_reason.values().take(FILES_SHOWN) {
         let (first, more) = (path_text(paths[0]), paths.len() - 1);
         let shown = if more == 0 { first } else { format!("{first} and {}", units::counted(more as u64, "more path")) };
         display.warn(&format!("{shown}: {reason}"));
@@ -192,19 +199,34 @@ fn show_failures(display: &Display, report: &RestoreReport) {
     if by_reason.len() > FILES_SHOWN {
         display.warn(&format!("and {} more reasons", by_reason.len() - FILES_SHOWN));
     }
-    let mut lost: BTreeMap<String, u64> = BTreeMap::new();
+    let mut lost: BTreeMap<String, (String, u64)> = BTreeMap::new();
     for damage in &report.lost {
-        *lost.entry(damage.to_string()).or_default() += 1;
+        let text = damage.to_string();
+        lost.entry(of_any_block(&text)).or_insert((text, 0)).1 += 1;
     }
-    for (damage, times) in lost.iter().filter(|(damage, _)| !by_reason.contains_key(damage.as_str())).take(FILES_SHOWN)
-    {
-        let times = if *times > 1 { format!("{} times: ", units::count(*times)) } else { String::new() };
-        display.warn(&format!("lost: {times}{damage}"));
+    let new = lost.iter().filter(|(kind, _)| !by_reason.contains_key(*kind)).map(|(_, lost)| lost);
+    for (first, times) in new.take(FILES_SHOWN) {
+        let more = match times - 1 {
+            0 => String::new(),
+            more => format!(", and {} alike", units::counted(more, "more block")),
+        };
+        display.warn(&format!("lost: {first}{more}"));
     }
     if let Some(first) = report.recovered.first() {
         let count = report.recovered.len();
         display.warn(&format!("{count} damaged blocks came from another copy, the first: {first}"));
     }
+}
+
+/// A reason without the number of its block.
+fn of_any_block(reason: &str) -> String {
+    let mut parts = reason.split("block ");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        text.push_str("block ");
+        text.push_str(part.trim_start_matches(|c: char| c.is_ascii_digit()));
+    }
+    text
 }
 
 fn show_restore(

@@ -10,7 +10,7 @@ const HEAD: &str = "\
 ";
 
 /// What each section is, and what each setting does.
-const COMMENTS: [(&str, &str); 25] = [
+const COMMENTS: [(&str, &str); 26] = [
     (
         "client",
         "The machine that sources are of, as objects name it: for a host that was renamed. Empty for the host's name.",
@@ -50,6 +50,10 @@ const COMMENTS: [(&str, &str); 25] = [
     ("site", "The site whose nodes are asked first; empty for none."),
     ("[attention]", "What `capstan status` calls to attention."),
     ("backup_hours", "A source whose last backup is older than so many hours; 0 for none."),
+    (
+        "export_days",
+        "A volume that was labelled so many days ago and whose key is in no export (`capstan keys export`); 0 for none.",
+    ),
     ("verify_days", "A volume that was not verified for so many days; 0 for none."),
 ];
 

@@ -29,6 +29,12 @@ pub(super) fn lines(facts: &Facts) -> Vec<String> {
         )
     }));
     without_key(&facts.volumes_without_key, &mut lines);
+    if facts.not_exported.1 > 0 {
+        let (count, days) = (units::counted(facts.not_exported.1 as u64, "volume"), facts.export_days);
+        lines.push(format!(
+            "the keys of {count} have been in no export for more than {days} days, and are lost with this machine: `capstan keys export FILE`"
+        ));
+    }
     unprotected(facts, &mut lines);
     indexes(&facts.indexes_missing, &mut lines);
     // What no copy has any more was said above; a repair does not help it.
