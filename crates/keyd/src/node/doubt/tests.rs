@@ -389,7 +389,8 @@ async fn the_first_use_of_a_policy_and_its_change_exclude_each_other() {
         let policy = Policy { encryption_period: Period::Seconds(60), ..Policy::unlimited(name("brief")) };
         let draw =
             house.node.view(|view| view.ledger().pool_up_to(house.node.name(), Half::Ready, i64::MAX).next().copied());
-        let decisions = [begin().drawing(draw), Operation::PutPolicy(policy)];
+        let decisions =
+            [begin().drawing(draw), Operation::PutPolicy { policy, known: capstan_keys::KnownPolicy::Stays }];
         let mut transactions: Vec<_> = house.node.view(|view| {
             let decided = decisions
                 .into_iter()
