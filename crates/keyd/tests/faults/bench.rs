@@ -69,7 +69,7 @@ fn measure() {
     rate("gets", NEW_SESSIONS, &|| got(&open(), 3));
     offered("", &|| get(&agent, 5));
     fail_over(&mut cluster, &identity, &addresses, &volumes);
-    catch_up(&mut cluster, &identity, &addresses);
+    catch_up(&mut cluster, &addresses);
     many_keys(&mut cluster, &identity, &addresses, &volumes);
 }
 
@@ -209,7 +209,7 @@ impl Lying {
 }
 
 /// A node that was away while others went on: until it has all of that.
-fn catch_up(cluster: &mut Cluster, identity: &Identity, addresses: &[String]) {
+fn catch_up(cluster: &mut Cluster, addresses: &[String]) {
     let count = key_count() / 10;
     cluster.nodes[PLACE].kill();
     let lying = Lying::open(cluster);
