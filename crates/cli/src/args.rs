@@ -579,6 +579,9 @@ pub(crate) struct PolicyAdd {
     /// For how long a node of a key cluster gives its keys out while it is cut off from the others [default: for ever]
     #[arg(long, value_name = "TIME")]
     pub(crate) isolated_for: Option<String>,
+    /// Say one anew that is there, all of it: what is not said here it has no more. Only while no key was issued under it
+    #[arg(long)]
+    pub(crate) replace: bool,
 }
 
 /// Ciphers of keys.

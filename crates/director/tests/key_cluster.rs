@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use capstan_catalog::VolumeState;
 use capstan_director::{
     BackupReport, BackupWatch, Config, DirectorError, Event, ExtractOptions, KeysConfig, Level, Loss, Place, Promise,
-    RestoreWatch, Site, rebuild,
+    RestoreWatch, Site, VerifiedCopy, rebuild,
 };
 use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_keys::cluster::{ClusterError, Gone, Silence};
@@ -276,6 +276,26 @@ fn what_cannot_be_read_now_is_not_set_aside() {
     assert!(matches!(ground.volumes()[..], [(_, VolumeState::Filling, 0)]), "{:?}", ground.volumes());
     ground.is(Down::Nothing);
     ground.newest_restores("back");
+}
+
+/// With no key node to ask, an object that nobody had read was told as damaged, and a good volume given up for it.
+#[test]
+fn what_cannot_be_read_for_want_of_a_node_is_not_called_damaged() {
+    let ground = Ground::new(small());
+    ground.bench.fill("a", 5, 100_000);
+    ground.backup().unwrap();
+    ground.is(Down::Everything);
+    let objects = ground.bench.objects();
+    let verified = ground.site().verify_objects(&objects, &RestoreWatch::default()).unwrap();
+    for VerifiedCopy { report, .. } in &verified {
+        assert!(!report.is_whole() && !report.is_damaged(), "{report:?}");
+        assert!(matches!(report.without_key[..], [(_, DirectorError::Keys(KeyError::Cluster(_)))]), "{report:?}");
+    }
+    let error = ground.site().verify_volume(&"A00001".parse().unwrap(), &RestoreWatch::default()).unwrap_err();
+    assert!(matches!(error, DirectorError::Keys(KeyError::Cluster(_))), "{error}");
+    ground.is(Down::Nothing);
+    let verified = ground.site().verify_objects(&objects, &RestoreWatch::default()).unwrap();
+    assert!(verified.iter().all(|copy| copy.report.is_whole()), "nothing of it is on record");
 }
 
 #[test]

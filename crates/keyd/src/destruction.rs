@@ -136,6 +136,8 @@ pub struct Whereabouts {
     pub copies: Vec<String>,
     /// The commit up to which the ledger has forgotten its history.
     pub forgotten: i64,
+    /// Copies that would hold the key, had nobody said that they are destroyed.
+    pub declared: Vec<Declared>,
 }
 
 /// Why a key is not destroyed everywhere yet.
@@ -207,8 +209,23 @@ pub struct Certificate {
     pub commit: i64,
     /// The nodes whose disks have that commit, and in whose journals and copies of journals nothing from before it is left.
     pub kmas: Vec<Name>,
-    /// When this was certified.
+    /// When this was certified, first.
     pub certified_ns: i64,
+    /// What people have said, and nobody else knows: copies that would hold the key, were they not destroyed.
+    #[serde(default)]
+    pub declared: Vec<Declared>,
+}
+
+/// A copy that somebody said to be destroyed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Declared {
+    /// What: `backup ID`, `export ID`, `disks of NODE`.
+    pub copy: String,
+    /// When it was said, in nanoseconds since 1970.
+    pub said_ns: i64,
+    /// By whom, where that is on record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Name>,
 }
 
 /// Certifies that a key is destroyed everywhere, or says what is missing.
@@ -239,12 +256,12 @@ pub fn certify(key: &Destroyed, known: &Whereabouts, now_ns: i64) -> Result<Cert
     }
     let kmas = known.kmas.iter().map(|node| node.kma.clone()).collect();
     let (tag, destroyed_ns, commit) = (key.tag.to_string(), key.destroyed_ns, key.commit);
-    Ok(Certificate { tag, destroyed_ns, commit, kmas, certified_ns: now_ns })
+    Ok(Certificate { tag, destroyed_ns, commit, kmas, certified_ns: now_ns, declared: known.declared.clone() })
 }
 
 impl Destroyed {
     /// Whether there may have been such a key at some time between these two, whoever's clocks they were by.
-    fn was_there_between(&self, from_ns: i64, until_ns: i64) -> bool {
+    pub(crate) fn was_there_between(&self, from_ns: i64, until_ns: i64) -> bool {
         self.created_ns.saturating_sub(CLOCK_SKEW_NS) <= until_ns
             && from_ns <= self.destroyed_ns.saturating_add(CLOCK_SKEW_NS)
     }
@@ -252,7 +269,7 @@ impl Destroyed {
 
 impl LeftDisk {
     /// Whether they may hold a key: it was drawn before the node was removed, and the node had not said that it holds the destruction.
-    fn may_hold(&self, key: &Destroyed) -> bool {
+    pub(crate) fn may_hold(&self, key: &Destroyed) -> bool {
         let before_it_was = self.removed_ns.saturating_add(CLOCK_SKEW_NS) < key.created_ns;
         let after_it_was = self.epoch == key.epoch && self.commit >= key.commit;
         !before_it_was && !after_it_was
@@ -261,7 +278,7 @@ impl LeftDisk {
 
 impl KeptBackup {
     /// Whether it may hold a key. Commits are compared within an epoch, times between epochs.
-    fn may_hold(&self, key: &Destroyed) -> bool {
+    pub(crate) fn may_hold(&self, key: &Destroyed) -> bool {
         let before_it_was = self.made_ns.saturating_add(CLOCK_SKEW_NS) < key.created_ns;
         let after_it_was = match self.epoch == key.epoch {
             true => self.commit >= key.commit,
@@ -320,8 +337,10 @@ mod tests {
             exports: vec![export("early", 50), export("late", 300)],
             copies: Vec::new(),
             forgotten: 500,
+            declared: vec![Declared { copy: "backup gone".to_owned(), said_ns: 3, by: None }],
         };
         let certificate = certify(&key(), &known, 7).unwrap();
+        assert_eq!(certificate.declared, known.declared, "it names what it rests on");
         assert_eq!((certificate.commit, certificate.certified_ns, certificate.kmas.len()), (500, 7, 2));
     }
 
@@ -341,6 +360,7 @@ mod tests {
             exports: vec![export("holds", 150)],
             copies: vec!["recovered/07".to_owned()],
             forgotten: 499,
+            declared: Vec::new(),
         };
         let missing = certify(&key(), &known, 7).unwrap_err();
         let kma: Name = "b".parse().unwrap();

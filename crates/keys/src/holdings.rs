@@ -18,7 +18,7 @@ use crate::realm::RealmRecord;
 use crate::record::StoredKey;
 use crate::{
     Agent, AppendKey, Cartridge, DataUnit, ImportOutcome, IssuedKey, KeyError, KeyGroup, KeyPlace, KeyRecord, KeyState,
-    KeyUse, Name, NewKey, Policy, Realm, Refusal, Revocation, SeenCartridges,
+    KeyUse, KnownPolicy, Name, NewKey, Policy, Realm, Refusal, Revocation, SeenCartridges,
 };
 
 /// Realm and keys at one moment, as far as an operation looks at them.
@@ -341,9 +341,9 @@ impl Holdings {
         self.advance(tag, KeyEvent::Destroyed, now_ns)
     }
 
-    /// Makes a policy; one that no key was issued under may be said anew.
-    pub fn put_policy(&mut self, policy: Policy) -> Result<(), KeyError> {
-        self.realm.check_policy(&policy)?;
+    /// Makes a policy.
+    pub fn put_policy(&mut self, policy: Policy, known: KnownPolicy) -> Result<(), KeyError> {
+        self.realm.check_policy(&policy, known)?;
         self.put(RealmRecord::Policy(policy));
         Ok(())
     }

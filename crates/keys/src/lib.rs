@@ -71,8 +71,8 @@ pub use key_file::{create_key_file, read_key_file};
 pub use lifecycle::{ForbiddenTransition, KeyEvent, KeyState, Revocation};
 pub use provider::KeyProvider;
 pub use realm::{
-    Agent, AppendKey, Cartridge, DataUnit, InvalidName, IssuedKey, KeyGroup, KeyUse, Name, NewKey, Period, Permission,
-    Policy, Realm, RealmRecord, RecordKind, Refusal, SeenAs, SeenCartridge, SeenCartridges,
+    Agent, AppendKey, Cartridge, DataUnit, InvalidName, IssuedKey, KeyGroup, KeyUse, KnownPolicy, Name, NewKey, Period,
+    Permission, Policy, Realm, RealmRecord, RecordKind, Refusal, SeenAs, SeenCartridge, SeenCartridges,
 };
 pub use record::{KeyRecord, StoredKey};
 pub use root::RootKey;

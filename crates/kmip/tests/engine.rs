@@ -294,6 +294,128 @@ fn a_template_that_was_destroyed_is_not_got() {
 }
 
 #[test]
+fn one_attribute_name_twice_is_an_invalid_message() {
+    let mut client = Client::new();
+    let created = client.one(Operation::Create, aes(vec![])).unwrap();
+    let twice = vec![uid(&created), Item::text(Tag::ATTRIBUTE_NAME, "State"), Item::text(Tag::ATTRIBUTE_NAME, "State")];
+    let refused = client.one(Operation::GetAttributes, twice).unwrap_err();
+    assert_eq!(refused.reason, Some(ResultReason::InvalidMessage.into()));
+}
+
+/// A template of 1.0 has its Name within; a request's own `x-` attribute took the place of the template's.
+#[test]
+fn a_template_is_named_within_it_and_its_own_attributes_are_kept_beside_the_requests() {
+    let mut client = Client::new();
+    (client.major, client.minor) = (1, 0);
+    let template = vec![
+        Item::enumeration(Tag::OBJECT_TYPE, ObjectType::Template),
+        Item::structure(Tag::TEMPLATE_ATTRIBUTE, vec![]),
+        Item::structure(Tag::TEMPLATE, vec![name("drives"), custom("x-Pool", "daily")]),
+    ];
+    client.one(Operation::Register, template).unwrap();
+    let [_, Item { tag: _, value: Value::Structure(mut items) }] = <[Item; 2]>::try_from(aes(vec![])).unwrap() else {
+        unreachable!()
+    };
+    let Value::Structure(mut named) = name("drives").value else { unreachable!() };
+    let Value::Structure(drives) = named.remove(1).value else { unreachable!() };
+    items.insert(0, Item::structure(Tag::NAME, drives));
+    items.push(custom("x-Pool", "weekly"));
+    for _ in 0..2 {
+        let asked = vec![
+            Item::enumeration(Tag::OBJECT_TYPE, ObjectType::SymmetricKey),
+            Item::structure(Tag::TEMPLATE_ATTRIBUTE, items.clone()),
+        ];
+        let created = client.one(Operation::Create, asked).unwrap();
+        let shown = format!("{:?}", client.one(Operation::GetAttributes, vec![uid(&created)]).unwrap());
+        assert!(shown.contains("daily") && shown.contains("weekly") && !shown.contains("drives"), "{shown}");
+    }
+}
+
+/// Clients of 1.4 that say nothing of Random IV and give none were refused; a mode that there is not was told as a wrong field.
+#[test]
+fn an_iv_is_drawn_unless_it_is_said_not_to_be_and_what_is_not_computed_is_no_feature() {
+    let mut client = Client::new();
+    let active = attribute("Activation Date", Value::DateTime(NOW_S - 1));
+    let key = client.one(Operation::Create, aes(vec![active])).unwrap();
+    let encrypt = |client: &mut Client, parameters: Vec<Item>| {
+        let parameters = Item::structure(Tag::CRYPTOGRAPHIC_PARAMETERS, parameters);
+        client.one(Operation::Encrypt, vec![uid(&key), parameters, Item::bytes(Tag::DATA, [7; 16].as_slice())])
+    };
+    for (mode, len) in [(1u32, 16), (6, 16), (9, 12)] {
+        let mode = || Item::enumeration(Tag::BLOCK_CIPHER_MODE, mode);
+        let sealed = encrypt(&mut client, vec![mode()]).unwrap();
+        let Value::ByteString(iv) = &of(&sealed, &[Tag::IV_COUNTER_NONCE]).value else { panic!("{sealed:?}") };
+        assert_eq!(iv.expose().len(), len);
+        let refused = encrypt(&mut client, vec![mode(), Item::new(Tag::RANDOM_IV, Value::Boolean(false))]).unwrap_err();
+        assert_eq!(refused.reason, Some(ResultReason::InvalidMessage.into()));
+    }
+    let refused = encrypt(&mut client, vec![Item::enumeration(Tag::BLOCK_CIPHER_MODE, 5u32)]).unwrap_err();
+    assert_eq!(refused.reason, Some(ResultReason::FeatureNotSupported.into()));
+}
+
+#[test]
+fn limits_are_added_and_changed_while_nothing_is_used() {
+    let mut client = Client::new();
+    let active = attribute("Activation Date", Value::DateTime(NOW_S - 1));
+    let key = client.one(Operation::Create, aes(vec![active])).unwrap();
+    let limits = |total: i64| {
+        let limits = vec![
+            Item::new(Tag::USAGE_LIMITS_TOTAL, Value::LongInteger(total)),
+            Item::new(Tag::USAGE_LIMITS_COUNT, Value::LongInteger(total * 9)),
+            Item::enumeration(Tag::USAGE_LIMITS_UNIT, 1u32),
+        ];
+        attribute("Usage Limits", Value::Structure(limits))
+    };
+    client.one(Operation::AddAttribute, vec![uid(&key), limits(10)]).unwrap();
+    client.one(Operation::ModifyAttribute, vec![uid(&key), limits(20)]).unwrap();
+    let mode = Item::enumeration(Tag::BLOCK_CIPHER_MODE, 2u32);
+    let parameters = Item::structure(Tag::CRYPTOGRAPHIC_PARAMETERS, vec![mode]);
+    let used = vec![uid(&key), parameters, Item::bytes(Tag::DATA, [7; 16].as_slice())];
+    client.one(Operation::Encrypt, used.clone()).unwrap();
+    let refused = client.one(Operation::Encrypt, used).unwrap_err();
+    assert_eq!(refused.reason, Some(ResultReason::PermissionDenied.into()), "20 bytes, and not 180, are the limit");
+    let refused = client.one(Operation::ModifyAttribute, vec![uid(&key), limits(30)]).unwrap_err();
+    assert_eq!(refused.reason, Some(ResultReason::PermissionDenied.into()));
+}
+
+#[test]
+fn a_registered_key_keeps_its_generator_and_one_registered_wrapped_is_not_got_unwrapped() {
+    let mut client = Client::new();
+    let generator =
+        || attribute("Random Number Generator", Value::Structure(vec![Item::enumeration(Tag::RNG_ALGORITHM, 1u32)]));
+    let refused = client.one(Operation::Create, aes(vec![generator()])).unwrap_err();
+    assert_eq!(refused.reason, Some(ResultReason::InvalidField.into()), "that of a key that is drawn here is known");
+    let information = Item::structure(
+        Tag::ENCRYPTION_KEY_INFORMATION,
+        vec![Item::text(Tag::UNIQUE_IDENTIFIER, "of the client's own")],
+    );
+    let wrapping =
+        Item::structure(Tag::KEY_WRAPPING_DATA, vec![Item::enumeration(Tag::WRAPPING_METHOD, 1u32), information]);
+    let block = vec![
+        Item::enumeration(Tag::KEY_FORMAT_TYPE, 1u32),
+        Item::bytes(Tag::KEY_VALUE, [9; 40].as_slice()),
+        Item::enumeration(Tag::CRYPTOGRAPHIC_ALGORITHM, 3u32),
+        Item::integer(Tag::CRYPTOGRAPHIC_LENGTH, 256),
+        wrapping,
+    ];
+    let registered = vec![
+        Item::enumeration(Tag::OBJECT_TYPE, ObjectType::SymmetricKey),
+        Item::structure(
+            Tag::TEMPLATE_ATTRIBUTE,
+            vec![generator(), attribute("Cryptographic Usage Mask", Value::Integer(0x0c))],
+        ),
+        Item::structure(Tag::SYMMETRIC_KEY, vec![Item::structure(Tag::KEY_BLOCK, block)]),
+    ];
+    let registered = client.one(Operation::Register, registered).unwrap();
+    let shown = client.one(Operation::GetAttributes, vec![uid(&registered)]).unwrap();
+    assert!(shown.items().contains(&generator()), "{shown:?}");
+    client.one(Operation::Get, vec![uid(&registered), Item::enumeration(Tag::KEY_WRAP_TYPE, 2u32)]).unwrap();
+    let unwrapped = vec![uid(&registered), Item::enumeration(Tag::KEY_WRAP_TYPE, 1u32)];
+    let refused = client.one(Operation::Get, unwrapped).unwrap_err();
+    assert_eq!(refused.reason, Some(ResultReason::IllegalOperation.into()));
+}
+
+#[test]
 fn a_conflict_is_noticed_and_decided_again() {
     let mut client = Client::new();
     let created = client.one(Operation::Create, aes(vec![])).unwrap();

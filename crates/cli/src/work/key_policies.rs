@@ -66,7 +66,9 @@ pub(super) fn add_policy(cli: &Cli, add: &PolicyAdd) -> Result<ExitCode, Failure
         "policy {}: a key encrypts for {} and decrypts for {}, from its first issue",
         policy.name, policy.encryption_period, policy.cryptoperiod
     );
-    open(cli, Need::Keys, Arc::new(|_| {}))?.keys()?.put_policy(policy).map_err(director)?;
+    let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
+    let mut keys = site.keys()?;
+    if add.replace { keys.replace_policy(policy) } else { keys.put_policy(policy) }.map_err(director)?;
     println!("{said}");
     if add.decrypt_for.is_some() {
         println!(

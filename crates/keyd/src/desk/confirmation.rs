@@ -13,8 +13,8 @@
 
 use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_keys::{
-    Holdings, KeyError, KeyGroup, KeyPlace, KeyRecord, KeyState, Name, Permission, Policy, Refusal, StoredKey,
-    VolumeKey, WrappedKey,
+    Holdings, KeyError, KeyGroup, KeyPlace, KeyRecord, KeyState, KnownPolicy, Name, Permission, Policy, Refusal,
+    StoredKey, VolumeKey, WrappedKey,
 };
 
 use super::{DeskError, open, open_pool_key};
@@ -45,7 +45,7 @@ pub(super) fn claim(
     if group.is_none() {
         let kept =
             Policy { export: Permission::Forbidden, import: Permission::Forbidden, ..Policy::unlimited(name.clone()) };
-        holdings.put_policy(kept)?;
+        holdings.put_policy(kept, KnownPolicy::Replaced)?;
         holdings.put_group(KeyGroup { name: name.clone(), policy: name.clone() })?;
     }
     let wrapped = keys.group_key(&name, group.as_ref().unwrap_or(group_key))?.wrap(&key)?;

@@ -302,13 +302,14 @@ impl Deciding<'_> {
                 };
                 Ok(Answer::Imported(keys.iter().map(take_in).collect::<Result<_, _>>()?))
             }
-            Operation::PutPolicy(Policy { name, .. }) | Operation::PutGroup { group: KeyGroup { name, .. }, .. }
+            Operation::PutPolicy { policy: Policy { name, .. }, .. }
+            | Operation::PutGroup { group: KeyGroup { name, .. }, .. }
                 if is_unconfirmed(name) =>
             {
                 let why = "it has the keys of lost nodes that nobody has confirmed yet";
                 Err(Refusal::Exists { what: "key group", name: name.clone(), why }.into())
             }
-            Operation::PutPolicy(policy) => done(holdings.put_policy(policy.clone())),
+            Operation::PutPolicy { policy, known } => done(holdings.put_policy(policy.clone(), *known)),
             Operation::PutGroup { group, .. } => done(holdings.put_group(group.clone())),
             Operation::PutAgent(agent) => done(holdings.put_agent(agent.clone())),
             Operation::ExtendReading { volser, until_ns } => done(holdings.extend_reading(volser, *until_ns)),

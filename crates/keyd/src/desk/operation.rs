@@ -1,7 +1,7 @@
 //! What can be asked of keys.
 
 use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
-use capstan_keys::{Agent, KeyGroup, KeyUse, Name, Policy, Revocation, StoredKey, WrappedKey};
+use capstan_keys::{Agent, KeyGroup, KeyUse, KnownPolicy, Name, Policy, Revocation, StoredKey, WrappedKey};
 
 /// A question, with all that its answer depends on beside the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,7 +128,12 @@ pub enum Operation {
         keys: Vec<StoredKey>,
     },
     /// A policy is made.
-    PutPolicy(Policy),
+    PutPolicy {
+        /// All of it.
+        policy: Policy,
+        /// What becomes of one that is there.
+        known: KnownPolicy,
+    },
     /// A key group is made.
     PutGroup {
         /// The group.
@@ -184,7 +189,7 @@ impl Operation {
             Self::Revoke { .. }
             | Self::Compromise { .. }
             | Self::Destroy { .. }
-            | Self::PutPolicy(_)
+            | Self::PutPolicy { .. }
             | Self::PutGroup { .. }
             | Self::PutAgent(_) => None,
         }
@@ -206,7 +211,7 @@ impl Operation {
             Self::Begin { .. }
             | Self::Seen { .. }
             | Self::Import { .. }
-            | Self::PutPolicy(_)
+            | Self::PutPolicy { .. }
             | Self::PutGroup { .. }
             | Self::PutAgent(_)
             | Self::ExtendReading { .. } => None,
@@ -246,7 +251,7 @@ impl Operation {
             | Self::Compromise { .. }
             | Self::Destroy { .. }
             | Self::Import { .. }
-            | Self::PutPolicy(_)
+            | Self::PutPolicy { .. }
             | Self::PutGroup { .. }
             | Self::PutAgent(_)
             | Self::ExtendReading { .. } => false,

@@ -54,6 +54,10 @@ impl Memory {
             // Old news.
             return;
         }
+        if self.state.mark(&Path::parse(path)).change == 0 {
+            // Never known but as junk. What it counts for stays: whoever put it there may have put it over something.
+            self.doubts.forget_about(path);
+        }
         match ending_of(path) {
             Ending::Deletion => self.state.remove(path),
             Ending::Never | Ending::Tombstone => {

@@ -4,7 +4,7 @@
 //! own: the first of it are kept, the last one, and how many came between. None hides another, and a node that was left behind says so however many
 //! records were altered before.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Doubts of a kind that are kept before the last one.
@@ -36,11 +36,20 @@ pub enum DoubtKind {
 pub(super) struct Doubt {
     pub(super) kind: DoubtKind,
     pub(super) words: String,
+    /// The record that it is of and that was never known otherwise: once that is gone, so is the doubt.
+    about: Option<String>,
+}
+
+impl Doubt {
+    /// The same, of a record that was never known to be good.
+    pub(super) fn about(self, path: String) -> Self {
+        Self { about: Some(path), ..self }
+    }
 }
 
 impl DoubtKind {
     pub(super) fn that(self, words: impl Into<String>) -> Doubt {
-        Doubt { kind: self, words: words.into() }
+        Doubt { kind: self, words: words.into(), about: None }
     }
 
     fn words(self) -> &'static str {
@@ -67,13 +76,18 @@ struct OfKind {
     last: Option<String>,
     /// Hashes of all, so that what is said again and again counts once.
     met: HashSet<u64>,
+    /// Those of records that were never known otherwise, by their paths.
+    about: HashMap<String, u64>,
 }
 
 impl Doubts {
     /// Keeps a doubt, unless it was met before. Gives one that people are to be told of at once.
-    pub(super) fn take(&mut self, Doubt { kind, words }: Doubt) -> Option<&str> {
+    pub(super) fn take(&mut self, Doubt { kind, words, about }: Doubt) -> Option<&str> {
         let of_kind = self.0.entry(kind).or_default();
         let is_new = of_kind.meet(hash(&words));
+        if let Some(path) = about.filter(|_| of_kind.about.len() < MET_MAX) {
+            of_kind.about.insert(path, hash(&words));
+        }
         if is_new && of_kind.first.len() < FIRST_MAX {
             of_kind.first.push(words);
             return of_kind.first.last().map(String::as_str);
@@ -87,7 +101,7 @@ impl Doubts {
     /// Takes others in. Gives those that people are to be told of at once.
     pub(super) fn join(&mut self, other: Self) -> Vec<String> {
         let mut told = Vec::new();
-        for (kind, OfKind { first, last, met }) in other.0 {
+        for (kind, OfKind { first, last, met, about }) in other.0 {
             told.extend(first.into_iter().filter_map(|words| self.take(kind.that(words)).map(str::to_owned)));
             let of_kind = self.0.entry(kind).or_default();
             if let Some(last) = last.filter(|last| !of_kind.first.contains(last)) {
@@ -96,6 +110,7 @@ impl Doubts {
             for hash in met {
                 of_kind.meet(hash);
             }
+            of_kind.about.extend(about);
         }
         told
     }
@@ -103,6 +118,17 @@ impl Doubts {
     /// What was doubted of a kind is no more.
     pub(super) fn forget(&mut self, kind: DoubtKind) {
         self.0.remove(&kind);
+    }
+
+    /// A record is gone that was never known to be good: there is nothing left of it to look into but the log.
+    pub(super) fn forget_about(&mut self, path: &str) {
+        for of_kind in self.0.values_mut() {
+            let Some(gone) = of_kind.about.remove(path) else { continue };
+            of_kind.met.remove(&gone);
+            of_kind.first.retain(|words| hash(words) != gone);
+            of_kind.last.take_if(|words| hash(words) == gone);
+        }
+        self.0.retain(|_, of_kind| !of_kind.met.is_empty());
     }
 
     /// How many different ones there were.
@@ -164,6 +190,27 @@ mod tests {
         assert_eq!(said[said.len() - 3], "record 98");
         assert!(said[said.len() - 2].starts_with("900 more doubts of records are left out"), "{said:?}");
         assert_eq!((said[said.len() - 1].as_str(), doubts.count()), ("record 999", 1003));
+    }
+
+    /// What somebody had put into etcd was doubted until the node was started again, long after it was deleted there.
+    #[test]
+    fn a_doubt_goes_with_the_junk_that_it_is_of() {
+        let of = |number: usize| record(number).about(format!("junk/{number}"));
+        let mut doubts = Doubts::default();
+        for number in 0..150 {
+            doubts.take(of(number));
+        }
+        doubts.take(record(777));
+        let mut joined = Doubts::default();
+        joined.join(doubts);
+        joined.forget_about("junk/3");
+        joined.forget_about("junk/149");
+        joined.forget_about("key/of-nobody");
+        assert_eq!(joined.count(), 149);
+        let said = joined.said();
+        assert!(!said.contains(&"record 3".to_owned()) && said.contains(&"record 777".to_owned()), "{said:?}");
+        (0..150).for_each(|number| joined.forget_about(&format!("junk/{number}")));
+        assert_eq!(joined.said(), ["record 777"]);
     }
 
     #[test]

@@ -186,9 +186,12 @@ impl Doubts {
         let doubt = match filed {
             Ok(None) => return,
             Ok(Some(doubt)) => doubt,
-            Err(Distrusted { why, later_epoch, .. }) => {
+            Err(Distrusted { path, why, later_epoch, .. }) => {
                 self.later_epoch = self.later_epoch.max(later_epoch);
-                later_epoch.map_or(DoubtKind::Record, |_| DoubtKind::Superseded).that(why)
+                match later_epoch {
+                    Some(_) => DoubtKind::Superseded.that(why),
+                    None => DoubtKind::Record.that(why).about(path),
+                }
             }
         };
         self.said.take(doubt);

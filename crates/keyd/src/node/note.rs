@@ -241,7 +241,7 @@ impl Told {
             | Operation::Compromise { .. }
             | Operation::Destroy { .. }
             | Operation::Import { .. }
-            | Operation::PutPolicy(_)
+            | Operation::PutPolicy { .. }
             | Operation::PutGroup { .. }
             | Operation::PutAgent(_)
             | Operation::ExtendReading { .. } => return None,

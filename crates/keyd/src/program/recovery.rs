@@ -199,9 +199,18 @@ pub(super) fn prove(asked: &Prove) -> anyhow::Result<()> {
             println!("{}  {}  {}", unproved.unit, unproved.key, unproved.why);
         }
         println!(
-            "{} data units: {} keys and {} KMIP objects proved here, at another node and in the latest backup",
+            "{} data units: {} keys and {} KMIP objects proved here, at another node and in the newest backup that is on record",
             proof.units, proof.proved, proof.objects
         );
+        if let Some(backup) = &proof.backup {
+            let made = proof.backup_made.map(|made| format!(" of {made:.0}")).unwrap_or_default();
+            let place = proof.backup_place.as_deref().filter(|place| !place.is_empty());
+            let place = place.map(|place| format!(", put at {place:?}")).unwrap_or_default();
+            println!(
+                "That is backup {backup}{made}{place}. Its file was read when it was made, and not now: whether it is still there, and opens, says \
+                 `keyd backups check FILE`"
+            );
+        }
         if proof.recovered > 0 {
             println!(
                 "and {} keys of lost nodes that no volume has named yet: volumes that nobody has read since may be under some of them \

@@ -1,4 +1,4 @@
-//! What everybody of the cluster may ask: who its nodes are, how this one is, and to unlock it.
+//! What those who work with a node ask before anything else: who the nodes are, how this one is, and to unlock it.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ use crate::state::View;
 /// The routes that are there while the node is locked as well.
 pub(super) fn routes() -> Paths {
     Paths::new()
-        .get("/v1/kmas", (Who::MemberOr(Act::ListKmas), "list the nodes of the cluster"), kmas)
-        .get("/v1/status", (Who::MemberOr(Act::ReadStatus), "ask how this node is"), status)
+        .get("/v1/kmas", (Who::AgentKmaOr(Act::ListKmas), "list the nodes of the cluster"), kmas)
+        .get("/v1/status", (Who::KmaOr(Act::ReadStatus), "ask how this node is"), status)
         .post("/v1/unlock", (Who::User, "give a holder's share of the root key to this node"), unlock)
         .get("/v1/root", (Who::Kma, "get the sealed root key, to join"), root)
 }

@@ -49,8 +49,10 @@ pub(super) enum Who {
     Person(Act),
     /// The same, by either of two acts: which of them it is shows in what is asked.
     PersonOr(Act, Act),
-    /// Drives, nodes and KMIP clients; people by the table of roles.
-    MemberOr(Act),
+    /// Drives, which look for nodes, and nodes; people by the table of roles.
+    AgentKmaOr(Act),
+    /// Nodes; people by the table of roles.
+    KmaOr(Act),
     /// Whoever reaches the port for enrolments, without a certificate.
     Stranger,
 }

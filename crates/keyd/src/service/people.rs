@@ -122,7 +122,8 @@ async fn identified(service: &Service, node: &Node, peer: &Peer, from: CameFrom)
     }
 }
 
-/// Holds whoever asks to what a route was said to be for. A node that is locked knows nobody: what it answers then, it answers every member.
+/// Holds whoever asks to what a route was said to be for. A node that is locked knows nobody: what it answers then, it answers whoever is of
+/// the kind.
 pub(super) async fn held_to_table(parts: &mut Parts, service: &Arc<Service>, who: openapi::Who) -> Result<(), Refusal> {
     match who {
         openapi::Who::Person(act) => {
@@ -133,12 +134,17 @@ pub(super) async fn held_to_table(parts: &mut Parts, service: &Arc<Service>, who
             let either = if may(&person.user, act).is_ok() { act } else { other };
             person.permitted(either).await?;
         }
-        openapi::Who::MemberOr(act) => {
+        openapi::Who::AgentKmaOr(act) | openapi::Who::KmaOr(act) => {
             let known = &parts.extensions;
             let (Some(peer), Some(&from)) = (known.get::<Peer>(), known.get::<CameFrom>()) else {
                 return Err(Refusal::failed());
             };
-            let Some(node) = service.open_node().filter(|_| peer.id.kind == PeerKind::User) else { return Ok(()) };
+            match (peer.id.kind, who) {
+                (PeerKind::Kma, _) | (PeerKind::Agent, openapi::Who::AgentKmaOr(_)) => return Ok(()),
+                (PeerKind::User, _) => {}
+                _ => return Err(Refusal::forbidden(format!("{} does not need that: it is not told.", peer.id))),
+            }
+            let Some(node) = service.open_node() else { return Ok(()) };
             let user = identified(service, &node, peer, from).await?;
             if let Err(denied) = may(&user, act) {
                 let refused = Outcome::Refused { why: Fact::from(&denied) };

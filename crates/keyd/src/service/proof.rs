@@ -3,7 +3,7 @@
 //! ```text
 //!  here         its record, unwrapped now under its group's key and compared with its tag
 //!  elsewhere    another node has proved its own copy up to a commit that has this record: `proof/KMA`
-//!  backup       the newest verified backup that is kept was made at or after the record's last change
+//!  backup       the newest verified backup that is kept, as is on record, was made at or after the record's last change
 //! ```
 //!
 //! Each node proves its own copy some seconds after keys have changed, and every ten minutes, and says so in the ledger. What is not proved
@@ -87,8 +87,14 @@ pub struct RetrievalProof {
     pub recovered: u64,
     /// Objects of KMIP clients that were proved at all three places.
     pub objects: u64,
-    /// The backup that was counted on.
+    /// The backup that was counted on, as it is on record: its file was read when it was made, and not for this.
     pub backup: Option<String>,
+    /// When that was made.
+    #[serde(default)]
+    pub backup_made: Option<Timestamp>,
+    /// Where it was put, in the words of whoever made it.
+    #[serde(default)]
+    pub backup_place: Option<String>,
     /// What was not proved: the first thousand.
     pub unproved: Vec<Unproved>,
     /// How much more was not.

@@ -106,11 +106,6 @@ impl Agent {
             .map(|(given, key)| (key, given.standing))
     }
 
-    /// What the node says of itself that is asked.
-    pub(crate) fn status(&self) -> serde_json::Value {
-        self.client.get("/v1/status").unwrap()
-    }
-
     /// Mounts volumes until it is told to end.
     pub(crate) fn work(&self, number: usize, yard: &Yard, mut random: Seeded) {
         // The keys of each of its volumes, the first of its life in front.

@@ -38,7 +38,7 @@ fn measure() {
     let mut cluster = Cluster::start_with(1000, "size=4g", |_| None);
     let addresses: Vec<_> = (0..PLACES).map(|place| cluster.network.address(place, Door::Members)).collect();
     let identity = cluster.agent(0);
-    super::settle(&cluster, &identity, &addresses);
+    super::settle(&cluster, &addresses);
     let open = || Agent::open(&identity, &addresses, SITES[PLACE]).unwrap();
     let agent = open();
     let number = Mutex::new(0);
@@ -69,7 +69,7 @@ fn measure() {
     rate("gets", NEW_SESSIONS, &|| got(&open(), 3));
     offered("", &|| get(&agent, 5));
     fail_over(&mut cluster, &identity, &addresses, &volumes);
-    catch_up(&mut cluster, &identity, &addresses);
+    catch_up(&mut cluster, &addresses);
     many_keys(&mut cluster, &identity, &addresses, &volumes);
 }
 
@@ -158,7 +158,7 @@ fn fail_over(cluster: &mut Cluster, identity: &Identity, addresses: &[String], v
             waited.entry(what).or_default().push(began.elapsed().as_secs_f64() * 1e3);
             cluster.nodes[PLACE].thaw();
             cluster.unlock(PLACE);
-            super::settle(cluster, identity, addresses);
+            super::settle(cluster, addresses);
         }
     }
     for (what, mut waited) in waited {
@@ -209,7 +209,7 @@ impl Lying {
 }
 
 /// A node that was away while others went on: until it has all of that.
-fn catch_up(cluster: &mut Cluster, identity: &Identity, addresses: &[String]) {
+fn catch_up(cluster: &mut Cluster, addresses: &[String]) {
     let count = key_count() / 10;
     cluster.nodes[PLACE].kill();
     let lying = Lying::open(cluster);
@@ -220,16 +220,16 @@ fn catch_up(cluster: &mut Cluster, identity: &Identity, addresses: &[String]) {
     let began = Instant::now();
     cluster.nodes[PLACE].start();
     cluster.unlock(PLACE);
-    let agent = Agent::open(identity, addresses, SITES[PLACE]).unwrap();
+    let client = cluster.looker(addresses, SITES[PLACE]).unwrap();
     super::cluster::retried("a node catches up", || {
-        let status = agent.status();
+        let Some(status) = cluster.look(&client) else { return false };
         status["name"] == node_name(PLACE) && status["applied"].as_i64().is_some_and(|applied| applied >= last)
     });
     said(
         &format!("a replica catches up with {count} keys, start and unlocking with it"),
         &format!("{:.1} s", began.elapsed().as_secs_f64()),
     );
-    super::settle(cluster, identity, addresses);
+    super::settle(cluster, addresses);
 }
 
 /// A node whose replica holds many keys: how fast it starts, what memory it takes, how fast it answers.
@@ -263,7 +263,7 @@ fn many_keys(cluster: &mut Cluster, identity: &Identity, addresses: &[String], v
     get(0);
     // It proves its copy at once: every one of its keys is unwrapped meanwhile.
     offered(" with them, while they are proved", &|| get(5));
-    super::settle(cluster, identity, addresses);
+    super::settle(cluster, addresses);
     let status = fs::read_to_string(format!("/proc/{}/status", cluster.nodes[PLACE].id())).unwrap();
     let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     let kib: u64 = memory.trim().trim_end_matches(" kB").parse().unwrap();

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path as FilePath, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ use capstan_keyd::path::Path;
 use capstan_keyd::record::{GroupRecord, KmaRecord};
 use capstan_keyd::root::{ClusterKeys, SealedRoot};
 use capstan_keys::api::PeerId;
-use capstan_keys::cluster::{EnrolmentPassphrase, Identity, enrol};
+use capstan_keys::cluster::{ClusterClient, EnrolmentPassphrase, Identity, enrol};
 use capstan_keys::{KeyGroup, Name, Period, Policy, RealmRecord};
 use tempfile::TempDir;
 use zeroize::Zeroizing;
@@ -46,6 +46,8 @@ pub(crate) struct Cluster {
     runtime: tokio::runtime::Runtime,
     /// One-time passphrases of the founding, by user.
     users: HashMap<String, String>,
+    /// Who looks at how nodes are.
+    looker: OnceLock<Identity>,
     /// The node whose disk can be filled.
     small_disk: Option<Mounted>,
     folder: TempDir,
@@ -85,7 +87,14 @@ impl Cluster {
             found.arg(format!("{holder}={}", passphrase_file.display()));
         }
         let sofia = "sofia:security-officer";
-        for user in [sofia, "carl:compliance-officer", "q1:quorum-member", "q2:quorum-member", "q3:quorum-member"] {
+        for user in [
+            sofia,
+            "arno:auditor",
+            "carl:compliance-officer",
+            "q1:quorum-member",
+            "q2:quorum-member",
+            "q3:quorum-member",
+        ] {
             found.args(["--user", user]);
         }
         let mut said = None;
@@ -106,7 +115,19 @@ impl Cluster {
         let id = keys.cluster().to_string();
         let ledger = runtime.block_on(EtcdLedger::new(&id, &etcd, EtcdTiming::default())).unwrap();
         let nodes = (0..PLACES).map(|place| node(folder.path(), &network, &clocks, place)).collect();
-        let mut cluster = Self { members, nodes, network, clocks, users, keys, ledger, runtime, small_disk, folder };
+        let mut cluster = Self {
+            members,
+            nodes,
+            network,
+            clocks,
+            users,
+            looker: OnceLock::new(),
+            keys,
+            ledger,
+            runtime,
+            small_disk,
+            folder,
+        };
         cluster.put_group();
         cluster.nodes[0].start();
         cluster.unlock(0);
@@ -176,6 +197,16 @@ impl Cluster {
     }
 
     /// Enrols a user of the founding.
+    /// What the node that an auditor's client finds best says of itself; nothing while none answers.
+    pub(crate) fn look(&self, client: &ClusterClient) -> Option<serde_json::Value> {
+        client.get("/v1/status").ok()
+    }
+
+    /// A client of somebody who may look at how nodes are: agents may not.
+    pub(crate) fn looker(&self, addresses: &[String], site: &str) -> Option<ClusterClient> {
+        ClusterClient::open(self.looker.get_or_init(|| self.user("arno")), addresses, site).ok()
+    }
+
     pub(crate) fn user(&self, user: &str) -> Identity {
         self.enrol(&format!("user/{user}").parse().unwrap(), &self.users[user])
     }

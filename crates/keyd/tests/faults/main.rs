@@ -63,7 +63,7 @@ fn nodes_that_fail_give_no_key_twice_and_lose_none() {
         states: (0..PLACES).map(|place| cluster.state(place)).collect(),
     };
     // Each node's pool has to have been stored elsewhere before it serves.
-    settle(&cluster, &identities[0], &addresses);
+    settle(&cluster, &addresses);
     // Before anything fails: a drive that has never heard of the cluster begins with nothing.
     let opened = |(number, identity)| Agent::open(identity, &addresses, SITES[number % PLACES]).unwrap();
     let agents: Vec<_> = identities.iter().enumerate().map(opened).collect();
@@ -122,14 +122,13 @@ fn a_certificate_that_a_clock_ahead_made_out_does_not_outlive_the_error() {
         return;
     }
     let addresses: Vec<_> = (0..PLACES).map(|place| cluster.network.address(place, Door::Members)).collect();
-    let identity = cluster.agent(0);
-    settle(&cluster, &identity, &addresses);
+    settle(&cluster, &addresses);
     let renewed = || cluster.said(0, "this node has a new certificate");
     cluster.set_clock(0, 10);
     retried("the node renews its certificate", || renewed() == 1);
     cluster.set_clock(0, 0);
     retried("the node renews its certificate again", || renewed() == 2);
-    settle(&cluster, &identity, &addresses);
+    settle(&cluster, &addresses);
 }
 
 /// Lets agents end, also where a round panics.
@@ -142,7 +141,7 @@ impl Drop for Ends<'_> {
 }
 
 /// Waits until every node is in touch, is through with its journal, knows everything, and has both halves of its pool.
-fn settle(cluster: &Cluster, identity: &Identity, addresses: &[String]) {
+fn settle(cluster: &Cluster, addresses: &[String]) {
     let last = cluster.last_commit();
     let mut said = vec![String::from("nothing"); PLACES];
     let began = Instant::now();
@@ -150,9 +149,9 @@ fn settle(cluster: &Cluster, identity: &Identity, addresses: &[String]) {
         for place in 0..PLACES {
             let own = &addresses[place..=place];
             // A client asks whom it finds best; the answer says whose it is.
-            let Some(agent) = Agent::open(identity, own, SITES[place]) else { continue };
+            let Some(client) = cluster.looker(own, SITES[place]) else { continue };
             for _ in 0..2 {
-                let Ok(status) = agent.client.get::<serde_json::Value>("/v1/status") else { continue };
+                let Some(status) = cluster.look(&client) else { continue };
                 let whose = (0..PLACES).find(|place| status["name"] == node_name(*place)).unwrap();
                 said[whose] = status.to_string();
                 let whole = status["standing"] == "current"
@@ -179,7 +178,7 @@ fn settle(cluster: &Cluster, identity: &Identity, addresses: &[String]) {
 /// Everything that was given out is read again, and the audit logs are whole and hold it.
 fn look(cluster: &Cluster, identity: &Identity, addresses: &[String], seen: &Seen) {
     let began = Instant::now();
-    settle(cluster, identity, addresses);
+    settle(cluster, addresses);
     let settled = began.elapsed();
     let lost = read_again(identity, addresses, seen);
     assert!(lost.is_empty(), "{lost:#?}");

@@ -9,7 +9,7 @@ mod moves;
 mod node;
 mod table;
 
-use capstan_keys::cluster::{ClusterClient, Identity};
+use capstan_keys::cluster::{ClusterClient, Identity, NodeClient};
 use serde_json::Value;
 
 use node::Cluster;
@@ -85,6 +85,13 @@ fn policies_and_groups_are_made(cluster: &Cluster) {
     let policies = cluster.json("olga", "policies list");
     let strict = policies.as_array().unwrap().iter().find(|policy| policy["name"] == "strict").unwrap();
     assert_eq!((&strict["isolation_seconds"], &strict["export"]), (&Value::from(43_200), &Value::from("forbidden")));
+    // A second one of the name took its place without a word, and what it did not say was gone.
+    let said = cluster.asks("carl", "policies add strict --agents-revoke").unwrap_err();
+    assert!(said.contains("exists already") && said.contains("--replace"), "{said}");
+    assert_eq!(cluster.json("olga", "policies list"), policies);
+    cluster.asks("carl", "policies add strict --replace --isolated-for 6h --no-export").unwrap();
+    let strict = cluster.json("olga", "policies list")[1].clone();
+    assert_eq!((&strict["name"], &strict["isolation_seconds"]), (&Value::from("strict"), &Value::from(21_600)));
     cluster.asks("carl", "groups add payroll --policy strict").unwrap();
     let said = cluster.asks("carl", "groups add lost --policy nowhere").unwrap_err();
     assert!(said.contains("nowhere"), "{said}");
@@ -103,6 +110,18 @@ fn revocation_acts_on_an_open_connection(cluster: &Cluster) {
     let identity = Identity::load(&identity).unwrap();
     let drive = ClusterClient::open(&identity, std::slice::from_ref(&cluster.address), "").unwrap();
     drive.get::<Value>("/v1/units/A00001/keys").unwrap();
+    let listed = cluster.asks("olga", "agents list").unwrap();
+    assert!(listed.starts_with("NAME    CERTIFICATES  ENROLMENT  UNASKED  MAY USE\n"), "{listed}");
+    // A drive looks for nodes; how one is, is for people.
+    drive.get::<Value>("/v1/kmas").unwrap();
+    assert!(drive.get::<Value>("/v1/status").unwrap_err().to_string().contains("does not need that"));
+    let library = cluster.json("olga", "kmip-clients add LIBRARY1")["passphrase"].as_str().unwrap().to_owned();
+    let library = Identity::load(&cluster.enrols("kmip", "LIBRARY1", &library)).unwrap();
+    let library = NodeClient::new(&library, &cluster.address, std::time::Duration::from_secs(10)).unwrap();
+    for path in ["/v1/status", "/v1/kmas"] {
+        let said = library.get::<Value>(path).unwrap_err().to_string();
+        assert!(said.contains("does not need that"), "{path}: {said}");
+    }
     cluster.asks("sofia", "agents revoke DRIVE1").unwrap();
     let error = drive.get::<Value>("/v1/units/A00001/keys").unwrap_err();
     assert!(error.to_string().contains("revoked"), "{error}");
@@ -176,6 +195,9 @@ fn the_quorum_adds_a_user(cluster: &Cluster) {
     assert!(shown["words"].as_str().unwrap().contains("olaf"));
     let approve = format!("pending approve {id} --digest {digest}");
     assert!(cluster.asks("sofia", &approve).is_err(), "who asks does not approve");
+    // The 32 digits need not be typed.
+    assert_eq!(cluster.json("quinn", "pending show --last")["id"], *id);
+    assert!(cluster.asks("quinn", &format!("pending show {id} --last")).is_err(), "one of the two is meant");
     let other = format!("pending approve {id} --digest {}", "0".repeat(64));
     assert!(cluster.asks("quinn", &other).is_err(), "an approval is of what was read");
     assert_eq!(cluster.json("quinn", &approve)["stage"], "waiting");
@@ -238,7 +260,9 @@ fn the_quorum_says_no(cluster: &Cluster) {
 
     let asked = cluster.json("sofia", "users enrol arno");
     let id = asked["id"].as_str().unwrap();
-    assert_eq!(cluster.json("sofia", &format!("pending withdraw {id}"))["stage"], "withdrawn");
+    assert_eq!(cluster.json("quinn", "pending show --last")["id"], *id, "the newest one that waits");
+    assert_eq!(cluster.json("sofia", "pending withdraw --last")["stage"], "withdrawn");
+    assert!(cluster.asks("quinn", "pending show --last").unwrap_err().contains("no request is waiting"));
 }
 
 fn nobody_is_left_to_govern_is_refused(cluster: &Cluster) {

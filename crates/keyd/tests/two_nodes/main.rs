@@ -55,6 +55,11 @@ fn what_two_nodes_have_is_proved_and_what_they_have_lost_is_certified() {
     let other = started_again(&workshop, &b, other, "state-b");
     let said = wait_for(|| workshop.try_as(&a, "bo", &["prove"]));
     assert!(said.contains("1 data units: 1 keys and 0 KMIP objects proved here"), "{said}");
+    // It was told as if the file had been read for it, of one that was moved away as well.
+    assert!(said.contains("backup that is on record") && said.contains("not now"), "{said}");
+    // The node that was asked knows of no other how it is: each says it itself.
+    let states = |kmas: Value| kmas.as_array().unwrap().iter().map(|kma| kma["state"].clone()).collect::<Vec<_>>();
+    assert_eq!(states(workshop.json_as(&a, "ada", &["kmas", "list"])), ["serving", "serving"]);
     let proof = workshop.json_as(&a, "cy", &["prove"]);
     assert_eq!((&proof["proved"], &proof["unproved"], &proof["kma"]), (&1.into(), &Value::Array(vec![]), &"a".into()));
 
@@ -71,6 +76,10 @@ fn what_two_nodes_have_is_proved_and_what_they_have_lost_is_certified() {
     let _other = started_again(&workshop, &b, other, "state-b");
     let said = wait_for(|| workshop.try_as(&a, "cy", &["certify", &tag]));
     let certificate: Value = serde_json::from_str(&said).unwrap();
+    let copies: Vec<_> = certificate["declared"].as_array().unwrap().iter().map(|said| &said["copy"]).collect();
+    assert_eq!(copies, [&Value::from(format!("backup {backup}"))], "it names what people have said: {certificate}");
+    let again: Value = serde_json::from_str(&workshop.keyd_as(&a, "cy", &["certify", &tag])).unwrap();
+    assert_eq!(again, certificate, "certified again, it keeps its date");
     assert_eq!((&certificate["tag"], &certificate["kmas"]), (&tag.into(), &serde_json::json!(["a", "b"])));
     // What is gone needs no proof.
     let said = workshop.keyd_as(&a, "cy", &["prove"]);

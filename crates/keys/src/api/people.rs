@@ -263,6 +263,9 @@ pub struct PolicySaid {
     /// For how long a node that is cut off gives out keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation_seconds: Option<u32>,
+    /// Whether it takes the place of one of its name that no key was issued under; without this, that one stays.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replace: bool,
 }
 
 /// A key group: `GET` and `POST /v1/groups`.

@@ -63,6 +63,18 @@ impl ClusterStatus {
     }
 }
 
+impl KmaState {
+    /// How the nodes at these addresses are, as each says of itself.
+    pub fn of_each(identity: &Identity, addresses: Vec<String>) -> Vec<(String, Result<Self, ClusterError>)> {
+        let own = |(address, answer): Asked| {
+            // A node names itself first.
+            let state = answer.map(|members| members.first().map_or(Self::Unknown, |own| own.state));
+            (address, state)
+        };
+        ask_each(identity, addresses).into_iter().map(own).collect()
+    }
+}
+
 /// What a node that was asked said of all nodes.
 type Asked = (String, Result<Vec<KmaMember>, ClusterError>);
 

@@ -60,6 +60,7 @@ impl Refusal {
                 | Self::ExportForbidden { .. }
                 | Self::ImportForbidden { .. }
                 | Self::Exists { .. }
+                | Self::PolicyThere { .. }
                 | Self::Contradiction { .. },
                 _,
             ) => return None,

@@ -19,6 +19,15 @@ pub struct NewKey {
     pub algorithm: Algorithm,
 }
 
+/// What becomes of a policy that is there, of the name of one that is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KnownPolicy {
+    /// It stays: what is said may be meant for another.
+    Stays,
+    /// It is said anew, all of it, if no key was issued under it.
+    Replaced,
+}
+
 /// The key to append to a volume with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AppendKey {
@@ -152,6 +161,15 @@ pub enum Refusal {
         name: Name,
         /// Why it is not changed.
         why: &'static str,
+    },
+    /// Operator: a policy of the name is there, and no key was issued under it.
+    #[error(
+        "key policy {policy} exists already and says something else: choose another name, or say all of it anew with --replace, which holds \
+         for the groups that have it (no key was issued under it yet)"
+    )]
+    PolicyThere {
+        /// The policy.
+        policy: Name,
     },
     /// Operator: a policy that cannot be meant.
     #[error("policy {policy} cannot be: {reason}")]
@@ -298,7 +316,7 @@ impl Realm {
     }
 
     /// Checks a policy that is to be made, or that is there and is said again.
-    pub(crate) fn check_policy(&self, policy: &Policy) -> Result<(), Refusal> {
+    pub(crate) fn check_policy(&self, policy: &Policy, known: KnownPolicy) -> Result<(), Refusal> {
         if let Some(reason) = policy.contradiction() {
             return Err(Refusal::Contradiction { policy: policy.name.clone(), reason });
         }
@@ -310,6 +328,7 @@ impl Realm {
             Some(_) if self.is_used(&policy.name) => {
                 Err(exists("key policy", &policy.name, "keys were issued under it"))
             }
+            Some(_) if known == KnownPolicy::Stays => Err(Refusal::PolicyThere { policy: policy.name.clone() }),
             _ => Ok(()),
         }
     }

@@ -4,7 +4,7 @@ use capstan_format::Volser;
 
 use super::SealedStore;
 use crate::holdings::Holdings;
-use crate::{Agent, KeyError, KeyGroup, Policy, Realm};
+use crate::{Agent, KeyError, KeyGroup, KnownPolicy, Policy, Realm};
 
 impl SealedStore {
     /// Policies, key groups, agents and data units.
@@ -12,9 +12,14 @@ impl SealedStore {
         Ok(self.read()?.0.realm())
     }
 
-    /// Makes a policy; one that no key was issued under may be said anew.
+    /// Makes a policy, of a name that none has.
     pub fn put_policy(&mut self, policy: Policy) -> Result<(), KeyError> {
-        self.say(|holdings| holdings.put_policy(policy))
+        self.say(|holdings| holdings.put_policy(policy, KnownPolicy::Stays))
+    }
+
+    /// Says a policy, anew if there is one of this name; not one that a key was issued under.
+    pub fn replace_policy(&mut self, policy: Policy) -> Result<(), KeyError> {
+        self.say(|holdings| holdings.put_policy(policy, KnownPolicy::Replaced))
     }
 
     /// Makes a key group.

@@ -155,15 +155,31 @@ fn a_policy_that_was_used_cannot_be_changed() {
         import: Permission::Forbidden,
         ..Policy::unlimited(name("monthly"))
     };
-    store.put_policy(longer(9)).unwrap();
+    store.replace_policy(longer(9)).unwrap();
     begin(&mut store, "A00001", NOW_NS);
     store.put_policy(longer(9)).unwrap();
-    let error = refused(store.put_policy(longer(10)));
+    let error = refused(store.replace_policy(longer(10)));
     assert!(error.to_string().contains("keys were issued under it"), "{error}");
     let store = reopen(&path);
     let realm = store.realm().unwrap();
     assert_eq!(realm.policy_of(&name("offsite")).unwrap().encryption_period, Period::Seconds(9 * DAY));
     assert_eq!(realm.policies().count(), 2);
+}
+
+/// A second `policies add` of the name, meant for another policy, took the place of the first without a word: what it did not say was gone.
+#[test]
+fn a_policy_that_is_there_stays_unless_it_is_said_to_be_replaced() {
+    let (_directory, path, mut store) = store();
+    let strict = Policy { export: Permission::Forbidden, ..Policy::unlimited(name("strict")) };
+    store.put_policy(strict.clone()).unwrap();
+    store.put_policy(strict.clone()).unwrap();
+    let brief = Policy { encryption_period: Period::Seconds(DAY), ..Policy::unlimited(name("strict")) };
+    let error = refused(store.put_policy(brief.clone()));
+    assert!(error.to_string().contains("exists already") && error.to_string().contains("--replace"), "{error}");
+    let kept = |path| reopen(path).realm().unwrap().policies().find(|policy| policy.name == name("strict")).cloned();
+    assert_eq!(kept(&path), Some(strict));
+    store.replace_policy(brief.clone()).unwrap();
+    assert_eq!(kept(&path), Some(brief));
 }
 
 #[test]

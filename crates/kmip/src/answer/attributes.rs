@@ -5,17 +5,22 @@ use std::sync::Arc;
 use super::Refused;
 use super::batch::{Batch, uid_item};
 use super::create::fits;
+use super::cryptography::usage_limits;
+use super::fields::{Fields, Required};
 use super::template::check_new;
 use crate::codec::{Given, Instance};
 use crate::enumeration::ResultReason;
 use crate::lifecycle::State;
 use crate::object::{Attribute, Client, Instances, ManagedObject, Named, named, spoken};
-use crate::ttlv::{Item, Value};
+use crate::ttlv::{Item, Tag, Value};
 use crate::view::Weight;
 
 pub(crate) fn get(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Refused> {
     let object = batch.object(payload)?;
     let names = batch.codec.names(payload)?;
+    if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
+        return Err(Refused::message(format!("the name {:?} is there twice", twice.1)));
+    }
     let shown = shown(batch, &object);
     let mut response = vec![uid_item(&object.uid)];
     if names.is_empty() {
@@ -79,7 +84,7 @@ fn added(batch: &mut Batch<'_>, object: &Arc<ManagedObject>, given: &Given) -> R
         ));
     }
     check_new(batch, object, &given.name, &given.value)?;
-    let value = batch.settled(&given.value)?;
+    let value = settled(batch, given)?;
     let mut changed = ManagedObject::clone(object);
     let index = changed.add(&given.name, value.clone());
     store(batch, changed, &[Attribute { name: given.name.clone(), index, value }])
@@ -101,7 +106,7 @@ pub(crate) fn modified(
     // The instance that is modified may keep its Name.
     check_new(batch, &changed, &given.name, &given.value)?;
     may_change(object, given)?;
-    let attribute = Attribute { name: given.name.clone(), index, value: batch.settled(&given.value)? };
+    let attribute = Attribute { name: given.name.clone(), index, value: settled(batch, given)? };
     changed.attributes.push(attribute.clone());
     store(batch, changed, &[attribute])
 }
@@ -161,12 +166,37 @@ fn store(batch: &mut Batch<'_>, mut changed: ManagedObject, told: &[Attribute]) 
     Ok(response)
 }
 
+/// A value as it is kept: of limits nothing is used yet.
+fn settled(batch: &Batch<'_>, given: &Given) -> Result<Value, Refused> {
+    match &given.value {
+        Value::Structure(limits) if given.name == "Usage Limits" => {
+            let (total, unit) = (total_of(limits)?, limits.as_slice().number(Tag::USAGE_LIMITS_UNIT)?);
+            Ok(usage_limits(total, total, unit.required(Tag::USAGE_LIMITS_UNIT)?))
+        }
+        value => batch.settled(value),
+    }
+}
+
+fn total_of(limits: &[Item]) -> Result<i64, Refused> {
+    limits.long(Tag::USAGE_LIMITS_TOTAL)?.required(Tag::USAGE_LIMITS_TOTAL)
+}
+
+fn left_of(limits: &[Item]) -> Result<i64, Refused> {
+    Ok(limits.long(Tag::USAGE_LIMITS_COUNT)?.unwrap_or(0))
+}
+
 /// Refuses what is not a client's to set, or not any more.
 fn may_set(batch: &Batch<'_>, object: &Arc<ManagedObject>, given: &Given) -> Result<(), Refused> {
     let name = name_of(given.rule, &given.name);
     let read_only = |why: &str| Err(Refused::new(ResultReason::AttributeReadOnly, format!("{name} {why}")));
     match given.rule.client() {
         Client::Any | Client::Keep => Ok(()),
+        // Nobody has counted on them yet.
+        Client::AtFirst if given.name == "Usage Limits" => match object.first("Usage Limits") {
+            Some(Value::Structure(limits)) if left_of(limits)? == total_of(limits)? => Ok(()),
+            Some(_) => read_only("was used already, and stays"),
+            None => Ok(()),
+        },
         Client::AtFirst => read_only("is given with the object, and stays"),
         Client::Never => read_only("is set by the server alone"),
         Client::Date => {

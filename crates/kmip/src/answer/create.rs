@@ -21,6 +21,10 @@ pub(crate) fn create(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>,
     }
     storable(payload)?;
     let attributes = template::attributes(batch, payload)?;
+    if attributes.iter().any(|given| given.name == "Random Number Generator") {
+        let why = "the key is drawn here, and its Random Number Generator said by the server";
+        return Err(Refused::new(ResultReason::ReadOnlyAttribute, why));
+    }
     let mut object = blank(batch, kind)?;
     template::give(batch, &mut object, &attributes)?;
     let missing = |what: &str| Refused::new(ResultReason::MissingData, format!("{what} is missing"));
@@ -129,8 +133,13 @@ pub(crate) fn register(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item
             return Err(Refused::field("KMIP 2.x has no templates: give the attributes with the object"));
         }
         ObjectType::Template => {
+            let has_name = object.first("Name").is_some();
             for item in content.items().iter().filter(|item| item.tag == Tag::ATTRIBUTE) {
-                read_of_template(item)?;
+                let given = read_of_template(item)?;
+                // Clients of 1.0 name a template within it.
+                if given.name == "Name" && !has_name {
+                    template::give(batch, &mut object, &[given])?;
+                }
             }
             object.template = content.items().to_vec();
             None

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::Refused;
 use super::batch::{Batch, uid_item};
-use super::fields::{Fields, Required};
+use super::fields::{Computable, Fields, Required};
 use crate::cipher::{self, Aes, BLOCK_LEN, Gcm, TAG_LENS};
 use crate::enumeration::{Algorithm, BlockCipherMode, HashingAlgorithm, KeyFormat, PaddingMethod, ResultReason, usage};
 use crate::lifecycle::State;
@@ -87,12 +87,12 @@ impl<'a> Parameters<'a> {
     }
 
     fn mode(&self) -> Result<BlockCipherMode, Refused> {
-        let mode = self.items.known(Tag::BLOCK_CIPHER_MODE, BlockCipherMode::from_number)?;
+        let mode = self.items.computable(Tag::BLOCK_CIPHER_MODE, BlockCipherMode::from_number)?;
         mode.ok_or_else(|| Refused::field("neither the request nor the key gives a Block Cipher Mode"))
     }
 
     fn padding(&self) -> Result<PaddingMethod, Refused> {
-        Ok(self.items.known(Tag::PADDING_METHOD, PaddingMethod::from_number)?.unwrap_or(PaddingMethod::None))
+        Ok(self.items.computable(Tag::PADDING_METHOD, PaddingMethod::from_number)?.unwrap_or(PaddingMethod::None))
     }
 
     fn tag_len(&self) -> Result<usize, Refused> {
@@ -104,8 +104,9 @@ impl<'a> Parameters<'a> {
             .ok_or_else(|| Refused::new(ResultReason::GeneralFailure, "GCM has tags of 4, 8, or 12 to 16 bytes"))
     }
 
+    /// Whether an IV is drawn where none is given: clients of 1.4 say nothing of it, and read it in the answer.
     fn random_iv(&self) -> Result<bool, Refused> {
-        Ok(self.items.boolean(Tag::RANDOM_IV)?.unwrap_or(false))
+        Ok(self.items.boolean(Tag::RANDOM_IV)?.unwrap_or(true))
     }
 }
 
@@ -247,7 +248,7 @@ fn count_use(batch: &mut Batch<'_>, object: &ManagedObject, len: usize) -> Resul
 /// The HMAC that the parameters name, or that the key is for.
 fn mac_algorithm(payload: &Item, object: &ManagedObject) -> Result<Algorithm, Refused> {
     let parameters = Parameters::of(payload, object)?;
-    let named = parameters.items.known(Tag::CRYPTOGRAPHIC_ALGORITHM, Algorithm::from_number)?;
+    let named = parameters.items.computable(Tag::CRYPTOGRAPHIC_ALGORITHM, Algorithm::from_number)?;
     named.or(object.algorithm()).ok_or_else(no_hmac)
 }
 
@@ -281,7 +282,7 @@ pub(crate) fn mac_verify(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<It
 pub(crate) fn hash(_: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Refused> {
     whole(payload)?;
     let parameters = payload.structure(Tag::CRYPTOGRAPHIC_PARAMETERS)?.required(Tag::CRYPTOGRAPHIC_PARAMETERS)?;
-    let algorithm = parameters.known(Tag::HASHING_ALGORITHM, HashingAlgorithm::from_number)?;
+    let algorithm = parameters.computable(Tag::HASHING_ALGORITHM, HashingAlgorithm::from_number)?;
     let algorithm = algorithm.required(Tag::HASHING_ALGORITHM)?;
     let data = payload.bytes(Tag::DATA)?.required(Tag::DATA)?;
     Ok(vec![Item::bytes(Tag::DATA, cipher::hash(algorithm, data))])

@@ -43,6 +43,19 @@ pub(crate) trait Fields {
     }
 }
 
+/// What is asked to be computed with: a value that is not known here is a feature that there is not.
+pub(crate) trait Computable {
+    fn computable<T>(&self, tag: Tag, from: fn(u32) -> Option<T>) -> Result<Option<T>, Refused>;
+}
+
+impl<F: Fields + ?Sized> Computable for F {
+    fn computable<T>(&self, tag: Tag, from: fn(u32) -> Option<T>) -> Result<Option<T>, Refused> {
+        let Some(number) = self.number(tag)? else { return Ok(None) };
+        let known = from(number).ok_or_else(|| Refused::feature(format!("{tag} {number:#x} is not computed here")))?;
+        Ok(Some(known))
+    }
+}
+
 impl Fields for Item {
     fn child(&self, tag: Tag) -> Option<&Item> {
         Self::child(self, tag)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Refused;
 use super::attributes::shown;
 use super::batch::{Batch, uid_item};
-use super::fields::{Fields, Required};
+use super::fields::{Computable, Fields, Required};
 use crate::cipher::{WrapMode, wrap};
 use crate::enumeration::{Algorithm, BlockCipherMode, KeyFormat, ObjectType, ResultReason, usage};
 use crate::lifecycle::{Material, State};
@@ -23,6 +23,7 @@ pub(crate) fn get(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Re
         Some(number) => Some(KeyFormat::from_number(number).ok_or_else(no_such_format)?),
     };
     let wrapping = payload.child(Tag::KEY_WRAPPING_SPECIFICATION);
+    let unwrapped = payload.number(Tag::KEY_WRAP_TYPE)? == Some(NOT_WRAPPED);
     let mut response = vec![Item::enumeration(Tag::OBJECT_TYPE, object.object_type), uid_item(&object.uid)];
     response.push(match object.object_type {
         ObjectType::Template if object.material() == Material::Gone => {
@@ -40,7 +41,7 @@ pub(crate) fn get(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Re
         }
         _ => {
             let material = batch.view.material(&object)?;
-            let block = key_block(batch, &object, &material, wanted_format, wrapping)?;
+            let block = key_block(batch, &object, &material, wanted_format, (wrapping, unwrapped))?;
             match object.object_type {
                 ObjectType::SecretData => {
                     let kind = Item::enumeration(Tag::SECRET_DATA_TYPE, object.subtype.unwrap_or(0));
@@ -68,13 +69,19 @@ fn key_block(
     object: &Arc<ManagedObject>,
     material: &KeyMaterial,
     wanted: Option<KeyFormat>,
-    wrapping: Option<&Item>,
+    (wrapping, unwrapped): (Option<&Item>, bool),
 ) -> Result<Item, Refused> {
     let block = object.block.as_ref().ok_or_else(no_such_format)?;
     if !object.flag("Extractable") {
         return Err(Refused::new(ResultReason::NotExtractable, "the object does not leave this server"));
     }
     if let Some(stored) = &block.wrapping {
+        if unwrapped {
+            return Err(Refused::new(
+                ResultReason::KeyWrapTypeNotSupported,
+                "the key was registered wrapped, and is not unwrapped here",
+            ));
+        }
         if wrapping.is_some() {
             return Err(Refused::new(
                 ResultReason::KeyWrapTypeNotSupported,
@@ -115,6 +122,8 @@ fn finish(block: &KeyBlock, format: KeyFormat, value: Item, wrapping: Option<Ite
     Item::structure(Tag::KEY_BLOCK, items)
 }
 
+/// Key Wrap Type: in the clear.
+const NOT_WRAPPED: u32 = 1;
 const METHOD_ENCRYPT: u32 = 1;
 const NO_ENCODING: u32 = 1;
 const TTLV_ENCODING: u32 = 2;
@@ -151,10 +160,10 @@ fn wrapped(
     }
     let own = wrapping.first("Cryptographic Parameters");
     let mode = match information.child(Tag::CRYPTOGRAPHIC_PARAMETERS) {
-        Some(parameters) => parameters.known(Tag::BLOCK_CIPHER_MODE, BlockCipherMode::from_number)?,
+        Some(parameters) => parameters.computable(Tag::BLOCK_CIPHER_MODE, BlockCipherMode::from_number)?,
         None => match own {
             Some(Value::Structure(own)) => {
-                own.as_slice().known(Tag::BLOCK_CIPHER_MODE, BlockCipherMode::from_number)?
+                own.as_slice().computable(Tag::BLOCK_CIPHER_MODE, BlockCipherMode::from_number)?
             }
             _ => None,
         },

@@ -5,7 +5,7 @@ use super::batch::Batch;
 use super::fields::Fields;
 use crate::codec::{Given, Wanted, read_of_template};
 use crate::enumeration::{ObjectType, ResultReason};
-use crate::object::{Client, Instances, ManagedObject, name_text};
+use crate::object::{Client, Instances, ManagedObject, Named, name_text};
 use crate::term::Term;
 use crate::ttlv::{Item, Tag, Value};
 
@@ -20,7 +20,11 @@ pub(crate) fn attributes(batch: &Batch<'_>, payload: &Item) -> Result<Vec<Given>
         let template = named_template(batch, name)?;
         for item in template.template.iter().filter(|item| item.tag == Tag::ATTRIBUTE) {
             let theirs = read_of_template(item)?;
-            if !own.iter().any(|own| own.name == theirs.name) {
+            // The Name within is the template's; a client's own attributes are of both, however many.
+            let is_own_name = theirs.name == "Name" && name_text(&theirs.value) == name_text(name);
+            let is_said = own.iter().any(|own| own.name == theirs.name);
+            let stays = !is_said || matches!(theirs.rule, Named::Custom) && !own.iter().any(|own| own.same(&theirs));
+            if stays && !is_own_name {
                 given.push(theirs);
             }
         }

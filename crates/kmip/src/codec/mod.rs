@@ -31,6 +31,13 @@ pub(crate) struct Given {
     pub(crate) rule: Named,
 }
 
+impl Given {
+    /// Whether another says the same.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        self.name == other.name && self.value == other.value
+    }
+}
+
 /// What a request wants a new object to have.
 #[derive(Default)]
 pub(crate) struct Wanted {

@@ -135,7 +135,7 @@ rules! {
     "Fresh" FRESH, Kind::Boolean, One, Never, V1_1;
     "Alternative Name" ALTERNATIVE_NAME, Kind::Structure(&[Tag::ALTERNATIVE_NAME_VALUE, Tag::ALTERNATIVE_NAME_TYPE]), Many, Any, V1_2;
     "Original Creation Date" ORIGINAL_CREATION_DATE, Kind::DateTime, One, AtFirst, V1_2;
-    "Random Number Generator" RANDOM_NUMBER_GENERATOR, Kind::Structure(&[Tag::RNG_ALGORITHM, Tag::CRYPTOGRAPHIC_ALGORITHM, Tag::CRYPTOGRAPHIC_LENGTH, Tag::DRBG_ALGORITHM]), One, Never, V1_3;
+    "Random Number Generator" RANDOM_NUMBER_GENERATOR, Kind::Structure(&[Tag::RNG_ALGORITHM, Tag::CRYPTOGRAPHIC_ALGORITHM, Tag::CRYPTOGRAPHIC_LENGTH, Tag::HASHING_ALGORITHM, Tag::DRBG_ALGORITHM]), One, AtFirst, V1_3;
     "Description" DESCRIPTION, Kind::Text, One, Any, V1_4;
     "Comment" COMMENT, Kind::Text, One, Any, V1_4;
     "Sensitive" SENSITIVE, Kind::Boolean, One, Keep, V1_4;

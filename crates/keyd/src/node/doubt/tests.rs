@@ -274,6 +274,15 @@ async fn a_record_that_never_opened_gives_nothing_away() {
         assert!(view.ledger().is_unreadable("revoked/0a"));
         assert!(!view.ledger().realm().agent(&name("one")).may_use(&Name::default()));
     });
+    // Deleted again, nothing is left to look into; that it was there may have hidden what it counts for.
+    assert_eq!(house.node.doubts().len(), 2);
+    house.remove("revoked/0a", 12);
+    house.remove("agent/one", 13);
+    assert_eq!(house.node.doubts(), Vec::<String>::new());
+    house.node.view(|view| {
+        assert!(view.ledger().is_unreadable("revoked/0a"));
+        assert!(!view.ledger().realm().agent(&name("one")).may_use(&Name::default()));
+    });
 }
 
 /// A node that was left behind by a restore went on giving out keys as if all were well.
@@ -389,7 +398,8 @@ async fn the_first_use_of_a_policy_and_its_change_exclude_each_other() {
         let policy = Policy { encryption_period: Period::Seconds(60), ..Policy::unlimited(name("brief")) };
         let draw =
             house.node.view(|view| view.ledger().pool_up_to(house.node.name(), Half::Ready, i64::MAX).next().copied());
-        let decisions = [begin().drawing(draw), Operation::PutPolicy(policy)];
+        let decisions =
+            [begin().drawing(draw), Operation::PutPolicy { policy, known: capstan_keys::KnownPolicy::Replaced }];
         let mut transactions: Vec<_> = house.node.view(|view| {
             let decided = decisions
                 .into_iter()

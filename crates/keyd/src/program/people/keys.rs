@@ -46,6 +46,9 @@ pub(crate) struct AddPolicy {
     /// Let agents report keys as known to others
     #[arg(long)]
     agents_revoke: bool,
+    /// Say one anew that is there, all of it: what is not said here it has no more. Only while no key was issued under it
+    #[arg(long)]
+    replace: bool,
     #[command(flatten)]
     ask: Ask,
 }
@@ -82,6 +85,7 @@ pub(super) fn policies(asked: Policies) -> anyhow::Result<()> {
                 import: leave(!policy.no_import),
                 agents_revoke: leave(policy.agents_revoke),
                 isolation_seconds: policy.isolated_for,
+                replace: policy.replace,
             };
             policy.ask.outcome(&policy.ask.post::<Outcome>("/v1/policies", &said)?)
         }

@@ -2,8 +2,8 @@
 
 use capstan_keys::Name;
 use capstan_keys::api::{
-    AddKma, AddPeer, AddSite, AgentGroups, AssignKmipClient, DescribeSite, EnrolmentOpened, KmipClientAssigned,
-    MoveKma, Requested, Revoked, SiteListed,
+    AddKma, AddPeer, AddSite, AgentGroups, AssignKmipClient, DescribeSite, EnrolmentOpened, KmaState,
+    KmipClientAssigned, MoveKma, Requested, Revoked, SiteListed,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
@@ -67,7 +67,10 @@ pub(super) fn agents(asked: Agents) -> anyhow::Result<()> {
         Agents::Add { name, groups, ask } => add(&ask, "/v1/agents", &AddPeer { name, groups: groups.said() }),
         Agents::List(ask) => {
             let items: Vec<Value> = ask.get("/v1/agents")?;
-            ask.list(&items, &["name", "certificates", "enrolment", "groups.default_group", "groups.groups"]);
+            ask.list(
+                &items,
+                &["name", "certificates", "enrolment", "groups.default_group=UNASKED", "groups.groups=MAY USE"],
+            );
             Ok(())
         }
         Agents::Revoke(named) => revoke(&named, "/v1/agents"),
@@ -208,8 +211,22 @@ pub(super) fn kmas(asked: Kmas) -> anyhow::Result<()> {
             ask.waits(&requested)
         }
         Kmas::List(ask) => {
-            let items: Vec<Value> = ask.get("/v1/kmas")?;
-            ask.list(&items, &["name", "site", "address", "state", "autonomous_unlock.on"]);
+            let mut items: Vec<Value> = ask.get("/v1/kmas")?;
+            let addresses = items.iter().filter_map(|item| Some(item["address"].as_str()?.to_owned())).collect();
+            // How a node is, it says itself: the one that was asked knows of no other.
+            let states = KmaState::of_each(&crate::program::clients::identity(&ask.asking)?, addresses);
+            for item in &mut items {
+                let said = states.iter().find(|(address, _)| item["address"] == **address).map(|(_, said)| said);
+                match said {
+                    Some(Ok(state)) => item["state"] = serde_json::to_value(state)?,
+                    Some(Err(error)) => {
+                        item["state"] = serde_json::to_value(KmaState::Unknown)?;
+                        item["why"] = error.to_string().into();
+                    }
+                    None => {}
+                }
+            }
+            ask.list(&items, &["name", "site", "address", "state", "autonomous_unlock.on=UNLOCKS ITSELF", "why"]);
             Ok(())
         }
         Kmas::CallOff(Named { name, ask }) => {

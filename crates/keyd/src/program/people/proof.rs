@@ -166,11 +166,14 @@ pub(super) fn exposed(asked: &Suspected, path: &str) -> anyhow::Result<()> {
 pub(super) fn certificates(ask: &Ask) -> anyhow::Result<()> {
     let mut items: Vec<Value> = ask.get("/v1/destructions")?;
     for item in &mut items {
+        let declared = item["declared"].as_array().into_iter().flatten().map(|said| said["copy"].clone());
+        let declared: Value = declared.collect();
+        item["said"] = if declared == json!([]) { Value::Null } else { declared };
         for (field, of) in [("destroyed", "destroyed_ns"), ("certified", "certified_ns")] {
             let time = item[of].as_i64().and_then(|ns| Timestamp::from_nanosecond(i128::from(ns)).ok());
             item[field] = json!(time.map(|time| format!("{time:.0}")));
         }
     }
-    ask.list(&items, &["tag", "destroyed", "certified", "kmas"]);
+    ask.list(&items, &["tag", "destroyed", "certified", "kmas", "said=SAID TO BE DESTROYED"]);
     Ok(())
 }

@@ -2,9 +2,13 @@
 
 use serde_json::Value;
 
-/// Rows under their columns' names. `a.b` is a field of a field.
+/// Rows under their columns' names. `a.b` is a field of a field; `a.b=HEAD` gives it another name.
 pub(super) fn table(items: &[Value], columns: &[&str]) -> String {
-    let head: Vec<String> = columns.iter().map(|column| column.replace(['.', '_'], " ").to_uppercase()).collect();
+    let head = |column: &&str| match column.split_once('=') {
+        Some((_, head)) => head.to_owned(),
+        None => column.replace(['.', '_'], " ").to_uppercase(),
+    };
+    let head: Vec<String> = columns.iter().map(head).collect();
     let rows = items.iter().map(|item| columns.iter().map(|column| cell(item, column)).collect::<Vec<_>>());
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -19,7 +23,8 @@ pub(super) fn table(items: &[Value], columns: &[&str]) -> String {
 }
 
 fn cell(item: &Value, column: &str) -> String {
-    said(column.split('.').fold(item, |item, field| &item[field]))
+    let path = column.split_once('=').map_or(column, |(path, _)| path);
+    said(path.split('.').fold(item, |item, field| &item[field]))
 }
 
 fn said(value: &Value) -> String {
@@ -46,5 +51,7 @@ mod tests {
             [json!({"name": "a\u{1b}[2J", "of": {"key": ["x", "y"]}}), json!({"name": "long", "of": {"key": []}})];
         let text = table(&items, &["name", "of.key", "not_there"]);
         assert_eq!(text, "NAME  OF KEY  NOT THERE\na[2J  x,y     -\nlong  all     -\n");
+        let text = table(&items, &["name", "of.key=MAY USE"]);
+        assert_eq!(text, "NAME  MAY USE\na[2J  x,y\nlong  all\n");
     }
 }

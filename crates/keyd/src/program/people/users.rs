@@ -129,7 +129,11 @@ pub(crate) enum Pending {
 #[derive(Debug, Args)]
 pub(crate) struct OneRequest {
     /// The request, as `keyd pending list` names it
-    id: String,
+    #[arg(required_unless_present = "last")]
+    id: Option<String>,
+    /// The newest one that waits
+    #[arg(long, conflicts_with = "id")]
+    last: bool,
     #[command(flatten)]
     ask: Ask,
 }
@@ -150,21 +154,25 @@ pub(super) fn pending(asked: Pending) -> anyhow::Result<()> {
             ask.list(&items, &["id", "act", "requested_by", "stage", "approvals", "needed", "expires"]);
             Ok(())
         }
-        Pending::Show(OneRequest { id, ask }) => {
+        Pending::Show(request) => {
+            let (id, ask) = (request.id()?, &request.ask);
             let shown: PendingListed = ask.get(&path(&id, "")?)?;
             ask.done(&shown, &format!("{}\n{}", shown.words, shown.stage))
         }
         Pending::Approve(decided) => decide(&decided, "approve"),
         Pending::Reject(decided) => decide(&decided, "reject"),
-        Pending::Withdraw(OneRequest { id, ask }) => {
+        Pending::Withdraw(request) => {
+            let (id, ask) = (request.id()?, &request.ask);
             let shown: PendingListed = ask.post(&path(&id, "/withdraw")?, &json!({}))?;
-            stands(&ask, &shown)
+            stands(ask, &shown)
         }
     }
 }
 
 /// Says a decision on exactly what was read: the digest goes with it, so that nothing else can be meant.
-fn decide(Decided { request: OneRequest { id, ask }, digest }: &Decided, decision: &str) -> anyhow::Result<()> {
+fn decide(Decided { request, digest }: &Decided, decision: &str) -> anyhow::Result<()> {
+    // Which it is, is settled before it is read: another that comes meanwhile is not meant.
+    let (id, ask) = (&request.id()?, &request.ask);
     let digest = match digest {
         Some(digest) => digest.clone(),
         None => read_and_meant(id, ask, decision)?,
@@ -193,6 +201,26 @@ fn stands(ask: &Ask, shown: &PendingListed) -> anyhow::Result<()> {
         words = format!("{words}; {} carries it out (`--request {}`)", shown.requested_by, shown.id);
     }
     ask.done(shown, &words)
+}
+
+impl OneRequest {
+    /// The one that is meant.
+    fn id(&self) -> anyhow::Result<String> {
+        match &self.id {
+            Some(id) => Ok(id.clone()),
+            None => newest(&self.ask, "waiting"),
+        }
+    }
+}
+
+/// The newest request that stands there: the one that ends last, for all wait for as long.
+pub(super) fn newest(ask: &Ask, stage: &str) -> anyhow::Result<String> {
+    let listed: Vec<PendingListed> = ask.get("/v1/pending")?;
+    let there = listed.into_iter().filter(|request| request.stage == stage);
+    let newest = there.max_by_key(|request| request.expires);
+    newest
+        .map(|request| request.id)
+        .with_context(|| format!("no request is {stage}: `keyd pending list` shows those there are"))
 }
 
 fn path(id: &str, what: &str) -> anyhow::Result<String> {

@@ -9,7 +9,9 @@ use capstan_keys::api::Problem;
 use super::record::{BackupState, backups};
 use crate::authority::Act;
 use crate::desk::Decided;
-use crate::destruction::{Certificate, Destroyed, KeptBackup, LeftDisk, Missing, Reached, Whereabouts, certify};
+use crate::destruction::{
+    Certificate, Declared, Destroyed, KeptBackup, LeftDisk, Missing, Reached, Whereabouts, certify,
+};
 use crate::door::Refusal;
 use crate::node::NodeError;
 use crate::path::Path;
@@ -37,8 +39,15 @@ pub(super) async fn certificate(person: Person, InPath(tag): InPath<String>) -> 
     match certify(&key, &known, node.now_ns()) {
         Ok(certificate) => {
             service.note(entry(&peer, from, Act::CertifyDestruction.into()).of("key", tag)).await?;
+            let path = format!("destruction/{tag}");
+            // What was certified keeps its date, and what it stood on then.
+            let first = node.view(|view| view.ledger().other(&path).map(serde_json::from_slice::<Certificate>));
+            if let Some(Ok(first)) = first.filter(|first| first.as_ref().is_ok_and(|first| first.commit == key.commit))
+            {
+                return Ok(Json(first));
+            }
             let bytes = serde_json::to_vec(&certificate).map_err(|_| Refusal::failed())?;
-            let put = (Path::Other(format!("destruction/{tag}")), bytes);
+            let put = (Path::Other(path), bytes);
             node.change(|_| Ok::<_, NodeError>(Decided::records(vec![put.clone()], Vec::new()))).await?;
             Ok(Json(certificate))
         }
@@ -67,30 +76,53 @@ fn looked_up(view: View<'_>, tag: &KeyTag, epoch: u32) -> Result<(Destroyed, Whe
     let kmas = view.ledger().kmas().keys();
     let kmas =
         kmas.map(|kma| Reached { kma: kma.clone(), commit: view.ledger().held(kma).max(proved_up_to(view, kma)) });
-    let kept = backups(view).into_iter().filter(|backup| backup.state == BackupState::Kept);
-    let kept = kept.map(|backup| KeptBackup {
-        id: backup.id,
-        epoch: backup.epoch,
-        commit: backup.revision,
-        made_ns: i64::try_from(backup.made.as_nanosecond()).unwrap_or(i64::MAX),
-    });
-    let removed = view.ledger().removed_kmas().filter_map(|kma| {
-        let removed = view.ledger().removed(&kma).filter(|removed| removed.destroyed_ns.is_none())?;
+    let key = Destroyed { tag: *tag, created_ns: known.created_ns, destroyed_ns, commit, epoch };
+    let mut declared = Vec::new();
+    let mut kept = Vec::new();
+    for backup in backups(view) {
+        let made_ns = i64::try_from(backup.made.as_nanosecond()).unwrap_or(i64::MAX);
+        let there = KeptBackup { id: backup.id, epoch: backup.epoch, commit: backup.revision, made_ns };
+        match backup.state {
+            BackupState::Kept => kept.push(there),
+            BackupState::Destroyed { at, by } if there.may_hold(&key) => {
+                let said_ns = i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX);
+                declared.push(Declared { copy: format!("backup {}", there.id), said_ns, by: Some(by) });
+            }
+            BackupState::Destroyed { .. } => {}
+        }
+    }
+    let mut left = Vec::new();
+    for kma in view.ledger().removed_kmas() {
+        let Some(removed) = view.ledger().removed(&kma) else { continue };
         // What an older program wrote of a removal says nothing of journals.
         let commit = removed.held.min(own_journal_empty_at(view, &kma));
-        Some(LeftDisk { kma, epoch: removed.epoch, commit, removed_ns: removed.removed_ns })
-    });
-    let removed = removed.collect();
-    let exports = exports_of(view, known, &record.issued.group);
+        let disk = LeftDisk { kma, epoch: removed.epoch, commit, removed_ns: removed.removed_ns };
+        match removed.destroyed_ns {
+            None => left.push(disk),
+            Some(said_ns) if disk.may_hold(&key) => {
+                declared.push(Declared { copy: format!("disks of {}", disk.kma), said_ns, by: None });
+            }
+            Some(_) => {}
+        }
+    }
+    let (exports, destroyed_exports) = exports_of(view, known, &record.issued.group);
+    let held =
+        destroyed_exports.into_iter().filter(|(export, _)| key.was_there_between(export.made_ns, export.until_ns));
+    declared.extend(held.map(|(export, said_ns)| Declared {
+        copy: format!("export {}", export.id),
+        said_ns,
+        by: None,
+    }));
     let pools = view.ledger().kmas().keys().filter(|kma| view.ledger().pool_key(kma, tag).is_some());
     let pools = pools.map(|kma| Path::Pool { kma: kma.clone(), tag: *tag }.to_string());
     let recovered = Path::recovered(tag).to_string();
     let recovered = view.ledger().other(&recovered).is_some().then_some(recovered);
     let copies = pools.chain(recovered).collect();
-    let key = Destroyed { tag: *tag, created_ns: known.created_ns, destroyed_ns, commit, epoch };
     let (journals, journal_copies) = (journals_wiped(view), copies_wiped(view));
-    let (kmas, backups) = (kmas.collect(), kept.collect());
-    Ok((key, Whereabouts { kmas, journals, journal_copies, removed, backups, exports, copies, forgotten: 0 }))
+    let (kmas, removed, backups) = (kmas.collect(), left, kept);
+    let known =
+        Whereabouts { kmas, journals, journal_copies, removed, backups, exports, copies, forgotten: 0, declared };
+    Ok((key, known))
 }
 
 fn said(missing: &Missing) -> String {

@@ -93,7 +93,7 @@ fn said(operation: &Operation, method: &str, generator: &mut SchemaGenerator) ->
         said_of_it["requestBody"] = json!({"required": true, "content": content(Some(body))});
     }
     match said.who {
-        Who::Person(act) | Who::MemberOr(act) => {
+        Who::Person(act) | Who::AgentKmaOr(act) | Who::KmaOr(act) => {
             said_of_it["x-act"] = act.name().into();
             said_of_it["x-roles"] = roles(act).map(|(role, how)| (role.name().to_owned(), json!(how))).collect();
         }
@@ -111,7 +111,7 @@ fn said(operation: &Operation, method: &str, generator: &mut SchemaGenerator) ->
 
 fn tag(who: Who) -> &'static str {
     match who {
-        Who::Member | Who::MemberOr(_) => "members",
+        Who::Member | Who::AgentKmaOr(_) | Who::KmaOr(_) => "members",
         Who::Agent => "agents",
         Who::Kma => "nodes",
         Who::User | Who::Person(_) | Who::PersonOr(..) => "people",
@@ -130,9 +130,8 @@ fn who_may(who: Who) -> String {
         Who::PersonOr(act, other) => {
             format!("For people with one of these roles: {}; to {}: {}.", named(act), other.words(), named(other))
         }
-        Who::MemberOr(act) => {
-            format!("For every member of the cluster; people need one of these roles: {}.", named(act))
-        }
+        Who::AgentKmaOr(act) => format!("For agents and nodes; people need one of these roles: {}.", named(act)),
+        Who::KmaOr(act) => format!("For nodes; people need one of these roles: {}.", named(act)),
     }
 }
 

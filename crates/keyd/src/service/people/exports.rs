@@ -59,7 +59,11 @@ pub(super) fn record_of(view: View<'_>, id: PendingId) -> Option<ExportRecord> {
 }
 
 /// The exports that had a key in them, if there was such a key then, and that nobody has said to be destroyed.
-pub(in super::super) fn exports_of(view: View<'_>, key: &KeyRecord, group: &Name) -> Vec<KeptExport> {
+pub(in super::super) fn exports_of(
+    view: View<'_>,
+    key: &KeyRecord,
+    group: &Name,
+) -> (Vec<KeptExport>, Vec<(KeptExport, i64)>) {
     let has = |what: &ExportWhat| match what {
         ExportWhat::All => true,
         ExportWhat::Group(exported) => exported == group,
@@ -70,14 +74,20 @@ pub(in super::super) fn exports_of(view: View<'_>, key: &KeyRecord, group: &Name
         // One that cannot be read is of a newer program, and may have any key.
         (id, serde_json::from_slice::<ExportRecord>(bytes).ok())
     });
-    let kept = records.filter_map(|(id, record)| match record {
-        None => Some(KeptExport { id, made_ns: key.created_ns, until_ns: key.created_ns }),
-        Some(record) => {
-            let is_kept = record.destroyed_ns.is_none() && has(&record.what);
-            is_kept.then(|| KeptExport { id, made_ns: record.made_ns, until_ns: record.until_ns() })
+    let (mut kept, mut destroyed) = (Vec::new(), Vec::new());
+    for (id, record) in records {
+        let Some(record) = record else {
+            kept.push(KeptExport { id, made_ns: key.created_ns, until_ns: key.created_ns });
+            continue;
+        };
+        let export = KeptExport { id, made_ns: record.made_ns, until_ns: record.until_ns() };
+        match record.destroyed_ns {
+            None if has(&record.what) => kept.push(export),
+            Some(said_ns) if has(&record.what) => destroyed.push((export, said_ns)),
+            None | Some(_) => {}
         }
-    });
-    kept.collect()
+    }
+    (kept, destroyed)
 }
 
 /// An export that is on record, and whether a key left in it.

@@ -3,8 +3,8 @@
 use axum::Json;
 use axum::extract::Query;
 use capstan_format::KeyTag;
-use capstan_keys::Name;
 use capstan_keys::api::PeerKind;
+use capstan_keys::{KeyRecord, Name};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -15,6 +15,7 @@ use super::super::handed::{self, Logs, Wanted};
 use super::super::openapi::Paths;
 use super::super::registrar::CertificateRecord;
 use super::exports::Known as Exports;
+use super::keys::state_of;
 use super::queue::id_of;
 use super::{Person, broken};
 use crate::authority::Act;
@@ -129,8 +130,10 @@ fn known(node: &Node, mut handed: Vec<Handed>, suspect: &Suspect) -> Known {
     };
     let mut exports: Vec<_> = all.iter().map(exported).collect();
     let mut keys = BTreeMap::new();
+    let now_ns = node.now_ns();
     let pick = |view: View<'_>, key: &IssuedRecord| {
-        let record = key.stored.record.clone();
+        // In the state that time has made of it, as `keyd keys list` has it.
+        let record = KeyRecord { state: state_of(view, key, now_ns), ..key.stored.record.clone() };
         let has = |export: &Exports| matters(&export.id, &record.tag) && export.has(view, key);
         let left_in: Vec<usize> = (0..all.len()).filter(|&at| has(&all[at])).collect();
         let (agent, kma, at_ns) = (key.origin.agent.clone(), key.origin.kma.clone(), key.issued.issued_ns);

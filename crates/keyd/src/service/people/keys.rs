@@ -210,7 +210,7 @@ fn missing(view: View<'_>, tag: &KeyTag) -> Refusal {
     Refusal::not_found(format!("No key {tag} was ever issued."))
 }
 
-fn state_of(view: View<'_>, key: &IssuedRecord, now_ns: i64) -> KeyState {
+pub(super) fn state_of(view: View<'_>, key: &IssuedRecord, now_ns: i64) -> KeyState {
     let state = key.stored.record.state;
     let policy = view.ledger().realm().policy_of(&key.issued.group);
     policy.map_or(state, |policy| policy.effective_state(state, key.issued.issued_ns, now_ns))

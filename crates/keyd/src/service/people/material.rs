@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::Query;
 use capstan_format::{Algorithm, Volser};
 use capstan_keys::api::{ExtendUnit, GroupSaid, KeyOfVolume, Leave, Outcome, Page, PolicySaid, UnitListed};
-use capstan_keys::{DataUnit, KeyGroup, Period, Permission, Policy};
+use capstan_keys::{DataUnit, KeyGroup, KnownPolicy, Period, Permission, Policy};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -38,8 +38,9 @@ async fn policies(person: Person) -> Result<Json<Vec<PolicySaid>>, Refusal> {
 
 async fn add_policy(person: Person, Input(asked): Input<PolicySaid>) -> Result<Json<Outcome>, Refusal> {
     person.permitted(Act::AddPolicy).await?;
+    let known = if asked.replace { KnownPolicy::Replaced } else { KnownPolicy::Stays };
     let noted = person.entry(Act::AddPolicy).of("policy", &asked.name);
-    ask(&person, noted, Operation::PutPolicy(policy(asked)?)).await
+    ask(&person, noted, Operation::PutPolicy { known, policy: policy(asked)? }).await
 }
 
 async fn groups(person: Person) -> Result<Json<Vec<GroupSaid>>, Refusal> {
@@ -152,6 +153,7 @@ fn policy_said(policy: &Policy) -> PolicySaid {
         import: leave(policy.import),
         agents_revoke: leave(policy.agents_revoke),
         isolation_seconds: seconds(policy.isolation_limit),
+        replace: false,
     }
 }
 

@@ -4,7 +4,7 @@ use capstan_format::{KeyTag, Volser};
 use capstan_keys::{DataUnit, Name};
 use jiff::Timestamp;
 
-use super::super::backups::{newest_kept, time};
+use super::super::backups::{BackupRecord, newest_kept, time};
 use super::super::jobs::Progress;
 use super::opened::{Lying, Opener, named, objects, recovered_keys};
 use super::{COUNTS_FOR, OwnProof, RetrievalProof, Unproved, own_proof};
@@ -60,16 +60,30 @@ pub(super) fn prove(node: &Node, epoch: u32, progress: &Progress) -> RetrievalPr
         batch.iter().for_each(|_| progress.step());
     }
     let Prover { backup, units, proved, recovered, objects, unproved, unnamed, .. } = prover;
-    let backup = backup.map(|(id, _)| id);
+    let (backup_made, backup_place) = backup.as_ref().map(|backup| (backup.made, backup.place.clone())).unzip();
+    let backup = backup.map(|backup| backup.id);
     let (kma, at) = (node.name().clone(), time(node.now_ns()));
-    RetrievalProof { kma, revision, at, units, proved, recovered, objects, backup, unproved, unnamed }
+    RetrievalProof {
+        kma,
+        revision,
+        at,
+        units,
+        proved,
+        recovered,
+        objects,
+        backup,
+        backup_made,
+        backup_place,
+        unproved,
+        unnamed,
+    }
 }
 
 struct Prover<'a> {
     opener: Opener<'a>,
     others: Others,
-    /// The newest that is kept: its id, and the commit that it holds.
-    backup: Option<(String, i64)>,
+    /// The newest that is kept.
+    backup: Option<BackupRecord>,
     units: u64,
     proved: u64,
     recovered: u64,
@@ -80,7 +94,7 @@ struct Prover<'a> {
 
 impl<'a> Prover<'a> {
     fn new(view: View<'_>, node: &'a Node, epoch: u32) -> Self {
-        let backup = newest_kept(view, epoch).map(|backup| (backup.id, backup.revision));
+        let backup = newest_kept(view, epoch);
         let (opener, others) = (Opener::new(node), Others::of(view, node));
         let (units, proved, recovered, objects) = (0, 0, 0, 0);
         Self { opener, others, backup, units, proved, recovered, objects, unproved: Vec::new(), unnamed: 0 }
@@ -129,7 +143,7 @@ impl<'a> Prover<'a> {
     /// Why something of that commit is not proved at all three places.
     fn missing(&self, here: Result<(), String>, name: &str, commit: i64) -> Vec<String> {
         let here = here.err().map(|why| format!("here: {why}"));
-        let backup = not_in_backup(self.backup.as_ref().map(|(_, revision)| *revision), commit);
+        let backup = not_in_backup(self.backup.as_ref().map(|backup| backup.revision), commit);
         here.into_iter().chain(self.others.lack(name, commit)).chain(backup).collect()
     }
 }

@@ -139,15 +139,15 @@ fn a_drive_gets_keys_of_its_groups_only() {
 fn what_was_used_stays_as_it_is() {
     let mut realm = realm();
     let monthly = realm.policy_of(&name("offsite")).unwrap().clone();
-    assert_eq!(realm.check_policy(&monthly), Ok(()), "said again");
+    assert_eq!(realm.check_policy(&monthly, KnownPolicy::Stays), Ok(()), "said again");
     let longer = Policy { encryption_period: Period::Seconds(8 * DAY), ..monthly };
-    assert!(matches!(realm.check_policy(&longer), Err(Refusal::Exists { .. })));
+    assert!(matches!(realm.check_policy(&longer, KnownPolicy::Replaced), Err(Refusal::Exists { .. })));
     let spare = Policy::unlimited(name("spare"));
     realm.put(RealmRecord::Policy(spare.clone()));
     let changed = Policy { export: Permission::Forbidden, ..spare };
-    assert_eq!(realm.check_policy(&changed), Ok(()), "no key was issued under it");
+    assert_eq!(realm.check_policy(&changed, KnownPolicy::Replaced), Ok(()), "no key was issued under it");
     let default = Policy { export: Permission::Forbidden, ..Policy::unlimited(Name::default()) };
-    assert!(matches!(realm.check_policy(&default), Err(Refusal::Exists { .. })));
+    assert!(matches!(realm.check_policy(&default, KnownPolicy::Replaced), Err(Refusal::Exists { .. })));
     let moved = KeyGroup { name: name("offsite"), policy: name("spare") };
     assert!(matches!(realm.check_group(&moved), Err(Refusal::Exists { .. })));
     let nowhere = KeyGroup { name: name("new"), policy: name("nowhere") };
