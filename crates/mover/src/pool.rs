@@ -69,6 +69,12 @@ impl BlockPool {
         self.buffers
     }
 
+    /// How many nobody has.
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> usize {
+        self.free.stack.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Time that sources have waited for a buffer, all together.
     pub(crate) fn waited_ns(&self) -> u64 {
         self.waited_ns.load(Ordering::Relaxed)

@@ -24,9 +24,24 @@ pub struct StreamReader<'a> {
     plan: &'a WantedStream,
     pieces: Receiver<Piece>,
     room: &'a mut Room,
+    /// A block that was stored as it is: its bytes are taken from where they were read to. Given back before the next is waited for, so that
+    /// no stream keeps a buffer from the others.
+    stored: Option<Stored>,
     /// Offset of the plain bytes in the stream.
     plain_offset: u64,
     gaps: Vec<Gap>,
+}
+
+/// A block's payload where it was read to.
+struct Stored {
+    buffer: Buffer,
+    len: usize,
+}
+
+impl Stored {
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[BLOCK_HEADER_LEN..BLOCK_HEADER_LEN + self.len]
+    }
 }
 
 /// What is made once for a thread, and serves one stream after the other.
@@ -40,7 +55,7 @@ impl<'a> StreamReader<'a> {
     /// A reader of what is sent to it; the gaps are known beforehand.
     pub(crate) fn new(plan: &'a WantedStream, gaps: Vec<Gap>, pieces: Receiver<Piece>, room: &'a mut Room) -> Self {
         room.plain.clear();
-        Self { plan, pieces, room, plain_offset: 0, gaps }
+        Self { plan, pieces, room, stored: None, plain_offset: 0, gaps }
     }
 
     /// The members that are wanted, in order.
@@ -53,13 +68,20 @@ impl<'a> StreamReader<'a> {
         RangeBytes { at: range.start, end: range.end, reader: self }
     }
 
+    /// The plain bytes at hand.
+    fn plain(&self) -> &[u8] {
+        self.stored.as_ref().map_or(&self.room.plain, Stored::bytes)
+    }
+
     /// The plain bytes from `at` on, as many as are at hand.
     fn bytes_at(&mut self, at: u64) -> io::Result<&[u8]> {
         loop {
-            let end = self.plain_offset + self.room.plain.len() as u64;
+            let end = self.plain_offset + self.plain().len() as u64;
             if self.plain_offset <= at && at < end {
-                return Ok(&self.room.plain[(at - self.plain_offset) as usize..]);
+                return Ok(&self.plain()[(at - self.plain_offset) as usize..]);
             }
+            self.room.plain.clear();
+            self.stored = None;
             self.gaps.retain(|(range, _)| range.end > at);
             if let Some((_, damage)) = self.gaps.iter().find(|(range, _)| range.contains(&at)) {
                 return Err(io::Error::other(damage.to_string()));
@@ -68,21 +90,20 @@ impl<'a> StreamReader<'a> {
             match self.pieces.recv().map_err(|_| ended())? {
                 Piece::Gap(gap) => self.gaps.push(gap),
                 Piece::Block { offset, plain_len, stored_len, compression, buffer } => {
-                    let stored = &buffer[BLOCK_HEADER_LEN..BLOCK_HEADER_LEN + stored_len];
+                    let stored = Stored { buffer, len: stored_len };
                     self.plain_offset = offset;
-                    self.room.plain.clear();
                     match compression {
-                        Compression::None => self.room.plain.extend_from_slice(stored),
+                        Compression::None => self.stored = Some(stored),
                         Compression::Zstd => {
                             let decompressor = match &mut self.room.decompressor {
                                 Some(decompressor) => decompressor,
                                 none => none.insert(zstd::bulk::Decompressor::new()?),
                             };
                             self.room.plain.reserve(plain_len);
-                            decompressor.decompress_to_buffer(stored, &mut self.room.plain)?;
+                            decompressor.decompress_to_buffer(stored.bytes(), &mut self.room.plain)?;
                         }
                     }
-                    if self.room.plain.len() != plain_len {
+                    if self.plain().len() != plain_len {
                         return Err(io::Error::other("a block holds more or less than its header says"));
                     }
                 }
@@ -120,5 +141,47 @@ impl Read for RangeBytes<'_, '_> {
         out[..len].copy_from_slice(&bytes[..len]);
         self.consume(len);
         Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use capstan_format::ObjectId;
+    use crossbeam_channel::bounded;
+
+    use super::*;
+    use crate::pool::BlockPool;
+
+    /// A verification copied each block that was stored as it is before it looked at it: a pass over memory for nothing.
+    #[test]
+    fn a_block_that_is_stored_as_it_is_is_taken_where_it_was_read_to() {
+        let plan = WantedStream {
+            object: ObjectId([1; 16]),
+            connection: 0,
+            chunk_len: 100,
+            members: Vec::new(),
+            extents: Vec::new(),
+        };
+        let pool = BlockPool::new(2, 100);
+        let (sender, pieces) = bounded(2);
+        let mut read_to = Vec::new();
+        for number in 0..2 {
+            let mut buffer = pool.take();
+            buffer[BLOCK_HEADER_LEN..].fill(number);
+            read_to.push(buffer[BLOCK_HEADER_LEN..].as_ptr());
+            let (offset, compression) = (u64::from(number) * 100, Compression::None);
+            assert!(sender.send(Piece::Block { offset, plain_len: 100, stored_len: 100, compression, buffer }).is_ok());
+        }
+        drop(sender);
+        let mut room = Room::default();
+        let mut reader = StreamReader::new(&plan, Vec::new(), pieces, &mut room);
+        for number in 0..2u8 {
+            let bytes = reader.bytes_at(u64::from(number) * 100).unwrap();
+            assert_eq!((bytes, bytes.as_ptr()), (&[number; 100][..], read_to[usize::from(number)]));
+        }
+        assert_eq!(pool.free(), 1, "the first was given back");
+        assert!(reader.bytes_at(200).is_err());
+        assert_eq!(pool.free(), 2, "who waits for the next block keeps none");
     }
 }
