@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use capstan_director::Volser;
 use capstan_director::exercise::{Candidate, Contents, Exercised, Serials, Verdict};
+use capstan_director::linux::scan::ScsiNode;
 use capstan_director::linux::{Access, Survey, SurveyedChanger, SurveyedDrive, survey};
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
 
 use crate::args::Cli;
 use crate::failure::Failure;
-use crate::json::DriveLine;
+use crate::json::{DriveLine, ExercisedRow, ScanRow, ScannedChanger, ScannedDevice, ScannedDrive};
 use crate::list::{print, print_json, print_rows, site};
 use crate::progress::Display;
 use crate::table::Table;
@@ -103,9 +103,10 @@ fn list(cli: &Cli) -> Result<ExitCode, Failure> {
 fn scan(cli: &Cli) -> Result<ExitCode, Failure> {
     let found = survey().map_err(|error| Failure::Other(format!("cannot look at this host's devices: {error}")))?;
     if cli.json {
-        let changers = found.changers.iter().map(changer_json);
-        let drives = found.drives.iter().map(drive_json);
-        return print_json(&json!({"changers": changers.collect::<Vec<_>>(), "drives": drives.collect::<Vec<_>>()}));
+        return print_json(&ScanRow {
+            changers: found.changers.iter().map(changer_row).collect(),
+            drives: found.drives.iter().map(drive_row).collect(),
+        });
     }
     if found.changers.is_empty() && found.drives.is_empty() {
         eprintln!(
@@ -117,38 +118,39 @@ fn scan(cli: &Cli) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn changer_json(changer: &SurveyedChanger) -> Value {
-    let node = &changer.node;
-    json!({
-        "address": node.address,
-        "vendor": node.vendor,
-        "product": node.product,
-        "revision": node.revision,
-        "serial": node.serial,
-        "sg": node.generic,
-        "sch": node.changer,
-        "by_id": node.by_id,
-        "access": changer.access == Access::Granted,
-        "drive_serials": changer.serials.as_ref().ok(),
-        "problem": changer.serials.as_ref().err(),
-    })
+fn device_row(node: &ScsiNode, access: Access) -> ScannedDevice {
+    ScannedDevice {
+        address: node.address.clone(),
+        vendor: node.vendor.clone(),
+        product: node.product.clone(),
+        revision: node.revision.clone(),
+        serial: node.serial.clone(),
+        sg: node.generic.as_deref().map(shown),
+        by_id: node.by_id.iter().map(|path| shown(path)).collect(),
+        access: access == Access::Granted,
+    }
 }
 
-fn drive_json(drive: &SurveyedDrive) -> Value {
-    let node = &drive.node;
-    json!({
-        "address": node.address,
-        "vendor": node.vendor,
-        "product": node.product,
-        "revision": node.revision,
-        "serial": node.serial,
-        "sg": node.generic,
-        "nst": node.tape,
-        "by_id": node.by_id,
-        "access": drive.access == Access::Granted,
-        "changer": drive.place.map(|place| place.changer),
-        "drive": drive.place.map(|place| place.drive),
-    })
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn changer_row(changer: &SurveyedChanger) -> ScannedChanger {
+    ScannedChanger {
+        device: device_row(&changer.node, changer.access),
+        sch: changer.node.changer.as_deref().map(shown),
+        drive_serials: changer.serials.as_ref().ok().cloned(),
+        problem: changer.serials.as_ref().err().cloned(),
+    }
+}
+
+fn drive_row(drive: &SurveyedDrive) -> ScannedDrive {
+    ScannedDrive {
+        device: device_row(&drive.node, drive.access),
+        nst: drive.node.tape.as_deref().map(shown),
+        changer: drive.place.map(|place| place.changer),
+        drive: drive.place.map(|place| place.drive),
+    }
 }
 
 fn show(found: &Survey) -> std::io::Result<()> {
@@ -197,13 +199,7 @@ fn show(found: &Survey) -> std::io::Result<()> {
     Ok(())
 }
 
-fn row(
-    node: &capstan_director::linux::scan::ScsiNode,
-    device: String,
-    own: Option<&Path>,
-    place: String,
-    access: Access,
-) -> Vec<String> {
+fn row(node: &ScsiNode, device: String, own: Option<&Path>, place: String, access: Access) -> Vec<String> {
     let granted = match access {
         Access::Granted => "yes",
         Access::Denied => "no right",
@@ -264,14 +260,14 @@ fn tell_verdict(cli: &Cli, display: &Display, args: &Exercise, exercised: &Exerc
     let rules = &exercised.rules;
     let broken: Vec<_> = rules.broken().map(|checked| checked.rule.as_str()).collect();
     if cli.json {
-        print_json(&json!({
-            "model": exercised.identity.model,
-            "kept": rules.passed(),
-            "broken": broken,
-            "broken_by_design": rules.failed().count() - broken.len(),
-            "problems": exercised.measurements.problems,
-            "report": args.report,
-        }))?;
+        print_json(&ExercisedRow {
+            model: exercised.identity.model.clone(),
+            kept: rules.passed(),
+            broken: broken.iter().map(ToString::to_string).collect(),
+            broken_by_design: rules.failed().count() - broken.len(),
+            problems: exercised.measurements.problems.clone(),
+            report: args.report.as_deref().map(shown),
+        })?;
     }
     let where_to =
         args.report.as_ref().map_or_else(String::new, |path| format!("; the report is in {}", path.display()));

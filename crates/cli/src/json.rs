@@ -4,7 +4,9 @@
 //! whoever reads that page. Commands whose lines are not there yet build them with `json!`.
 
 mod backup;
+mod devices;
 mod events;
+mod keys;
 mod library;
 mod lists;
 mod media;
@@ -26,7 +28,12 @@ use crate::failure::Failure;
 use crate::table::path_text;
 
 pub(crate) use backup::BackupEnd;
+pub(crate) use devices::{ExercisedRow, ScanRow, ScannedChanger, ScannedDevice, ScannedDrive};
 pub(crate) use events::{Event, InDrive};
+pub(crate) use keys::{
+    CartridgeRow, GroupRow, IssuedKeyRow, KeyDriveRow, KeyEvent, KeyRow, KeysStatusRow, NodeRow, PolicyRow, SlotRow,
+    VolumeKeysRow,
+};
 pub(crate) use library::{DoubtedObject, DriveLine, DriveReportRow, InventoryRow, LibraryEvent, ShownClock};
 pub(crate) use lists::{
     ClockRow, CopyRow, DamageRow, EntryRow, ExtentRow, JobRow, KeepRow, ObjectRow, PoolRow, ShownObject, ShownVolume,

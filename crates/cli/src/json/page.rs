@@ -6,8 +6,9 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::{
-    BackupEnd, DriveLine, DriveReportRow, EntryRow, Event, InventoryRow, JobRow, LibraryEvent, ObjectRow, PoolRow,
-    RestoreEnd, RunRow, ShownClock, ShownObject, ShownRun, ShownVolume, StatusRow, VolumeRow,
+    BackupEnd, DriveLine, DriveReportRow, EntryRow, Event, ExercisedRow, GroupRow, InventoryRow, JobRow, KeyDriveRow,
+    KeyEvent, KeyRow, KeysStatusRow, LibraryEvent, ObjectRow, PolicyRow, PoolRow, RestoreEnd, RunRow, ScanRow,
+    ShownClock, ShownObject, ShownRun, ShownVolume, SlotRow, StatusRow, VolumeKeysRow, VolumeRow,
 };
 
 const INTRODUCTION: &str = "# What --json prints
@@ -23,8 +24,9 @@ This page is made from the program's types (`CAPSTAN_WRITE_DOCS=1 cargo test -p 
   `capstan cat \"$OBJECT:$(echo \"$path_base64\" | base64 -d)\"`. The same holds for `source` and `source_base64`.
 - Times are nanoseconds since 1970, in UTC. Fields may be added; none of these goes away without a line in the changelog.
 
-Not on this page: what `keys`, `drives scan`, `drives exercise`, `vtl`, `simulate`
-and `lab` print; `keys`, `simulate` and `lab` print one JSON value over several lines.
+Not on this page: what `vtl`, `simulate` and `lab` print; `simulate` and `lab` print one JSON value, which may have several lines. Commands of `keys`
+that are asked of a cluster in the words of `keyd` (`users`, `quorum`, `pending`, `sites`, `backups`, `audit`, and the lists of the cluster's
+own policies, groups, agents and units) print what `keyd` prints: docs/openapi.json has the answers of its service.
 ";
 
 /// One kind of line: its title, and the name of its schema.
@@ -57,6 +59,16 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<InventoryRow>(&mut generator, "`library inventory`"),
         part::<DriveLine>(&mut generator, "Rows of `drives`"),
         part::<DriveReportRow>(&mut generator, "`drives report`"),
+        part::<ScanRow>(&mut generator, "`drives scan`"),
+        part::<ExercisedRow>(&mut generator, "`drives exercise`"),
+        part::<KeyEvent>(&mut generator, "What `keys` did"),
+        part::<KeysStatusRow>(&mut generator, "`keys status`"),
+        part::<KeyRow>(&mut generator, "Rows of `keys list`"),
+        part::<VolumeKeysRow>(&mut generator, "Rows of `keys volumes`"),
+        part::<SlotRow>(&mut generator, "Rows of `keys slots`"),
+        part::<PolicyRow>(&mut generator, "Rows of `keys policies`"),
+        part::<GroupRow>(&mut generator, "Rows of `keys groups`"),
+        part::<KeyDriveRow>(&mut generator, "Rows of `keys drives`"),
         part::<RunRow>(&mut generator, "Rows of `history`"),
         part::<ShownRun>(&mut generator, "`history RUN`"),
     ];

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use capstan_director::{
     ClusterStatus, EnrolmentPassphrase, KmaState, NodeStatus, PeerId, PeerKind, Revocation, key_cluster, key_store_path,
 };
-use serde_json::json;
 
 use super::{key_cluster_lists, key_people, key_revocation};
 use crate::args::{Cli, Enrol, KeyAction, Keys};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, WITHOUT_KEY};
+use crate::json::{self, KeysStatusRow, NodeRow};
 use crate::progress::Display;
 use crate::secrets::{cluster_at, enrolment_passphrase, now_ns, state_dir};
 use crate::table::Table;
@@ -83,7 +83,8 @@ pub(super) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
             return Err(error.into());
         }
         if cli.json {
-            println!("{}", json!({"kept_by": "key store", "path": store}));
+            let path = Some(store.display().to_string());
+            json::print(&KeysStatusRow { path, ..KeysStatusRow::of("key store") })?;
         } else {
             println!("keys: in the key store {} of this machine", store.display());
             println!("`capstan keys slots` lists what opens it.");
@@ -94,7 +95,7 @@ pub(super) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
     let cluster = key_cluster(place, now_ns, &Display::new(cli).events());
     let status = cluster.status().map_err(|error| Failure::because(&error))?;
     if cli.json {
-        println!("{:#}", as_json(&status));
+        json::print(&as_row(&status))?;
     } else {
         show(&status, &identity).map_err(Failure::output)?;
     }
@@ -134,19 +135,24 @@ fn show(status: &ClusterStatus, identity: &std::path::Path) -> std::io::Result<(
     table.print(&mut std::io::stdout().lock())
 }
 
-fn as_json(status: &ClusterStatus) -> serde_json::Value {
+fn as_row(status: &ClusterStatus) -> KeysStatusRow {
     let certificate = &status.certificate;
-    let node = |node: &NodeStatus| {
-        json!({
-            "name": node.name, "site": node.site, "address": node.address, "state": state(node.state),
-            "answers": node.answer.is_ok(), "why_not": node.answer.as_ref().err().map(ToString::to_string),
-        })
+    let node = |node: &NodeStatus| NodeRow {
+        name: node.name.clone(),
+        site: node.site.clone(),
+        address: node.address.clone(),
+        state: state(node.state),
+        answers: node.answer.is_ok(),
+        why_not: node.answer.as_ref().err().map(ToString::to_string),
     };
-    json!({
-        "kept_by": "key cluster", "cluster": certificate.cluster.to_string(), "agent": certificate.peer.to_string(),
-        "certificate_until_ns": certificate.not_after_ns, "renewal_due_ns": certificate.renewal_due_ns(),
-        "nodes": status.nodes.iter().map(node).collect::<Vec<_>>(),
-    })
+    KeysStatusRow {
+        cluster: Some(certificate.cluster.to_string()),
+        agent: Some(certificate.peer.to_string()),
+        certificate_until_ns: Some(certificate.not_after_ns),
+        renewal_due_ns: Some(certificate.renewal_due_ns()),
+        nodes: Some(status.nodes.iter().map(node).collect()),
+        ..KeysStatusRow::of("key cluster")
+    }
 }
 
 fn state(state: KmaState) -> &'static str {

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use capstan_director::{
     CartridgeListed, CartridgeSeenAs, ClusterPlace, KeyOfVolume, MediumSerial, Volser, key_cluster,
 };
-use serde_json::{Value, json};
 
 use super::key_policies::warn_of_another;
 use crate::args::Cli;
 use crate::failure::Failure;
+use crate::json::{CartridgeRow, IssuedKeyRow, KeyRow, VolumeKeysRow};
+use crate::list::print_rows;
 use crate::progress::Display;
 use crate::secrets::{Need, now_ns, open};
 use crate::table::Table;
@@ -41,14 +42,17 @@ pub(super) fn list(cli: &Cli, place: ClusterPlace) -> Result<ExitCode, Failure> 
     let keys = known.iter().flat_map(|(volser, keys)| keys.iter().map(move |key| (volser, key)));
     if cli.json {
         let row = |(volser, key): (&Volser, &KeyOfVolume)| {
-            json!({
-                "tag": key.key.to_string(), "volume": volser.as_str(), "group": key.group.as_str(),
-                "algorithm": key.algorithm.name(), "state": key.state.to_string(), "created_ns": ns(key.issued),
-                "destroyed_ns": key.destroyed.map(ns),
+            Ok(KeyRow {
+                tag: key.key.to_string(),
+                volume: volser.to_string(),
+                group: key.group.to_string(),
+                algorithm: key.algorithm.name(),
+                state: key.state.to_string(),
+                created_ns: ns(key.issued),
+                destroyed_ns: key.destroyed.map(ns),
             })
         };
-        println!("{:#}", Value::Array(keys.map(row).collect()));
-        return Ok(ExitCode::SUCCESS);
+        return print_rows(keys.map(row));
     }
     let mut table = Table::new(&["tag", "volume", "group", "cipher", "state", "created", "destroyed"]);
     for (volser, key) in keys {
@@ -72,27 +76,29 @@ pub(super) fn volumes(cli: &Cli, place: ClusterPlace, only: &[String]) -> Result
     let cartridges = ask_cartridges(cli, place, &known);
     if cli.json {
         let rows = known.iter().zip(&cartridges).map(|((volser, keys), cartridges)| {
-            let cartridge = |seen: &CartridgeListed| {
-                json!({
-                    "serial": seen.serial.as_ref().map(MediumSerial::as_str), "since_ns": ns(seen.since),
-                    "seen_as": if seen.seen_as == CartridgeSeenAs::Own { "own" } else { "another" },
-                })
+            let cartridge = |seen: &CartridgeListed| CartridgeRow {
+                serial: seen.serial.as_ref().map(ToString::to_string),
+                since_ns: ns(seen.since),
+                seen_as: if seen.seen_as == CartridgeSeenAs::Own { "own" } else { "another" },
             };
-            let key = |key: &KeyOfVolume| {
-                json!({
-                    "tag": key.key.to_string(), "group": key.group.as_str(), "issued_for": null,
-                    "issued_ns": ns(key.issued), "dropped_ns": key.dropped.map(ns),
-                })
+            let key = |key: &KeyOfVolume| IssuedKeyRow {
+                tag: key.key.to_string(),
+                group: key.group.to_string(),
+                issued_for: None,
+                issued_ns: ns(key.issued),
+                dropped_ns: key.dropped.map(ns),
             };
-            json!({
-                "volume": volser.as_str(), "first_seen_ns": null, "last_seen_ns": null, "read_until_ns": null,
-                "serial": cartridges.own().map(MediumSerial::as_str),
-                "cartridges": cartridges.0.iter().map(cartridge).collect::<Vec<_>>(),
-                "keys": keys.iter().map(key).collect::<Vec<_>>(),
+            Ok(VolumeKeysRow {
+                volume: volser.to_string(),
+                first_seen_ns: None,
+                last_seen_ns: None,
+                read_until_ns: None,
+                serial: cartridges.own().map(ToString::to_string),
+                cartridges: cartridges.0.iter().map(cartridge).collect(),
+                keys: keys.iter().map(key).collect(),
             })
         });
-        println!("{:#}", Value::Array(rows.collect()));
-        return Ok(ExitCode::SUCCESS);
+        return print_rows(rows);
     }
     let mut table =
         Table::new(&["volume", "key", "group", "issued for", "issued", "dropped", "read until", "cartridge"]);

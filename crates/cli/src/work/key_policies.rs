@@ -7,11 +7,12 @@ use capstan_director::{
     Agent, Algorithm, IssuedKey, KeyGroup, KeyUse, MediumSerial, Name, Period, Permission, Policy, SeenAs,
     SeenCartridge, Volser,
 };
-use serde_json::{Value, json};
 
-use super::keys::director;
+use super::keys::{director, tell};
 use crate::args::{Cli, KeyCipher, PolicyAdd};
 use crate::failure::Failure;
+use crate::json::{CartridgeRow, GroupRow, IssuedKeyRow, KeyDriveRow, KeyEvent, PolicyRow, VolumeKeysRow};
+use crate::list::print_rows;
 use crate::secrets::{Need, now_ns, open};
 use crate::table::Table;
 use crate::units;
@@ -23,14 +24,18 @@ pub(super) fn policies(cli: &Cli) -> Result<ExitCode, Failure> {
     let allowed = |permission| permission == Permission::Allowed;
     if cli.json {
         let row = |policy: &Policy| {
-            json!({
-                "name": policy.name.as_str(), "algorithm": policy.algorithm.map(Algorithm::name),
-                "encryption_period_s": seconds(policy.encryption_period), "cryptoperiod_s": seconds(policy.cryptoperiod),
-                "export": allowed(policy.export), "import": allowed(policy.import),
-                "agents_revoke": allowed(policy.agents_revoke), "isolation_limit_s": seconds(policy.isolation_limit),
+            Ok(PolicyRow {
+                name: policy.name.to_string(),
+                algorithm: policy.algorithm.map(Algorithm::name),
+                encryption_period_s: seconds(policy.encryption_period),
+                cryptoperiod_s: seconds(policy.cryptoperiod),
+                export: allowed(policy.export),
+                import: allowed(policy.import),
+                agents_revoke: allowed(policy.agents_revoke),
+                isolation_limit_s: seconds(policy.isolation_limit),
             })
         };
-        return print_json(realm.policies().map(row).collect());
+        return print_rows(realm.policies().map(row));
     }
     let mut table = Table::new(&["policy", "cipher", "encrypts for", "decrypts for", "export", "import"]);
     for policy in realm.policies() {
@@ -69,8 +74,8 @@ pub(super) fn add_policy(cli: &Cli, add: &PolicyAdd) -> Result<ExitCode, Failure
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let mut keys = site.keys()?;
     if add.replace { keys.replace_policy(policy) } else { keys.put_policy(policy) }.map_err(director)?;
-    println!("{said}");
-    if add.decrypt_for.is_some() {
+    tell(cli, &said, &KeyEvent::PolicySet { name: add.name.to_string() })?;
+    if add.decrypt_for.is_some() && !cli.json {
         println!(
             "What a volume holds is not given back after that time unless somebody extends it: keep it longer than the objects."
         );
@@ -83,8 +88,9 @@ pub(super) fn groups(cli: &Cli) -> Result<ExitCode, Failure> {
     let issued =
         |group: &KeyGroup| realm.units().flat_map(|unit| &unit.keys).filter(|key| key.group == group.name).count();
     if cli.json {
-        let row = |group: &KeyGroup| json!({"name": group.name.as_str(), "policy": group.policy.as_str(), "keys": issued(group)});
-        return print_json(realm.groups().map(row).collect());
+        return print_rows(realm.groups().map(|group| {
+            Ok(GroupRow { name: group.name.to_string(), policy: group.policy.to_string(), keys: issued(group) })
+        }));
     }
     let mut table = Table::new(&["group", "policy", ">keys"]);
     for group in realm.groups() {
@@ -97,9 +103,10 @@ pub(super) fn add_group(cli: &Cli, name: &Name, policy: &Name) -> Result<ExitCod
     let group = KeyGroup { name: name.clone(), policy: policy.clone() };
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     site.keys()?.put_group(group).map_err(director)?;
-    println!(
+    let said = format!(
         "group {name}: its keys are under policy {policy}; volumes of pool {name} get them when they are labelled from now on"
     );
+    tell(cli, &said, &KeyEvent::GroupSet { name: name.to_string(), policy: policy.to_string() })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -107,8 +114,13 @@ pub(super) fn drives(cli: &Cli) -> Result<ExitCode, Failure> {
     let realm = open(cli, Need::Keys, Arc::new(|_| {}))?.keys()?.realm().map_err(director)?;
     let names = |agent: &Agent| agent.groups.iter().map(Name::to_string).collect::<Vec<_>>();
     if cli.json {
-        let row = |agent: &Agent| json!({"serial": agent.name.as_str(), "groups": names(agent), "default_group": agent.default_group.as_str()});
-        return print_json(realm.agents().map(row).collect());
+        return print_rows(realm.agents().map(|agent| {
+            Ok(KeyDriveRow {
+                serial: agent.name.to_string(),
+                groups: names(agent),
+                default_group: agent.default_group.to_string(),
+            })
+        }));
     }
     let mut table = Table::new(&["drive", "groups", "unasked"]);
     for agent in realm.agents() {
@@ -124,7 +136,8 @@ pub(super) fn set_drive(cli: &Cli, serial: &Name, groups: &[Name]) -> Result<Exi
     let said = format!("drive {serial}: begins volumes with keys of group {default_group}");
     let agent = Agent { name: serial.clone(), groups: groups.iter().cloned().collect(), default_group };
     open(cli, Need::Keys, Arc::new(|_| {}))?.keys()?.put_agent(agent).map_err(director)?;
-    println!("{said}");
+    let groups = groups.iter().map(Name::to_string).collect();
+    tell(cli, &said, &KeyEvent::DriveSet { serial: serial.to_string(), groups })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -143,25 +156,29 @@ pub(super) fn volumes(cli: &Cli, only: &[String]) -> Result<ExitCode, Failure> {
     let began = |issued_for| if issued_for == KeyUse::Begin { "begin" } else { "append" };
     if cli.json {
         let rows = units.iter().map(|unit| {
-            let cartridge = |seen: &SeenCartridge| {
-                json!({
-                    "serial": seen.serial.as_ref().map(MediumSerial::as_str), "since_ns": seen.since_ns,
-                    "seen_as": if seen.seen_as == SeenAs::Own { "own" } else { "another" },
-                })
+            let cartridge = |seen: &SeenCartridge| CartridgeRow {
+                serial: seen.serial.as_ref().map(ToString::to_string),
+                since_ns: seen.since_ns,
+                seen_as: if seen.seen_as == SeenAs::Own { "own" } else { "another" },
             };
-            let key = |key: &IssuedKey| {
-                json!({
-                    "tag": key.tag.to_string(), "group": key.group.as_str(), "issued_for": began(key.issued_for),
-                    "issued_ns": key.issued_ns, "dropped_ns": key.dropped_ns,
-                })
+            let key = |key: &IssuedKey| IssuedKeyRow {
+                tag: key.tag.to_string(),
+                group: key.group.to_string(),
+                issued_for: Some(began(key.issued_for)),
+                issued_ns: key.issued_ns,
+                dropped_ns: key.dropped_ns,
             };
-            json!({
-                "volume": unit.volser.as_str(), "first_seen_ns": unit.first_seen_ns, "last_seen_ns": unit.last_seen_ns,
-                "read_until_ns": unit.read_until_ns, "serial": unit.cartridges.own().map(MediumSerial::as_str),
-                "cartridges": unit.cartridges.iter().map(cartridge).collect::<Vec<_>>(), "keys": unit.keys.iter().map(key).collect::<Vec<_>>(),
+            Ok(VolumeKeysRow {
+                volume: unit.volser.to_string(),
+                first_seen_ns: Some(unit.first_seen_ns),
+                last_seen_ns: Some(unit.last_seen_ns),
+                read_until_ns: unit.read_until_ns,
+                serial: unit.cartridges.own().map(ToString::to_string),
+                cartridges: unit.cartridges.iter().map(cartridge).collect(),
+                keys: unit.keys.iter().map(key).collect(),
             })
         });
-        return print_json(rows.collect());
+        return print_rows(rows);
     }
     let mut table =
         Table::new(&["volume", "key", "group", "issued for", "issued", "dropped", "read until", "cartridge"]);
@@ -199,12 +216,8 @@ pub(super) fn extend(cli: &Cli, volume: &str, time: &str) -> Result<ExitCode, Fa
     let volser = Volser::new(volume).map_err(|error| Failure::Usage(error.to_string()))?;
     let until_ns = now_ns().saturating_add(units::parse_age(time).map_err(Failure::Usage)?);
     open(cli, Need::Keys, Arc::new(|_| {}))?.keys()?.extend_reading(&volser, until_ns).map_err(director)?;
-    println!("the keys of volume {volser} are given out for reading until {}", units::time(until_ns));
-    Ok(ExitCode::SUCCESS)
-}
-
-fn print_json(rows: Vec<Value>) -> Result<ExitCode, Failure> {
-    println!("{:#}", Value::Array(rows));
+    let said = format!("the keys of volume {volser} are given out for reading until {}", units::time(until_ns));
+    tell(cli, &said, &KeyEvent::ReadingExtended { volume: volser.to_string(), until_ns })?;
     Ok(ExitCode::SUCCESS)
 }
 

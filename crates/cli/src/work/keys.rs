@@ -8,15 +8,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use capstan_director::{
-    DestroyedKey, DirectorError, ImportOutcome, KeyRecord, Name, SlotKind, SlotRecord, Volser, check_writable,
+    DestroyedKey, DirectorError, ImportOutcome, KeyRecord, KeyTag, Name, SlotKind, SlotRecord, Volser, check_writable,
     create_key_store, key_store_path,
 };
-use serde_json::json;
 
 use super::media::confirm;
 use super::{key_cluster, key_policies};
 use crate::args::{self, Cli, DriveAction, GroupAction, KeyAction, PolicyAction, Words};
 use crate::failure::Failure;
+use crate::json::{self, KeyEvent, KeyRow, SlotRow};
+use crate::list::print_rows;
 use crate::secrets::{
     Need, cluster_at, export_passphrase, further_unlock, new_unlock, now_ns, open, open_with, state_dir, unlock,
 };
@@ -131,7 +132,7 @@ fn create(cli: &Cli) -> Result<ExitCode, Failure> {
     if cli.json {
         let kept = aside.map(|kept| kept.display().to_string());
         let volumes_without_key = without_key.iter().map(ToString::to_string).collect();
-        crate::json::print(&crate::json::Event::KeyStoreCreated { kept, volumes_without_key })?;
+        json::print(&json::Event::KeyStoreCreated { kept, volumes_without_key })?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(kept) = aside {
@@ -175,19 +176,18 @@ fn list(cli: &Cli) -> Result<ExitCode, Failure> {
     let now_ns = now_ns();
     let of_group = |key: &KeyRecord| (realm.issued(key).group, realm.state_of(key, now_ns).unwrap_or(key.state));
     if cli.json {
-        let rows: Vec<_> = keys
-            .iter()
-            .map(|key| {
-                let (group, state) = of_group(key);
-                json!({
-                    "tag": key.tag.to_string(), "volume": key.volser.as_str(), "group": group.as_str(),
-                    "algorithm": key.algorithm.name(), "state": state.to_string(), "created_ns": key.created_ns,
-                    "destroyed_ns": key.destroyed_ns,
-                })
+        return print_rows(keys.iter().map(|key| {
+            let (group, state) = of_group(key);
+            Ok(KeyRow {
+                tag: key.tag.to_string(),
+                volume: key.volser.to_string(),
+                group: group.to_string(),
+                algorithm: key.algorithm.name(),
+                state: state.to_string(),
+                created_ns: key.created_ns,
+                destroyed_ns: key.destroyed_ns,
             })
-            .collect();
-        println!("{:#}", serde_json::Value::Array(rows));
-        return Ok(ExitCode::SUCCESS);
+        }));
     }
     let mut table = Table::new(&["tag", "volume", "group", "cipher", "state", "created", "destroyed"]);
     for key in &keys {
@@ -223,17 +223,23 @@ fn export(cli: &Cli, file: &Path, volumes: &[String]) -> Result<ExitCode, Failur
     out.write_all(&bytes).and_then(|()| out.sync_all()).map_err(failed)?;
     // An export that could not be noted is one all the same, and asked for once more.
     let _ = site.note_exported(volumes);
-    println!("{}: {} sealed; keep it where the volumes are not", file.display(), units::bytes(bytes.len() as u64));
+    let mut stay = 0;
     if volumes.is_empty() {
         let store = site.keys()?;
         let (keys, realm) = (store.list().map_err(director)?, store.realm().map_err(director)?);
-        let stay = keys.iter().filter(|key| key.destroyed_ns.is_none() && realm.check_export(key).is_err()).count();
-        if stay > 0 {
-            let keys = if stay == 1 { "1 key is".to_owned() } else { format!("{stay} keys are") };
-            eprintln!(
-                "{keys} not in it: by policy they never leave this store, and only copies of the store bring them back."
-            );
-        }
+        stay = keys.iter().filter(|key| key.destroyed_ns.is_none() && realm.check_export(key).is_err()).count();
+    }
+    let len = bytes.len() as u64;
+    tell(
+        cli,
+        &format!("{}: {} sealed; keep it where the volumes are not", file.display(), units::bytes(len)),
+        &KeyEvent::KeysExported { file: file.display().to_string(), bytes: len, kept_back: stay },
+    )?;
+    if stay > 0 {
+        let keys = if stay == 1 { "1 key is".to_owned() } else { format!("{stay} keys are") };
+        eprintln!(
+            "{keys} not in it: by policy they never leave this store, and only copies of the store bring them back."
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -255,10 +261,28 @@ fn import(cli: &Cli, file: &Path, group: &Name) -> Result<ExitCode, Failure> {
                 format!("was destroyed here on {} and stays so", units::time(destroyed_ns))
             }
         };
-        println!("{}  {}  {what}", key.tag, key.volser);
+        let (outcome, state) = match key.outcome {
+            ImportOutcome::Added(state) => ("added", Some(state.to_string())),
+            ImportOutcome::AlreadyPresent => ("present", None),
+            ImportOutcome::StaysDestroyed { .. } => ("stays-destroyed", None),
+        };
+        let (tag, volume) = (key.tag.to_string(), key.volser.to_string());
+        tell(cli, &format!("{tag}  {volume}  {what}"), &KeyEvent::KeyImported { tag, volume, outcome, state })?;
     }
-    say_without_key(&site.look_at_keys()?);
+    let without_key = site.look_at_keys()?;
+    if !cli.json {
+        say_without_key(&without_key);
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says what was done, to people or as a line of JSON.
+pub(super) fn tell(cli: &Cli, text: &str, event: &KeyEvent) -> Result<(), Failure> {
+    if cli.json {
+        return json::print(event);
+    }
+    println!("{text}");
+    Ok(())
 }
 
 fn slots(cli: &Cli) -> Result<ExitCode, Failure> {
@@ -268,9 +292,8 @@ fn slots(cli: &Cli) -> Result<ExitCode, Failure> {
     if cli.json {
         let opened = keys.opened_slot();
         let row =
-            |slot: &SlotRecord| json!({"slot": slot.number, "kind": slot.kind.name(), "used": slot.number == opened});
-        println!("{:#}", serde_json::Value::Array(slots.iter().map(row).collect()));
-        return Ok(ExitCode::SUCCESS);
+            |slot: &SlotRecord| Ok(SlotRow { slot: slot.number, kind: slot.kind.name(), used: slot.number == opened });
+        return print_rows(slots.iter().map(row));
     }
     let mut table = Table::new(&[">slot", "opened by", ""]);
     for slot in slots {
@@ -294,6 +317,11 @@ fn passphrase(cli: &Cli) -> Result<ExitCode, Failure> {
     let unlock = further_unlock(None)?;
     let new = site.add_key_slot(&unlock)?;
     site.keys()?.remove_slot(old).map_err(director)?;
+    if cli.json {
+        json::print(&KeyEvent::SlotAdded { slot: new })?;
+        json::print(&KeyEvent::SlotRemoved { slot: old })?;
+        return Ok(ExitCode::SUCCESS);
+    }
     println!("the passphrase is changed (slot {new} instead of {old})");
     println!("An old copy of the key store still opens with the old passphrase: destroy copies, or take new ones.");
     Ok(ExitCode::SUCCESS)
@@ -302,7 +330,8 @@ fn passphrase(cli: &Cli) -> Result<ExitCode, Failure> {
 fn add(cli: &Cli, new_key_file: Option<&Path>) -> Result<ExitCode, Failure> {
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let slot = site.add_key_slot(&further_unlock(new_key_file)?)?;
-    println!("slot {slot}: opens the key store from now on; what did before still does");
+    let said = format!("slot {slot}: opens the key store from now on; what did before still does");
+    tell(cli, &said, &KeyEvent::SlotAdded { slot })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -311,7 +340,8 @@ fn remove(cli: &Cli, slot: u8, yes: bool) -> Result<ExitCode, Failure> {
     let used = if site.keys()?.opened_slot() == slot { " (the one that was just used)" } else { "" };
     confirm(&format!("Slot {slot}{used} will open the key store no more."), yes)?;
     site.keys()?.remove_slot(slot).map_err(director)?;
-    println!("slot {slot} is removed; an old copy of the key store can still be opened by it");
+    let said = format!("slot {slot} is removed; an old copy of the key store can still be opened by it");
+    tell(cli, &said, &KeyEvent::SlotRemoved { slot })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -326,13 +356,18 @@ fn named(keys: &[KeyRecord], what: &str) -> Result<Vec<KeyRecord>, Failure> {
     Ok(meant)
 }
 
+fn changed(tag: &KeyTag, volume: &Volser, state: &impl ToString) -> KeyEvent {
+    KeyEvent::KeyChanged { tag: tag.to_string(), volume: volume.to_string(), state: state.to_string() }
+}
+
 fn retire(cli: &Cli, what: &str, yes: bool) -> Result<ExitCode, Failure> {
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let keys = site.keys()?.list().map_err(director)?;
     for KeyRecord { tag, volser, .. } in named(&keys, what)? {
         confirm(&format!("Key {tag} of volume {volser} will encrypt nothing any more."), yes)?;
         let state = site.keys()?.retire(&tag, now_ns()).map_err(director)?.state;
-        println!("key {tag} of volume {volser} is {state}: what is appended to the volume gets another key");
+        let said = format!("key {tag} of volume {volser} is {state}: what is appended to the volume gets another key");
+        tell(cli, &said, &changed(&tag, &volser, &state))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -343,12 +378,15 @@ fn compromise(cli: &Cli, what: &str, yes: bool) -> Result<ExitCode, Failure> {
     for key in named(&keys, what)? {
         let KeyRecord { tag, volser, .. } = &key;
         confirm(&format!("Key {tag} of volume {volser} will encrypt nothing any more."), yes)?;
-        site.keys()?.compromise(tag, now_ns()).map_err(director)?;
-        println!("key {tag} is compromised: what volume {volser} holds under it others may be able to read");
+        let state = site.keys()?.compromise(tag, now_ns()).map_err(director)?.state;
+        let said = format!("key {tag} is compromised: what volume {volser} holds under it others may be able to read");
+        tell(cli, &said, &changed(tag, volser, &state))?;
     }
-    println!(
-        "Copy what matters to volumes with other keys (`capstan copy`), label these volumes anew, then destroy the keys."
-    );
+    if !cli.json {
+        println!(
+            "Copy what matters to volumes with other keys (`capstan copy`), label these volumes anew, then destroy the keys."
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -365,8 +403,11 @@ fn destroy(cli: &Cli, what: &str, yes: bool) -> Result<ExitCode, Failure> {
     }
     for key in meant {
         let DestroyedKey { volser, tag } = site.destroy_key(&key.tag)?;
-        println!("key {tag} is destroyed: the data on volume {volser} that it encrypted is gone for good");
+        let said = format!("key {tag} is destroyed: the data on volume {volser} that it encrypted is gone for good");
+        tell(cli, &said, &changed(&tag, &volser, &"destroyed"))?;
     }
-    println!("Exports and copies of the key store that still hold it bring it back: destroy them too.");
+    if !cli.json {
+        println!("Exports and copies of the key store that still hold it bring it back: destroy them too.");
+    }
     Ok(ExitCode::SUCCESS)
 }

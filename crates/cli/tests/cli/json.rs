@@ -98,6 +98,53 @@ fn every_line_is_as_the_page_says() {
     }
 }
 
+/// `keys --json` printed one array over several lines, and text where something was done.
+#[test]
+fn every_line_of_keys_is_as_the_page_says() {
+    let bench = Bench::new(&[]);
+    let schemas = schemas();
+    let done = |args: &[&str]| {
+        let mut command = bench.command(&[args, &["--json"]].concat());
+        command
+            .env("CAPSTAN_EXPORT_PASSPHRASE", "four plain words more")
+            .env("CAPSTAN_NEW_PASSPHRASE", "five other words");
+        let output = command.output().unwrap();
+        ended(&output, args, 0);
+        let lines = String::from_utf8(output.stdout).unwrap();
+        let known = schemas["KeyEvent"]["oneOf"].as_array().unwrap();
+        let names = lines.lines().map(|line| {
+            let event: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{args:?}: {error}: {line}"));
+            assert!(known.iter().any(|schema| fits(&event, schema, &schemas)), "not on the page: {event}");
+            event["event"].as_str().unwrap().to_owned()
+        });
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(done(&["keys", "policies", "add", "short", "--encrypt-for", "7d"]), ["policy-set"]);
+    assert_eq!(done(&["keys", "groups", "add", "vault", "--policy", "short"]), ["group-set"]);
+    assert_eq!(done(&["keys", "drives", "set", "SERIAL-1", "--group", "vault"]), ["drive-set"]);
+    bench.done(&["backup", "home", "--copies", "2", "-q"], 0);
+    assert_eq!(bench.json(&["status"])["volumes_not_exported"].as_array().unwrap().len(), 2);
+    let file = bench.dir.path().join("export").to_str().unwrap().to_owned();
+    assert_eq!(done(&["keys", "export", &file]), ["keys-exported"]);
+    assert_eq!(bench.json(&["status"])["volumes_not_exported"].as_array().unwrap().len(), 0);
+    assert_eq!(done(&["keys", "import", &file]), ["key-imported", "key-imported"]);
+    for (kind, args) in [
+        ("KeyRow", &["keys", "list"][..]),
+        ("VolumeKeysRow", &["keys", "volumes"]),
+        ("SlotRow", &["keys", "slots"]),
+        ("PolicyRow", &["keys", "policies"]),
+        ("GroupRow", &["keys", "groups"]),
+        ("KeyDriveRow", &["keys", "drives"]),
+        ("KeysStatusRow", &["keys", "status"]),
+    ] {
+        assert_described(&schemas, kind, &bench.rows(args));
+    }
+    assert_eq!(done(&["keys", "extend", "A00001", "--for", "1h"]), ["reading-extended"]);
+    assert_eq!(done(&["keys", "retire", "A00001", "--yes"]), ["key-changed"]);
+    assert_eq!(done(&["keys", "destroy", "A00001", "--yes"]), ["key-changed"]);
+    assert_eq!(done(&["keys", "passphrase"]), ["slot-added", "slot-removed"]);
+}
+
 /// A list was one array that was built in memory: 2.6 kB a row and more, 5.3 GB for two million.
 #[test]
 fn lists_hold_no_rows() {

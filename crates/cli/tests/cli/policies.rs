@@ -20,11 +20,11 @@ fn an_append_behind_the_encryption_period_gets_a_key_of_its_own_and_all_comes_ba
     std::thread::sleep(Duration::from_secs(2));
     fs::write(bench.source().join("letters/bob.txt"), "dear Bob\n").unwrap();
     bench.done(&["backup", "home", "--pool", "vault", "--incremental"], 0);
-    let units = bench.json(&["keys", "volumes", "A00001"]);
+    let units = bench.rows(&["keys", "volumes", "A00001"]);
     let keys = units[0]["keys"].as_array().unwrap();
     let issued: Vec<_> = keys.iter().map(|key| (key["group"].as_str(), key["issued_for"].as_str())).collect();
     assert_eq!(issued, [(Some("vault"), Some("begin")), (Some("vault"), Some("append"))]);
-    let states = bench.json(&["keys", "list"]);
+    let states = bench.rows(&["keys", "list"]);
     assert_eq!(states[0]["state"], "process-only");
     bench.done(&["restore", "home", "--to", "back"], 0);
     let restored = bench.dir.path().join("back").join(bench.source().strip_prefix("/").unwrap());
@@ -46,8 +46,8 @@ fn a_backup_does_not_wait_for_a_volume_whose_keys_are_past_their_time() {
     std::thread::sleep(Duration::from_secs(8));
     let said = bench.said(&["backup", "home", "--pool", "vault"], 0);
     assert!(said.contains("cryptoperiod") && said.contains("A00001"), "{said}");
-    let objects = bench.json(&["keys", "volumes"]);
-    assert_eq!(objects.as_array().unwrap().len(), 2, "another volume was taken");
+    let objects = bench.rows(&["keys", "volumes"]);
+    assert_eq!(objects.len(), 2, "another volume was taken");
 }
 
 #[test]
@@ -96,10 +96,10 @@ fn a_compromised_key_reads_and_is_followed_by_another() {
     bench.done(&["backup", "home"], 0);
     assert!(bench.said(&["keys", "compromise", "A00001"], 2).contains("encrypt nothing any more"));
     assert!(bench.done(&["keys", "compromise", "A00001", "--yes"], 0).contains("others may be able to read"));
-    assert_eq!(bench.json(&["keys", "list"])[0]["state"], "compromised");
+    assert_eq!(bench.rows(&["keys", "list"])[0]["state"], "compromised");
     bench.done(&["backup", "home"], 0);
     bench.done(&["verify", "home"], 0);
-    assert_eq!(bench.json(&["keys", "list"]).as_array().unwrap().len(), 2);
+    assert_eq!(bench.rows(&["keys", "list"]).len(), 2);
     bench.said(&["keys", "compromise", "A00009", "--yes"], 2);
 }
 
@@ -111,8 +111,7 @@ fn a_key_that_is_retired_reads_and_is_followed_by_another() {
     assert!(bench.done(&["keys", "retire", "A00001", "--yes"], 0).contains("process-only"));
     bench.done(&["backup", "home"], 0);
     bench.done(&["verify", "home"], 0);
-    let states: Vec<_> =
-        bench.json(&["keys", "list"]).as_array().unwrap().iter().map(|key| key["state"].clone()).collect();
+    let states: Vec<_> = bench.rows(&["keys", "list"]).iter().map(|key| key["state"].clone()).collect();
     assert_eq!(states, ["process-only", "protect-and-process"]);
     bench.said(&["keys", "retire", "A00009", "--yes"], 2);
 }
