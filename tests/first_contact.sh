@@ -212,6 +212,42 @@ check 'S3 an override of the direction of text is escaped' prints '\u{202e}' cap
 check 'S3 each command has its man page' sh -c '"$0" man backup | grep -q compression' "$CAPSTAN_BIN"
 check 'a word of another program is answered' prints 'capstan objects' capstan snapshots
 
+# --- A second trial, by somebody new
+begin --volume-size 64M >/dev/null
+capstan --quiet backup "$tree/two"
+capstan --quiet library export A00001
+mkdir -p "$scratch/away" && mv "$CAPSTAN_STATE/library/mail/A00001.tape" "$scratch/away/"
+capstan --quiet forget A00001 --force --yes
+check 'a volume that is forgotten keeps its name' prints A00002 capstan backup "$tree/two"
+cp "$slots/A00002.tape" "$CAPSTAN_STATE/library/mail/"
+sum=$(cksum <"$slots/A00002.tape")
+check 'a cartridge from the mail slot never takes the place of one in a slot' says 'nothing was moved' 1 capstan library import
+check 'which is as it was' test "$(cksum <"$slots/A00002.tape")" = "$sum"
+rm "$CAPSTAN_STATE/library/mail/A00002.tape"
+capstan --quiet backup "$tree/two" --copies 2
+check 'label of a volume in use asks' says 'say --yes' 2 capstan label A00003 --pool default
+check 'and does nothing before' prints '2 of 2' capstan status
+check 'a volume is labelled if that is meant' exits 0 capstan label A00003 --pool default-copy2 --yes
+begin --volume-size 64M >/dev/null
+capstan --quiet backup "$tree/two"
+rm -f "$CAPSTAN_STATE"/keys.db*
+check 'a new key store says what opens it' prints 'keys add' capstan keys create
+check 'a volume that is labelled with a new key' exits 0 capstan --quiet label A00001 --pool default --force
+capstan --quiet backup "$tree/two"
+check 'is no volume without a key' silent_of 'not in the key store' capstan status
+check 'and what was lost with the old key may go' prints 'capstan expire' capstan status
+mkdir -p "$scratch/gone" && mv "$slots"/* "$scratch/gone/"
+check 'status sees that all cartridges are gone' says 'mount that disk' 3 capstan status
+mv "$scratch/gone"/* "$slots/"
+printf '\n[jobs.monthly]\nsources = ["%s"]\nfull_every = "1m"\n' "$tree/two" >>"$CAPSTAN_STATE/capstan.toml"
+check 'a month is not a minute' says 'm is for minutes' 1 capstan jobs
+sed -i 's/"1m"/"30d"/; $a before = ["/nowhere/quiesce"]' "$CAPSTAN_STATE/capstan.toml"
+check 'jobs names a hook that is not there' says 'before (/nowhere/quiesce) cannot be started' 3 capstan jobs
+capstan --quiet pools add brief --retention 30d >/dev/null
+capstan --quiet backup "$tree/two" --pool brief
+capstan --quiet pools add attic --retention 10y >/dev/null
+check 'a copy says how long it is kept' prints 'as long as their objects' capstan copy "$tree/two" --to-pool attic
+
 # --- Hostile cases that no other test has
 kinds() {
     # shellcheck disable=SC2086 # a list of words

@@ -115,7 +115,7 @@ pub(crate) enum Command {
     /// Read back every block and every file's checksum
     #[command(after_help = "Examples:\n  capstan verify /home --against-source\n  capstan verify A00001")]
     Verify(Verify),
-    /// Copy an object to another pool, demultiplexed
+    /// Copy an object to another pool, each of its streams in one piece
     #[command(after_help = "Example:\n  capstan copy /home --to-pool vault")]
     Copy(Copy),
     /// Make copies whole that lack something, or that were promised and never made
@@ -488,6 +488,9 @@ pub(crate) struct Label {
     /// Give up the copies that it held; without this `capstan repair` makes them again
     #[arg(long)]
     pub(crate) drop_copies: bool,
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, Args)]

@@ -104,7 +104,8 @@ impl Display {
                 self.say(&match recycled {
                     0 => format!("labelled {volser} for {whose}"),
                     _ => format!(
-                        "relabelled {volser} for {whose}: what it held before is gone (recycled {recycled} times)"
+                        "labelled {volser} for {whose}, its life {}: what it held before, if anything, is gone",
+                        recycled + 1
                     ),
                 });
             }

@@ -78,8 +78,10 @@ impl AppendHost {
     }
 
     fn next_volser(&self, present: &[Volser], volumes: &[Volume]) -> Option<Volser> {
-        (1..=99_999u32).find_map(|number| {
-            let volser = Volser::new(&format!("A{number:05}")).ok()?;
+        // A name that a volume had which is forgotten is not given again: its cartridge may come back.
+        let first = crate::names::last_used(&locked(&self.desk.catalog)) + 1;
+        (first..=99_999u32).find_map(|number| {
+            let volser = crate::names::volser_of(number)?;
             let taken = present.contains(&volser) || volumes.iter().any(|volume| volume.volser == volser);
             (!taken).then_some(volser)
         })

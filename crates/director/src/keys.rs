@@ -65,6 +65,16 @@ pub(crate) fn volumes_without_key(catalog: &capstan_catalog::Catalog) -> Result<
     Ok(words.split_whitespace().filter_map(|word| Volser::new(word).ok()).collect())
 }
 
+/// Notes that a volume has a key that is there, or needs none.
+pub(crate) fn note_key(catalog: &mut capstan_catalog::Catalog, volser: &Volser) -> Result<(), DirectorError> {
+    let without = volumes_without_key(catalog)?;
+    if without.contains(volser) {
+        let words: Vec<_> = without.iter().filter(|other| *other != volser).map(Volser::as_str).collect();
+        catalog.put_fact(WITHOUT_KEY_FACT, &words.join(" "))?;
+    }
+    Ok(())
+}
+
 impl Site {
     /// Volumes whose keys are not in the key store. Known since [`Site::look_at_keys`].
     pub fn volumes_without_key(&self) -> Result<Vec<Volser>, DirectorError> {
@@ -73,8 +83,11 @@ impl Site {
 
     /// Notes which volumes have no key in the key store, which must be open: nothing on them is protected, and nothing is added to them.
     pub fn look_at_keys(&self) -> Result<Vec<Volser>, DirectorError> {
-        let held: Vec<KeyTag> = self.keys()?.list()?.into_iter().map(|key| key.tag).collect();
+        let keys = self.keys()?.list()?;
+        let held: Vec<KeyTag> = keys.iter().map(|key| key.tag).collect();
         let mut catalog = locked(&self.catalog);
+        // Volumes that are elsewhere keep their names.
+        crate::names::note_used(&mut catalog, keys.iter().map(|key| &key.volser));
         let mut volumes = catalog.volumes()?;
         volumes.retain(|volume| volume.key.is_some_and(|key| !held.contains(&key.tag)));
         let volsers: Vec<Volser> = volumes.into_iter().map(|volume| volume.volser).collect();

@@ -38,6 +38,8 @@ pub(crate) fn create_cartridge(desk: &Desk, volser: &Volser, capacity_bytes: u64
     let spec =
         CartridgeSpec { volser: volser.clone(), capacity_bytes, early_warning_bytes, generation: "virtual".to_owned() };
     locked(&desk.library).create_cartridge(&spec).map_err(DirectorError::Changer)?;
+    // Of names that somebody chose, too: what is forgotten later is known by its key alone.
+    crate::names::note_used(&mut locked(&desk.catalog), [volser]);
     locked(&desk.catalog).put_volume(&Volume { capacity: Some(capacity_bytes), ..Volume::blank(volser.clone()) })?;
     (desk.events)(Event::Created { volser: volser.clone() });
     Ok(())
@@ -96,7 +98,12 @@ pub(crate) fn label_volume(
         medium: volume.kind(known.medium),
         ..known
     };
-    let lost = locked(&desk.catalog).relabelled(&row, promise)?;
+    let lost = {
+        let mut catalog = locked(&desk.catalog);
+        let lost = catalog.relabelled(&row, promise)?;
+        crate::keys::note_key(&mut catalog, &volser)?;
+        lost
+    };
     write_label(volume.drive.as_mut(), &header)?;
     match (key, desk.keys.as_deref()) {
         (Some(key), Some(keys)) => drop(keys.activate(volume.cartridge(), &key.tag, now_ns)?),

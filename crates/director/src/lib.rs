@@ -30,6 +30,7 @@ mod left_out;
 mod library;
 mod library_marker;
 mod missing_path;
+mod names;
 mod null;
 mod order;
 mod path_choice;

@@ -165,10 +165,26 @@ impl Site {
 
     /// Why the library cannot be used, if it cannot: the disk below it is not mounted, for one.
     pub fn library_problem(&self) -> Option<String> {
-        match locked(&self.library).inventory() {
-            Err(error @ ChangerError::Unusable { .. }) => Some(error.to_string()),
-            _ => None,
+        let found = match locked(&self.library).inventory() {
+            Err(error @ ChangerError::Unusable { .. }) => return Some(error.to_string()),
+            Err(_) => return None,
+            Ok(found) => found,
+        };
+        if !self.config.library.is_virtual() {
+            return None;
         }
+        let volumes = locked(&self.catalog).volumes().ok()?;
+        let mut known = volumes.iter().filter(|volume| volume.id.is_some()).peekable();
+        known.peek()?;
+        let is_there = |volser: &Volser| found.iter().any(|element| element.volser.as_ref() == Some(volser));
+        if known.clone().any(|volume| is_there(&volume.volser)) {
+            return None;
+        }
+        Some(format!(
+            "the library {} holds none of the {} that the catalog knows: if it is on a disk of its own, mount that disk",
+            self.library_dir().display(),
+            if known.clone().count() == 1 { "cartridge".to_owned() } else { format!("{} cartridges", known.count()) }
+        ))
     }
 
     /// Has the robot look at every element anew. The directory that the settings name becomes the library of this catalog, if it is not.

@@ -127,6 +127,15 @@ pub trait Library: Changer {
 /// Why a cartridge was not moved.
 #[derive(Debug, Error)]
 pub enum ChangerError {
+    /// Operator: two cartridges of one barcode.
+    #[error(
+        "a cartridge with barcode {volser} is in a slot and another is in the mail slot, and nothing was moved: take one of them out, and look which of \
+         the two the catalog knows (`capstan verify {volser}`)"
+    )]
+    BarcodeTwice {
+        /// The barcode.
+        volser: Volser,
+    },
     /// Caller: no such cartridge.
     #[error("volume {volser} is not in the library: insert it, or choose another volume")]
     UnknownVolume {

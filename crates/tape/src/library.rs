@@ -196,6 +196,14 @@ impl VirtualLibrary {
         Ok(ChangerError::InOtherDrive { volser: volser.clone(), drive, holder })
     }
 
+    /// Refuses what would put one cartridge in the place of another that bears the same barcode.
+    fn check_one(&self, volser: &Volser) -> Result<(), ChangerError> {
+        if self.list(SLOTS)?.contains(volser) && self.list(MAIL)?.contains(volser) {
+            return Err(ChangerError::BarcodeTwice { volser: volser.clone() });
+        }
+        Ok(())
+    }
+
     /// Brings a cartridge from one of the directories to another, with the index that may lie beside it.
     fn carry(&self, (from, to): (&str, &str), volser: &Volser) -> Result<(), ChangerError> {
         let place = |part: &str| self.directory.join(part).join(file_name(volser));
@@ -309,11 +317,13 @@ impl Changer for VirtualLibrary {
                 let empty = || ChangerError::ElementEmpty { element };
                 let volser = self.list(MAIL)?.into_iter().nth(*mail_slot as usize).ok_or_else(empty)?;
                 self.in_slot(&volser)?;
+                self.check_one(&volser)?;
                 self.carry((MAIL, SLOTS), &volser)
             }
             Errand::Export { volser } => {
                 let _robot = self.robot()?;
                 self.in_slot(volser)?;
+                self.check_one(volser)?;
                 if self.list(MAIL)?.contains(volser) { Ok(()) } else { self.carry((SLOTS, MAIL), volser) }
             }
             // A folder is looked at each time anew.

@@ -145,7 +145,14 @@ fn faults(job: &JobConfig) -> Vec<String> {
         let error = std::fs::read_to_string(path).err()?;
         Some(format!("exclude_from {} cannot be read, and the job will not run: {error}", path.display()))
     };
-    let sources = job.sources.iter().filter_map(|path| gone(path));
+    let hook = |(which, command): (&str, &Vec<String>)| {
+        // A name without a slash is looked for when it is started.
+        let program = command.first().filter(|program| program.contains('/'))?;
+        let error = Path::new(program).metadata().err()?;
+        Some(format!("{which} ({program}) cannot be started: {error}"))
+    };
+    let hooks = [("before", &job.before), ("after", &job.after), ("stdin_command", &job.stdin_command)];
+    let sources = job.sources.iter().filter_map(|path| gone(path)).chain(hooks.into_iter().filter_map(hook));
     let faults = sources.chain(job.exclude_from.iter().filter_map(|path| unread(path)));
     faults.map(|fault| capstan_director::without_error_numbers(&fault)).collect()
 }

@@ -76,6 +76,7 @@ pub(crate) fn init(cli: &Cli, args: &args::Init) -> Result<ExitCode, Failure> {
     println!("  1. {secret}: without it the keys cannot be opened;");
     println!("  2. a copy of the keys, after each volume that is labelled: capstan keys export FILE.");
     println!("Whoever loses both loses every encrypted volume for good. Nobody can help then.");
+    println!("And a copy of capstan.toml, once it has jobs: their excludes and rules are nowhere else.");
     Ok(ExitCode::SUCCESS)
 }
 

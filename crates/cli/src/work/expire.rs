@@ -20,6 +20,9 @@ use crate::table::path_text;
 use crate::units;
 use crate::work::recorded::recorded;
 
+/// Volumes that are named one by one.
+const FREED_SHOWN: usize = 10;
+
 pub(crate) fn expire(cli: &Cli, args: &args::Expire) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Nothing, display.events())?;
@@ -98,15 +101,15 @@ fn stand(dependents: usize) -> String {
 }
 
 fn show(cli: &Cli, args: &args::Expire, display: &Display, plan: &ExpiryPlan) {
-    let (what, freed) = (units::counted(plan.forget.len() as u64, "object"), plan.frees.len());
+    let (what, freed) = (units::counted(plan.forget.len() as u64, "object"), freed_text(&plan.frees));
     if cli.json {
         // A reader that is gone changes nothing of what was done.
         let _ = json::print(&json::Event::Expired(ExpiredLine::new(plan, args.dry_run)));
         return;
     }
     match args.dry_run {
-        true => println!("{what} would be forgotten, {freed} volumes would be scratch; nothing was done"),
-        false => println!("{what} forgotten, {freed} volumes back to scratch"),
+        true => println!("{what} would be forgotten, {freed} would be scratch; nothing was done"),
+        false => println!("{what} forgotten, {freed} back to scratch"),
     }
     if !args.dry_run && !plan.forget.is_empty() {
         println!(
@@ -134,6 +137,17 @@ pub(crate) fn bases_line(plan: &ExpiryPlan) -> Option<String> {
          go once its own incrementals have taken their place: backup --full, or --full-every 30d with each incremental",
         units::counted(count as u64, "object")
     ))
+}
+
+/// Volumes that hold nothing any more, by name: one of them may be in a vault.
+fn freed_text(frees: &[Volser]) -> String {
+    let count = units::counted(frees.len() as u64, "volume");
+    if frees.is_empty() {
+        return count;
+    }
+    let names: Vec<_> = frees.iter().take(FREED_SHOWN).map(Volser::as_str).collect();
+    let more = if frees.len() > FREED_SHOWN { " and more" } else { "" };
+    format!("{count} ({}{more})", names.join(", "))
 }
 
 fn ids(objects: &[Object]) -> Vec<String> {

@@ -139,6 +139,11 @@ fn create(cli: &Cli) -> Result<ExitCode, Failure> {
         println!("the damaged key store is kept as {}", kept.display());
     }
     println!("a new key store is in {}", store.display());
+    let (with, other) = match cli.key_file {
+        Some(_) => ("key file", "a passphrase"),
+        None => ("passphrase", "a key file, as a job that runs by the clock has it,"),
+    };
+    println!("Only this {with} opens it; {other} is added by `capstan keys add`.");
     say_without_key(&without_key);
     Ok(ExitCode::SUCCESS)
 }

@@ -76,6 +76,7 @@ pub(crate) fn copy(cli: &Cli, args: &args::Copy) -> Result<ExitCode, Failure> {
             args.to_pool
         ));
     }
+    say_kept(&display, &site, &objects, &args.to_pool);
     let watch = Arc::new(RestoreWatch::default());
     stop_on_interrupt(&watch.stop);
     recorded(&display, &site, ("copy", &format!("{} to {}", args.object, args.to_pool)), |record| {
@@ -86,6 +87,21 @@ pub(crate) fn copy(cli: &Cli, args: &args::Copy) -> Result<ExitCode, Failure> {
         record.message = format!("{} copied", units::counted(reports.len() as u64, "object"));
         show_copies(cli, args, &display, reports.into_iter().zip(&objects))
     })
+}
+
+/// Says that a copy goes with its object, where that goes some day.
+fn say_kept(display: &Display, site: &Site, objects: &[Object], pool: &str) {
+    let by_rule = |object: &Object| site.config().jobs.get(&object.policy).and_then(|job| job.keep);
+    let first = objects.iter().filter_map(|object| match (by_rule(object), object.expires_ns) {
+        (Some(rule), _) => Some(format!("as the rule of job {} says ({rule})", object.policy)),
+        (None, 0) => None,
+        (None, expires_ns) => Some(format!("until {}", units::day(expires_ns))),
+    });
+    if let Some(until) = first.min() {
+        display.warn(&format!(
+            "copies are kept as long as their objects: {until}. The retention of pool {pool} is for what is backed up into it"
+        ));
+    }
 }
 
 fn show_copies<'a>(
@@ -252,6 +268,19 @@ pub(crate) fn label(cli: &Cli, args: &args::Label) -> Result<ExitCode, Failure> 
     let site = open(cli, Need::Keys, display.events())?;
     let pool = (args.pool != "scratch").then_some(args.pool.as_str());
     let volumes = args.volumes.iter().map(|text| volser(text)).collect::<Result<Vec<_>, _>>()?;
+    for volume in volumes.iter().filter(|_| !args.force) {
+        // What has its last copy there is refused without --force; what has another is asked for.
+        let held = site.catalog().objects_on(volume).map_err(director)?;
+        let mut elsewhere = !held.is_empty();
+        for object in &held {
+            let copies = site.catalog().copies(object.id).map_err(director)?;
+            elsewhere &= copies.iter().any(|copy| !copy.volumes.contains(volume));
+        }
+        if elsewhere {
+            let held = units::counted(held.len() as u64, "object");
+            confirm(&format!("Volume {volume} holds {held}, and nothing of that will be on it any more."), args.yes)?;
+        }
+    }
     recorded(&display, &site, ("label", &args.volumes.join(" ")), |record| {
         label_all(cli, args, (&display, &site), pool, volumes, record)
     })

@@ -195,6 +195,10 @@ fn show_failures(display: &Display, report: &RestoreReport) {
         for path in paths.iter().skip(1).take(PATHS_OF_A_REASON) {
             display.say(&format!("  {}", path_text(path)));
         }
+        let hidden = more.saturating_sub(PATHS_OF_A_REASON);
+        if hidden > 0 {
+            display.say(&format!("  and {}: --json names all", units::counted(hidden as u64, "more path")));
+        }
     }
     if by_reason.len() > FILES_SHOWN {
         display.warn(&format!("and {} more reasons", by_reason.len() - FILES_SHOWN));
@@ -213,8 +217,9 @@ fn show_failures(display: &Display, report: &RestoreReport) {
         display.warn(&format!("lost: {first}{more}"));
     }
     if let Some(first) = report.recovered.first() {
-        let count = report.recovered.len();
-        display.warn(&format!("{count} damaged blocks came from another copy, the first: {first}"));
+        let count = units::counted(report.recovered.len() as u64, "block");
+        let what = if first.of_medium { "damaged" } else { "could not be read" };
+        display.warn(&format!("{count} {what} here came from another copy, the first: {first}"));
     }
 }
 

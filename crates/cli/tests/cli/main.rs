@@ -454,7 +454,7 @@ fn a_copy_of_nothing_does_not_free_the_original() {
     bench.done(&["pools", "add", "vault"], 0);
     bench.done(&["copy", "home", "--to-pool", "vault"], 4);
     assert!(bench.done(&["objects"], 0).contains("A00002(part)"));
-    assert!(bench.said(&["label", "A00001"], 1).contains("last copy"));
+    assert!(bench.said(&["label", "A00001", "--yes"], 1).contains("last copy"));
 }
 
 #[test]

@@ -133,8 +133,12 @@ impl JobConfig {
             return wrong("keep", "it keeps nothing: set at least last = 1");
         }
         for (key, text) in [("full_every", &self.full_every), ("retention", &self.retention)] {
-            if let Some(Err(reason)) = text.as_deref().map(parse_age) {
-                return Err((Some(key), reason));
+            match text.as_deref().map(parse_age) {
+                Some(Err(reason)) => return Err((Some(key), reason)),
+                Some(Ok(ns)) if ns < 3_600_000_000_000 => {
+                    return wrong(key, "it is shorter than an hour: m is for minutes, and a month is 30d or 4w");
+                }
+                _ => {}
             }
         }
         if self.copies.is_some_and(|copies| !(1..=4).contains(&copies)) {

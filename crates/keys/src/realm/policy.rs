@@ -124,7 +124,8 @@ impl Policy {
 /// Keys under one policy, for one purpose: those of a pool, of a customer, of a site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyGroup {
-    /// Its name. The keys of a pool belong to the group that has the pool's name, if there is one, else to `default`.
+    /// Its name. The keys of a pool belong to the group that has the pool's name, if there is one. Else, in a
+    /// key store of one machine, to `default`; in a cluster to the default group of the mover that asks.
     pub name: Name,
     /// Its policy, for good.
     pub policy: Name,

@@ -83,7 +83,7 @@ fn unprotected(facts: &Facts, lines: &mut Vec<String>) {
             false => "back it up again with --full".to_owned(),
         };
         let why = match facts.lost.bytes(object.id) {
-            0 => format!("`capstan verify {id}` says why"),
+            0 => format!("`capstan verify {id}` says why; {then}"),
             bytes => format!(
                 "{} of it can be read in no copy any more, and `capstan ls -R {id}` flags the files: {then}",
                 units::bytes(bytes)
