@@ -64,7 +64,9 @@ pub enum DirectorError {
         reason: String,
     },
     /// Operator: another process writes here.
-    #[error("another capstan (process {holder}) is writing in this state directory: wait until it has ended")]
+    #[error(
+        "another capstan (process {holder}) is writing in this state directory: wait until it has ended; `capstan backup --wait`, or wait = true of a job, does so by itself"
+    )]
     Busy {
         /// Its process id, as it left it.
         holder: String,

@@ -274,6 +274,11 @@ fn import(cli: &Cli, file: &Path, group: &Name) -> Result<ExitCode, Failure> {
         let (tag, volume) = (key.tag.to_string(), key.volser.to_string());
         tell(cli, &format!("{tag}  {volume}  {what}"), &KeyEvent::KeyImported { tag, volume, outcome, state })?;
     }
+    // The file that they came from is an export.
+    let volumes: Vec<_> = imported.iter().map(|key| key.volser.to_string()).collect();
+    if !volumes.is_empty() {
+        let _ = site.note_exported(&volumes);
+    }
     let without_key = site.look_at_keys()?;
     if !cli.json {
         say_without_key(&without_key);
