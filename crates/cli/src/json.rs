@@ -1,12 +1,13 @@
 //! What `--json` prints: each line one object, and each object one of the types below.
 //!
 //! docs/JSON.md and docs/json.schema.json are made from these types and their comments (`page`, a test), so a field's comment is written for
-//! whoever reads that page. Commands whose lines are not there yet build them with `json!`.
+//! whoever reads that page.
 
 mod backup;
 mod devices;
 mod events;
 mod keys;
+mod lab;
 mod library;
 mod lists;
 mod media;
@@ -14,6 +15,7 @@ mod media;
 mod page;
 mod restore;
 mod status;
+mod vtl;
 
 use std::io::{Write, stdout};
 
@@ -34,6 +36,10 @@ pub(crate) use keys::{
     CartridgeRow, GroupRow, IssuedKeyRow, KeyDriveRow, KeyEvent, KeyRow, KeysStatusRow, NodeRow, PolicyRow, SlotRow,
     VolumeKeysRow,
 };
+pub(crate) use lab::{
+    AdviceRow, AdvisedChange, ComparedConfiguration, ComparisonRow, DataSetRow, GridRow, ModelRow, Neighbour,
+    NetworkLine, ReportedRow, SettingAndForecast, SettingRow, SimulatedRow, TriedRow,
+};
 pub(crate) use library::{DoubtedObject, DriveLine, DriveReportRow, InventoryRow, LibraryEvent, ShownClock};
 pub(crate) use lists::{
     ClockRow, CopyRow, DamageRow, EntryRow, ExtentRow, JobRow, KeepRow, ObjectRow, PoolRow, ShownObject, ShownVolume,
@@ -42,6 +48,7 @@ pub(crate) use lists::{
 pub(crate) use media::{ExpiredLine, ObjectReason, OverwrittenLine, repaired};
 pub(crate) use restore::{DifferenceLine, RestoreEnd, RestoreFinished};
 pub(crate) use status::{RunRow, ShownRun, StatusRow, StatusSource, run_row};
+pub(crate) use vtl::VtlEvent;
 
 /// A path, as it can be handed back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -104,9 +111,15 @@ pub(crate) fn id(object: ObjectId) -> String {
 
 /// Prints a line. Rows go through a writer of their own ([`Lines`]).
 pub(crate) fn print(value: &impl Serialize) -> Result<(), Failure> {
-    let mut lines = Lines::new();
-    lines.row(value)?;
-    lines.finish()
+    line(value).map_err(Failure::output)
+}
+
+/// The same, for what prints text as well and fails as that does.
+pub(crate) fn line(value: &impl Serialize) -> std::io::Result<()> {
+    let mut out = stdout().lock();
+    serde_json::to_writer(&mut out, value)?;
+    out.write_all(b"\n")?;
+    out.flush()
 }
 
 /// Prints rows as they come, holding none.

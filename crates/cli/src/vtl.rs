@@ -2,6 +2,7 @@
 
 use std::io::{Write, stderr, stdout};
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,9 +20,10 @@ use clap::Subcommand;
 
 use crate::args::{self, Cli};
 use crate::failure::Failure;
+use crate::json::{self, VtlEvent};
 use crate::progress::{Display, stop_on_interrupt};
 use crate::secrets::{cluster_at, now_ns, state_dir, unlock};
-use crate::table::Table;
+use crate::table::{Table, path_text};
 use crate::units;
 
 #[derive(Debug, Subcommand)]
@@ -168,7 +170,9 @@ fn init(cli: &Cli, folder: &Path) -> Result<ExitCode, Failure> {
     });
     match made {
         Ok(()) => {
-            if !cli.quiet {
+            if cli.json {
+                json::print(&VtlEvent::VtlMade { layout: path_text(path.as_os_str().as_bytes()) })?;
+            } else if !cli.quiet {
                 let folder = folder.display();
                 writeln!(stdout(), "{} is made: edit it, then `capstan vtl serve {folder}`", path.display())
                     .map_err(Failure::output)?;
@@ -212,8 +216,7 @@ fn serve(cli: &Cli, folder: &Path, listen: Option<SocketAddr>, keys: &args::KeyC
         Service::start(folder, agent.as_ref(), listen, events(cli)).map_err(|error| Failure::because(&error))?;
     let address = service.local_address();
     if cli.json {
-        let line = serde_json::json!({"event": "serving", "target": layout.target.name, "address": address});
-        writeln!(stdout(), "{line}").map_err(Failure::output)?;
+        json::print(&VtlEvent::Serving { target: &layout.target.name, address: address.to_string() })?;
     } else if !cli.quiet {
         let drives = service.library().drives().len();
         let name = &layout.target.name;
@@ -247,7 +250,9 @@ fn events(cli: &Cli) -> Events {
 fn order(cli: &Cli, folder: &Path, request: &ControlRequest) -> Result<ExitCode, Failure> {
     match ask(folder, request).map_err(|error| Failure::because(&error))? {
         ControlReply::Done(text) => {
-            if !cli.quiet {
+            if cli.json {
+                json::print(&VtlEvent::VtlDone { done: &text })?;
+            } else if !cli.quiet {
                 writeln!(stdout(), "{text}").map_err(Failure::output)?;
             }
             Ok(ExitCode::SUCCESS)
@@ -264,8 +269,7 @@ fn status(cli: &Cli, folder: &Path) -> Result<ExitCode, Failure> {
     };
     let mut out = stdout();
     if cli.json {
-        let text = serde_json::to_string(&status).map_err(|error| Failure::because(&error))?;
-        writeln!(out, "{text}").map_err(Failure::output)?;
+        json::print(&status)?;
         return Ok(ExitCode::SUCCESS);
     }
     show(&status, &mut out).map_err(Failure::output)?;

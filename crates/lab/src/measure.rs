@@ -22,10 +22,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What rounds gave: in the middle, and at both ends.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Spread {
     /// The least of them.
     pub low: f64,

@@ -31,6 +31,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use measure::measure_network;
@@ -94,8 +95,9 @@ impl NetworkPlan {
 }
 
 /// Which way the blocks go, seen from the side that measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "NetworkDirection")]
 pub enum Direction {
     /// To the listener.
     Send,
@@ -116,7 +118,7 @@ impl Direction {
 }
 
 /// What so many connections give in one direction.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct NetworkRate {
     /// How many connections at once.
     pub connections: u32,
@@ -129,7 +131,7 @@ pub struct NetworkRate {
 }
 
 /// How long a message of 64 bytes takes there and back.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct RoundTrip {
     /// Half of them are faster, seconds.
     pub median_s: f64,
@@ -140,7 +142,7 @@ pub struct RoundTrip {
 }
 
 /// What the network gives.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct NetworkMeasurement {
     /// Who listened.
     pub peer: SocketAddr,

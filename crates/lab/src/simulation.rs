@@ -1,6 +1,7 @@
 //! A drive under a load, in virtual time.
 
 use capstan_tape::model::{Conversion, DriveModel, Engine, ModelError, Motion, Totals};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::load::{Load, LoadError};
@@ -28,7 +29,8 @@ impl Default for Options {
 }
 
 /// What happened in one interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize)]
+#[schemars(rename = "SimulatedInterval")]
 pub struct Sample {
     /// Its end, seconds since the beginning.
     pub at_s: f64,

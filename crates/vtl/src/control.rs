@@ -5,6 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -74,7 +75,8 @@ pub enum ControlReply {
 }
 
 /// What there is in a library.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[schemars(rename = "ServedLibrary")]
 pub struct LibraryStatus {
     /// Name of the target.
     pub target: String,
@@ -89,7 +91,8 @@ pub struct LibraryStatus {
 }
 
 /// A drive.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[schemars(rename = "ServedDrive")]
 pub struct DriveRow {
     /// Serial number.
     pub serial: String,
@@ -102,7 +105,8 @@ pub struct DriveRow {
 }
 
 /// A place.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[schemars(rename = "ServedPlace")]
 pub struct PlaceRow {
     /// `slot 0`, `mail 1`, `drive 0`.
     pub place: String,

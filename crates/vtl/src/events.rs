@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use capstan_format::Volser;
 use capstan_tape::with_causes;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub(crate) use teller::Teller;
 
 /// What a drive that is an encryption agent knows of the key of the cartridge in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VolumeKeyState {
     /// Nothing is written on it: it gets a key of its own with its first block.
@@ -29,8 +30,9 @@ pub enum VolumeKeyState {
 }
 
 /// Something that who runs the library may want to know.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]
+#[schemars(rename = "LibraryServed")]
 pub enum Event {
     /// An initiator has logged in.
     LoggedIn {

@@ -2,13 +2,16 @@
 
 use std::fmt::Write;
 
+use capstan_lab::{DriveRates, NetworkMeasurement, PathRates, RestoreRates, SourceRates, StagingRates};
+use capstan_vtl::LibraryStatus;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::{
-    BackupEnd, DriveLine, DriveReportRow, EntryRow, Event, ExercisedRow, GroupRow, InventoryRow, JobRow, KeyDriveRow,
-    KeyEvent, KeyRow, KeysStatusRow, LibraryEvent, ObjectRow, PolicyRow, PoolRow, RestoreEnd, RunRow, ScanRow,
-    ShownClock, ShownObject, ShownRun, ShownVolume, SlotRow, StatusRow, VolumeKeysRow, VolumeRow,
+    AdviceRow, BackupEnd, ComparisonRow, DataSetRow, DriveLine, DriveReportRow, EntryRow, Event, ExercisedRow, GridRow,
+    GroupRow, InventoryRow, JobRow, KeyDriveRow, KeyEvent, KeyRow, KeysStatusRow, LibraryEvent, ModelRow, NetworkLine,
+    ObjectRow, PolicyRow, PoolRow, ReportedRow, RestoreEnd, RunRow, ScanRow, ShownClock, ShownObject, ShownRun,
+    ShownVolume, SimulatedRow, SlotRow, StatusRow, VolumeKeysRow, VolumeRow, VtlEvent,
 };
 
 const INTRODUCTION: &str = "# What --json prints
@@ -24,9 +27,8 @@ This page is made from the program's types (`CAPSTAN_WRITE_DOCS=1 cargo test -p 
   `capstan cat \"$OBJECT:$(echo \"$path_base64\" | base64 -d)\"`. The same holds for `source` and `source_base64`.
 - Times are nanoseconds since 1970, in UTC. Fields may be added; none of these goes away without a line in the changelog.
 
-Not on this page: what `vtl`, `simulate` and `lab` print; `simulate` and `lab` print one JSON value, which may have several lines. Commands of `keys`
-that are asked of a cluster in the words of `keyd` (`users`, `quorum`, `pending`, `sites`, `backups`, `audit`, and the lists of the cluster's
-own policies, groups, agents and units) print what `keyd` prints: docs/openapi.json has the answers of its service.
+Commands of `keys` that are asked of a cluster in the words of `keyd` (`users`, `quorum`, `pending`, `sites`, `backups`, `audit`, and the lists of
+the cluster's own policies, groups, agents and units) print what `keyd` prints: docs/openapi.json has the answers of its service.
 ";
 
 /// One kind of line: its title, and the name of its schema.
@@ -71,6 +73,23 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<KeyDriveRow>(&mut generator, "Rows of `keys drives`"),
         part::<RunRow>(&mut generator, "Rows of `history`"),
         part::<ShownRun>(&mut generator, "`history RUN`"),
+        part::<VtlEvent<'_>>(&mut generator, "What `vtl` did"),
+        part::<capstan_vtl::Event>(&mut generator, "What happens while `vtl serve` serves"),
+        part::<LibraryStatus>(&mut generator, "`vtl status`"),
+        part::<ModelRow<'_>>(&mut generator, "Rows of `models`"),
+        part::<SimulatedRow<'_>>(&mut generator, "`simulate`"),
+        part::<DataSetRow>(&mut generator, "`lab create-data`"),
+        part::<SourceRates>(&mut generator, "Rows of `lab read`"),
+        part::<PathRates>(&mut generator, "`lab null`"),
+        part::<DriveRates>(&mut generator, "`lab drive`"),
+        part::<StagingRates>(&mut generator, "`lab staging`"),
+        part::<RestoreRates>(&mut generator, "`lab restore`"),
+        part::<NetworkLine>(&mut generator, "What happens while `lab network --listen` waits"),
+        part::<NetworkMeasurement>(&mut generator, "`lab network --to`"),
+        part::<AdviceRow<'_>>(&mut generator, "`lab advise`"),
+        part::<GridRow<'_>>(&mut generator, "Rows of `lab characterize`"),
+        part::<ComparisonRow<'_>>(&mut generator, "`lab compare`"),
+        part::<ReportedRow<'_>>(&mut generator, "Rows of `lab report`"),
     ];
     let schemas = generator.take_definitions(true);
     (parts, schemas)
@@ -121,6 +140,21 @@ fn table(out: &mut String, schema: &Value, schemas: &Map<String, Value>) {
     }
 }
 
+/// The words that a field may be, one of them; an object of one field where the word has more to say.
+fn list(out: &mut String, choices: &[Value]) {
+    out.push('\n');
+    for choice in choices {
+        let word = choice["const"].as_str().map(|word| format!("`{word}`"));
+        let object = || {
+            let (name, within) = choice["properties"].as_object()?.iter().next()?;
+            let fields = within["properties"].as_object()?.iter();
+            let fields: Vec<_> = fields.map(|(name, field)| format!("`{name}`: {}", words_of(field))).collect();
+            Some(format!("`{{\"{name}\": {{...}}}}`, with {}", fields.join(" ")))
+        };
+        writeln!(out, "- {}: {}", word.or_else(object).unwrap_or_default(), words_of(choice)).expect("a text takes it");
+    }
+}
+
 fn rows(out: &mut String, schema: &Value) {
     let required = |name: &str| schema["required"].as_array().is_some_and(|all| all.iter().any(|one| one == name));
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
@@ -151,7 +185,10 @@ fn page() -> String {
     let tops: Vec<_> = parts.iter().map(|part| part.name.as_str()).collect();
     for (name, schema) in schemas.iter().filter(|(name, _)| !tops.contains(&name.as_str())) {
         write!(out, "\n### {name}\n\n{}\n", words_of(schema)).expect("a text takes it");
-        table(&mut out, schema, &schemas);
+        match schema["oneOf"].as_array() {
+            Some(choices) => list(&mut out, choices),
+            None => table(&mut out, schema, &schemas),
+        }
     }
     out
 }
@@ -178,7 +215,10 @@ fn every_field_says_what_it_is() {
         let variants = schema["oneOf"].as_array().map_or_else(|| vec![schema], |variants| variants.iter().collect());
         for variant in variants {
             for (field, about) in variant["properties"].as_object().into_iter().flatten() {
-                let plain = field == "event" || about["description"].is_string();
+                // A choice that is an object has its words beside it, not in its one field.
+                let choice = schema["oneOf"].is_array() && variant["properties"]["event"].is_null();
+                let words = if choice { &variant["description"] } else { &about["description"] };
+                let plain = field == "event" || words.is_string();
                 assert!(plain, "{name}: {field} has no words");
             }
         }

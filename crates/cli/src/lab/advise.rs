@@ -3,7 +3,6 @@
 mod missing;
 mod show;
 
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -19,12 +18,13 @@ use super::measure::{can_keep, failed, measuring, wrong_file};
 use super::model;
 use crate::args::Cli;
 use crate::failure::Failure;
+use crate::json;
 use crate::progress::Display;
 use crate::secrets::{now_ns, state_dir};
 use crate::units;
 use missing::{keep_in, measure_missing};
 pub(super) use show::described;
-use show::{as_json, drive_name, show};
+use show::{as_row, drive_name, show};
 
 /// What a backup is to be, and what it is to keep to.
 #[derive(Debug, Args)]
@@ -210,8 +210,7 @@ pub(crate) fn advise(cli: &Cli, args: &Advise) -> Result<ExitCode, Failure> {
     let trials = if args.tries { tried(cli, args, &site, &figures, &advice)? } else { Vec::new() };
     keep_trials(&mut all, &site, &figures, &advice, &trials)?;
     if cli.json {
-        let value = as_json(&figures, &advice, &trials, window_s);
-        writeln!(stdout(), "{value}").map_err(Failure::output)?;
+        json::print(&as_row(&figures, &advice, &trials, window_s))?;
     } else {
         show(args, &figures, &advice, &trials, window_s).map_err(Failure::output)?;
     }

@@ -10,12 +10,12 @@ use capstan_lab::{
     mean_error, measure_grid, predict_grid, read_grid, report as page,
 };
 use clap::Args;
-use serde_json::json;
 
 use super::read;
 use super::simulate::parse_mb;
 use crate::args::Cli;
 use crate::failure::Failure;
+use crate::json::{self, GridRow};
 use crate::progress::{Display, stop_on_interrupt};
 use crate::secrets::now_ns;
 use crate::units;
@@ -164,19 +164,11 @@ pub(super) fn characterize(cli: &Cli, args: &Characterize) -> Result<ExitCode, F
     let predictions = predict_grid(&cells, &host).map_err(told)?;
     let mut out = stdout().lock();
     if cli.json {
-        let rows: Vec<_> = cells
-            .iter()
-            .zip(&predictions)
-            .map(|(cell, prediction)| {
-                let mut row = serde_json::Map::new();
-                row.extend(HEADS.iter().zip(&cell.columns).map(|(head, value)| ((*head).to_owned(), json!(value))));
-                row.insert("mb_per_s".to_owned(), json!(cell.measured_mb_per_s));
-                row.insert("predicted_mb_per_s".to_owned(), json!(prediction.mb_per_s));
-                row.insert("bottleneck".to_owned(), json!(prediction.bottleneck().name()));
-                row
-            })
-            .collect();
-        writeln!(out, "{}", json!(rows)).map_err(Failure::output)?;
+        let mut lines = json::Lines::new();
+        for (cell, prediction) in cells.iter().zip(&predictions) {
+            lines.row(&GridRow::new(cell, prediction))?;
+        }
+        lines.finish()?;
     } else {
         let measured = cells.iter().any(|cell| cell.measured_mb_per_s.is_some());
         let head = if measured { ",mb_per_s" } else { "" };

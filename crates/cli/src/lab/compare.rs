@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use capstan_lab::{CompareError, Comparison, ExerciseError, Measured, compare, median_error};
-use serde_json::json;
 
 use super::measure::keep;
 use crate::args::Cli;
 use crate::failure::Failure;
+use crate::json::{self, ComparedConfiguration, ComparisonRow};
 use crate::progress::{Display, stop_on_interrupt};
 use crate::secrets::now_ns;
 use crate::table::Table;
@@ -33,19 +33,14 @@ pub(super) fn comparison(cli: &Cli, folder: &Path) -> Result<ExitCode, Failure> 
         |paced: Option<bool>| median_error(all.iter().filter(|one| paced.is_none_or(|paced| one.paced == paced)));
     let mut out = stdout().lock();
     if cli.json {
-        let rows: Vec<_> = all
-            .iter()
-            .map(|one| {
-                json!({
-                    "what": one.what,
-                    "paced": one.paced,
-                    "predicted_mb_per_s": one.predicted_mb_per_s,
-                    "measured_mb_per_s": one.measured_mb_per_s,
-                    "error": one.error(),
-                })
-            })
-            .collect();
-        writeln!(out, "{}", json!({"median_error": median(None), "rows": rows})).map_err(Failure::output)?;
+        let rows = all.iter().map(|one| ComparedConfiguration {
+            what: &one.what,
+            paced: one.paced,
+            predicted_mb_per_s: one.predicted_mb_per_s,
+            measured_mb_per_s: one.measured_mb_per_s,
+            error: one.error(),
+        });
+        json::print(&ComparisonRow { median_error: median(None), rows: rows.collect() })?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(&["configuration", ">predicted MB/s", ">measured MB/s", ">error %"]);

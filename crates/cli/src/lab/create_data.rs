@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use capstan_lab::{DataSet, DataSetError, DataSetWatch, Differs, Kind, Names, Ratio, Shape, Shrunk};
 use clap::{Args, ValueEnum};
-use serde_json::json;
 
 use crate::args::Cli;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::json::{self, DataSetRow};
 use crate::progress::{Display, stop_on_interrupt};
 use crate::table::path_text;
 use crate::units;
@@ -170,23 +170,22 @@ pub(super) fn create_data(cli: &Cli, args: &CreateData) -> Result<ExitCode, Fail
     if cli.json {
         let of = |wanted: Option<Differs>| -> Vec<_> {
             let some = differing.iter().filter(|(_, differs)| wanted.is_none_or(|wanted| *differs == wanted));
-            some.map(|(path, _)| path_text(path.as_os_str().as_bytes())).collect()
+            some.map(|(path, _)| json::Path::from(path.as_os_str().as_bytes())).collect()
         };
-        let value = json!({
-            "files": all_files,
-            "bytes": all_bytes,
-            "seconds": seconds,
-            "mb_per_s": mb_per_s,
-            "differing": of(None),
-            "changed": of(Some(Differs::Changed)),
-            "missing": of(Some(Differs::Missing)),
-            "unreadable": of(Some(Differs::Unreadable)),
-            "extra": of(Some(Differs::Extra)),
-            "asked_ratio": shrunk.map(|shrunk| shrunk.asked),
-            "found_ratio": shrunk.map(|shrunk| shrunk.found),
-            "compressed_bytes": shrunk.map(|shrunk| shrunk.bytes),
-        });
-        writeln!(out, "{value}").map_err(Failure::output)?;
+        json::print(&DataSetRow {
+            files: all_files,
+            bytes: all_bytes,
+            seconds,
+            mb_per_s,
+            differing: of(None),
+            changed: of(Some(Differs::Changed)),
+            missing: of(Some(Differs::Missing)),
+            unreadable: of(Some(Differs::Unreadable)),
+            extra: of(Some(Differs::Extra)),
+            asked_ratio: shrunk.map(|shrunk| shrunk.asked),
+            found_ratio: shrunk.map(|shrunk| shrunk.found),
+            compressed_bytes: shrunk.map(|shrunk| shrunk.bytes),
+        })?;
     } else {
         for (path, differs) in &differing {
             let path = path_text(args.folder.join(path).as_os_str().as_bytes());

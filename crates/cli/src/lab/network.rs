@@ -11,11 +11,11 @@ use capstan_lab::{
     NetworkWatch, measure_network,
 };
 use clap::Args;
-use serde_json::json;
 
 use super::measure::keep;
 use crate::args::Cli;
 use crate::failure::Failure;
+use crate::json::{self, NetworkLine};
 use crate::progress::{Display, rate, stop_on_interrupt};
 use crate::secrets::now_ns;
 use crate::table::Table;
@@ -70,13 +70,14 @@ fn listen(cli: &Cli, address: &str, once: bool) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let address = listener.address();
     if cli.json {
-        println!("{}", json!({"event": "listening", "address": address.to_string()}));
+        json::print(&NetworkLine::Listening { address: address.to_string() })?;
     }
     let until = if once { "for one measurement" } else { "until Ctrl-C" };
     display.say(&format!("listening on {address} {until}"));
     let tell = |event: NetworkEvent| {
         if cli.json {
-            println!("{}", event_json(&event));
+            // Whoever read the lines and went away does not end the measurement.
+            let _gone = json::print(&NetworkLine::from(&event));
         }
         match event {
             NetworkEvent::Began { peer } => display.say(&format!("{peer}: measuring")),
@@ -93,19 +94,6 @@ fn listen(cli: &Cli, address: &str, once: bool) -> Result<ExitCode, Failure> {
         return Err(Failure::Stopped("stopped before a measurement was done".to_owned()));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn event_json(event: &NetworkEvent) -> serde_json::Value {
-    match event {
-        NetworkEvent::Began { peer } => json!({"event": "began", "peer": peer.to_string()}),
-        NetworkEvent::Done { peer, received_mb, sent_mb } => {
-            json!({"event": "done", "peer": peer.to_string(), "received_mb": received_mb, "sent_mb": sent_mb})
-        }
-        NetworkEvent::Lost { error } => json!({"event": "lost", "reason": error.to_string()}),
-        NetworkEvent::TurnedAway { peer, reason } => {
-            json!({"event": "turned-away", "peer": peer.to_string(), "reason": reason})
-        }
-    }
 }
 
 fn measure(cli: &Cli, plan: &NetworkPlan) -> Result<ExitCode, Failure> {
@@ -136,7 +124,7 @@ fn show(cli: &Cli, measured: &NetworkMeasurement) -> std::io::Result<()> {
     let mut out = stdout().lock();
     let NetworkMeasurement { peer, seconds, block_bytes, round_trip, rates } = measured;
     if cli.json {
-        return writeln!(out, "{}", json!(measured));
+        return json::line(measured);
     }
     let mut table = Table::new(&[">connections", "direction", ">MB/s", ">processor s/GB"]);
     for rate in rates {

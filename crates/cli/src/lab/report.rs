@@ -1,17 +1,16 @@
 //! `capstan lab report`.
 
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use capstan_lab::{Measurements, PublishedGrid, Section, Tried, predict_grid, published_grids, report as page};
 use clap::Args;
-use serde_json::json;
 
 use super::advise::{Ask, Site};
 use super::measure::wrong_file;
 use crate::args::Cli;
 use crate::failure::Failure;
+use crate::json::{self, ReportedRow};
 use crate::progress::Display;
 use crate::secrets::now_ns;
 use crate::units;
@@ -101,19 +100,17 @@ pub(super) fn report(cli: &Cli, args: &Report) -> Result<ExitCode, Failure> {
         write(path, &csv(&rows)?)?;
     }
     if cli.json {
-        let rows: Vec<_> = rows
-            .iter()
-            .map(|row| {
-                json!({
-                    "kind": row.kind,
-                    "what": row.what,
-                    "predicted_mb_per_s": row.predicted_mb_per_s,
-                    "measured_mb_per_s": row.measured_mb_per_s,
-                    "bottleneck": row.bottleneck,
-                })
-            })
-            .collect();
-        writeln!(stdout(), "{}", json!(rows)).map_err(Failure::output)?;
+        let mut lines = json::Lines::new();
+        for row in &rows {
+            lines.row(&ReportedRow {
+                kind: row.kind,
+                what: &row.what,
+                predicted_mb_per_s: row.predicted_mb_per_s,
+                measured_mb_per_s: row.measured_mb_per_s,
+                bottleneck: row.bottleneck,
+            })?;
+        }
+        lines.finish()?;
     }
     if sources.is_empty() {
         Display::new(cli)

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 use capstan_lab::{Conversion, Load, Options, Simulation, SimulationError, built_in, built_in_names, plot, simulate};
 use clap::{Args, ValueEnum};
-use serde_json::json;
 
 use super::{model, read};
 use crate::args::Cli;
 use crate::failure::Failure;
+use crate::json::{self, ModelRow, SimulatedRow};
 use crate::table::Table;
 use crate::units;
 
@@ -120,21 +120,20 @@ fn show(cli: &Cli, simulation: &Simulation) -> std::io::Result<()> {
     let totals = &simulation.totals;
     let mean = if totals.elapsed_s > 0.0 { totals.host_mb / totals.elapsed_s } else { 0.0 };
     if cli.json {
-        let value = json!({
-            "drive": simulation.drive,
-            "elapsed_s": totals.elapsed_s,
-            "host_mb": totals.host_mb,
-            "host_mb_per_s": mean,
-            "tape_mb": totals.tape_mb,
-            "pad_mb": totals.pad_mb,
-            "backhitches": totals.backhitches,
-            "speed_changes": totals.speed_changes,
-            "streaming_s": totals.streaming_s,
-            "host_waits_s": totals.host_waits_s,
-            "at_risk_mb": simulation.at_risk_mb,
-            "samples": simulation.samples,
+        return json::line(&SimulatedRow {
+            drive: &simulation.drive,
+            elapsed_s: totals.elapsed_s,
+            host_mb: totals.host_mb,
+            host_mb_per_s: mean,
+            tape_mb: totals.tape_mb,
+            pad_mb: totals.pad_mb,
+            backhitches: totals.backhitches,
+            speed_changes: totals.speed_changes,
+            streaming_s: totals.streaming_s,
+            host_waits_s: totals.host_waits_s,
+            at_risk_mb: simulation.at_risk_mb,
+            samples: &simulation.samples,
         });
-        return writeln!(out, "{value}");
     }
     if !cli.quiet && simulation.samples.len() <= ROWS_MAX {
         let mut table = Table::new(&[">second", ">host MB/s", ">tape MB/s", ">buffer MB", ">backhitches", "tape"]);
@@ -185,21 +184,19 @@ pub(crate) fn models(cli: &Cli) -> Result<ExitCode, Failure> {
     let models = models.map_err(|error| Failure::Other(error.to_string()))?;
     let mut out = stdout().lock();
     if cli.json {
-        let rows: Vec<_> = models
-            .iter()
-            .map(|model| {
-                json!({
-                    "name": model.name,
-                    "native_mb_per_s": model.native_mb_per_s.value,
-                    "ceiling_mb_per_s": model.ceiling_mb_per_s.value,
-                    "buffer_mb": model.buffer_mb.value,
-                    "backhitch_s": model.backhitch_s.value,
-                    "capacity_gb": model.capacity_gb.value,
-                    "block_len_max": model.block_len_max.value,
-                })
-            })
-            .collect();
-        writeln!(out, "{}", json!(rows)).map_err(Failure::output)?;
+        let mut lines = json::Lines::new();
+        for model in &models {
+            lines.row(&ModelRow {
+                name: &model.name,
+                native_mb_per_s: model.native_mb_per_s.value,
+                ceiling_mb_per_s: model.ceiling_mb_per_s.value,
+                buffer_mb: model.buffer_mb.value,
+                backhitch_s: model.backhitch_s.value,
+                capacity_gb: model.capacity_gb.value,
+                block_len_max: model.block_len_max.value,
+            })?;
+        }
+        lines.finish()?;
         return Ok(ExitCode::SUCCESS);
     }
     let heads = [

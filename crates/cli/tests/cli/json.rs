@@ -156,6 +156,96 @@ fn every_line_of_keys_is_as_the_page_says() {
     assert_eq!(done(&["keys", "passphrase"]), ["slot-added", "slot-removed"]);
 }
 
+/// Each line that one of several kinds describes, by the name of its event.
+fn told(schemas: &Value, kinds: &[&str], lines: &[Value]) -> Vec<String> {
+    let known: Vec<_> = kinds.iter().flat_map(|kind| schemas[kind]["oneOf"].as_array().unwrap()).collect();
+    let name = |event: &Value| {
+        assert!(known.iter().any(|schema| fits(event, schema, schemas)), "not on the page: {event}");
+        event["event"].as_str().unwrap().to_owned()
+    };
+    lines.iter().map(name).collect()
+}
+
+/// These printed lines that no page described, `models`, `lab read` and `lab characterize` one array, and `vtl create` text.
+#[test]
+fn every_line_of_simulations_and_of_the_laboratory_is_as_the_page_says() {
+    let bench = Bench::new(&[]);
+    let schemas = schemas();
+    let short = ["--rounds", "1", "--seconds", "0.1"];
+    for (kind, args) in [
+        ("ModelRow", &["models"][..]),
+        ("SimulatedRow", &["simulate", "--drive", "LTO-5", "--files", "10x100M"]),
+        ("DataSetRow", &["lab", "create-data", "--sizes", "4K", "--files", "20", "tree"]),
+        ("DataSetRow", &["lab", "create-data", "--sizes", "4K", "--files", "20", "tree", "--check"]),
+        ("SourceRates", &[&["lab", "read", "tree", "--readers", "1", "--block", "64K,256K"], &short[..]].concat()),
+        ("PathRates", &[&["lab", "null", "tree", "-j", "1", "--block", "256K"], &short[..]].concat()),
+        (
+            "DriveRates",
+            &[
+                "lab", "drive", "--folder", ".", "--data", "zeros", "--block", "256K", "--rounds", "1", "--amount",
+                "10M",
+            ],
+        ),
+        ("StagingRates", &["lab", "staging", "--folder", ".", "--writers", "1", "--depot", "4M", "--rounds", "1"]),
+        ("RestoreRates", &["lab", "restore", "tree", "--folder", ".", "--to", "back", "--rounds", "1"]),
+        ("GridRow", &["lab", "characterize", "--drive", "LTO-8", "--file-sizes", "1G", "--buffers", "8"]),
+        ("AdviceRow", &["lab", "advise", "tree", "--drive", "LTO-5", "-j", "1"]),
+        ("ReportedRow", &["lab", "report", "--output", "page.html"]),
+    ] {
+        assert_described(&schemas, kind, &bench.rows(args));
+    }
+    let advice = bench.json(&["lab", "advise", "tree", "--drive", "LTO-5", "-j", "1"]);
+    for (kind, within) in [
+        ("SettingRow", &advice["now"]["setting"]),
+        ("Forecast", &advice["now"]["forecast"]),
+        ("Spread", &advice["now"]["forecast"]["mb_per_s"]),
+        ("Fit", &advice["drives"][0]),
+        ("Neighbour", &advice["configurations"][0]),
+    ] {
+        assert_described(&schemas, kind, std::slice::from_ref(within));
+    }
+
+    let mut listening = bench.command(&["lab", "network", "--listen", "0", "--once", "--json"]);
+    let mut listening = listening.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(listening.stdout.take().unwrap()).lines();
+    let first: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    let network =
+        ["lab", "network", "--to", first["address"].as_str().unwrap(), "--connections", "1", "--seconds", "0.1"];
+    assert_described(&schemas, "NetworkMeasurement", &bench.rows(&network));
+    let rest = lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap());
+    let lines: Vec<Value> = std::iter::once(first).chain(rest).collect();
+    assert_eq!(told(&schemas, &["NetworkLine"], &lines), ["listening", "began", "done"]);
+    assert!(listening.wait().unwrap().success());
+}
+
+#[test]
+fn every_line_of_the_virtual_library_is_as_the_page_says() {
+    let bench = Bench::new(&[]);
+    let schemas = schemas();
+    let kinds = ["VtlEvent", "LibraryServed"];
+    assert_eq!(told(&schemas, &kinds, &bench.rows(&["vtl", "init", "vtl"])), ["vtl-made"]);
+    let mut serving = bench.command(&["vtl", "serve", "vtl", "--listen", "127.0.0.1:0", "--json"]);
+    let mut serving = serving.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(serving.stdout.take().unwrap()).lines();
+    let first: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(told(&schemas, &kinds, &[first]), ["serving"]);
+    let status = bench.json(&["vtl", "status", "vtl"]);
+    for args in [
+        &["vtl", "create", "vtl", "B00001L9", "--capacity", "1G"][..],
+        &["vtl", "inject", "vtl", "robot", "door-open:1"],
+        &["vtl", "forgive", "vtl"],
+    ] {
+        assert_eq!(told(&schemas, &kinds, &bench.rows(args)), ["vtl-done"], "{args:?}");
+    }
+    serving.kill().unwrap();
+    serving.wait().unwrap();
+    let lines: Vec<Value> = lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+    assert!(told(&schemas, &kinds, &lines).contains(&"created".to_owned()));
+    assert_described(&schemas, "ServedLibrary", std::slice::from_ref(&status));
+    assert_described(&schemas, "ServedDrive", status["drives"].as_array().unwrap());
+    assert_described(&schemas, "ServedPlace", status["elements"].as_array().unwrap());
+}
+
 /// A list was one array that was built in memory: 2.6 kB a row and more, 5.3 GB for two million.
 #[test]
 fn lists_hold_no_rows() {

@@ -1,6 +1,7 @@
 //! The search for a better setting, and the words for it.
 
 use capstan_tape::model::{built_in, built_in_names};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::doubt::Disagreement;
@@ -21,7 +22,7 @@ const VOLUMES_FEW: u64 = 10;
 const DEPOTS_MB: [f64; 4] = [5e4, 2e5, 1e4, 1e3];
 
 /// Something that can be set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lever {
     /// Streams that read at the same time.
@@ -155,7 +156,7 @@ impl Change {
 }
 
 /// How a drive would do with this source.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
 pub struct Fit {
     /// The drive.
     pub drive: String,

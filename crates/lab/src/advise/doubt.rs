@@ -1,5 +1,6 @@
 //! Measurements that no advice should rest on: where they contradict each other, or say nothing.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::figures::SiteFigures;
@@ -15,7 +16,7 @@ const IDLE: f64 = 0.5;
 const TELLING_S: f64 = 0.2;
 
 /// Bare readers and the data path, of the same source, where what they got cannot both be so. MB/s.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize)]
 pub struct Disagreement {
     /// What bare readers got at most.
     pub read: Spread,

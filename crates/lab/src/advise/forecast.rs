@@ -2,6 +2,7 @@
 
 use capstan_format::BLOCK_HEADER_LEN;
 use capstan_tape::model::DriveModel;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::figures::{AdviseError, SiteFigures};
@@ -16,8 +17,9 @@ const POOL_GAIN: f64 = 1.03;
 const VIRTUAL_BLOCK_LEN_MAX: usize = 2000 << 10;
 
 /// A part of the way from files to tape.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(rename = "PartOfTheWay")]
 pub enum Part {
     /// Reading the files.
     Source,
@@ -70,7 +72,7 @@ impl TapeDrive {
 }
 
 /// The way to the drive.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Route {
     /// At once.
@@ -104,7 +106,7 @@ pub struct Setting {
 }
 
 /// What a setting gives.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
 pub struct Forecast {
     /// MB of the source in a second, until all of it is safe on what it is written to first.
     pub mb_per_s: Spread,

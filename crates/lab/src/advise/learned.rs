@@ -1,5 +1,6 @@
 //! What trials teach: how little rates fluctuate here, and by how much forecasts miss.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::forecast::{TapeDrive, together};
@@ -33,7 +34,7 @@ fn trial_error(trial: &Tried, power: f64) -> f64 {
 
 /// How far what was tried was from its forecast. Each is forecast by the power that all others of them give, so that none has a say
 /// in its own: what is found is what the next one may miss by.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize)]
 pub struct Misses {
     /// How many were tried.
     pub trials: usize,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use capstan_format::Algorithm;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::figures::{AdviseError, SiteFigures};
@@ -13,7 +14,7 @@ use crate::measure::data_path::{DataPath, DataPathError, DataPathRun, LONGER_MAX
 use crate::measure::staging::free_mb;
 
 /// What was predicted of a run, and what it gave.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
 pub struct Trial {
     /// MB/s from the first block to the last flush.
     pub predicted_mb_per_s: f64,

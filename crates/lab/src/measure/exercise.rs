@@ -13,6 +13,7 @@ use capstan_tape::model::DriveModel;
 use capstan_tape::{
     CartridgeDrive, CartridgeSpec, Drive, DriveError, DriveKey, Flush, KeySlotKind, PaceMeter, Paced, WallClock,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::staging::free_mb;
@@ -20,8 +21,9 @@ use super::{Scratch, Spread, device_of, processor_s};
 use crate::data_set;
 
 /// What is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(rename = "DriveData")]
 pub enum Data {
     /// Nothing but zeros.
     Zeros,
@@ -248,7 +250,7 @@ fn write_all(
 }
 
 /// What a drive took in one way of writing it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct DriveRate {
     /// Bytes of a block.
     pub block_len: usize,
@@ -263,10 +265,11 @@ pub struct DriveRate {
 }
 
 /// What a drive took, in all ways.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct DriveRates {
     /// Where its cartridges lay.
     #[serde(with = "crate::site::path_text")]
+    #[schemars(with = "String")]
     pub place: PathBuf,
     /// The device that they lay on; 0 if that is not known.
     #[serde(default)]

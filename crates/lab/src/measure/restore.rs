@@ -22,6 +22,7 @@ use capstan_mover::{
     WantedMember, WantedStream, plan_reads, read_streams, restore_streams,
 };
 use capstan_tape::{CartridgeDrive, Drive, KeySlotKind};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::data_path::{self, DataPath, DataPathError, Target};
@@ -39,7 +40,7 @@ pub struct Restoring {
 }
 
 /// What one way gave.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct WayRate {
     /// MB/s of content.
     pub mb_per_s: Spread,
@@ -48,13 +49,15 @@ pub struct WayRate {
 }
 
 /// What restores and object copies gave.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct RestoreRates {
     /// The source.
     #[serde(with = "crate::site::path_text")]
+    #[schemars(with = "String")]
     pub source: PathBuf,
     /// Where files were restored to.
     #[serde(with = "crate::site::path_text")]
+    #[schemars(with = "String")]
     pub to: PathBuf,
     /// Processors that there were.
     pub processors: u32,

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use rustix::fs::{Advice, fadvise};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use walkdir::WalkDir;
 
@@ -28,8 +29,9 @@ const ALIGNMENT: usize = 4096;
 const CLASSES: [u64; 6] = [4 << 10, 16 << 10, 64 << 10, 1 << 20, 16 << 20, u64::MAX];
 
 /// Where what is read is to be found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(rename = "ReadFrom")]
 pub enum Cache {
     /// In the page cache, if it was read before.
     Warm,
@@ -71,7 +73,7 @@ pub struct Reading {
 }
 
 /// What so many readers got.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct ReaderRate {
     /// How many read.
     pub readers: u32,
@@ -84,7 +86,7 @@ pub struct ReaderRate {
 }
 
 /// What files of about one length cost a reader.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct ClassRate {
     /// Files up to so many bytes, and longer than those of the class before.
     pub up_to_bytes: u64,
@@ -97,10 +99,11 @@ pub struct ClassRate {
 }
 
 /// What a source gave.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct SourceRates {
     /// The source.
     #[serde(with = "crate::site::path_text")]
+    #[schemars(with = "String")]
     pub source: PathBuf,
     /// The device that it lies on, or is; 0 if that is not known.
     #[serde(default)]

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use capstan_format::Volser;
 use capstan_tape::{CartridgeDrive, CartridgeSpec, Drive, DriveError, Flush, KeySlotKind, ReadOutcome};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Scratch, Spread, device_of, processor_s};
@@ -30,7 +31,7 @@ pub struct Staging {
 }
 
 /// What so many writers got together.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct WriterRate {
     /// How many wrote.
     pub writers: u32,
@@ -41,10 +42,11 @@ pub struct WriterRate {
 }
 
 /// What a disk gave.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct StagingRates {
     /// The folder.
     #[serde(with = "crate::site::path_text")]
+    #[schemars(with = "String")]
     pub folder: PathBuf,
     /// The device that it lies on; 0 if that is not known.
     #[serde(default)]

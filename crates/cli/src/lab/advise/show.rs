@@ -3,9 +3,9 @@
 use std::io::{Write, stdout};
 
 use capstan_lab::{Advice, Change, Disagreement, Forecast, Lever, Setting, SiteFigures, SlowSource, TapeDrive, Trial};
-use serde_json::{Value, json};
 
 use super::{Advise, foretold, of_trial};
+use crate::json::{AdviceRow, AdvisedChange, Neighbour, SettingAndForecast, SettingRow, TriedRow};
 use crate::lab::measure::spread;
 use crate::table::Table;
 use crate::units;
@@ -17,68 +17,38 @@ pub(super) fn drive_name(drive: &TapeDrive) -> String {
     }
 }
 
-fn setting_json(setting: &Setting) -> Value {
-    json!({
-        "connections": setting.connections,
-        "block_bytes": setting.block_len,
-        "pool_bytes": setting.pool_bytes,
-        "checkpoint_bytes": setting.checkpoint_bytes,
-        "compression_level": setting.compression_level,
-        "copies": setting.copies,
-        "route": setting.route,
-        "drive": drive_name(&setting.drive),
-    })
+fn both((setting, forecast): &(Setting, Forecast)) -> SettingAndForecast<'_> {
+    SettingAndForecast { setting: SettingRow::new(setting, drive_name(&setting.drive)), forecast }
 }
 
-pub(super) fn as_json(
+pub(super) fn as_row<'a>(
     figures: &SiteFigures,
-    advice: &Advice,
-    trials: &[(&str, Trial)],
+    advice: &'a Advice,
+    trials: &'a [(&str, Trial)],
     window_s: Option<f64>,
-) -> Value {
-    let both =
-        |(setting, forecast): &(Setting, Forecast)| json!({"setting": setting_json(setting), "forecast": forecast});
-    let changes: Vec<_> = advice
-        .changes
-        .iter()
-        .map(|change| {
-            json!({
-                "lever": change.lever,
-                "from": change.from,
-                "to": change.to,
-                "how": change.lever.how(&change.setting),
-                "relieves": change.relieves,
-                "gain": change.gain(),
-                "forecast": change.after,
-            })
-        })
-        .collect();
-    let neighbours: Vec<_> = advice
-        .neighbours
-        .iter()
-        .map(|(lever, setting, forecast)| json!({"lever": lever, "value": lever.value(setting), "forecast": forecast}))
-        .collect();
-    let trials: Vec<_> =
-        trials.iter().map(|(name, trial)| json!({"what": name, "trial": trial, "error": trial.error()})).collect();
-    json!({
-        "source": figures.path.source.display().to_string(),
-        "source_mb": figures.source_mb,
-        "window_s": window_s,
-        "now": both(&advice.current),
-        "changes": changes,
-        "advised": both(&advice.advised),
-        "uncertainty": advice.uncertainty(),
-        "interval_mb_per_s": advice.interval(),
-        "misses": advice.misses,
-        "configurations": neighbours,
-        "twin": advice.twin,
-        "staged": advice.staged.as_ref().map(both),
-        "drives": advice.drives,
-        "fitting": advice.fitting,
-        "apart": advice.apart,
-        "disagreement": advice.disagreement,
-        "trials": trials,
-    })
+) -> AdviceRow<'a> {
+    let neighbours = advice.neighbours.iter();
+    AdviceRow {
+        source: figures.path.source.display().to_string(),
+        source_mb: figures.source_mb,
+        window_s,
+        now: both(&advice.current),
+        changes: advice.changes.iter().map(AdvisedChange::from).collect(),
+        advised: both(&advice.advised),
+        uncertainty: advice.uncertainty(),
+        interval_mb_per_s: advice.interval(),
+        misses: advice.misses,
+        configurations: neighbours
+            .map(|(lever, setting, forecast)| Neighbour { lever: *lever, value: lever.value(setting), forecast })
+            .collect(),
+        twin: advice.twin.as_ref(),
+        staged: advice.staged.as_ref().map(both),
+        drives: &advice.drives,
+        fitting: advice.fitting.as_deref(),
+        apart: advice.apart.as_ref(),
+        disagreement: advice.disagreement,
+        trials: trials.iter().map(|(what, trial)| TriedRow { what, trial, error: trial.error() }).collect(),
+    }
 }
 
 pub(in crate::lab) fn described(setting: &Setting) -> String {

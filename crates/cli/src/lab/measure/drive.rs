@@ -1,6 +1,6 @@
 //! `capstan lab drive`.
 
-use std::io::{Write, stdout};
+use std::io::stdout;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,11 +10,11 @@ use capstan_lab::{
     measure_drive,
 };
 use clap::{Args, ValueEnum};
-use serde_json::json;
 
 use super::{Replacing, block, can_keep, cpu, keep_undisturbed, load, measuring, spread};
 use crate::args::{Cipher, Cli};
 use crate::failure::Failure;
+use crate::json;
 use crate::lab::simulate::parse_mb;
 use crate::secrets::now_ns;
 use crate::table::Table;
@@ -135,7 +135,7 @@ pub(crate) fn drive_failed(error: &ExerciseError) -> Failure {
 fn show(cli: &Cli, found: &DriveRates) -> std::io::Result<()> {
     let mut out = stdout().lock();
     if cli.json {
-        return writeln!(out, "{}", json!(found));
+        return json::line(found);
     }
     let mut table =
         Table::new(&["data", ">block", ">MB/s (least-most)", ">processor s/GB", ">processor %", ">backhitches"]);

@@ -9,11 +9,11 @@ use capstan_lab::{
     null_run,
 };
 use clap::Args;
-use serde_json::json;
 
 use super::{CacheChoice, Replacing, block, can_keep, cpu, keep_undisturbed, load, measuring, spread};
 use crate::args::Cli;
 use crate::failure::Failure;
+use crate::json;
 use crate::secrets::now_ns;
 use crate::table::Table;
 use crate::units;
@@ -106,7 +106,7 @@ pub(crate) fn failed(error: &DataPathError) -> Failure {
 fn show(cli: &Cli, found: &PathRates) -> std::io::Result<()> {
     let mut out = stdout().lock();
     if cli.json {
-        return writeln!(out, "{}", json!(found));
+        return json::line(found);
     }
     let mut table = Table::new(&[
         ">connections",

@@ -8,11 +8,11 @@ use capstan_lab::{
     Cache, LONGER_MAX, Measured, Measurements, OtherLoad, Reading, SourceError, SourceRates, measure_source,
 };
 use clap::Args;
-use serde_json::json;
 
 use super::{CacheChoice, Replacing, can_keep, cpu, keep_undisturbed, load, measuring, spread};
 use crate::args::Cli;
 use crate::failure::Failure;
+use crate::json;
 use crate::secrets::now_ns;
 use crate::table::Table;
 use crate::units;
@@ -86,7 +86,7 @@ pub(crate) fn read_failed(error: &SourceError) -> Failure {
 fn show(cli: &Cli, all: &[SourceRates]) -> std::io::Result<()> {
     let mut out = stdout().lock();
     if cli.json {
-        return writeln!(out, "{}", json!(all));
+        return all.iter().try_for_each(json::line);
     }
     let mut table = Table::new(&[
         "source",

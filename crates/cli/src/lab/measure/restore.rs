@@ -10,11 +10,11 @@ use capstan_lab::{
     null_run,
 };
 use clap::Args;
-use serde_json::json;
 
 use super::{Replacing, can_keep, cpu, failed, keep_undisturbed, load, measuring_shared, spread};
 use crate::args::Cli;
 use crate::failure::Failure;
+use crate::json;
 use crate::secrets::now_ns;
 use crate::table::Table;
 use crate::units;
@@ -77,7 +77,7 @@ pub(crate) fn restore(cli: &Cli, args: &Restore) -> Result<ExitCode, Failure> {
 fn show(cli: &Cli, found: &RestoreRates) -> std::io::Result<()> {
     let mut out = stdout().lock();
     if cli.json {
-        return writeln!(out, "{}", json!(found));
+        return json::line(found);
     }
     let mut table = Table::new(&["what", ">MB/s (least-most)", ">processor s/GB", ">processor %"]);
     let ways = [

@@ -1,16 +1,16 @@
 //! `capstan lab staging`.
 
-use std::io::{Write, stdout};
+use std::io::stdout;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use capstan_lab::{Measured, Measurements, OtherLoad, Spread, Staging, StagingError, StagingRates, measure_staging};
 use clap::Args;
-use serde_json::json;
 
 use super::{Replacing, can_keep, cpu, keep_undisturbed, load, measuring, spread};
 use crate::args::Cli;
 use crate::failure::Failure;
+use crate::json;
 use crate::lab::simulate::parse_mb;
 use crate::secrets::now_ns;
 use crate::table::Table;
@@ -70,7 +70,7 @@ pub(crate) fn staging_failed(error: &StagingError) -> Failure {
 fn show(cli: &Cli, found: &StagingRates) -> std::io::Result<()> {
     let mut out = stdout().lock();
     if cli.json {
-        return writeln!(out, "{}", json!(found));
+        return json::line(found);
     }
     let mut table = Table::new(&["what", ">MB/s (least-most)", ">processor s/GB", ">processor %"]);
     let mut row = |what: String, rate: &Spread, cpu_s_per_mb: Option<f64>, beside: Option<&Spread>| {

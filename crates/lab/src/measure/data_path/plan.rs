@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use capstan_format::{Algorithm, BLOCK_HEADER_LEN};
 use capstan_mover::{Bottleneck, MoverError};
 use capstan_tape::model::DriveModel;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::source::{self, Cache};
@@ -15,7 +16,7 @@ use super::super::{SECONDS, SLOW_MB_PER_S, Spread, processors};
 pub const LONGER_MAX: f64 = 10.0;
 
 /// A source that is slower than it is: for trying what a slow one does.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, JsonSchema, Serialize, Deserialize)]
 pub struct SlowSource {
     /// All connections together get no more than this, MB/s.
     pub mb_per_s: Option<f64>,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::source::Cache;
@@ -10,7 +11,7 @@ use super::super::{Spread, device_of, processors};
 use super::{DataPath, DataPathError, DataPathRun, SlowSource, Target, run_data_path};
 
 /// What the path gave to nowhere, with so many connections and blocks of so many bytes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct PathRate {
     /// Streams that read at the same time.
     pub connections: u32,
@@ -42,10 +43,11 @@ fn settled() -> bool {
 }
 
 /// What the path gave of a source.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct PathRates {
     /// The source.
     #[serde(with = "crate::site::path_text")]
+    #[schemars(with = "String")]
     pub source: PathBuf,
     /// The device that it lies on; 0 if that is not known.
     #[serde(default)]
