@@ -291,13 +291,25 @@ impl Site {
         }
         let baseline = base.map(|base| self.baseline_if_listed(base, &source)).transpose()?.flatten();
         let base = base.filter(|_| baseline.is_some());
-        if let Some(base) = base {
-            self.compare_left_out(&source, Compared::Base(base), &request.tree)?;
+        let before = match base {
+            Some(base) => Some(Compared::Base(base)),
+            None if kind == ObjectKind::Tree => self.last_of(&source)?.map(Compared::Before),
+            None => None,
+        };
+        if let Some(with) = before {
+            self.compare_left_out(&source, with, &request.tree)?;
         }
         say(base);
         let record = self.new_record(source.clone(), kind, base, request, pool);
         let path = Some(path.to_owned());
         Ok(Job { path, source, record, resumed: false, first_connection: 0, baseline, base_gone })
+    }
+
+    /// The last complete object of a source of this machine.
+    fn last_of(&self, source: &[u8]) -> Result<Option<ObjectId>, DirectorError> {
+        let (source, client) = (Some(source.to_vec()), Some(self.client.clone()));
+        let filter = ObjectFilter { source, client, status: Some(ObjectStatus::Complete), ..ObjectFilter::default() };
+        Ok(locked(&self.catalog).objects(&filter)?.iter().map(|object| object.id).max())
     }
 
     /// Machines beside this one that have complete objects of a source.

@@ -49,12 +49,14 @@ pub(crate) enum Compared {
     Base(ObjectId),
     /// An earlier run began it, and was interrupted.
     Resumed(ObjectId),
+    /// It is the last one of the source before a full backup, which stands on nothing.
+    Before(ObjectId),
 }
 
 impl Compared {
     fn object(self) -> ObjectId {
         match self {
-            Self::Base(object) | Self::Resumed(object) => object,
+            Self::Base(object) | Self::Resumed(object) | Self::Before(object) => object,
         }
     }
 
@@ -62,6 +64,7 @@ impl Compared {
         match self {
             Self::Base(_) => "stands on",
             Self::Resumed(_) => "goes on with",
+            Self::Before(_) => "comes after",
         }
     }
 }
@@ -141,8 +144,10 @@ impl Site {
         let base = with.object();
         let before = locked(&self.catalog).left_out(base)?;
         let change = before.map(|before| Change::between(&before, &tree.rules()));
-        // What the base left out itself, it does not have.
-        let may_delete = change.as_ref().is_none_or(|change| !change.added.is_empty()) && !tree.excludes.is_empty();
+        // What the base left out itself, it does not have. A full backup records nothing as deleted.
+        let stands = !matches!(with, Compared::Before(_));
+        let may_delete =
+            stands && change.as_ref().is_none_or(|change| !change.added.is_empty()) && !tree.excludes.is_empty();
         let (deleted, all) = match may_delete {
             true => count(&locked(&self.catalog).state(base)?, source, &patterns(&tree.excludes)?)?,
             false => (0, 0),
