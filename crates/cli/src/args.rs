@@ -321,9 +321,10 @@ pub(crate) struct Backup {
     /// zstd level, -7 (fastest) to 19, 0 for none [default: from capstan.toml]
     #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-7..=19))]
     pub(crate) compression: Option<i32>,
-    /// Wait for a volume when the pool has none, and for another capstan that writes, instead of failing
-    #[arg(long)]
-    pub(crate) wait: bool,
+    /// Wait for another capstan that writes, and for a volume when the pool has none, instead of failing; `--wait=writer` waits
+    /// for the other capstan alone
+    #[arg(long, value_name = "FOR", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
+    pub(crate) wait: Option<WaitFor>,
     /// The machine that the sources are of, for one that was renamed or whose backups go on here [default: client of
     /// capstan.toml, or the host's name]
     #[arg(long, value_name = "HOST")]
@@ -413,12 +414,21 @@ pub(crate) struct Repair {
     pub(crate) wait: bool,
 }
 
+/// What a backup waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WaitFor {
+    /// Another capstan that writes, and a volume
+    All,
+    /// Another capstan that writes
+    Writer,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Rebuild {
     /// Only the list of files of these objects, from their own volumes: where one index file is damaged or gone
     #[arg(value_name = "OBJECT", conflicts_with = "discard_old")]
     pub(crate) objects: Vec<String>,
-    /// Keep the old catalog's files beside the new one (the default), or drop them
+    /// Delete the old catalog once the new one is made; without this it stays in the state directory as catalog.old-TIME
     #[arg(long)]
     pub(crate) discard_old: bool,
 }

@@ -41,12 +41,16 @@ pub(crate) fn outcome_word(code: u8) -> &'static str {
         0 => "done",
         DONE_WITH_PROBLEMS => "problems",
         STOPPED => "stopped",
+        BUSY => "busy",
         _ => "failed",
     }
 }
 
 /// Somebody stopped it.
 pub(crate) const STOPPED: u8 = 130;
+
+/// It did not begin, because another capstan was writing.
+pub(crate) const BUSY: u8 = 6;
 
 /// Done in part, because a key is not there.
 pub(crate) const WITHOUT_KEY: u8 = 4;
@@ -94,7 +98,7 @@ impl Failure {
                 // The command is for a key store, and there is none.
                 DirectorError::KeysInCluster { .. } => 2,
                 DirectorError::NoVolume { .. } => 5,
-                DirectorError::Busy { .. } => 6,
+                DirectorError::Busy { .. } => BUSY,
                 DirectorError::Interrupted | DirectorError::RestoreInterrupted => STOPPED,
                 _ => FAILED,
             },

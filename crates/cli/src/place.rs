@@ -29,18 +29,40 @@ pub(crate) fn find_object(site: &Site, text: &str, at_ns: Option<i64>) -> Result
 
 /// That no object matches a text, and the source that looks most like it.
 pub(crate) fn unknown(site: &Site, text: &str) -> DirectorError {
+    DirectorError::UnknownObject { wanted: text.to_owned(), like: most_like(text, sources(site)) }
+}
+
+/// All sources, as they are printed.
+pub(crate) fn sources(site: &Site) -> BTreeSet<String> {
     // An answer that has no suggestion is an answer.
     let objects = site.catalog().objects(&ObjectFilter::default()).unwrap_or_default();
-    let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
-    let likeness = |source: &str| {
+    objects.iter().map(|object| path_text(&object.source)).collect()
+}
+
+/// The name that looks most like a text, if one does.
+pub(crate) fn most_like(text: &str, names: impl IntoIterator<Item = String>) -> Option<String> {
+    let last = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let likeness = |name: String| {
         // By the last component, too: `hmoe` for `/srv/home`.
-        let (whole, last) = (strsim::jaro_winkler(text, source), strsim::jaro_winkler(&name(text), &name(source)));
-        (whole.max(last), source.to_owned())
+        let (whole, last) = (strsim::jaro_winkler(text, &name), strsim::jaro_winkler(&last(text), &last(&name)));
+        (whole.max(last), name)
     };
-    let sources: BTreeSet<_> = objects.iter().map(|object| path_text(&object.source)).collect();
-    let like = sources.iter().map(|source| likeness(source)).max_by(|one, other| one.0.total_cmp(&other.0));
-    let like = like.filter(|(likeness, _)| *likeness >= LIKE).map(|(_, source)| source);
-    DirectorError::UnknownObject { wanted: text.to_owned(), like }
+    let like = names.into_iter().map(likeness).max_by(|one, other| one.0.total_cmp(&other.0));
+    like.filter(|(likeness, _)| *likeness >= LIKE).map(|(_, name)| name)
+}
+
+/// The command that looks for what was typed where an object is meant, and which may be the name of a file.
+fn find_command(place: &OsStr) -> String {
+    let text = place.to_string_lossy();
+    let wanted = text.rsplit(':').next().filter(|path| !path.is_empty()).unwrap_or(&text);
+    // A pattern with a slash is one of the whole path.
+    let below = wanted.strip_prefix("./").unwrap_or(wanted).trim_end_matches('/');
+    let wanted = if below.contains('/') && !below.starts_with('/') { format!("**/{below}") } else { below.to_owned() };
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+@,=".contains(c);
+    match wanted.chars().all(is_plain) && !wanted.starts_with('-') {
+        true => format!("capstan find {wanted}"),
+        false => format!("capstan find -- '{}'", wanted.replace('\'', r"'\''")),
+    }
 }
 
 fn look_up(site: &Site, text: &str, at_ns: Option<i64>) -> Result<Object, DirectorError> {
@@ -85,7 +107,12 @@ pub(crate) fn place_at(site: &Site, place: &OsStr, at: Option<&str>) -> Result<(
             units::time(first_begun(site, &later)),
             units::time(later.started_ns)
         )),
-        _ => failure,
+        (_, _) => match &failure {
+            Failure::Director(error @ DirectorError::UnknownObject { .. }) => {
+                Failure::Other(format!("{error}. If it is the name of a file, `{}` looks for it", find_command(place)))
+            }
+            _ => failure,
+        },
     })?;
     if let Some(at_ns) = at_ns {
         say_undated(site, &found.0, at_ns)?;

@@ -99,6 +99,8 @@ pub struct BackupRequest {
     pub count_first: bool,
     /// What to do when a pool has no volume.
     pub shortfall: Shortfall,
+    /// Whether it waits until another process that writes has ended.
+    pub waits_for_writer: bool,
 }
 
 impl BackupRequest {
@@ -119,6 +121,7 @@ impl BackupRequest {
             compression: None,
             count_first: false,
             shortfall: Shortfall::Fail,
+            waits_for_writer: false,
         }
     }
 }
@@ -227,7 +230,7 @@ impl Site {
     /// Runs a backup to its end.
     pub fn backup(&self, request: &BackupRequest, watch: &BackupWatch) -> Result<BackupReport, DirectorError> {
         let _lock = match request.target {
-            Target::Pool if request.shortfall == Shortfall::Wait => Some(self.writer_lock_waited_for(&watch.stop)?),
+            Target::Pool if request.waits_for_writer => Some(self.writer_lock_waited_for(&watch.stop)?),
             Target::Pool => Some(self.writer_lock()?),
             Target::Null => None,
         };

@@ -23,15 +23,20 @@ const EARLY_WARNING_MAX: u64 = 256 << 20;
 /// Share of a cartridge that is kept for them at most, and of it the entries between two checkpoints may take half.
 pub(crate) const EARLY_WARNING_SHARE_MAX: u64 = 4;
 
+/// Bytes at the end of a virtual cartridge that take no data: what ends a session, the list of its files above all, must fit there.
+pub fn reserved_at_the_end(capacity_bytes: u64) -> u64 {
+    (capacity_bytes / EARLY_WARNING_SHARE)
+        .clamp(EARLY_WARNING_MIN, EARLY_WARNING_MAX)
+        .min(capacity_bytes / EARLY_WARNING_SHARE_MAX)
+}
+
 pub(crate) fn random_u64() -> u64 {
     Uuid::new_v4().as_u64_pair().1.rotate_left(17) ^ Uuid::new_v4().as_u64_pair().0
 }
 
 /// A new cartridge of the virtual library.
 pub(crate) fn create_cartridge(desk: &Desk, volser: &Volser, capacity_bytes: u64) -> Result<(), DirectorError> {
-    let early_warning_bytes = (capacity_bytes / EARLY_WARNING_SHARE)
-        .clamp(EARLY_WARNING_MIN, EARLY_WARNING_MAX)
-        .min(capacity_bytes / EARLY_WARNING_SHARE_MAX);
+    let early_warning_bytes = reserved_at_the_end(capacity_bytes);
     if barcode::is_cleaning(volser) {
         return Err(DirectorError::Changer(ChangerError::CleaningCartridge { volser: volser.clone() }));
     }

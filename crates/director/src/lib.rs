@@ -70,6 +70,7 @@ pub use expiry::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, Kept,
 pub use journal::{FailedJob, HistoryEntry, Journal, Tally, subject_of_job};
 pub use keep::{KeepRule, KeptBy};
 pub use keys::{DestroyedKey, create_key_store};
+pub use label::reserved_at_the_end;
 pub use library::{DriveRow, Inventory, Place as LibraryPlace, Whereabouts};
 pub use missing_path::Elsewhere;
 pub use order::{OrderedBy, Positioning, ReadOrder};

@@ -7,6 +7,7 @@ use capstan_format::ObjectId;
 
 use crate::DirectorError;
 use crate::journal::HistoryEntry;
+use crate::keys::copies_without_key;
 use crate::protection::Protection;
 use crate::site::{Site, locked};
 
@@ -19,8 +20,10 @@ pub struct SourceRow {
     pub client: String,
     /// The latest backup that can be restored in full.
     pub last: Option<Object>,
-    /// Copies of it that are known to be whole, and copies that were promised.
+    /// Copies of it that are known to be whole and whose keys are there, and copies that were promised.
     pub copies: (usize, usize),
+    /// Copies of it that are whole and cannot be read, because a key is not in the key store.
+    pub copies_without_key: usize,
     /// A later one that cannot be restored in full.
     pub unprotected: Option<ObjectId>,
     /// A later one that is open.
@@ -40,6 +43,7 @@ impl SourceRow {
             client,
             last: None,
             copies: (0, 0),
+            copies_without_key: 0,
             unprotected: None,
             open: None,
             run: None,
@@ -74,8 +78,11 @@ impl Site {
         for row in &mut rows {
             if let Some(last) = &row.last {
                 let wanted = catalog.wanted_copies(last.id)?;
-                let whole = wanted.iter().filter(|wanted| wanted.state == CopyState::Whole).count();
-                row.copies = (whole, wanted.len());
+                let without_key = copies_without_key(&catalog, last.id)?;
+                let whole = wanted.iter().filter(|wanted| wanted.state == CopyState::Whole);
+                let (shut, readable): (Vec<_>, Vec<_>) = whole.partition(|wanted| without_key.contains(&wanted.copy));
+                row.copies = (readable.len(), wanted.len());
+                row.copies_without_key = shut.len();
             }
             if let Some(open) = &row.open {
                 row.run = running.iter().find(|row| row.objects.contains(&open.id)).map(|row| row.job.id);

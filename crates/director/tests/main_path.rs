@@ -407,7 +407,7 @@ fn a_run_that_waits_for_a_volume_can_be_stopped() {
         }
     })));
     let mut request = bench.request(Level::Full);
-    request.shortfall = Shortfall::Wait;
+    (request.shortfall, request.waits_for_writer) = (Shortfall::Wait, true);
     let ended = bench.site().backup(&request, &watch);
     assert!(matches!(ended, Err(DirectorError::Interrupted)), "{ended:?}");
     bench.set_hook(None);

@@ -60,6 +60,8 @@ pub(crate) struct CopyRow {
     pub(crate) volumes: Vec<String>,
     /// Whether all of the object is on it.
     pub(crate) whole: bool,
+    /// Whether a key of its volumes is not in the key store, so that it cannot be read.
+    pub(crate) key_missing: bool,
     /// When all of it was last read back, nanoseconds since 1970; null if it never was.
     pub(crate) verified_ns: Option<i64>,
     /// Blocks of it that could not be read then.
@@ -139,7 +141,8 @@ pub(crate) struct JobRow {
     pub(crate) keep: Option<KeepRow>,
     /// When its last run was begun, nanoseconds since 1970; null if there is none.
     pub(crate) last_ns: Option<i64>,
-    /// How that ended: `done`, `problems` (exit code 3), `failed`, `stopped`, `killed`, or `running`; `never` if there is none.
+    /// How that ended: `done`, `problems` (exit code 3), `busy` (6: it did not begin, because another
+    /// capstan was writing), `failed`, `stopped`, `killed`, or `running`; `never` if there is none.
     pub(crate) outcome: &'static str,
     /// Sources of which there is no object.
     pub(crate) sources_never: usize,

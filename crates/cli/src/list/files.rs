@@ -29,6 +29,10 @@ fn kind_letter(kind: EntryKind) -> char {
 }
 
 pub(super) fn mode_text(entry: &FileEntry) -> String {
+    if entry.kind == EntryKind::Deleted {
+        // It has none: what was there before has.
+        return format!("{:<10}", "deleted");
+    }
     let mut text = String::from(kind_letter(entry.kind));
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
         let bits = entry.mode >> shift;
@@ -214,7 +218,7 @@ pub(crate) fn versions(cli: &Cli, args: &args::Versions) -> Result<ExitCode, Fai
             short(&version.object),
             units::time(version.object.started_ns),
             level(&version.object).to_owned(),
-            if entry.kind == EntryKind::Deleted { "deleted".to_owned() } else { mode_text(entry) },
+            mode_text(entry),
             units::count(entry.size),
             units::time(entry.mtime_ns),
             flags_text(entry, lost.holds(version.object.id, entry)),

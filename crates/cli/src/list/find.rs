@@ -103,11 +103,7 @@ pub(crate) fn find(cli: &Cli, args: &args::Find) -> Result<ExitCode, Failure> {
 }
 
 fn line(object: &Object, entry: &FileEntry, is_lost: bool) -> String {
-    let gone = match (entry.kind, is_lost) {
-        (EntryKind::Deleted, _) => "  (deleted)",
-        (_, true) => "  (LOST: no copy has all of it any more)",
-        _ => "",
-    };
+    let gone = if is_lost { "  (LOST: no copy has all of it any more)" } else { "" };
     format!(
         "{}  {}  {:>15}  {:<19}  {}{gone}",
         short(object),

@@ -3,12 +3,13 @@
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-use capstan_director::{HistoryEntry, Site, subject_of_job};
+use capstan_director::{HistoryEntry, ObjectFilter, Site, subject_of_job};
 
-use super::{print, print_json, print_rows, site};
+use super::{director, print, print_json, print_rows, site};
 use crate::args::{self, Cli};
 use crate::failure::{Failure, outcome_word};
 use crate::json::{RunRow, ShownRun, run_row};
+use crate::place::{most_like, sources};
 use crate::secrets::now_ns;
 use crate::table::{Table, path_text};
 use crate::units;
@@ -36,7 +37,11 @@ pub(crate) fn history(cli: &Cli, args: &args::History) -> Result<ExitCode, Failu
     rows.retain(|row| args.kind.as_ref().is_none_or(|kind| *kind == row.job.kind));
     if let Some(name) = &args.run {
         let wanted = words_for(&site, name);
-        rows.retain(|row| wanted.iter().any(|word| names(&row.job.subject, word)));
+        let is_named = |row: &HistoryEntry| wanted.iter().any(|word| names(&row.job.subject, word));
+        rows.retain(is_named);
+        if rows.is_empty() && !is_known(&site, &wanted)? && !site.history(u32::MAX)?.iter().any(is_named) {
+            return Err(unknown(&site, name));
+        }
         if rows.is_empty() && !cli.json && !cli.quiet {
             eprintln!("capstan: no run names {name:?}: `capstan history` lists all, `capstan jobs` the jobs");
         }
@@ -81,6 +86,28 @@ fn words_for(site: &Site, name: &str) -> Vec<String> {
         words.push(path_text(path.as_os_str().as_bytes()));
     }
     words
+}
+
+/// Whether one of the words is a job, a source or a volume.
+fn is_known(site: &Site, words: &[String]) -> Result<bool, Failure> {
+    let (jobs, sources) = (&site.config().jobs, sources(site));
+    if words.iter().any(|word| jobs.contains_key(word) || sources.contains(word)) {
+        return Ok(true);
+    }
+    let volumes = site.catalog().volumes().map_err(director)?;
+    let objects = site.catalog().objects(&ObjectFilter::default()).map_err(director)?;
+    let is_volume = volumes.iter().any(|volume| words.iter().any(|word| word == volume.volser.as_str()));
+    Ok(is_volume || objects.iter().any(|object| words.contains(&object.id.to_string())))
+}
+
+/// That nothing has a name, and the job, source or volume that looks most like it.
+fn unknown(site: &Site, name: &str) -> Failure {
+    let volumes = site.catalog().volumes().unwrap_or_default().into_iter().map(|volume| volume.volser.to_string());
+    let names = site.config().jobs.keys().cloned().chain(sources(site)).chain(volumes);
+    let like = most_like(name, names).map(|like| format!(" (did you mean {like}?)")).unwrap_or_default();
+    Failure::Other(format!(
+        "{name:?} is no run, and no job, source or volume either{like}: `capstan history` lists all runs, `capstan jobs` the jobs"
+    ))
 }
 
 fn took(row: &HistoryEntry, ended_ns: i64) -> String {

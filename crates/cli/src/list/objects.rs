@@ -57,12 +57,14 @@ pub(super) fn object_json(site: &Site, known: &Known, object: &Object) -> Result
     let begun = timeline.begun(object.id).filter(|begun| begun.doubt.is_some());
     let copies = site.catalog().copies(object.id).map_err(director)?;
     let whole = site.whole_copies(object)?;
+    let without_key = site.copies_without_key(object.id)?;
     let wanted = site.catalog().wanted_copies(object.id).map_err(director)?;
     let promised = wanted.iter().filter(|wanted| copies.iter().all(|copy| copy.copy != wanted.copy));
     let promised = promised.map(|wanted| CopyRow {
         copy: wanted.copy,
         volumes: Vec::new(),
         whole: false,
+        key_missing: false,
         verified_ns: None,
         verified_bad_blocks: None,
         pool: Some(wanted.pool.clone()),
@@ -77,6 +79,7 @@ pub(super) fn object_json(site: &Site, known: &Known, object: &Object) -> Result
         verified_bad_blocks: verified.map(|verified| verified.bad_blocks),
         volumes: copy.volumes.iter().map(ToString::to_string).collect(),
         whole: whole.contains(&copy.copy),
+        key_missing: without_key.contains(&copy.copy),
         pool: wanted.iter().find(|wanted| wanted.copy == copy.copy).map(|wanted| wanted.pool.clone()),
     });
     let counts = object.counts.unwrap_or_default();
@@ -209,9 +212,12 @@ pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failu
         let counts = object.counts.unwrap_or_default();
         let copies = site.catalog().copies(object.id).map_err(director)?;
         let whole = site.whole_copies(object)?;
-        let on = copies
-            .iter()
-            .map(|copy| volumes_text(&copy.volumes) + if whole.contains(&copy.copy) { "" } else { "(part)" });
+        let without_key = site.copies_without_key(object.id)?;
+        let on = copies.iter().map(|copy| {
+            let part = if whole.contains(&copy.copy) { "" } else { "(part)" };
+            let key = if without_key.contains(&copy.copy) { "(no key)" } else { "" };
+            volumes_text(&copy.volumes) + part + key
+        });
         let promised = site.catalog().wanted_copies(object.id).map_err(director)?.into_iter();
         let promised = promised.filter(|wanted| copies.iter().all(|copy| copy.copy != wanted.copy));
         let on = on.chain(promised.map(|wanted| format!("{}(none)", wanted.pool)));

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
-use capstan_director::{Counts, DamageOnRecord, Object, Site, Verification, Volser, Volume};
+use capstan_director::{
+    Counts, DamageOnRecord, Object, Site, Verification, Volser, Volume, VolumeState, reserved_at_the_end,
+};
 
 use super::media::state_name;
 use super::objects::{Known, begun_text, level, object_json, status_name};
@@ -113,10 +115,12 @@ fn show_object(cli: &Cli, site: &Site, known: &Known, object: &Object) -> Result
             (Some(at_ns), Some(bad)) if bad > 0 => format!("{} DAMAGED", units::day(at_ns)),
             (Some(at_ns), _) => units::day(at_ns),
         };
-        let state = match (copy.volumes.is_empty(), copy.whole) {
-            (true, _) => "promised",
-            (false, true) => "whole",
-            (false, false) => "part",
+        let state = match (copy.volumes.is_empty(), copy.whole, copy.key_missing) {
+            (true, ..) => "promised",
+            (false, true, false) => "whole",
+            (false, false, false) => "part",
+            (false, true, true) => "whole, no key",
+            (false, false, true) => "part, no key",
         };
         let head = [copy.copy.to_string(), copy.pool.clone().unwrap_or_default(), state.to_owned(), verified];
         if copy.volumes.is_empty() {
@@ -189,7 +193,8 @@ fn show_volume(cli: &Cli, site: &Site, known: &Known, volser: &Volser, volume: V
         });
     }
     let mut sheet = Sheet { out: stdout().lock() };
-    volume_lines(&mut sheet, volser, &volume, verified.as_ref(), &damage)?;
+    let is_virtual = site.config().library.is_virtual();
+    volume_lines(&mut sheet, volser, (&volume, is_virtual), verified.as_ref(), &damage)?;
     let mut table = Table::new(&["object", "begun", "level", "status", ">copy", ">extents", ">on tape", "source"]);
     let mut on: BTreeMap<_, (u8, u64, u64)> = BTreeMap::new();
     for extent in site.catalog().extents_on(volser).map_err(director)? {
@@ -217,13 +222,15 @@ fn show_volume(cli: &Cli, site: &Site, known: &Known, volser: &Volser, volume: V
 fn volume_lines(
     sheet: &mut Sheet,
     volser: &Volser,
-    volume: &Volume,
+    (volume, is_virtual): (&Volume, bool),
     verified: Option<&Verification>,
     damage: &[DamageOnRecord],
 ) -> Result<(), Failure> {
     sheet.line("volume", volser.as_str())?;
     sheet.line("pool", volume.pool.as_deref().unwrap_or("scratch"))?;
     sheet.line("state", state_name(volume.state))?;
+    let left = volume.capacity.map(|capacity| capacity.saturating_sub(volume.written)).filter(|left| *left > 0);
+    let reserved = volume.capacity.filter(|_| is_virtual).map(reserved_at_the_end);
     let of = volume.capacity.map(|capacity| format!(" of {}", units::bytes(capacity))).unwrap_or_default();
     sheet.line(
         "written",
@@ -233,6 +240,16 @@ fn volume_lines(
             units::counted(volume.end_of_data_lbn, "block")
         ),
     )?;
+    if let (true, Some(left)) = (volume.state == VolumeState::Full, left) {
+        let why = match reserved {
+            Some(bytes) => {
+                format!(", {} of them kept for the lists of files behind the data", units::bytes(bytes.min(left)))
+            }
+            None => ": a drive says early that the end is near, and a write-once volume ends where a session broke off"
+                .to_owned(),
+        };
+        sheet.line("", &format!("{} up to its capacity take no data{why}", units::bytes(left)))?;
+    }
     for (name, at_ns) in
         [("labelled", volume.labelled_ns), ("last written", volume.written_ns), ("last read", volume.read_ns)]
     {

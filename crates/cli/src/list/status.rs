@@ -43,6 +43,8 @@ struct Facts {
     running: Vec<HistoryEntry>,
     sources: Vec<SourceRow>,
     failed: Vec<FailedJob>,
+    /// Runs of each job of the settings, the latest first.
+    jobs: Vec<(String, Vec<HistoryEntry>)>,
     not_backed_up: Vec<failed::NotBackedUp>,
     indexes_missing: Vec<ObjectId>,
     keys_missing: Option<String>,
@@ -94,6 +96,7 @@ impl Facts {
             reading,
             running,
             sources,
+            jobs: failed::runs_of_jobs(site)?,
             not_backed_up,
             failed,
         })
@@ -153,8 +156,11 @@ impl Facts {
             return Some("overdue: back it up".to_owned());
         }
         let last = row.last.as_ref()?;
-        if row.copies.0 < row.copies.1 {
+        if row.copies.0 + row.copies_without_key < row.copies.1 {
             return Some("`capstan repair` makes the copies".to_owned());
+        }
+        if row.copies_without_key > 0 {
+            return Some("`capstan keys import FILE`: a copy has no key".to_owned());
         }
         let problems = last.counts.unwrap_or_default().problems;
         (problems > 0).then(|| format!("`capstan ls -R {}` flags what was not read", short(last)))
@@ -207,6 +213,7 @@ fn json(facts: &Facts, lines: &[String]) -> StatusRow {
         problems: row.last.as_ref().map(|last| last.counts.unwrap_or_default().problems),
         copies_whole: row.copies.0,
         copies_promised: row.copies.1,
+        copies_without_key: row.copies_without_key,
         open: row.open.as_ref().map(|open| open.id.to_string()),
         run: row.run,
         overdue: facts.is_overdue(row),
@@ -290,7 +297,7 @@ fn running_text(facts: &Facts, row: &HistoryEntry) -> String {
 /// A line a source. The machine has a column where there are several.
 fn sources_table(facts: &Facts) -> Table {
     let one_client = facts.sources.windows(2).all(|pair| pair[0].client == pair[1].client);
-    let mut heads = vec!["source", "host", "last backup", "age", ">last run", ">problems", ">copies", "next"];
+    let mut heads = vec!["source", "host", "last backup", "age", ">size", ">problems", ">copies", "next"];
     if one_client {
         heads.remove(1);
     }

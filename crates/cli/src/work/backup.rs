@@ -12,7 +12,7 @@ use capstan_director::{
 };
 
 use super::job;
-use crate::args::{self, Cli, Device};
+use crate::args::{self, Cli, Device, WaitFor};
 use crate::failure::{DONE_WITH_PROBLEMS, FAILED, Failure};
 use crate::json::{self, BackupEnd};
 use crate::list::cipher;
@@ -122,7 +122,8 @@ fn request(args: &args::Backup, retention: Retention, display: &Display) -> Resu
         compression: args.compression,
         // For a percentage that nobody sees no directory is listed twice.
         count_first: !args.no_tree_walk && display.is_followed(),
-        shortfall: if args.wait { Shortfall::Wait } else { Shortfall::Fail },
+        shortfall: if args.wait == Some(WaitFor::All) { Shortfall::Wait } else { Shortfall::Fail },
+        waits_for_writer: args.wait.is_some(),
     })
 }
 

@@ -60,6 +60,12 @@ pub(crate) fn expire(cli: &Cli, args: &args::Expire) -> Result<ExitCode, Failure
             list(cli, &format!("would keep {}: {why}", named_object(object)));
         }
     }
+    for line in gone_lines(&site, &request, &plan)? {
+        match args.dry_run {
+            true => list(cli, &line),
+            false => display.say(&line),
+        }
+    }
     for object in &plan.forget {
         let what = named_object(object);
         match args.dry_run {
@@ -89,6 +95,35 @@ fn list(cli: &Cli, line: &str) {
     if !cli.json {
         println!("{line}");
     }
+}
+
+/// Why a source that is said to be gone keeps its objects, or some of them.
+fn gone_lines(site: &Site, request: &ExpiryRequest, plan: &ExpiryPlan) -> Result<Vec<String>, Failure> {
+    let mut lines = Vec::new();
+    for GoneSource { source, client } in &request.gone {
+        let filter =
+            ObjectFilter { source: Some(source.clone()), client: Some(client.clone()), ..ObjectFilter::default() };
+        let mut objects = site.catalog().objects(&filter).map_err(director)?;
+        let forgotten = |object: &Object| plan.forget.iter().any(|other| other.id == object.id);
+        let kept = |object: &Object| plan.kept.iter().any(|(other, _)| other.id == object.id);
+        let by_rule = |object: &Object| plan.by_rule.iter().any(|(other, _)| other.id == object.id);
+        objects.retain(|object| !forgotten(object) && !kept(object) && !by_rule(object));
+        let name = path_text(source);
+        let for_ever = objects.iter().filter(|object| object.expires_ns == 0).count() as u64;
+        if for_ever > 0 {
+            let (what, first) =
+                (units::counted(for_ever, "object"), objects.iter().find(|object| object.expires_ns == 0));
+            let first = first.map(short).unwrap_or_default();
+            lines.push(format!(
+                "{what} of {name} will not expire, although it is gone: made without a retention. `capstan expire OBJECT` forgets one, as {first}"
+            ));
+        }
+        if let Some(next_ns) = objects.iter().map(|object| object.expires_ns).filter(|at_ns| *at_ns != 0).min() {
+            let later = units::counted(objects.len() as u64 - for_ever, "object");
+            lines.push(format!("{later} of {name} will expire, the first on {}", units::time(next_ns)));
+        }
+    }
+    Ok(lines)
 }
 
 fn named_object(object: &Object) -> String {

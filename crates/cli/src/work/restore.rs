@@ -62,7 +62,11 @@ pub(crate) fn restore(cli: &Cli, args: &args::Restore) -> Result<ExitCode, Failu
     let strip = usize::from(args.strip);
     plan.check_strip(strip)?;
     show_plan(cli, &plan)?;
-    let Some(directory) = args.to.as_ref().filter(|_| !args.dry_run) else { return Ok(ExitCode::SUCCESS) };
+    let Some(directory) = args.to.as_ref().filter(|_| !args.dry_run) else {
+        // As a restore would end: a plan that cannot be carried out today is no good news.
+        let can_read = plan.absent.is_empty() && plan.without_key.is_empty();
+        return Ok(if can_read { ExitCode::SUCCESS } else { ended_in_part(&plan.without_key) });
+    };
     let options = ExtractOptions {
         overwrite: match args.overwrite {
             args::Overwrite::Never => Overwrite::Never,
@@ -118,6 +122,11 @@ fn show_plan(cli: &Cli, plan: &RestorePlan) -> Result<(), Failure> {
     for (_, error) in &plan.without_key {
         eprintln!("capstan: {error}");
     }
+    for volser in &plan.absent {
+        eprintln!(
+            "capstan: volume {volser} holds part of this that no volume in the library has: bring it in (`capstan library import`, also out of the mail slot)"
+        );
+    }
     if cli.quiet {
         return Ok(());
     }
@@ -133,11 +142,6 @@ fn show_plan(cli: &Cli, plan: &RestorePlan) -> Result<(), Failure> {
     }
     let estimate = units::duration(plan.estimate_ns as f64 / 1e9);
     eprintln!("  {} to read, about {estimate}", units::bytes(plan.read_bytes));
-    for volser in &plan.absent {
-        eprintln!(
-            "capstan: volume {volser} holds part of this that no volume in the library has: bring it in (`capstan library import`, also out of the mail slot)"
-        );
-    }
     if plan.interrupted {
         eprintln!("capstan: an object was interrupted and never finished: what it has is restored");
     }

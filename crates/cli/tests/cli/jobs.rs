@@ -243,6 +243,49 @@ fn the_list_of_jobs_says_how_the_last_run_ended_and_what_stands_in_the_way() {
     bench.done(&["backup", "nightly", "-q"], 2);
 }
 
+/// Of a source without a retention that is gone it said that nothing would be forgotten, and not why.
+#[test]
+fn a_source_that_is_gone_and_has_no_retention_is_told_why_it_stays() {
+    let bench = Bench::new(&[]);
+    bench.settings("[jobs.nightly]\nsources = [\"SOURCE/letters\"]\nretention = \"90d\"\n");
+    bench.done(&["backup", "home", "-q"], 0);
+    bench.done(&["backup", "nightly", "-q"], 0);
+    let said = bench.done(&["expire", "--gone", "home", "--dry-run"], 0);
+    assert!(said.contains("1 object of ") && said.contains("will not expire, although it is gone"), "{said}");
+    assert!(said.contains("made without a retention. `capstan expire OBJECT`"), "{said}");
+    let said = bench.done(&["expire", "--gone", "home/letters", "--dry-run"], 0);
+    assert!(said.contains("1 object of ") && said.contains("will expire, the first on "), "{said}");
+    assert!(!said.contains("will not expire"), "{said}");
+}
+
+/// Of two nightly jobs at one time one was told as failed.
+#[test]
+fn a_job_that_another_keeps_from_writing_is_busy() {
+    let bench = Bench::new(&[]);
+    bench.settings("[jobs.nightly]\nsources = [\"SOURCE\"]\n");
+    let path = bench.dir.path().join("state/writer.lock");
+    fs::write(&path, "4711\n").unwrap();
+    let held = fs::File::open(&path).unwrap();
+    held.lock().unwrap();
+    bench.done(&["backup", "nightly", "-q"], 6);
+    assert_eq!(bench.rows(&["history"])[0]["outcome"], "busy");
+    let text = bench.done(&["status"], 3);
+    assert!(text.contains("the last run of job nightly") && text.contains("did not begin: another capstan"), "{text}");
+    // What the service says waits for the other, and for no volume.
+    let mut waiting = bench.command(&["backup", "--wait=writer", "nightly", "--json"]);
+    let mut waiting = waiting.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut printed = std::io::BufReader::new(waiting.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut printed, &mut line).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["event"], "waiting");
+    drop(held);
+    std::io::copy(&mut printed, &mut std::io::sink()).unwrap();
+    assert!(waiting.wait().unwrap().success());
+    assert_eq!(bench.rows(&["jobs"])[0]["outcome"], "done");
+    let none = Bench::new(&["--volumes-max", "0"]);
+    none.done(&["backup", "--wait=writer", "home", "-q"], 5);
+}
+
 /// The units lay in the repository alone, with paths that whoever installed the program had to change.
 #[test]
 fn the_program_writes_the_units_of_systemd_for_this_machine() {
@@ -259,6 +302,7 @@ fn the_program_writes_the_units_of_systemd_for_this_machine() {
     ] {
         assert!(service.lines().any(|other| other == line), "{line} is not in\n{service}");
     }
+    assert!(service.contains(" backup --wait=writer %i\n"), "{service}");
     assert!(!service.contains("/usr/local/bin/capstan") && !service.contains("/var/lib/capstan"), "{service}");
     assert!(bench.dir.path().join("capstan-backup@.timer").exists());
     let odd = bench.dir.path().join("with blank.key");

@@ -36,6 +36,26 @@ fn show_is_for_reading_and_json_is_asked_for() {
     assert_eq!(bench.json(&["show", &volume])["objects"].as_array().unwrap().len(), 2);
 }
 
+/// A volume was full at 52 of 64 MiB, and nothing said why; what was deleted had the mode `x---------`; sizes stood below "last run".
+#[test]
+fn what_looks_odd_in_a_list_is_explained() {
+    let bench = Bench::new(&[]);
+    fs::write(bench.source().join("large"), crate::noise(60 << 20)).unwrap();
+    bench.done(&["backup", "home", "--quiet"], 0);
+    let text = bench.done(&["show", "A00001"], 0);
+    let why = text.lines().find(|line| line.contains("take no data")).unwrap_or_else(|| panic!("{text}"));
+    assert!(why.contains("kept for the lists of files"), "{why}");
+    assert!(!bench.done(&["show", "A00002"], 0).contains("take no data"), "one that is not full takes more");
+
+    fs::remove_file(bench.source().join("letters/ada.txt")).unwrap();
+    bench.done(&["backup", "home", "--quiet", "--incremental"], 0);
+    let found = bench.done(&["find", "ada.txt"], 0);
+    let line = found.lines().find(|line| line.contains("deleted")).unwrap_or_else(|| panic!("{found}"));
+    assert!(line.contains("  deleted     ") && !line.contains("---"), "{line}");
+    let status = bench.done(&["status"], 0);
+    assert!(status.contains("size") && !status.contains("last run"), "{status}");
+}
+
 /// There was no way to list but all of a source, and neither host nor policy stood in any table.
 #[test]
 fn objects_are_filtered_and_say_host_and_policy_where_it_matters() {

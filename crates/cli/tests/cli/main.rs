@@ -429,7 +429,7 @@ fn after_its_key_is_destroyed_every_command_says_that_the_data_is_gone() {
     bench.done(&["pools", "add", "vault"], 0);
     let letter = format!("home:{}/letters/ada.txt", bench.source_text());
     for (args, code) in [
-        (&["restore", "home", "--dry-run"][..], 0),
+        (&["restore", "home", "--dry-run"][..], 4),
         (&["restore", "home", "--to", "back"], 4),
         (&["verify", "home"], 4),
         (&["cat", "home"], 4),

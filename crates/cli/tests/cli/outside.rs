@@ -2,6 +2,17 @@
 
 use super::*;
 
+/// The plan named no volume to bring where none of them was in the library, or ended with 0 all the same.
+#[test]
+fn a_plan_for_volumes_that_are_outside_ends_with_3() {
+    let bench = Bench::new(&[]);
+    bench.done(&["backup", "home", "--quiet"], 0);
+    bench.done(&["restore", "home", "--dry-run"], 0);
+    bench.done(&["library", "export", "A00001"], 0);
+    let said = bench.said(&["restore", "home", "--dry-run", "--quiet"], 3);
+    assert!(said.contains("volume A00001 holds part of this") && said.contains("capstan library import"), "{said}");
+}
+
 /// What was exported for the vault was appended to, and went back to the mail slot.
 #[test]
 fn a_volume_in_the_mail_slot_is_left_alone() {

@@ -230,6 +230,45 @@ fn a_path_that_was_deleted_is_told_with_the_backup_that_has_it() {
     assert!(bench.said(&["cat", "home:nowhere"], 1).contains("`capstan find` looks for a name"));
 }
 
+/// Who typed the name of a file was sent to the list of objects.
+#[test]
+fn the_name_of_a_file_is_sent_to_find() {
+    let bench = bench();
+    bench.done(&["backup", "home", "-q"], 0);
+    for (typed, command) in [
+        ("notes.txt", "capstan find notes.txt"),
+        ("elsewhere:docs/notes.txt", "capstan find -- '**/docs/notes.txt'"),
+        ("/etc/fstab", "capstan find /etc/fstab"),
+        ("*.tex", "capstan find -- '*.tex'"),
+    ] {
+        let said = bench.said(&["restore", typed, "--to", "back"], 1);
+        assert!(said.contains(&format!("`{command}` looks for it")), "{said}");
+        assert!(said.contains("no object matches"), "{said}");
+    }
+    assert!(bench.done(&["find", "--", "**/docs/notes.txt"], 0).contains("docs/notes.txt"));
+    assert!(bench.done(&["find", "--", "*.tex"], 0).contains("a.tex"));
+}
+
+/// A full backup that lost an exclude said nothing: a new host that lacks the settings of the old one took all that had been left out.
+#[test]
+fn a_full_backup_says_that_it_leaves_out_something_else() {
+    let bench = bench();
+    let said = |args: &[&str]| bench.said(&[&["backup", "home", "--full"], args].concat(), 0);
+    assert!(!said(&["--exclude", "*.tex", "--exclude", "tmp"]).contains("leaves out"));
+    assert!(!said(&["--exclude", "*.tex", "--exclude", "tmp"]).contains("unlike"));
+    let other = said(&["--exclude", "tmp", "--exclude", "*.txt"]);
+    assert!(other.contains("this backup leaves out `*.txt` as well, and no longer leaves out `*.tex`"), "{other}");
+    assert!(other.contains("which it comes after") && !other.contains("deleted"), "{other}");
+    assert!(
+        !said(&["--exclude", "tmp", "--client", "other.host"]).contains("unlike"),
+        "of another host nothing is known"
+    );
+    // By the name of the old machine on a new one, and where the catalog was made anew beside the old one.
+    assert!(said(&["--client", "other.host"]).contains("no longer leaves out `tmp`"));
+    bench.done(&["rebuild", "-q"], 0);
+    assert!(said(&[]).contains("no longer leaves out `*.txt`, `tmp`"));
+}
+
 #[test]
 fn a_time_may_be_one_of_today_and_a_source_may_be_mistyped() {
     let bench = bench();

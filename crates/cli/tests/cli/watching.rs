@@ -119,6 +119,32 @@ fn a_job_that_failed_and_a_source_that_never_was_ask_for_attention() {
     bench.done(&["status"], 0);
 }
 
+/// Sources had figures, and a job that failed had none.
+#[test]
+fn each_job_has_figures_for_a_collector() {
+    let bench = Bench::new(&[]);
+    let source = bench.source_text();
+    let path = bench.dir.path().join("state/capstan.toml");
+    let settings = fs::read_to_string(&path).unwrap();
+    let jobs = format!(
+        "\n[jobs.nightly]\nsources = [\"{source}\"]\n[jobs.weekly]\nsources = [\"{source}\"]\nbefore = [\"false\"]\n"
+    );
+    fs::write(&path, settings + &jobs + &format!("[jobs.yearly]\nsources = [\"{source}\"]\n")).unwrap();
+    bench.done(&["backup", "nightly", "--quiet"], 0);
+    bench.done(&["backup", "weekly", "--quiet"], 1);
+    let metrics = bench.done(&["status", "--metrics"], 0);
+    let has = |line: &str| assert!(metrics.lines().any(|other| other == line), "{line} is not in\n{metrics}");
+    has("capstan_job_last_exit_code{job=\"nightly\"} 0");
+    has("capstan_job_last_exit_code{job=\"weekly\"} 1");
+    has("capstan_job_last_outcome{job=\"nightly\",outcome=\"done\"} 1");
+    has("capstan_job_last_outcome{job=\"nightly\",outcome=\"failed\"} 0");
+    has("capstan_job_last_outcome{job=\"weekly\",outcome=\"failed\"} 1");
+    has("capstan_job_last_run_timestamp_seconds{job=\"yearly\"} 0");
+    has("capstan_job_running{job=\"nightly\"} 0");
+    assert!(metrics.contains("capstan_job_last_run_age_seconds{job=\"weekly\"} "), "{metrics}");
+    assert!(!metrics.contains("capstan_job_last_run_age_seconds{job=\"yearly\"}"), "{metrics}");
+}
+
 /// A backup that a cron line asks for and that fails left `status` content: the source had a backup, of whatever age.
 #[test]
 fn a_source_that_its_last_run_did_not_back_up_asks_for_attention() {
@@ -149,5 +175,10 @@ fn a_source_that_its_last_run_did_not_back_up_asks_for_attention() {
     // The runs that name a source, or that name nothing.
     assert_eq!(bench.rows(&["history", "home"]).len(), 4);
     assert_eq!(bench.rows(&["history", &second]).len(), 2);
-    assert!(bench.said(&["history", "nightly"], 0).contains("no run names \"nightly\""));
+    // A name that nothing has ended with 0.
+    let said = bench.said(&["history", "hmoe"], 0);
+    assert_eq!(said, "", "a run names it, though nothing else does");
+    let said = bench.said(&["history", "secnod"], 1);
+    assert!(said.contains("no job, source or volume either (did you mean ") && said.contains("second?)"), "{said}");
+    assert!(bench.said(&["history", "A00001"], 0).contains("no run names \"A00001\""));
 }

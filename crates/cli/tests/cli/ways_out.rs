@@ -66,6 +66,36 @@ fn a_key_store_that_is_garbage_is_kept_aside_and_made_anew() {
     assert!(kept.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("keys.db.damaged-")));
 }
 
+/// A copy without its key counted as a whole one.
+#[test]
+fn a_copy_whose_key_is_missing_is_not_counted() {
+    let bench = Bench::new(&[]);
+    bench.done(&["backup", "home", "--copies", "2", "--quiet"], 0);
+    assert!(bench.done(&["status"], 0).contains("2 of 2"));
+    let copies = bench.rows(&["objects"])[0]["copies"].clone();
+    let [kept, lost] = [0, 1].map(|copy: usize| copies[copy]["volumes"][0].as_str().unwrap().to_owned());
+    let mut export = bench.command(&["keys", "export", "export", "--volume", &kept]);
+    export.env("CAPSTAN_EXPORT_PASSPHRASE", "four plain words here");
+    assert!(export.output().unwrap().status.success());
+    fs::remove_file(bench.dir.path().join("state/keys.db")).unwrap();
+    bench.done(&["keys", "create"], 0);
+    assert!(with_export(&bench).output().unwrap().status.success());
+
+    let text = bench.done(&["status"], 3);
+    assert!(text.contains("protected   1 object") && text.contains("1 of 2"), "{text}");
+    assert!(text.contains("a copy has no key"), "{text}");
+    let status: serde_json::Value = serde_json::from_str(&bench.done(&["status", "--json"], 3)).unwrap();
+    let source = &status["sources"][0];
+    assert_eq!((&source["copies_whole"], &source["copies_without_key"]), (&1.into(), &1.into()), "{source}");
+    let objects = bench.done(&["objects"], 0);
+    assert!(objects.contains(&format!("{lost}(no key)")) && !objects.contains(&format!("{kept}(no key)")), "{objects}");
+    let copies = bench.rows(&["objects"])[0]["copies"].clone();
+    let missing: Vec<_> =
+        copies.as_array().unwrap().iter().map(|copy| copy["key_missing"].as_bool().unwrap()).collect();
+    assert_eq!(missing, [false, true]);
+    assert!(bench.done(&["show", "home"], 0).contains("whole, no key"));
+}
+
 /// All tapes went through the drive for one file of the catalog, and meanwhile nothing could be found and no incremental made.
 #[test]
 fn one_index_file_that_is_gone_is_read_from_its_own_volumes() {

@@ -134,6 +134,7 @@ fn backup(site: &Site, recipe: &Recipe, level: Level) {
         compression: Some(recipe.compression),
         count_first: false,
         shortfall: Shortfall::Fail,
+        waits_for_writer: false,
     };
     let report = site.backup(&request, &BackupWatch::default()).unwrap();
     assert!(report.sources.iter().all(|source| source.report.as_ref().is_ok_and(|read| read.problems.is_empty())));

@@ -3,7 +3,7 @@
 use capstan_director::{ObjectId, ObjectKind, Volser};
 
 use super::Facts;
-use crate::failure::DONE_WITH_PROBLEMS;
+use crate::failure::{BUSY, DONE_WITH_PROBLEMS};
 use crate::list::clock::doubt_text;
 use crate::list::short;
 use crate::table::path_text;
@@ -146,7 +146,11 @@ fn failed(facts: &Facts, lines: &mut Vec<String>) {
         let (run, message) = (entry.run.id, entry.run.end.as_ref().map(|end| end.message.as_str()).unwrap_or_default());
         let first = message.lines().next().unwrap_or_default();
         let when = units::time(entry.run.started_ns);
-        lines.push(format!("the last run of job {}, on {when}, failed: {first} (`capstan history {run}`)", entry.job));
+        let how = match entry.run.end.as_ref().is_some_and(|end| end.exit_code == BUSY) {
+            true => "did not begin",
+            false => "failed",
+        };
+        lines.push(format!("the last run of job {}, on {when}, {how}: {first} (`capstan history {run}`)", entry.job));
     }
 }
 

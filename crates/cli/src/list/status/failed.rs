@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use capstan_director::{FailedJob, HistoryEntry, ObjectId, Site, SourceRow};
+use capstan_director::{FailedJob, HistoryEntry, ObjectId, Site, SourceRow, subject_of_job};
 
 use crate::failure::{Failure, STOPPED};
 use crate::list::director;
@@ -18,6 +18,21 @@ pub(super) struct NotBackedUp {
     pub(super) source: String,
     /// That run.
     pub(super) run: HistoryEntry,
+}
+
+/// The runs of each job of the settings among the last ones, the latest first.
+pub(super) fn runs_of_jobs(site: &Site) -> Result<Vec<(String, Vec<HistoryEntry>)>, Failure> {
+    if site.config().jobs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut runs = site.history(RUNS_LOOKED_AT)?;
+    runs.retain(|run| run.job.kind == "backup");
+    let of = |name: &String| {
+        let subject = subject_of_job(name);
+        let own = runs.iter().filter(|run| names(&run.job.subject, &subject)).cloned();
+        (name.clone(), own.collect())
+    };
+    Ok(site.config().jobs.keys().map(of).collect())
 }
 
 /// Sources of this machine whose last run ended without an object of them. What somebody stopped has not failed, and a job that failed

@@ -9,7 +9,11 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::Facts;
 use crate::list::media::state_name;
+use crate::list::outcome_name;
 use crate::table::path_text;
+
+/// Nanoseconds of a second.
+const NS_A_SECOND: i64 = 1_000_000_000;
 
 type Labels = Vec<(&'static str, String)>;
 type Gauges = Family<Labels, Gauge>;
@@ -23,7 +27,7 @@ const OF_SOURCES: [(&str, &str, Option<Unit>); 7] = [
     ),
     ("source_size", "Content of files that the last backup holds itself", Some(Unit::Bytes)),
     ("source_problems", "Paths that vanished, or could not be read in full, in the last backup", None),
-    ("source_copies_whole", "Copies of the last backup that are known to be whole", None),
+    ("source_copies_whole", "Copies of the last backup that are known to be whole, and whose keys are there", None),
     ("source_copies_promised", "Copies of the last backup that were promised", None),
     ("source_running", "1 while a backup of it runs", None),
     ("source_overdue", "1 where the last backup is older than is wanted", None),
@@ -32,6 +36,7 @@ const OF_SOURCES: [(&str, &str, Option<Unit>); 7] = [
 pub(super) fn text(facts: &Facts, lines: &[String]) -> String {
     let mut registry = Registry::with_prefix("capstan");
     of_sources(facts, &mut registry);
+    of_jobs(facts, &mut registry);
     of_volumes(facts, &mut registry);
     let protection = &facts.protection;
     for (name, words, value) in [
@@ -79,6 +84,41 @@ fn of_sources(facts: &Facts, registry: &mut Registry) {
         ];
         for (family, value) in families.iter().zip(values) {
             family.get_or_create(&labels).set(value);
+        }
+    }
+}
+
+fn of_jobs(facts: &Facts, registry: &mut Registry) {
+    let timestamps = "When the last run of the job began; 0 for never";
+    let (begun, age) = (Gauges::default(), Gauges::default());
+    registry.register_with_unit("job_last_run_timestamp", timestamps, Unit::Seconds, begun.clone());
+    registry.register_with_unit("job_last_run_age", "How long ago that was", Unit::Seconds, age.clone());
+    let code = Gauges::default();
+    registry.register("job_last_exit_code", "Exit code of the last run of the job that has ended", code.clone());
+    let took = Gauges::default();
+    registry.register_with_unit("job_last_duration", "How long that run took", Unit::Seconds, took.clone());
+    let running = Gauges::default();
+    registry.register("job_running", "1 while the job runs", running.clone());
+    let outcome = Gauges::default();
+    let words = "1 for how the last run of the job that has ended ended: done, problems, busy, stopped, failed, killed";
+    registry.register("job_last_outcome", words, outcome.clone());
+    for (name, runs) in &facts.jobs {
+        let labels = vec![("job", name.clone())];
+        let begun_ns = runs.first().map(|run| run.job.started_ns);
+        begun.get_or_create(&labels).set(begun_ns.unwrap_or_default() / NS_A_SECOND);
+        running.get_or_create(&labels).set(runs.iter().filter(|run| run.runs).count().min(1) as i64);
+        if let Some(begun_ns) = begun_ns.filter(|_| facts.reading.doubt.is_none()) {
+            age.get_or_create(&labels).set(facts.reading.now_ns.saturating_sub(begun_ns).max(0) / NS_A_SECOND);
+        }
+        let Some(last) = runs.iter().find(|run| !run.runs) else { continue };
+        for word in ["done", "problems", "busy", "stopped", "failed", "killed"] {
+            let labels = vec![("job", name.clone()), ("outcome", word.to_owned())];
+            outcome.get_or_create(&labels).set(i64::from(outcome_name(last) == word));
+        }
+        if let Some(end) = &last.job.end {
+            code.get_or_create(&labels).set(i64::from(end.exit_code));
+            let took_ns = end.ended_ns.saturating_sub(last.job.started_ns).max(0);
+            took.get_or_create(&labels).set(took_ns / NS_A_SECOND);
         }
     }
 }
