@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
-use capstan_format::{KeyTag, ObjectId, Volser};
+use capstan_format::{KeyTag, Volser};
 use capstan_keys::{Argon2Cost, Destruction, ExportSelection, KeyError, SealedStore, Unlock};
 use zeroize::Zeroizing;
 
@@ -65,17 +65,10 @@ pub(crate) fn volumes_without_key(catalog: &capstan_catalog::Catalog) -> Result<
     Ok(words.split_whitespace().filter_map(|word| Volser::new(word).ok()).collect())
 }
 
-/// The copies of an object of which a part is on a volume whose key is not in the key store: nobody can read that part.
-pub(crate) fn copies_without_key(
-    catalog: &capstan_catalog::Catalog,
-    object: ObjectId,
-) -> Result<Vec<u8>, DirectorError> {
-    let without = volumes_without_key(catalog)?;
-    if without.is_empty() {
-        return Ok(Vec::new());
-    }
-    let copies = catalog.copies(object)?.into_iter();
-    Ok(copies.filter(|copy| copy.volumes.iter().any(|volser| without.contains(volser))).map(|copy| copy.copy).collect())
+/// Volumes that nobody can read, because a key of theirs is not in the key store or was destroyed.
+pub(crate) fn unreadable_volumes(catalog: &capstan_catalog::Catalog) -> Result<BTreeSet<Volser>, DirectorError> {
+    let destroyed = catalog.volumes()?.into_iter().filter(|volume| volume.key_destroyed_ns.is_some());
+    Ok(destroyed.map(|volume| volume.volser).chain(volumes_without_key(catalog)?).collect())
 }
 
 /// Notes that a volume has a key that is there, or needs none.
@@ -94,9 +87,9 @@ impl Site {
         volumes_without_key(&locked(&self.catalog))
     }
 
-    /// The copies of an object that cannot be read, or not in full, because a key is not in the key store.
-    pub fn copies_without_key(&self, object: ObjectId) -> Result<Vec<u8>, DirectorError> {
-        copies_without_key(&locked(&self.catalog), object)
+    /// Volumes that nobody can read, because a key of theirs is not in the key store or was destroyed. A copy that stands on one is none.
+    pub fn unreadable_volumes(&self) -> Result<BTreeSet<Volser>, DirectorError> {
+        unreadable_volumes(&locked(&self.catalog))
     }
 
     /// Notes which volumes have no key in the key store, which must be open: nothing on them is protected, and nothing is added to them.

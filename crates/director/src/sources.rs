@@ -7,7 +7,7 @@ use capstan_format::ObjectId;
 
 use crate::DirectorError;
 use crate::journal::HistoryEntry;
-use crate::keys::copies_without_key;
+use crate::keys::unreadable_volumes;
 use crate::protection::Protection;
 use crate::site::{Site, locked};
 
@@ -22,7 +22,7 @@ pub struct SourceRow {
     pub last: Option<Object>,
     /// Copies of it that are known to be whole and whose keys are there, and copies that were promised.
     pub copies: (usize, usize),
-    /// Copies of it that are whole and cannot be read, because a key is not in the key store.
+    /// Copies of it that are whole and cannot be read, because a key is not in the key store or was destroyed.
     pub copies_without_key: usize,
     /// A later one that cannot be restored in full.
     pub unprotected: Option<ObjectId>,
@@ -75,10 +75,13 @@ impl Site {
         let catalog = locked(&self.catalog);
         let mut rows = group(protection, &catalog.gone_sources()?);
         self.add_named(&mut rows);
+        let unreadable = unreadable_volumes(&catalog)?;
         for row in &mut rows {
             if let Some(last) = &row.last {
                 let wanted = catalog.wanted_copies(last.id)?;
-                let without_key = copies_without_key(&catalog, last.id)?;
+                let copies = catalog.copies(last.id)?.into_iter();
+                let without_key = copies.filter(|copy| copy.volumes.iter().any(|volser| unreadable.contains(volser)));
+                let without_key: Vec<_> = without_key.map(|copy| copy.copy).collect();
                 let whole = wanted.iter().filter(|wanted| wanted.state == CopyState::Whole);
                 let (shut, readable): (Vec<_>, Vec<_>) = whole.partition(|wanted| without_key.contains(&wanted.copy));
                 row.copies = (readable.len(), wanted.len());

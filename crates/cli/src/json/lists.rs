@@ -60,7 +60,7 @@ pub(crate) struct CopyRow {
     pub(crate) volumes: Vec<String>,
     /// Whether all of the object is on it.
     pub(crate) whole: bool,
-    /// Whether a key of its volumes is not in the key store, so that it cannot be read.
+    /// Whether a key of its volumes is not in the key store or was destroyed, so that it cannot be read.
     pub(crate) key_missing: bool,
     /// When all of it was last read back, nanoseconds since 1970; null if it never was.
     pub(crate) verified_ns: Option<i64>,

@@ -88,7 +88,7 @@ pub(crate) struct StatusSource {
     pub(crate) copies_whole: usize,
     /// Copies of it that were promised.
     pub(crate) copies_promised: usize,
-    /// Copies of it that are whole and cannot be read, because a key is not in the key store; `copies_whole` is without them.
+    /// Copies of it that are whole and cannot be read, because a key is not in the key store or was destroyed; `copies_whole` is without them.
     pub(crate) copies_without_key: usize,
     /// A later object that is open; null for none.
     pub(crate) open: Option<String>,

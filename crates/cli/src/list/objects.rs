@@ -1,6 +1,6 @@
 //! Objects: their list.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -44,20 +44,31 @@ pub(super) struct Known {
     pub(super) timeline: Timeline,
     pub(super) lost: LostParts,
     pub(super) written: Vec<ObjectId>,
+    /// Volumes whose keys are missing or destroyed.
+    unreadable: BTreeSet<Volser>,
 }
 
 impl Known {
     pub(super) fn of(site: &Site) -> Result<Self, Failure> {
-        Ok(Self { timeline: site.timeline()?, lost: site.lost_parts()?, written: written_now(site)? })
+        Ok(Self {
+            timeline: site.timeline()?,
+            lost: site.lost_parts()?,
+            written: written_now(site)?,
+            unreadable: site.unreadable_volumes()?,
+        })
+    }
+
+    /// Whether a part of a copy is on a volume whose key is missing or destroyed.
+    fn lacks_key(&self, volumes: &[Volser]) -> bool {
+        volumes.iter().any(|volser| self.unreadable.contains(volser))
     }
 }
 
 pub(super) fn object_json(site: &Site, known: &Known, object: &Object) -> Result<ObjectRow, Failure> {
-    let Known { timeline, lost, written } = known;
+    let Known { timeline, lost, written, .. } = known;
     let begun = timeline.begun(object.id).filter(|begun| begun.doubt.is_some());
     let copies = site.catalog().copies(object.id).map_err(director)?;
     let whole = site.whole_copies(object)?;
-    let without_key = site.copies_without_key(object.id)?;
     let wanted = site.catalog().wanted_copies(object.id).map_err(director)?;
     let promised = wanted.iter().filter(|wanted| copies.iter().all(|copy| copy.copy != wanted.copy));
     let promised = promised.map(|wanted| CopyRow {
@@ -79,7 +90,7 @@ pub(super) fn object_json(site: &Site, known: &Known, object: &Object) -> Result
         verified_bad_blocks: verified.map(|verified| verified.bad_blocks),
         volumes: copy.volumes.iter().map(ToString::to_string).collect(),
         whole: whole.contains(&copy.copy),
-        key_missing: without_key.contains(&copy.copy),
+        key_missing: known.lacks_key(&copy.volumes),
         pool: wanted.iter().find(|wanted| wanted.copy == copy.copy).map(|wanted| wanted.pool.clone()),
     });
     let counts = object.counts.unwrap_or_default();
@@ -212,10 +223,9 @@ pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failu
         let counts = object.counts.unwrap_or_default();
         let copies = site.catalog().copies(object.id).map_err(director)?;
         let whole = site.whole_copies(object)?;
-        let without_key = site.copies_without_key(object.id)?;
         let on = copies.iter().map(|copy| {
             let part = if whole.contains(&copy.copy) { "" } else { "(part)" };
-            let key = if without_key.contains(&copy.copy) { "(no key)" } else { "" };
+            let key = if known.lacks_key(&copy.volumes) { "(no key)" } else { "" };
             volumes_text(&copy.volumes) + part + key
         });
         let promised = site.catalog().wanted_copies(object.id).map_err(director)?.into_iter();

@@ -17,6 +17,9 @@ use crate::json::{DamageRow, ExtentRow, ShownObject, ShownVolume};
 use crate::table::{Table, path_text};
 use crate::units;
 
+/// About what a block takes at most.
+const LONGEST_BLOCK: u64 = 8 << 20;
+
 /// Lines of a name and a value.
 struct Sheet {
     out: std::io::StdoutLock<'static>,
@@ -242,13 +245,15 @@ fn volume_lines(
     )?;
     if let (true, Some(left)) = (volume.state == VolumeState::Full, left) {
         let why = match reserved {
-            Some(bytes) => {
-                format!(", {} of them kept for the lists of files behind the data", units::bytes(bytes.min(left)))
+            // The last block did not fit, either.
+            Some(bytes) if left <= bytes + LONGEST_BLOCK => {
+                "they are kept for the lists of files behind the data".to_owned()
             }
-            None => ": a drive says early that the end is near, and a write-once volume ends where a session broke off"
+            Some(bytes) => format!("{} of them are kept for the lists of files behind the data", units::bytes(bytes)),
+            None => "a drive says early that the end is near, and a write-once volume ends where a session broke off"
                 .to_owned(),
         };
-        sheet.line("", &format!("{} up to its capacity take no data{why}", units::bytes(left)))?;
+        sheet.line("", &format!("{} at the end take no data: {why}", units::bytes(left)))?;
     }
     for (name, at_ns) in
         [("labelled", volume.labelled_ns), ("last written", volume.written_ns), ("last read", volume.read_ns)]

@@ -159,6 +159,9 @@ impl Facts {
         if row.copies.0 + row.copies_without_key < row.copies.1 {
             return Some("`capstan repair` makes the copies".to_owned());
         }
+        if row.copies_without_key > 0 && self.volumes_without_key.is_empty() {
+            return Some("the key of a copy is destroyed: erase its volume, then `capstan repair`".to_owned());
+        }
         if row.copies_without_key > 0 {
             return Some("`capstan keys import FILE`: a copy has no key".to_owned());
         }

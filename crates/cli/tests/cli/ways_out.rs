@@ -94,6 +94,18 @@ fn a_copy_whose_key_is_missing_is_not_counted() {
         copies.as_array().unwrap().iter().map(|copy| copy["key_missing"].as_bool().unwrap()).collect();
     assert_eq!(missing, [false, true]);
     assert!(bench.done(&["show", "home"], 0).contains("whole, no key"));
+
+    // The same where it was destroyed: nobody brings that back, and a new copy is made on the same volume.
+    let bench = Bench::new(&[]);
+    bench.done(&["backup", "home", "--copies", "2", "--quiet"], 0);
+    bench.done(&["keys", "destroy", "A00002", "--yes"], 0);
+    let text = bench.done(&["status"], 0);
+    assert!(text.contains("1 of 2") && text.contains("erase its volume, then `capstan repair`"), "{text}");
+    assert!(bench.done(&["objects"], 0).contains("A00002(no key)"));
+    bench.done(&["erase", "A00002", "--yes"], 0);
+    bench.done(&["repair", "--quiet"], 0);
+    let text = bench.done(&["status"], 0);
+    assert!(text.contains("2 of 2") && !text.contains("erase its volume"), "{text}");
 }
 
 /// All tapes went through the drive for one file of the catalog, and meanwhile nothing could be found and no incremental made.
