@@ -117,7 +117,11 @@ fn type_text(schema: &Value) -> String {
         return either.iter().map(type_text).collect::<Vec<_>>().join(" or ");
     }
     let one = |name: &str| match name {
-        "array" => format!("array of {}", type_text(&schema["items"])),
+        "array" => match schema["prefixItems"].as_array() {
+            // A tuple: so many, in this order.
+            Some(items) => format!("[{}]", items.iter().map(type_text).collect::<Vec<_>>().join(", ")),
+            None => format!("array of {}", type_text(&schema["items"])),
+        },
         other => other.to_owned(),
     };
     match &schema["type"] {
@@ -148,8 +152,9 @@ fn list(out: &mut String, choices: &[Value]) {
         let object = || {
             let (name, within) = choice["properties"].as_object()?.iter().next()?;
             let fields = within["properties"].as_object()?.iter();
-            let fields: Vec<_> = fields.map(|(name, field)| format!("`{name}`: {}", words_of(field))).collect();
-            Some(format!("`{{\"{name}\": {{...}}}}`, with {}", fields.join(" ")))
+            let plain = |field| words_of(field).trim_end_matches('.').to_owned();
+            let fields: Vec<_> = fields.map(|(name, field)| format!("`{name}` ({})", plain(field))).collect();
+            Some(format!("`{{\"{name}\": {{...}}}}` with {}", fields.join(", ")))
         };
         writeln!(out, "- {}: {}", word.or_else(object).unwrap_or_default(), words_of(choice)).expect("a text takes it");
     }
