@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use capstan_format::{ObjectId, ObjectRecord, ObjectState, SessionRecord, Volser};
 use capstan_tape::{Drive, DriveError};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::MoverError;
 use crate::block::Block;
 use crate::meters::Meters;
+use crate::queue::{Nothing, Receiver, Sender, queue};
 use crate::volume::FIRST_SESSION_LBN;
 use crate::writer::{Commit, Mounted, Taken, VolumeWriter};
 
@@ -94,7 +94,7 @@ pub(crate) struct CopyTask {
 
 impl CopyThread {
     pub(crate) fn start(task: CopyTask, host: Box<dyn CopyHost>) -> Result<Self, MoverError> {
-        let (queue, commands) = bounded(task.queue_blocks.max(1));
+        let (queue, commands) = queue(task.queue_blocks);
         let number = task.number;
         let copy = Copy {
             task,
@@ -106,7 +106,7 @@ impl CopyThread {
             idle: Duration::ZERO,
         };
         let thread = std::thread::Builder::new().name(format!("copy-{number}"));
-        let handle = thread.spawn(move || copy.run(&commands)).map_err(MoverError::Thread)?;
+        let handle = thread.spawn(move || copy.run(commands)).map_err(MoverError::Thread)?;
         Ok(Self { queue, handle })
     }
 
@@ -127,7 +127,7 @@ struct Copy {
 }
 
 impl Copy {
-    fn run(mut self, commands: &Receiver<Command>) -> Result<(), MoverError> {
+    fn run(mut self, commands: Receiver<Command>) -> Result<(), MoverError> {
         let outcome = self.serve(commands);
         if let Some(writer) = self.writer.take() {
             let volser = writer.volser().clone();
@@ -146,37 +146,50 @@ impl Copy {
         outcome
     }
 
-    fn serve(&mut self, commands: &Receiver<Command>) -> Result<(), MoverError> {
+    fn serve(&mut self, mut commands: Receiver<Command>) -> Result<(), MoverError> {
+        let meters = Arc::clone(&self.task.meters);
+        // The clock is asked once a block, and once more where there is none yet.
+        let mut now = Instant::now();
         loop {
-            let waiting = Instant::now();
-            let command = match commands.recv_timeout(self.task.bounds.every) {
-                Ok(command) => Some(command),
-                Err(RecvTimeoutError::Timeout) => None,
-                // The session was dropped rather than finished: what is flushed stays, the rest was never reported.
-                Err(RecvTimeoutError::Disconnected) => return Err(MoverError::Stopped),
+            let command = match commands.try_next() {
+                Some(command) => Some(command),
+                None => {
+                    let waited = commands.next_within(self.task.bounds.every);
+                    let came = Instant::now();
+                    self.idle += came - now;
+                    now = came;
+                    match waited {
+                        Ok(command) => Some(command),
+                        Err(Nothing::Yet) => None,
+                        // The session was dropped rather than finished: what is flushed stays, the rest was never reported.
+                        Err(Nothing::More) => return Err(MoverError::Stopped),
+                    }
+                }
             };
-            self.idle += waiting.elapsed();
-            let working = Instant::now();
-            let meters = Arc::clone(&self.task.meters);
-            let done = match self.task.first {
-                true => meters.at_drive.during(|| self.work(command))?,
-                false => self.work(command)?,
-            };
-            self.busy += working.elapsed();
-            self.task.meters.drive_busy_ns.fetch_max(self.busy.as_nanos() as u64, Ordering::Relaxed);
-            self.task.meters.drive_idle_ns.fetch_max(self.idle.as_nanos() as u64, Ordering::Relaxed);
-            if done {
+            if self.task.first {
+                meters.at_drive.begin(now);
+            }
+            let done = self.work(command, now);
+            let ended = Instant::now();
+            if self.task.first {
+                meters.at_drive.end(now, ended);
+            }
+            self.busy += ended - now;
+            now = ended;
+            meters.drive_busy_ns.fetch_max(self.busy.as_nanos() as u64, Ordering::Relaxed);
+            meters.drive_idle_ns.fetch_max(self.idle.as_nanos() as u64, Ordering::Relaxed);
+            if done? {
                 return Ok(());
             }
         }
     }
 
-    fn work(&mut self, command: Option<Command>) -> Result<bool, MoverError> {
+    fn work(&mut self, command: Option<Command>, now: Instant) -> Result<bool, MoverError> {
         let done = match command {
             Some(command) => self.apply(command)?,
             None => false,
         };
-        self.checkpoint_if_due()?;
+        self.checkpoint_if_due(now)?;
         Ok(done)
     }
 
@@ -251,11 +264,11 @@ impl Copy {
         Ok(())
     }
 
-    fn checkpoint_if_due(&mut self) -> Result<(), MoverError> {
+    fn checkpoint_if_due(&mut self, now: Instant) -> Result<(), MoverError> {
         let Some(writer) = &self.writer else { return Ok(()) };
         let due = writer.bytes_since() >= self.task.bounds.bytes
             || writer.entry_bytes() >= self.task.bounds.entry_bytes
-            || self.checkpointed.elapsed() >= self.task.bounds.every && writer.has_news();
+            || now.duration_since(self.checkpointed) >= self.task.bounds.every && writer.has_news();
         if due {
             self.checkpoint(false)?;
             if self.writer.as_ref().is_some_and(VolumeWriter::is_full) {

@@ -10,8 +10,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::Scope;
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_channel::{TrySendError, bounded};
 
+use crate::queue::{Receiver, Sender, queue};
 use crate::read::Wanted;
 use crate::stream::{Gap, Piece, Room, StreamReader};
 
@@ -38,8 +39,8 @@ pub(crate) struct Crew<'scope, 'env> {
     /// What no copy holds of streams that were not started yet.
     gaps: HashMap<usize, Vec<Gap>>,
     /// Without room: a job goes to a thread that waits for one, or to none.
-    jobs: Sender<Job>,
-    waiting: Receiver<Job>,
+    jobs: crossbeam_channel::Sender<Job>,
+    waiting: crossbeam_channel::Receiver<Job>,
     /// Each thread holds one more, also one that panics.
     alive: Arc<()>,
 }
@@ -64,7 +65,7 @@ impl<'scope, 'env> Crew<'scope, 'env> {
 
     /// Starts a stream while so many others are open; its pieces go where this leads, and it ends when that is dropped.
     pub(crate) fn start(&mut self, stream: usize, open: usize) -> Sender<Piece> {
-        let (sender, pieces) = bounded(STREAM_QUEUE);
+        let (sender, pieces) = queue(STREAM_QUEUE);
         let job = Job { stream, gaps: self.gaps.remove(&stream).unwrap_or_default(), pieces };
         if let Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) = self.jobs.try_send(job) {
             let threads = Arc::strong_count(&self.alive) - 1;

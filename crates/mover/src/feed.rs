@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use capstan_format::{BlockKind, ObjectId, Volser, VolumeId};
 use capstan_tape::{Drive, with_causes};
-use crossbeam_channel::Sender;
 
 use crate::crew::{Crew, STREAM_QUEUE};
 use crate::meters::ReadMeters;
 use crate::pool::{BlockPool, Buffer};
+use crate::queue::{Refused, Sender};
 use crate::read::{ReadPlan, VolumePlace, Wanted, WantedStream};
 use crate::stream::{Gap, Piece, StreamReader};
 use crate::stretch::{Stretch, open_at_once, order_or_position, stretches};
@@ -194,7 +194,8 @@ pub fn read_streams(
                     }
                     let (lbn, offset) = (run.lbn + index, run.offset + index * u64::from(stream.chunk_len));
                     let end = (offset + u64::from(stream.chunk_len)).min(run.offset + run.plain_len);
-                    let buffer = meters.target.during(|| pool.take());
+                    // The clock is asked where there is something to wait for.
+                    let buffer = pool.try_take().unwrap_or_else(|| meters.target.during(|| pool.take()));
                     let read = match &mut reader {
                         Ok(reader) => meters
                             .drive
@@ -216,7 +217,9 @@ pub fn read_streams(
                         report.plain_bytes += *plain_len as u64;
                     }
                     // A consumer that gave up early does not want the rest.
-                    let _ = meters.target.during(|| feed.send(piece));
+                    if let Err(Refused::Full(piece)) = feed.try_send(piece) {
+                        let _ = meters.target.during(|| feed.send(piece));
+                    }
                 }
                 if let Some(left) = runs_left.get_mut(&run.stream) {
                     *left -= 1;

@@ -13,6 +13,7 @@ mod interleave;
 mod meters;
 mod pack;
 mod pool;
+mod queue;
 mod read;
 mod restore;
 mod session;

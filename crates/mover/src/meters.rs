@@ -18,12 +18,22 @@ pub(crate) struct Busy {
 impl Busy {
     /// Counts what `work` takes.
     pub(crate) fn during<T>(&self, work: impl FnOnce() -> T) -> T {
-        let began = ORIGIN.elapsed().as_nanos() as u64;
-        self.since_ns.store(began + 1, Ordering::Relaxed);
+        let began = Instant::now();
+        self.begin(began);
         let result = work();
-        self.since_ns.store(0, Ordering::Relaxed);
-        self.done_ns.fetch_add(ORIGIN.elapsed().as_nanos() as u64 - began, Ordering::Relaxed);
+        self.end(began, Instant::now());
         result
+    }
+
+    /// Work begins now.
+    pub(crate) fn begin(&self, now: Instant) {
+        self.since_ns.store(now.duration_since(*ORIGIN).as_nanos() as u64 + 1, Ordering::Relaxed);
+    }
+
+    /// What began then ends now.
+    pub(crate) fn end(&self, began: Instant, now: Instant) {
+        self.since_ns.store(0, Ordering::Relaxed);
+        self.done_ns.fetch_add((now - began).as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// So far.

@@ -23,9 +23,20 @@ pub(crate) struct BlockPool {
 
 /// Buffers that nobody has.
 struct Free {
-    stack: Mutex<Vec<Box<[u8]>>>,
+    stack: Mutex<Stack>,
     returned: Condvar,
+    /// Who waits is woken when there are so many: a source that is faster than the drive reads them all before it sleeps again.
+    worthwhile: usize,
 }
+
+struct Stack {
+    buffers: Vec<Box<[u8]>>,
+    waiting: usize,
+}
+
+/// Most buffers that must be there before a source is woken. A session has as many beyond those that its connections and workers may keep
+/// while they wait, so that they come back whatever the others do.
+const WORTHWHILE_MAX: usize = 8;
 
 /// One buffer of a pool; goes back when dropped.
 pub(crate) struct Buffer {
@@ -36,8 +47,10 @@ pub(crate) struct Buffer {
 impl BlockPool {
     /// Allocates `buffers` buffers for chunks of `chunk_len` bytes.
     pub(crate) fn new(buffers: usize, chunk_len: usize) -> Self {
-        let stack = (0..buffers).map(|_| vec![0; BLOCK_HEADER_LEN + chunk_len].into_boxed_slice()).collect();
-        let free = Arc::new(Free { stack: Mutex::new(stack), returned: Condvar::new() });
+        let all = (0..buffers).map(|_| vec![0; BLOCK_HEADER_LEN + chunk_len].into_boxed_slice()).collect();
+        let stack = Mutex::new(Stack { buffers: all, waiting: 0 });
+        let worthwhile = (buffers / 16).clamp(1, WORTHWHILE_MAX);
+        let free = Arc::new(Free { stack, returned: Condvar::new(), worthwhile });
         Self { free, chunk_len, buffers, waited_ns: Arc::default() }
     }
 
@@ -46,17 +59,30 @@ impl BlockPool {
         let mut stack = self.free.stack.lock().unwrap_or_else(PoisonError::into_inner);
         let mut since = None;
         let bytes = loop {
-            if let Some(bytes) = stack.pop() {
+            if let Some(bytes) = stack.buffers.pop() {
                 break bytes;
             }
             since.get_or_insert_with(Instant::now);
+            stack.waiting += 1;
             stack = self.free.returned.wait(stack).unwrap_or_else(PoisonError::into_inner);
+            stack.waiting -= 1;
         };
+        // Each who was woken wakes the next while there is something for it.
+        let others = since.is_some() && stack.waiting > 0 && !stack.buffers.is_empty();
         drop(stack);
+        if others {
+            self.free.returned.notify_one();
+        }
         if let Some(since) = since {
             self.waited_ns.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
         }
         Buffer { bytes, home: Arc::clone(&self.free) }
+    }
+
+    /// Takes a buffer if there is one now.
+    pub(crate) fn try_take(&self) -> Option<Buffer> {
+        let bytes = self.free.stack.lock().unwrap_or_else(PoisonError::into_inner).buffers.pop()?;
+        Some(Buffer { bytes, home: Arc::clone(&self.free) })
     }
 
     /// Bytes of a chunk.
@@ -72,7 +98,7 @@ impl BlockPool {
     /// How many nobody has.
     #[cfg(test)]
     pub(crate) fn free(&self) -> usize {
-        self.free.stack.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.free.stack.lock().unwrap_or_else(PoisonError::into_inner).buffers.len()
     }
 
     /// Time that sources have waited for a buffer, all together.
@@ -97,7 +123,12 @@ impl DerefMut for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        self.home.stack.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
-        self.home.returned.notify_one();
+        let mut stack = self.home.stack.lock().unwrap_or_else(PoisonError::into_inner);
+        stack.buffers.push(bytes);
+        let wake = stack.waiting > 0 && stack.buffers.len() >= self.home.worthwhile;
+        drop(stack);
+        if wake {
+            self.home.returned.notify_one();
+        }
     }
 }

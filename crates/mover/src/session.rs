@@ -14,7 +14,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use capstan_format::{ObjectId, ObjectRecord, SessionRecord};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
 use crate::block::Block;
 use crate::copy::{CheckpointBounds, Command, CopyHost, CopyTask, CopyThread};
@@ -22,6 +21,7 @@ use crate::interleave::{ExtentBounds, Interleave, Pressure};
 use crate::meters::Meters;
 use crate::pack::{PackOptions, PackWorkers, PackedTo, Packer};
 use crate::pool::BlockPool;
+use crate::queue::{Nothing, Receiver, Sender, queue};
 use crate::{Connection, MoverError, Stopped};
 
 /// After this long without a block the drive is taken to starve, and what is held back goes.
@@ -88,7 +88,8 @@ impl Session {
         let needed = options.connections * 2 + options.pack_workers * 2 + 8;
         let buffers = needed.max((options.pool_bytes / options.chunk_len as u64) as usize);
         let pool = BlockPool::new(buffers, options.chunk_len);
-        let queue_blocks = (buffers / 4).max(2);
+        // A copy has as many again that it took from its queue.
+        let queue_blocks = (buffers / 8).max(1);
         let mut copies = Vec::new();
         for (number, host) in (options.first_copy..).zip(hosts) {
             let task = CopyTask {
@@ -102,7 +103,7 @@ impl Session {
             };
             copies.push(CopyThread::start(task, host)?);
         }
-        let (control, controls) = unbounded();
+        let (control, controls) = queue(usize::MAX);
         // Blocks and controls share one queue, so that an object's beginning always comes before its blocks.
         let (forward, counted) = (control.clone(), Arc::clone(&meters));
         let packed_to: PackedTo = Arc::new(move |block: Block| {
@@ -114,7 +115,7 @@ impl Session {
         let queues = copies.iter().map(|copy| Some(copy.queue.clone())).collect();
         let (interleave, watched) = (Interleave::new(options.extents), pool.clone());
         let loop_ = InterleaveLoop { interleave, pool: watched, queues, ending: HashMap::new(), lasts: HashMap::new() };
-        let interleaver = spawn("interleave", move || loop_.run(&controls))?;
+        let interleaver = spawn("interleave", move || loop_.run(controls))?;
         Ok(Self { pool, packer, stop, streams: AtomicU64::new(0), workers, control, interleaver, copies, meters })
     }
 
@@ -186,24 +187,29 @@ struct InterleaveLoop {
 }
 
 impl InterleaveLoop {
-    fn run(mut self, controls: &Receiver<Control>) {
+    fn run(mut self, mut controls: Receiver<Control>) {
         loop {
             let mut starving = false;
-            match controls.recv_timeout(STARVING) {
+            // Where nothing is held back nobody starves for it.
+            let control = match self.interleave.held() {
+                0 => controls.next().ok_or(Nothing::More),
+                _ => controls.next_within(STARVING),
+            };
+            match control {
                 Ok(Control::Block(block)) => self.interleave.offer(block),
                 Ok(Control::Object(record)) => self.send(|| Command::Object(record.clone())),
                 Ok(Control::ObjectEnd { object, connections, ended_ns }) => {
                     self.ending.insert(object, (connections, ended_ns));
                     self.end_if_done(object);
                 }
-                Ok(Control::Close) | Err(RecvTimeoutError::Disconnected) => {
+                Ok(Control::Close) | Err(Nothing::More) => {
                     while let Some(block) = self.interleave.next(Pressure::Release) {
                         self.forward(block);
                     }
                     self.send(|| Command::Close);
                     return;
                 }
-                Err(RecvTimeoutError::Timeout) => starving = true,
+                Err(Nothing::Yet) => starving = true,
             }
             // Half of the pool may be held back for longer extents; below that, sources come first.
             while let Some(block) = {

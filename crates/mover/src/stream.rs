@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use capstan_format::{BLOCK_HEADER_LEN, Compression};
-use crossbeam_channel::Receiver;
 
 use crate::pool::Buffer;
+use crate::queue::Receiver;
 use crate::read::{WantedMember, WantedStream};
 
 /// Bytes of a stream that no copy gave, and why.
@@ -87,7 +87,7 @@ impl<'a> StreamReader<'a> {
                 return Err(io::Error::other(damage.to_string()));
             }
             let ended = || io::Error::new(io::ErrorKind::UnexpectedEof, "reading stopped before this point");
-            match self.pieces.recv().map_err(|_| ended())? {
+            match self.pieces.next().ok_or_else(ended)? {
                 Piece::Gap(gap) => self.gaps.push(gap),
                 Piece::Block { offset, plain_len, stored_len, compression, buffer } => {
                     let stored = Stored { buffer, len: stored_len };
@@ -148,10 +148,10 @@ impl Read for RangeBytes<'_, '_> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use capstan_format::ObjectId;
-    use crossbeam_channel::bounded;
 
     use super::*;
     use crate::pool::BlockPool;
+    use crate::queue::queue;
 
     /// A verification copied each block that was stored as it is before it looked at it: a pass over memory for nothing.
     #[test]
@@ -164,7 +164,7 @@ mod tests {
             extents: Vec::new(),
         };
         let pool = BlockPool::new(2, 100);
-        let (sender, pieces) = bounded(2);
+        let (sender, pieces) = queue(2);
         let mut read_to = Vec::new();
         for number in 0..2 {
             let mut buffer = pool.take();
