@@ -518,6 +518,24 @@ impl<'a> View<'a> {
         known.filter(taken).or_else(|| self.apart.and_then(|apart| apart.key(tag))).or(known)
     }
 
+    /// The keys that were issued, here and apart, by tag: those behind `after`.
+    pub fn keys_after(self, after: Option<&KeyTag>) -> impl Iterator<Item = &'a IssuedRecord> {
+        let from = after.map_or(Bound::Unbounded, |after| Bound::Excluded(*after));
+        let range = (from, Bound::Unbounded);
+        let mut ledger = self.ledger.keys.range(range).map(|(tag, _)| tag).peekable();
+        let mut apart =
+            self.apart.into_iter().flat_map(move |apart| apart.keys.range(range).map(|(tag, _)| tag)).peekable();
+        std::iter::from_fn(move || {
+            let next = match (ledger.peek().copied(), apart.peek().copied()) {
+                (Some(here), Some(there)) => here.min(there),
+                (here, there) => here.or(there)?,
+            };
+            ledger.next_if_eq(&next);
+            apart.next_if_eq(&next);
+            self.key(next)
+        })
+    }
+
     /// Keys that were issued apart from the ledger, which does not know of it yet.
     pub fn issued_apart(self) -> impl Iterator<Item = &'a KeyTag> {
         let apart = self.apart.into_iter().flat_map(|apart| apart.keys.keys());

@@ -119,7 +119,9 @@ impl Holdings {
         if self.keys.iter().any(|known| fills(&known.record)) {
             key.advance(KeyEvent::Superseded, now_ns)?;
         }
-        let state = key.record.state;
+        // The group's policy holds from when the key was drawn: what is said is how it stands now, which may be past its periods.
+        let (stored, drawn_ns) = (key.record.state, key.record.created_ns);
+        let state = self.realm.policy_of(group)?.effective_state(stored, drawn_ns, now_ns);
         self.put_on_record(key, group);
         Ok(ImportOutcome::Added(state))
     }

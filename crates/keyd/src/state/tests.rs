@@ -87,6 +87,33 @@ fn what_the_majority_destroyed_is_gone_whatever_lies_apart() {
     assert_eq!((known.stored.record.state, known.stored.wrapped), (KeyState::Destroyed, None));
 }
 
+/// A node that was cut off listed the keys that the ledger has, and none that it gave out itself meanwhile.
+#[test]
+fn keys_are_listed_in_order_once_each_wherever_they_were_issued() {
+    let mut ledger = State::default();
+    put(&mut ledger, 1, 1, &unit());
+    for byte in [1, 4, 5] {
+        put(&mut ledger, 2, 1, &key(byte, "weekly", KeyState::Ready));
+    }
+    let mut apart = Apart::default();
+    let decided = [2, 4, 6].map(|byte| key(byte, "weekly", KeyState::ProtectAndProcess));
+    apart.put(&ledger, &[&[unit()][..], &decided].concat()).unwrap();
+    let view = View::with(&ledger, &apart);
+    let listed = |view: View<'_>, after: Option<u8>| {
+        let after = after.map(|byte| KeyTag([byte; 16]));
+        view.keys_after(after.as_ref()).map(|key| key.stored.record.tag.0[0]).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(view, None), [1, 2, 4, 5, 6]);
+    assert_eq!(
+        (listed(view, Some(2)), listed(view, Some(4)), listed(view, Some(6))),
+        (vec![4, 5, 6], vec![5, 6], vec![])
+    );
+    assert_eq!(listed(View::of(&ledger), Some(1)), [4, 5]);
+    // Each is as it is known here.
+    let states: Vec<_> = view.keys_after(Some(&KeyTag([2; 16]))).map(|key| key.stored.record.state).collect();
+    assert_eq!(states, [KeyState::ProtectAndProcess, KeyState::Ready, KeyState::ProtectAndProcess]);
+}
+
 #[test]
 fn a_record_that_goes_back_is_refused_and_one_that_is_known_changes_nothing() {
     let mut ledger = State::default();

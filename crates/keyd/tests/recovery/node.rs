@@ -291,7 +291,7 @@ impl Workshop {
             wait_for(|| self.keyd(&arguments));
         }
         let files = ["--passphrase-file", "c1=c1.secret", "--passphrase-file", "c2=c2.secret"];
-        self.keyd_as(place, "ada", &[&["core-backup", "--request", id, "--out", "core"][..], &files].concat());
+        self.keyd_as(place, "ada", &[&["core-backup", "--last", "--out", "core"][..], &files].concat());
     }
 
     /// Looks at a stored backup with what these custodians open, and nothing that runs.

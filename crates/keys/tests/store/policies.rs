@@ -4,8 +4,8 @@ use std::sync::Mutex;
 
 use capstan_format::MediumSerial;
 use capstan_keys::{
-    Agent, Cartridge, ExportSelection, KeyError, KeyGroup, KeyProvider, KeyState, KeyUse, Name, Period, Permission,
-    Policy, Refusal, SeenAs,
+    Agent, Cartridge, ExportSelection, ImportOutcome, KeyError, KeyGroup, KeyProvider, KeyState, KeyUse, Name, Period,
+    Permission, Policy, Refusal, SeenAs,
 };
 
 use super::*;
@@ -195,6 +195,28 @@ fn keys_that_must_stay_are_left_out_of_an_export_of_all_and_refused_by_name() {
     assert!(matches!(error, KeyError::Refused(Refusal::ImportForbidden { .. })), "{error}");
     let imported = other.import(&export, &text("export"), &Name::default(), NOW_NS).unwrap();
     assert_eq!(imported.iter().map(|key| key.tag).collect::<Vec<_>>(), [leaves]);
+}
+
+/// An import said of a key that its policy ended long ago that it was written with: the state that was exported.
+#[test]
+fn an_import_says_in_which_state_a_key_is_under_its_new_policy() {
+    let (_directory, _path, mut store) = store();
+    fill(&mut store, "A00001");
+    let export = store.export(&ExportSelection::All, &text("export"), CHEAP).unwrap();
+    let brief = Policy {
+        encryption_period: Period::Seconds(DAY),
+        cryptoperiod: Period::Seconds(2 * DAY),
+        ..Policy::unlimited(name("brief"))
+    };
+    let periods =
+        [(0, KeyState::ProtectAndProcess), (DAY_NS, KeyState::ProcessOnly), (2 * DAY_NS, KeyState::Deactivated)];
+    for (later, state) in periods {
+        let (_other, _path, mut other) = self::store();
+        other.put_policy(brief.clone()).unwrap();
+        other.put_group(KeyGroup { name: name("brief"), policy: name("brief") }).unwrap();
+        let imported = other.import(&export, &text("export"), &name("brief"), NOW_NS + later).unwrap();
+        assert_eq!(imported[0].outcome, ImportOutcome::Added(state));
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use capstan_keyd::authority::Act;
 use capstan_keyd::service::{AskCoreBackup, CoreBackupMade, Custodian, MakeCoreBackup};
 use capstan_keys::Name;
 use capstan_keys::api::{RequestId, Requested};
@@ -12,14 +13,14 @@ use capstan_keys::cluster::NodeClient;
 use clap::{ArgGroup, Args};
 
 use super::Ask;
-use super::transfer::id_of;
+use super::transfer::{Approved, id_of};
 use crate::program::arguments::of_name;
 use crate::program::backups::{create, sync_folder};
 use crate::program::clients::client;
 use crate::program::secrets::new_passphrase;
 
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("step").required(true).args(["custodians", "request"])))]
+#[command(group(ArgGroup::new("step").required(true).args(["custodians", "request", "last"])))]
 pub(crate) struct CoreBackup {
     /// Ask for one that this custodian has a share of, who need not be a user
     #[arg(long = "custodian", value_name = "NAME", requires = "needed")]
@@ -27,22 +28,27 @@ pub(crate) struct CoreBackup {
     /// How many custodians open it: at least as many as open the root key
     #[arg(long, value_name = "NUMBER", requires = "custodians")]
     needed: Option<u8>,
-    /// Carry out what was asked for and approved: each custodian is asked for a passphrase
-    #[arg(long, value_name = "ID", requires = "out")]
-    request: Option<String>,
-    /// Where it is put; nothing is overwritten
-    #[arg(long, value_name = "FILE", requires = "request", conflicts_with = "custodians")]
+    #[command(flatten)]
+    approved: Approved,
+    /// Where it is put, each custodian being asked for a passphrase; nothing is overwritten
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "approved",
+        required_unless_present = "custodians",
+        conflicts_with = "custodians"
+    )]
     out: Option<PathBuf>,
     /// A custodian's passphrase is in a file instead
-    #[arg(long, value_name = "NAME=FILE", value_parser = of_name, requires = "request", conflicts_with = "custodians")]
+    #[arg(long, value_name = "NAME=FILE", value_parser = of_name, requires = "approved", conflicts_with = "custodians")]
     passphrase_file: Vec<(Name, PathBuf)>,
     #[command(flatten)]
     ask: Ask,
 }
 
 pub(crate) fn core_backup(asked: &CoreBackup) -> anyhow::Result<()> {
-    if let (Some(request), Some(out)) = (&asked.request, &asked.out) {
-        return carry_out(asked, request, out);
+    if let (Some(request), Some(out)) = (asked.approved.of(&asked.ask, Act::BackUpCoreSecurity)?, &asked.out) {
+        return carry_out(asked, &request, out);
     }
     let needed = asked.needed.context("say how many custodians open it: --needed")?;
     let question = AskCoreBackup { custodians: asked.custodians.clone(), needed };

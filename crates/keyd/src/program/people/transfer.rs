@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use capstan_format::Volser;
+use capstan_keyd::authority::Act;
 use capstan_keyd::service::digest_of;
 use capstan_keys::api::{
     AskExport, AskImport, Base64, CarryOutExport, CarryOutImport, ExportAt, ExportGiven, ExportWhat, ImportReady,
@@ -16,7 +17,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use super::Ask;
+use super::{Ask, users};
 use crate::program::Ended;
 use crate::program::backups::{create, sync_folder};
 use crate::program::clients::client;
@@ -30,8 +31,30 @@ const SENT_AT_ONCE: usize = 4000;
 /// Keys of a file that are opened at a time.
 const OPENED_AT_ONCE: usize = 1000;
 
+/// What was asked of the quorum, and is to be carried out now.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("what").required(true).args(["all", "group", "unit", "request"])))]
+#[group(id = "approved", multiple = false)]
+pub(super) struct Approved {
+    /// Carry out what was asked for and approved
+    #[arg(long, value_name = "ID")]
+    request: Option<String>,
+    /// Carry out one's newest request that was approved
+    #[arg(long)]
+    last: bool,
+}
+
+impl Approved {
+    /// Which request is meant, where one is to be carried out.
+    pub(super) fn of(&self, ask: &Ask, act: Act) -> anyhow::Result<Option<String>> {
+        match &self.request {
+            None if self.last => users::newest_approved(ask, act).map(Some),
+            request => Ok(request.clone()),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("what").required(true).args(["all", "group", "unit", "request", "last"])))]
 pub(crate) struct Export {
     /// Ask for all keys that policies let go
     #[arg(long)]
@@ -42,38 +65,36 @@ pub(crate) struct Export {
     /// Ask for the keys of a data unit
     #[arg(long, value_name = "BARCODE")]
     unit: Option<Volser>,
-    /// Carry out what was asked for and approved
-    #[arg(long, value_name = "ID", requires = "out")]
-    request: Option<String>,
+    #[command(flatten)]
+    approved: Approved,
     /// Where the keys are put, sealed under a passphrase; nothing is overwritten
-    #[arg(long, value_name = "FILE", requires = "request", conflicts_with_all = ["all", "group", "unit"])]
+    #[arg(long, value_name = "FILE", requires = "approved", required_unless_present_any = ["all", "group", "unit"], conflicts_with_all = ["all", "group", "unit"])]
     out: Option<PathBuf>,
     /// The passphrase of the export is in a file [default: asked for]
-    #[arg(long, value_name = "FILE", requires = "request", conflicts_with_all = ["all", "group", "unit"])]
+    #[arg(long, value_name = "FILE", requires = "approved", conflicts_with_all = ["all", "group", "unit"])]
     passphrase_file: Option<PathBuf>,
     /// Keys that are fetched at a time [default: as many as the node gives]
-    #[arg(long, value_name = "NUMBER", requires = "request", conflicts_with_all = ["all", "group", "unit"], hide = true)]
+    #[arg(long, value_name = "NUMBER", requires = "approved", conflicts_with_all = ["all", "group", "unit"], hide = true)]
     keys_at_once: Option<usize>,
     #[command(flatten)]
     ask: Ask,
 }
 
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("which").required(true).args(["group", "request"])))]
+#[command(group(ArgGroup::new("which").required(true).args(["group", "request", "last"])))]
 pub(crate) struct Import {
     /// A key export: of `capstan keys export`, or of a cluster
     file: PathBuf,
     /// Ask that its keys join this group
     #[arg(long, value_name = "NAME")]
     group: Option<Name>,
-    /// Carry out what was asked for and approved
-    #[arg(long, value_name = "ID")]
-    request: Option<String>,
+    #[command(flatten)]
+    approved: Approved,
     /// The passphrase of the export is in a file [default: asked for]
-    #[arg(long, value_name = "FILE", requires = "request", conflicts_with = "group")]
+    #[arg(long, value_name = "FILE", requires = "approved", conflicts_with = "group")]
     passphrase_file: Option<PathBuf>,
     /// Keys that are sent at a time [default: as many as the node takes]
-    #[arg(long, value_name = "NUMBER", requires = "request", conflicts_with = "group", hide = true)]
+    #[arg(long, value_name = "NUMBER", requires = "approved", conflicts_with = "group", hide = true)]
     keys_at_once: Option<usize>,
     #[command(flatten)]
     ask: Ask,
@@ -107,8 +128,8 @@ pub(super) fn exports(asked: &Exports) -> anyhow::Result<()> {
 }
 
 pub(super) fn export(asked: &Export) -> anyhow::Result<Ended> {
-    if let (Some(request), Some(out)) = (&asked.request, &asked.out) {
-        return fetch(asked, request, out);
+    if let (Some(request), Some(out)) = (asked.approved.of(&asked.ask, Act::ExportKeys)?, &asked.out) {
+        return fetch(asked, &request, out);
     }
     let what = match (&asked.group, &asked.unit) {
         (Some(group), _) => ExportWhat::Group(group.clone()),
@@ -223,7 +244,7 @@ fn opened(file: File, passphrase: &Zeroizing<String>) -> anyhow::Result<usize> {
 pub(super) fn import(asked: &Import) -> anyhow::Result<()> {
     let unreadable = || format!("{} cannot be read", asked.file.display());
     let mut export = ExportReader::open(File::open(&asked.file).with_context(unreadable)?)?;
-    let Some(request) = &asked.request else {
+    let Some(request) = asked.approved.of(&asked.ask, Act::ImportKeys)? else {
         let group = asked.group.clone().context("name the group that the keys join: --group")?;
         let (_, sha256) = digest_of(&asked.file).with_context(unreadable)?;
         let question = AskImport { group, keys: export.keys(), sha256 };
@@ -232,7 +253,7 @@ pub(super) fn import(asked: &Import) -> anyhow::Result<()> {
         asked.ask.then(&format!("`keyd keys import {} --request {}`", asked.file.display(), requested.id));
         return Ok(());
     };
-    let (us, client, id) = (me(&asked.ask)?, client(&asked.ask.asking)?, id_of(request)?);
+    let (us, client, id) = (me(&asked.ask)?, client(&asked.ask.asking)?, id_of(&request)?);
     let passphrase = passphrase("passphrase of the export", asked.passphrase_file.as_deref())?;
     let export_key = export.export_key(&passphrase)?;
     export.check(&export_key)?;
@@ -264,7 +285,7 @@ pub(super) fn import(asked: &Import) -> anyhow::Result<()> {
 }
 
 /// Who asks, as keys are handed over to them.
-fn me(ask: &Ask) -> anyhow::Result<PeerId> {
+pub(super) fn me(ask: &Ask) -> anyhow::Result<PeerId> {
     Ok(Identity::load(&ask.asking.identity)?.certificate().peer.clone())
 }
 

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::Context;
+use capstan_keyd::authority::Act;
 use capstan_keys::Name;
 use capstan_keys::api::{Decide, PendingListed, QuorumSaid, Requested, UserRoles};
 use clap::{Args, Subcommand};
@@ -214,13 +215,23 @@ impl OneRequest {
 }
 
 /// The newest request that stands there: the one that ends last, for all wait for as long.
-pub(super) fn newest(ask: &Ask, stage: &str) -> anyhow::Result<String> {
+fn newest(ask: &Ask, stage: &str) -> anyhow::Result<String> {
+    newest_of(ask, &format!("no request is {stage}"), |request| request.stage == stage)
+}
+
+/// The newest of one's own requests for this act that was approved and not carried out.
+pub(super) fn newest_approved(ask: &Ask, act: Act) -> anyhow::Result<String> {
+    let us = super::transfer::me(ask)?.name;
+    let ours = |request: &PendingListed| {
+        request.stage == "approved" && request.act == act.name() && request.requested_by == us
+    };
+    newest_of(ask, &format!("no request of {us} for this is approved"), ours)
+}
+
+fn newest_of(ask: &Ask, none: &str, meant: impl Fn(&PendingListed) -> bool) -> anyhow::Result<String> {
     let listed: Vec<PendingListed> = ask.get("/v1/pending")?;
-    let there = listed.into_iter().filter(|request| request.stage == stage);
-    let newest = there.max_by_key(|request| request.expires);
-    newest
-        .map(|request| request.id)
-        .with_context(|| format!("no request is {stage}: `keyd pending list` shows those there are"))
+    let newest = listed.into_iter().filter(meant).max_by_key(|request| request.expires);
+    newest.map(|request| request.id).with_context(|| format!("{none}: `keyd pending list` shows those there are"))
 }
 
 fn path(id: &str, what: &str) -> anyhow::Result<String> {

@@ -53,7 +53,8 @@ async fn list(person: Person, Query(wanted): Query<Wanted>) -> Result<Json<Page<
         let of_volume = |key: &&IssuedRecord| volume.as_ref().is_none_or(|volume| key.volser() == volume);
         let in_state = |key: &&IssuedRecord| state.is_none_or(|state| state_of(view, key, now_ns) == state);
         let of_group = |key: &&IssuedRecord| wanted.group.as_ref().is_none_or(|group| key.issued.group == *group);
-        let behind = view.ledger().keys_after(after.as_ref());
+        // A node that is cut off lists what it gave out meanwhile, too.
+        let behind = view.keys_after(after.as_ref());
         let keys = behind.filter(of_volume).filter(of_group).filter(in_state).take(PAGE_LEN + 1);
         let items = keys.map(|key| listed(view, key, now_ns)).collect();
         Ok(Json(page(items, |key: &KeyListed| key.of.key.to_string())))
