@@ -107,10 +107,20 @@ part() {
     begin --library "$library" >/dev/null || exit 1
 }
 
+# kept now|advised PERCENT: a machine that others share is now slow, now fast, and what was measured in a slow second is no promise for a
+# fast one. So a promise that is missed is measured and tried anew, twice at most. A forecast that is wrong is wrong each time.
+kept() {
+    for _ in 1 2; do
+        says keeps "$@" && return
+        measure && ask || return
+    done
+    says keeps "$@"
+}
+
 # promise now|advised PERCENT: what was predicted and measured is worth reading where it was right, too.
 promise() {
     failed_before=$failed
-    check "what is $1 gives what was promised, within $2 %" says keeps "$1" "$2"
+    check "what is $1 gives what was promised, within $2 %, in one of three rounds" kept "$1" "$2"
     [ "$failed" -ne "$failed_before" ] || sed 's/^/# /' "$scratch/output"
 }
 
@@ -144,23 +154,32 @@ part 'a slow disk below large files' "$scratch/library"
 rm -rf "$disk/tree"
 usually lab create-data --preset typical --bytes 200M "$disk/tree" || exit 1
 sync
-check 'it is measured' measured slowly "$disk/tree" -j 1,4 --compression 1 --rounds 1 --seconds 2
-check 'and read' slowly lab read "$disk/tree" --readers 1,4 --rounds 1 --seconds 1
-check 'advice is given' advised slowly "$disk/tree" -j 4
+measure() {
+    measured slowly "$disk/tree" -j 1,4 --compression 1 --rounds 1 --seconds 2 &&
+        slowly lab read "$disk/tree" --readers 1,4 --rounds 1 --seconds 1
+}
+ask() { advised slowly "$disk/tree" -j 4; }
+backed_up() {
+    echo 3 >/proc/sys/vm/drop_caches
+    began=$(date +%s%N)
+    slowly backup "$disk/tree" --full -j 4 || return
+    says reaches $(($(date +%s%N) - began)) 15
+}
+reached() { backed_up || { measure && ask && backed_up; } || { measure && ask && backed_up; }; }
+check 'it is measured and read' measure
+check 'advice is given' ask
 check 'it names the source' says names source
 check 'it promises nothing of settings' says promises-nothing
-echo 3 >/proc/sys/vm/drop_caches
-began=$(date +%s%N)
-check 'a backup is made' slowly backup "$disk/tree" -j 4
-took=$(($(date +%s%N) - began))
-check 'it is as fast as was forecast, within 15 %' says reaches "$took" 15
+check 'a backup is as fast as was forecast, within 15 %, in one of three rounds' reached
 
 hold 0 "$rate" || exit 1
 part 'a slow disk below the library' "$disk/library"
 set_to compression_level 0
 set_to buffer_mib 16
-check 'it is measured' measured slowly "$tree" -j 2 --compression 0,1 --rounds 2 --seconds 1 --cache warm
-check 'advice is tried' advised slowly "$tree" -j 2 --try --try-seconds 2
+measure() { measured slowly "$tree" -j 2 --compression 0,1 --rounds 2 --seconds 1 --cache warm; }
+ask() { advised slowly "$tree" -j 2 --try --try-seconds 2; }
+check 'it is measured' measure
+check 'advice is tried' ask
 check 'it names the drive' says names drive
 check 'it advises compression' says changes compression more
 promise now 25
@@ -168,29 +187,21 @@ promise advised 25
 
 part 'one processor' "$scratch/library"
 set_to compression_level 15
-measured_on_one() { measured on_one_processor "$tree" -j 1 --compression 5,15 --rounds 2 --seconds 1 --cache warm; }
-advised_on_one() { advised on_one_processor "$tree" --try --try-seconds 3; }
-# A processor that others share is now slow, now fast: what was measured in a slow second is no promise for a fast one. So a round that misses
-# is measured and tried anew, twice at most.
-kept_on_one() {
-    for _ in 1 2; do
-        says keeps advised 30 && return
-        measured_on_one && advised_on_one || return
-    done
-    says keeps advised 30
-}
-check 'it is measured' measured_on_one
-check 'advice is tried' advised_on_one
+measure() { measured on_one_processor "$tree" -j 1 --compression 5,15 --rounds 2 --seconds 1 --cache warm; }
+ask() { advised on_one_processor "$tree" --try --try-seconds 3; }
+check 'it is measured' measure
+check 'advice is tried' ask
 check 'it names the processor' says names processor
 check 'it advises less compression' says changes compression less
-check 'what is advised gives what was promised, within 30 %, in one of three rounds' kept_on_one
-sed 's/^/# /' "$scratch/output"
+promise advised 30
 
 part 'a slow drive' "$scratch/library"
 set_to block_kib 128
 set_to buffer_mib 16
-check 'it is measured' measured usually "$tree" -j 2 --compression 1 --block 128K --rounds 2 --seconds 1 --cache warm
-check 'advice is tried' advised usually "$tree" -j 2 --drive SDLT-220 --try --try-seconds 3
+measure() { measured usually "$tree" -j 2 --compression 1 --block 128K --rounds 2 --seconds 1 --cache warm; }
+ask() { advised usually "$tree" -j 2 --drive SDLT-220 --try --try-seconds 3; }
+check 'it is measured' measure
+check 'advice is tried' ask
 check 'it names the drive' says names drive
 promise now 25
 
@@ -200,8 +211,12 @@ set_to block_kib 128
 set_to buffer_mib 1
 set_to checkpoint_mib 64
 set_to compression_level 0
-check 'they are measured' measured usually "$tree" -j 2 --compression 0 --block 128K --rounds 2 --seconds 1 --cache warm --slow-source 60
-check 'advice is tried' advised usually "$tree" -j 2 --drive LTO-4 --try --try-seconds 3.4
+measure() {
+    measured usually "$tree" -j 2 --compression 0 --block 128K --rounds 2 --seconds 1 --cache warm --slow-source 60
+}
+ask() { advised usually "$tree" -j 2 --drive LTO-4 --try --try-seconds 3.4; }
+check 'they are measured' measure
+check 'advice is tried' ask
 check 'it names the buffers' says names buffers
 check 'it relieves them' says relieves buffers
 promise now 25

@@ -17,6 +17,9 @@ use tempfile::TempDir;
 const MEMORY_BYTES: u64 = 8 << 30;
 /// Machines that run tests are busy with other things, too.
 const NEAR: f64 = 0.25;
+/// What was measured in a slow second of such a machine is no promise for a fast one: what misses is measured and tried anew. A forecast
+/// that is wrong is wrong each time.
+const ROUNDS: u32 = 4;
 
 /// One test measures at a time.
 static QUIET: Mutex<()> = Mutex::new(());
@@ -43,7 +46,8 @@ impl Bench {
     }
 
     /// Measures as `capstan lab null` and `drive` do, and keeps it and reads it again as they do.
-    fn measured(&self, slow: SlowSource, connections: &[u32], levels: &[i32], block_len: usize) -> SiteFigures {
+    fn measured(&self, ways: &Ways) -> SiteFigures {
+        let &Ways { slow, connections, levels, block_len } = ways;
         let source = self.folder.path().join("set");
         let what = DataPath { cache: Cache::Warm, seconds: 1.0, slow, ..null_run(&source) };
         let each: Vec<_> = levels
@@ -63,22 +67,37 @@ impl Bench {
         let medium = ExerciseMedium::New { folder: self.out() };
         let drive =
             measure_drive(&medium, &[(Data::Random, block_len)], 3, &exercise, &self.stop, &mut |_| {}).unwrap();
-        let state = self.folder.path().join("state");
+        let state = tempfile::tempdir_in(self.folder.path()).unwrap();
         let add = |all: &mut Measurements| {
             all.add_path(Measured { at_ns: 1, found: path });
             all.add_drive(Measured { at_ns: 1, found: drive });
         };
-        Measurements::add(&state, add).unwrap();
-        SiteFigures::of(&Measurements::read(&state).unwrap(), &source).unwrap()
+        Measurements::add(state.path(), add).unwrap();
+        SiteFigures::of(&Measurements::read(state.path()).unwrap(), &source).unwrap()
     }
 
     /// What a setting was promised to give in a run, and gives.
     #[track_caller]
-    fn assert_promise(&self, figures: &SiteFigures, setting: &Setting, seconds: f64) {
-        let trial = try_setting(figures, setting, &self.out(), seconds, 1, &self.stop).unwrap();
-        println!("{setting:?}: {trial:?}");
-        assert!(trial.error().abs() < NEAR, "{trial:?}");
+    fn assert_promise(&self, ways: &Ways, figures: &SiteFigures, setting: &Setting, seconds: f64) {
+        let mut figures = figures.clone();
+        for round in 1..=ROUNDS {
+            let trial = try_setting(&figures, setting, &self.out(), seconds, 1, &self.stop).unwrap();
+            println!("{setting:?}: {trial:?}");
+            if trial.error().abs() < NEAR {
+                return;
+            }
+            assert!(round < ROUNDS, "{trial:?}");
+            figures = self.measured(ways);
+        }
     }
+}
+
+/// What is measured of a source.
+struct Ways {
+    slow: SlowSource,
+    connections: &'static [u32],
+    levels: &'static [i32],
+    block_len: usize,
 }
 
 fn setting(drive: TapeDrive) -> Setting {
@@ -117,21 +136,23 @@ fn assert_changes(advice: &Advice, wanted: Option<Lever>) {
 fn a_source_that_is_slow_on_each_connection_wants_more_of_them() {
     let bench = Bench::new(Kind::Small, 200_000_000);
     let slow = SlowSource { mb_per_s: None, connection_mb_per_s: Some(8.0) };
-    let figures = bench.measured(slow, &[1, 2, 4, 8], &[0], 256 << 10);
+    let ways = Ways { slow, connections: &[1, 2, 4, 8], levels: &[0], block_len: 256 << 10 };
+    let figures = bench.measured(&ways);
     let advice = advise(&figures, &setting(TapeDrive::Virtual), MEMORY_BYTES, None).unwrap();
     assert_eq!(advice.current.1.bottleneck, Part::Source);
     assert_changes(&advice, Some(Lever::Connections));
     assert_eq!(advice.advised.0.connections, 8);
     assert!(advice.changes[0].gain() > 4.0, "{:?}", advice.changes[0].gain());
-    bench.assert_promise(&figures, &advice.current.0, 2.0);
-    bench.assert_promise(&figures, &advice.advised.0, 2.0);
+    bench.assert_promise(&ways, &figures, &advice.current.0, 2.0);
+    bench.assert_promise(&ways, &figures, &advice.advised.0, 2.0);
 }
 
 #[test]
 fn a_source_that_is_slow_as_a_whole_is_named_and_nothing_is_promised() {
     let bench = Bench::new(Kind::Small, 100_000_000);
     let slow = SlowSource { mb_per_s: Some(20.0), connection_mb_per_s: None };
-    let figures = bench.measured(slow, &[1, 4], &[0, 1], 256 << 10);
+    let ways = Ways { slow, connections: &[1, 4], levels: &[0, 1], block_len: 256 << 10 };
+    let figures = bench.measured(&ways);
     let current = setting(model("LTO-6"));
     let advice = advise(&figures, &current, MEMORY_BYTES, None).unwrap();
     assert_eq!(advice.current.1.bottleneck, Part::Source);
@@ -142,28 +163,30 @@ fn a_source_that_is_slow_as_a_whole_is_named_and_nothing_is_promised() {
     let fit = advice.fitting.as_deref().unwrap();
     let fit = advice.drives.iter().find(|other| other.drive == fit).unwrap();
     assert!(fit.forecast.streaming_share.unwrap() > advice.current.1.streaming_share.unwrap(), "{fit:?}");
-    bench.assert_promise(&figures, &setting(TapeDrive::Virtual), 2.0);
+    bench.assert_promise(&ways, &figures, &setting(TapeDrive::Virtual), 2.0);
 }
 
 #[test]
 fn a_slow_drive_is_named_and_compression_relieves_it() {
     let bench = Bench::new(Kind::Typical, 400_000_000);
-    let figures = bench.measured(SlowSource::default(), &[1, 2], &[0, 1], 128 << 10);
+    let ways = Ways { slow: SlowSource::default(), connections: &[1, 2], levels: &[0, 1], block_len: 128 << 10 };
+    let figures = bench.measured(&ways);
     let current = Setting { block_len: 128 << 10, pool_bytes: 16 << 20, ..setting(model("SDLT-220")) };
     let advice = advise(&figures, &current, MEMORY_BYTES, None).unwrap();
     assert_eq!(advice.current.1.bottleneck, Part::Drive);
     assert_changes(&advice, Some(Lever::Compression));
     let gain = advice.changes[0].gain();
     assert!((0.8..1.2).contains(&gain), "2:1 data go through the drive twice as fast: {gain}");
-    bench.assert_promise(&figures, &advice.current.0, 3.0);
-    bench.assert_promise(&figures, &advice.advised.0, 3.0);
+    bench.assert_promise(&ways, &figures, &advice.current.0, 3.0);
+    bench.assert_promise(&ways, &figures, &advice.advised.0, 3.0);
 }
 
 #[test]
 fn small_buffers_are_named_and_larger_ones_carry_the_source_over_flushes() {
     let bench = Bench::new(Kind::Typical, 800_000_000);
     let slow = SlowSource { mb_per_s: Some(60.0), connection_mb_per_s: None };
-    let figures = bench.measured(slow, &[2], &[0], 128 << 10);
+    let ways = Ways { slow, connections: &[2], levels: &[0], block_len: 128 << 10 };
+    let figures = bench.measured(&ways);
     let current = Setting {
         connections: 2,
         block_len: 128 << 10,
@@ -176,8 +199,8 @@ fn small_buffers_are_named_and_larger_ones_carry_the_source_over_flushes() {
     let pools = advice.neighbours.iter().filter(|(lever, ..)| *lever == Lever::Pool);
     let best = pools.max_by(|one, other| one.2.mb_per_s.median.total_cmp(&other.2.mb_per_s.median)).unwrap();
     assert!(best.2.mb_per_s.median > advice.current.1.mb_per_s.median * 1.1, "{best:?}");
-    bench.assert_promise(&figures, &current, 9.0);
-    bench.assert_promise(&figures, &best.1, 9.0);
+    bench.assert_promise(&ways, &figures, &current, 9.0);
+    bench.assert_promise(&ways, &figures, &best.1, 9.0);
 }
 
 /// Lets this thread, and those that it starts, run on one processor.
@@ -193,13 +216,14 @@ fn on_one_processor() {
 fn one_processor_is_named_and_less_compression_relieves_it() {
     on_one_processor();
     let bench = Bench::new(Kind::Typical, 300_000_000);
-    let figures = bench.measured(SlowSource::default(), &[1], &[1, 15], 256 << 10);
+    let ways = Ways { slow: SlowSource::default(), connections: &[1], levels: &[1, 15], block_len: 256 << 10 };
+    let figures = bench.measured(&ways);
     assert_eq!(figures.path.processors, 1);
     let current = Setting { compression_level: 15, ..setting(TapeDrive::Virtual) };
     let advice = advise(&figures, &current, MEMORY_BYTES, None).unwrap();
     assert_eq!(advice.current.1.bottleneck, Part::Processor);
     assert_changes(&advice, Some(Lever::Compression));
-    bench.assert_promise(&figures, &advice.current.0, 3.0);
+    bench.assert_promise(&ways, &figures, &advice.current.0, 3.0);
 }
 
 #[test]
