@@ -226,6 +226,9 @@ pub struct Declared {
     /// By whom, where that is on record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Name>,
+    /// When it was met since, in nanoseconds since 1970: it is not destroyed. Of lists; what was certified does not change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub met_ns: Option<i64>,
 }
 
 /// Certifies that a key is destroyed everywhere, or says what is missing.
@@ -337,7 +340,7 @@ mod tests {
             exports: vec![export("early", 50), export("late", 300)],
             copies: Vec::new(),
             forgotten: 500,
-            declared: vec![Declared { copy: "backup gone".to_owned(), said_ns: 3, by: None }],
+            declared: vec![Declared { copy: "backup gone".to_owned(), said_ns: 3, by: None, met_ns: None }],
         };
         let certificate = certify(&key(), &known, 7).unwrap();
         assert_eq!(certificate.declared, known.declared, "it names what it rests on");

@@ -97,6 +97,33 @@ pub struct RemovedKma {
     /// When somebody said that its disks were destroyed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destroyed_ns: Option<i64>,
+    /// When it was met although its disks had been said to be destroyed: later than that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub met_ns: Option<i64>,
+}
+
+impl RemovedKma {
+    /// When its disks were said to be destroyed, if it was not met since.
+    pub fn disks_destroyed_ns(&self) -> Option<i64> {
+        self.destroyed_ns.filter(|_| self.met_since_ns().is_none())
+    }
+
+    /// When it was met although its disks are said to be destroyed.
+    pub fn met_since_ns(&self) -> Option<i64> {
+        self.met_ns.filter(|met| self.destroyed_ns.is_some_and(|said| *met > said))
+    }
+
+    /// The same, whose disks are said to be destroyed: once, unless it was met since.
+    pub fn with_disks_destroyed(self, now_ns: i64) -> Self {
+        let behind = self.met_ns.map_or(now_ns, |met| now_ns.max(met + 1));
+        Self { destroyed_ns: self.disks_destroyed_ns().or(Some(behind)), ..self }
+    }
+
+    /// The same, which was met; none where that is nothing new.
+    pub fn that_was_met(self, now_ns: i64) -> Option<Self> {
+        let said = self.disks_destroyed_ns()?;
+        Some(Self { met_ns: Some(now_ns.max(said + 1)), ..self })
+    }
 }
 
 impl IssuedRecord {
@@ -250,6 +277,24 @@ mod tests {
         };
         let origin = Origin { request: [3; 16], agent: "drive".parse().unwrap(), kma: "a".parse().unwrap() };
         IssuedRecord { stored: StoredKey { record, wrapped: Some([9; 40]) }, issued, origin }
+    }
+
+    /// Clocks of nodes differ: what was said last counts.
+    #[test]
+    fn a_disk_that_runs_again_is_not_destroyed_until_that_is_said_again() {
+        let was = KmaRecord { site: String::new(), address: "b:1".to_owned(), joined_ns: 1 };
+        let by: Name = "ada".parse().unwrap();
+        let removed = RemovedKma { was, held: 2, epoch: 1, by, removed_ns: 3, destroyed_ns: None, met_ns: None };
+        assert_eq!(removed.clone().that_was_met(4), None, "nobody said anything of its disks");
+        let said = removed.with_disks_destroyed(50);
+        assert_eq!((said.disks_destroyed_ns(), said.met_since_ns()), (Some(50), None));
+        assert_eq!(said.clone().with_disks_destroyed(60).disks_destroyed_ns(), Some(50), "the first time counts");
+        let met = said.that_was_met(40).unwrap();
+        assert_eq!((met.disks_destroyed_ns(), met.met_since_ns()), (None, Some(51)));
+        assert_eq!(met.clone().that_was_met(70), None, "once is enough");
+        let again = met.with_disks_destroyed(45);
+        assert_eq!((again.disks_destroyed_ns(), again.met_since_ns()), (Some(52), None));
+        assert!(again.that_was_met(80).is_some());
     }
 
     /// The bytes of the layout above, by hand.

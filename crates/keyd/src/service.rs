@@ -83,6 +83,8 @@ pub struct Service {
     opening: phase::Opening,
     /// When the majority was heard last, locked or not.
     last_heard: std::sync::Mutex<crate::node::LastHeard>,
+    /// Nodes that were removed, whose disks were said to be destroyed, and that were met since; until the ledger has it.
+    met: std::sync::Mutex<std::collections::BTreeSet<Name>>,
     /// Of other nodes' journals; there while the node is open.
     copies: std::sync::Mutex<Option<Arc<peers::Copies>>>,
     /// Held by whoever tries to open it.
@@ -167,6 +169,13 @@ impl Revoked for Service {
         let is_there =
             |view: View<'_>| view.ledger().others(&path).next().is_some() || view.ledger().is_unreadable(&path);
         self.open_node().is_some_and(|node| node.view(is_there))
+    }
+
+    /// A node that was removed asks like any other peer: its disks are there.
+    fn was_met(&self, peer: &PeerId) {
+        if peer.kind == PeerKind::Kma {
+            self.removed_was_met(&peer.name);
+        }
     }
 }
 

@@ -24,6 +24,9 @@ pub struct Peer {
 pub trait Revoked: Send + Sync + 'static {
     /// Whether this one is.
     fn is_revoked(&self, serial: &Serial) -> bool;
+
+    /// Hears of a peer that is turned away because its certificate is.
+    fn was_met(&self, peer: &PeerId);
 }
 
 /// The time, as an argument.
@@ -88,6 +91,7 @@ impl Gate {
     /// Whether a peer is still let in: to be asked on each request, not only on each connection.
     pub fn admits(&self, peer: &Peer) -> Result<(), TurnedAway> {
         if self.revoked.is_revoked(&peer.serial) {
+            self.revoked.was_met(&peer.id);
             return Err(TurnedAway::Revoked);
         }
         if self.clock.now_ns() >= peer.not_after_ns {

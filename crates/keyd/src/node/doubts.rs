@@ -23,6 +23,8 @@ pub enum DoubtKind {
     Conflict,
     /// This node's audit log.
     Audit,
+    /// Disks that were said to be destroyed.
+    Disks,
     /// What another node has left.
     Journal,
     /// This node's clock, or another's.
@@ -58,6 +60,7 @@ impl DoubtKind {
             Self::Superseded => "of the epoch",
             Self::Conflict => "of keys that were given out twice",
             Self::Audit => "of the audit log",
+            Self::Disks => "of destroyed disks",
             Self::Journal => "of journals",
             Self::Clock => "of clocks",
             Self::Record => "of records",

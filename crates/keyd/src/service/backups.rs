@@ -44,6 +44,7 @@ use crate::node::{Node, NodeError, Standing};
 
 pub(super) use self::core::make as make_core;
 pub use self::core::{AskCoreBackup, CoreBackupMade, Custodian, MakeCoreBackup};
+pub(super) use destruction::disks_of;
 use record::backup_path;
 pub use record::{BackupRecord, BackupState, CoreBackupRecord};
 pub(super) use record::{backups, core_backups, core_path, is_of_backup, newest_kept};

@@ -114,6 +114,7 @@ pub(super) fn asked_by_node(service: &Service, peer: &Peer) -> Result<(), Refusa
     }
     let node = service.node()?;
     if node.view(|view| view.ledger().removed(&peer.id.name).is_some()) {
+        service.removed_was_met(&peer.id.name);
         return Err(Problem::new(403, REVOKED, "This node was removed", format!("{} was removed.", peer.id)).into());
     }
     Ok(())

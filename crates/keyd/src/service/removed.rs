@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::path::Path as FilePath;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use capstan_keys::Name;
@@ -16,9 +16,12 @@ use capstan_keys::Name;
 use super::Service;
 use super::peers::HeldCopy;
 use crate::audit::{Deed, Entry, Origin, Who};
-use crate::node::{DoubtKind, JournalSaid, Node, NodeError, Standing};
+use crate::desk::Decided;
+use crate::node::{DoubtKind, JournalSaid, Node, NodeError, Removal, Standing};
+use crate::path::Path;
 
 const RECONCILED: Deed = Deed::named("journal-of-removed-node-reconciled");
+const MET: Deed = Deed::named("removed-node-met");
 /// How often a node that is cut off asks those that it reaches whether they still know it.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 /// After how long a copy of a journal that could not be read is looked at again.
@@ -43,6 +46,7 @@ impl Removed {
         if node.removal().is_some() {
             return Ok(false);
         }
+        service.settle_met(node).await?;
         let removed: Vec<Name> = node.view(|view| view.ledger().removed_kmas().collect());
         for kma in removed.iter().filter(|kma| self.is_due(kma)).cloned().collect::<Vec<_>>() {
             match service.held_of(node, &kma).await {
@@ -66,21 +70,70 @@ impl Removed {
         !self.through.contains(kma) && self.unread.get(kma).is_none_or(|tried| tried.elapsed() >= READ_AGAIN_AFTER)
     }
 
-    /// A node that is cut off may have been removed: those that it reaches refuse it then.
+    /// A node that is cut off may have been removed: those that it reaches refuse it then. One whose disks are said to be destroyed lets
+    /// the others meet it.
     pub(super) async fn ask_whether_this_is_one(&mut self, service: &Service, node: &Node) {
-        let due = self.asked.is_none_or(|asked| asked.elapsed() >= ASK_EVERY);
-        if !due || node.standing() == Standing::Current || node.removal().is_some() {
+        let (is_known, is_current) = (node.removal(), node.standing() == Standing::Current);
+        let is_to_ask = match &is_known {
+            None => !is_current,
+            Some(Removal::Recorded(record)) => record.disks_destroyed_ns().is_some(),
+            Some(Removal::Refused) => false,
+        };
+        if !is_to_ask || self.asked.is_some_and(|asked| asked.elapsed() < ASK_EVERY) {
             return;
         }
         self.asked = Some(Instant::now());
         node.ask_whether_removed().await;
-        if node.removal().is_some() {
+        if is_known.is_none() && node.removal().is_some() {
             tracing::error!(kma = %service.settings.name, "this node was removed from the cluster: it answers nobody any more");
         }
     }
 }
 
 impl Service {
+    /// A node that was removed has asked this one. Where its disks were said to be destroyed, one of them was not, or a copy of it is somewhere.
+    pub(super) fn removed_was_met(&self, kma: &Name) {
+        let Some(node) = self.open_node() else { return };
+        let record = node.view(|view| view.ledger().removed(kma));
+        if record.and_then(|record| record.that_was_met(node.now_ns())).is_some() && self.met().insert(kma.clone()) {
+            tracing::error!(%kma, "a node that was removed asks, and its disks were said to be destroyed");
+            node.doubt(DoubtKind::Disks, run_again(kma));
+        }
+    }
+
+    fn met(&self) -> MutexGuard<'_, BTreeSet<Name>> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the ledger say who was met, and people doubt it for as long as it does.
+    async fn settle_met(&self, node: &Node) -> Result<(), NodeError> {
+        let met = self.met().clone();
+        for kma in met {
+            let entry = Entry::new(Who::Kma(self.settings.name.clone()), Origin::Here, MET).of("kma", &kma);
+            node.change(|view| {
+                let record = view.ledger().removed(&kma).and_then(|record| record.that_was_met(node.now_ns()));
+                let record = record.and_then(|record| serde_json::to_vec(&record).ok());
+                let puts = record.map(|record| (Path::removed(&kma), record)).into_iter().collect();
+                Ok::<_, NodeError>(Decided::records(puts, Vec::new()))
+            })
+            .await?;
+            // It is in the ledger; that it is not noted shows in the log of the system.
+            let _ = self.note(entry).await;
+            self.met().remove(&kma);
+        }
+        let doubted: Vec<Name> = node.view(|view| {
+            let is_doubted = |kma: &Name| view.ledger().removed(kma).is_some_and(|kma| kma.met_since_ns().is_some());
+            view.ledger().removed_kmas().filter(is_doubted).collect()
+        });
+        if doubted.is_empty() && self.met().is_empty() {
+            node.believe(DoubtKind::Disks);
+        }
+        for kma in doubted {
+            node.doubt(DoubtKind::Disks, run_again(&kma));
+        }
+        Ok(())
+    }
+
     async fn held_of(&self, node: &Arc<Node>, kma: &Name) -> Result<Option<HeldCopy>, String> {
         let copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(copies) = copies else { return Ok(None) };
@@ -129,7 +182,16 @@ impl Service {
     }
 }
 
-fn mark(path: &Path, peer: &Name) -> io::Result<()> {
+/// What people are told of disks that were said to be destroyed.
+fn run_again(kma: &Name) -> String {
+    format!(
+        "node {kma} was removed, its disks were said to be destroyed, and it was met since: whoever runs it has a disk of it, or a copy. What \
+         was certified as destroyed and rests on its disks is not (`keyd certificates`). Find it and destroy it, then \
+         `keyd kmas destroyed {kma}` again"
+    )
+}
+
+fn mark(path: &FilePath, peer: &Name) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     writeln!(file, "node {peer} refuses this node's certificate as revoked: it was removed from the cluster")?;
     file.sync_all()

@@ -96,6 +96,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         opened: tokio::sync::Notify::new(),
         opening,
         last_heard: std::sync::Mutex::new(noted.read(Instant::now())),
+        met: std::sync::Mutex::default(),
         copies: std::sync::Mutex::default(),
         unlocking: tokio::sync::Mutex::default(),
         audit,

@@ -152,6 +152,8 @@ impl Revoked for Site {
     fn is_revoked(&self, serial: &Serial) -> bool {
         self.revoked.lock().unwrap().contains(serial)
     }
+
+    fn was_met(&self, _: &PeerId) {}
 }
 
 struct Ready;

@@ -100,11 +100,20 @@ fn a_lost_node_is_removed_and_what_it_gave_out_is_taken_in() {
     workshop.keyd_as(&a, "ada", &["kmas", "destroyed", "b"]);
 
     // It was not destroyed after all, and comes back where the ledger tells it.
+    let doubts = |node: &Place| workshop.status(node)["doubts"].to_string();
+    assert!(!doubts(&a).contains("said to be destroyed"), "{}", doubts(&a));
     let back = workshop.run(&b, "state-b");
     serves_nobody(&workshop, &b, "as ada had asked");
+    wait_for(|| {
+        let removed = workshop.json_as(&a, "ada", &["kmas", "removed"]);
+        let is_met = removed[0]["met"].is_string() && removed[0].get("destroyed").is_none();
+        so(is_met && doubts(&a).contains("node b was removed, its disks were said"), &format!("it was met: {removed}"))
+    });
     let error = begin_at(&b, &drive, "A00004").err().unwrap().to_string();
     assert!(error.contains("removed"), "{error}");
     drop(back);
+    workshop.keyd_as(&a, "ada", &["kmas", "destroyed", "b"]);
+    wait_for(|| so(!doubts(&a).contains("said to be destroyed"), "what is destroyed at last is believed"));
 
     // And a copy of its disk where nothing but another node can tell it.
     etcd.kill(0);
@@ -113,6 +122,12 @@ fn a_lost_node_is_removed_and_what_it_gave_out_is_taken_in() {
     let error = begin_at(&b, &drive, "A00004").err().unwrap().to_string();
     assert!(error.contains("removed"), "{error}");
     drop(unaware);
+    assert!(doubts(&a).contains("node b was removed, its disks were said"), "{}", doubts(&a));
+    etcd.restart(0);
+    wait_for(|| {
+        let removed = workshop.json_as(&a, "ada", &["kmas", "removed"]);
+        so(removed[0]["met"].is_string(), &format!("the ledger has it once there is a majority: {removed}"))
+    });
     assert!(workshop.path("unaware/refused").exists(), "it knows that after its next start as well");
 }
 

@@ -58,8 +58,15 @@ async fn removed(by: &Node, kma: &str) {
                 return Ok(Decided::records(Vec::new(), Vec::new()));
             };
             let held = view.ledger().held(&kma);
-            let record =
-                RemovedKma { was, held, epoch: 1, by: name("ada"), removed_ns: by.now_ns(), destroyed_ns: None };
+            let record = RemovedKma {
+                was,
+                held,
+                epoch: 1,
+                by: name("ada"),
+                removed_ns: by.now_ns(),
+                destroyed_ns: None,
+                met_ns: None,
+            };
             let put = (Path::removed(&kma), serde_json::to_vec(&record).unwrap());
             let removes = [Path::Kma(kma.clone()), Path::Held(kma.clone())].into_iter();
             let removes = removes.filter(|path| view.ledger().mark(path).revision != 0).collect();

@@ -198,6 +198,9 @@ pub struct RemovedListed {
     /// When somebody said that its disks were destroyed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destroyed: Option<Timestamp>,
+    /// When it was met after somebody had said that: they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub met: Option<Timestamp>,
     /// Keys of its pool that are not set aside yet.
     pub pool: usize,
     /// The nodes that have said a copy of its journal to the ledger.

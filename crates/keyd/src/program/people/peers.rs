@@ -253,7 +253,7 @@ pub(super) fn kmas(asked: Kmas) -> anyhow::Result<()> {
         }
         Kmas::Removed(ask) => {
             let items: Vec<Value> = ask.get("/v1/kmas/removed")?;
-            ask.list(&items, &["name", "site", "removed", "by", "pool", "destroyed"]);
+            ask.list(&items, &["name", "site", "removed", "by", "pool", "destroyed", "met=MET SINCE"]);
             Ok(())
         }
         Kmas::Destroyed(Named { name, ask }) => {

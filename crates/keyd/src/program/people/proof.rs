@@ -169,11 +169,14 @@ pub(super) fn certificates(ask: &Ask) -> anyhow::Result<()> {
         let declared = item["declared"].as_array().into_iter().flatten().map(|said| said["copy"].clone());
         let declared: Value = declared.collect();
         item["said"] = if declared == json!([]) { Value::Null } else { declared };
+        let of_item = item["declared"].as_array().into_iter().flatten();
+        let met: Vec<_> = of_item.filter(|said| said["met_ns"].is_i64()).map(|said| said["copy"].clone()).collect();
+        item["doubted"] = if met.is_empty() { Value::Null } else { met.into() };
         for (field, of) in [("destroyed", "destroyed_ns"), ("certified", "certified_ns")] {
             let time = item[of].as_i64().and_then(|ns| Timestamp::from_nanosecond(i128::from(ns)).ok());
             item[field] = json!(time.map(|time| format!("{time:.0}")));
         }
     }
-    ask.list(&items, &["tag", "destroyed", "certified", "kmas", "said=SAID TO BE DESTROYED"]);
+    ask.list(&items, &["tag", "destroyed", "certified", "kmas", "said=SAID TO BE DESTROYED", "doubted=BUT IS NOT"]);
     Ok(())
 }

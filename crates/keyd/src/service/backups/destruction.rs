@@ -86,7 +86,7 @@ fn looked_up(view: View<'_>, tag: &KeyTag, epoch: u32) -> Result<(Destroyed, Whe
             BackupState::Kept => kept.push(there),
             BackupState::Destroyed { at, by } if there.may_hold(&key) => {
                 let said_ns = i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX);
-                declared.push(Declared { copy: format!("backup {}", there.id), said_ns, by: Some(by) });
+                declared.push(Declared { copy: format!("backup {}", there.id), said_ns, by: Some(by), met_ns: None });
             }
             BackupState::Destroyed { .. } => {}
         }
@@ -97,10 +97,10 @@ fn looked_up(view: View<'_>, tag: &KeyTag, epoch: u32) -> Result<(Destroyed, Whe
         // What an older program wrote of a removal says nothing of journals.
         let commit = removed.held.min(own_journal_empty_at(view, &kma));
         let disk = LeftDisk { kma, epoch: removed.epoch, commit, removed_ns: removed.removed_ns };
-        match removed.destroyed_ns {
+        match removed.disks_destroyed_ns() {
             None => left.push(disk),
             Some(said_ns) if disk.may_hold(&key) => {
-                declared.push(Declared { copy: format!("disks of {}", disk.kma), said_ns, by: None });
+                declared.push(Declared { copy: disks_of(&disk.kma), said_ns, by: None, met_ns: None });
             }
             Some(_) => {}
         }
@@ -112,6 +112,7 @@ fn looked_up(view: View<'_>, tag: &KeyTag, epoch: u32) -> Result<(Destroyed, Whe
         copy: format!("export {}", export.id),
         said_ns,
         by: None,
+        met_ns: None,
     }));
     let pools = view.ledger().kmas().keys().filter(|kma| view.ledger().pool_key(kma, tag).is_some());
     let pools = pools.map(|kma| Path::Pool { kma: kma.clone(), tag: *tag }.to_string());
@@ -123,6 +124,11 @@ fn looked_up(view: View<'_>, tag: &KeyTag, epoch: u32) -> Result<(Destroyed, Whe
     let known =
         Whereabouts { kmas, journals, journal_copies, removed, backups, exports, copies, forgotten: 0, declared };
     Ok((key, known))
+}
+
+/// What a certificate calls the disks of a removed node.
+pub(in crate::service) fn disks_of(kma: &Name) -> String {
+    format!("disks of {kma}")
 }
 
 fn said(missing: &Missing) -> String {

@@ -55,7 +55,15 @@ impl<'a> LeftBehind<'a> {
         let Self { beginning, epoch, now_ns, nodes, held } = self;
         nodes.into_iter().map(move |(name, was)| {
             let held = held.get(&name).copied().unwrap_or(0);
-            let record = RemovedKma { was, held, epoch, by: beginning.clone(), removed_ns: now_ns, destroyed_ns: None };
+            let record = RemovedKma {
+                was,
+                held,
+                epoch,
+                by: beginning.clone(),
+                removed_ns: now_ns,
+                destroyed_ns: None,
+                met_ns: None,
+            };
             (if name == *beginning { of_epoch(&name, epoch) } else { name }, record)
         })
     }
@@ -93,8 +101,15 @@ mod tests {
         left.node(&a, node("a:1"));
         left.node(&name("b"), node("b:1"));
         left.held(&name("b"), &encode_held(77));
-        let before =
-            RemovedKma { was: node("a:0"), held: 1, epoch: 2, by: name("ada"), removed_ns: 6, destroyed_ns: None };
+        let before = RemovedKma {
+            was: node("a:0"),
+            held: 1,
+            epoch: 2,
+            by: name("ada"),
+            removed_ns: 6,
+            destroyed_ns: None,
+            met_ns: None,
+        };
         let before = serde_json::to_vec(&before).unwrap();
         assert_eq!(left.moved("removed/a", &before), Some(Path::removed(&name("a-epoch2"))));
         assert_eq!(left.moved("removed/b", &before), None, "it is no node of the new epoch");

@@ -1,7 +1,10 @@
 //! What was certified: the keys that are destroyed everywhere.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 
+use super::super::backups::disks_of;
 use super::super::openapi::Paths;
 use super::{Person, broken};
 use crate::authority::Act;
@@ -16,7 +19,17 @@ async fn list(person: Person) -> Result<Json<Vec<Certificate>>, Refusal> {
     person
         .looks(Act::ListCertificates, |view, _| {
             let read = view.ledger().others("destruction/").map(|(_, bytes)| serde_json::from_slice(bytes));
-            read.collect::<Result<_, _>>().map(Json).map_err(|error| broken(&error))
+            let mut certificates: Vec<Certificate> = read.collect::<Result<_, _>>().map_err(|error| broken(&error))?;
+            // What a certificate stood on may have turned out not to be so.
+            let met = view.ledger().removed_kmas().filter_map(|kma| {
+                let met_ns = view.ledger().removed(&kma)?.met_since_ns()?;
+                Some((disks_of(&kma), met_ns))
+            });
+            let met: BTreeMap<String, i64> = met.collect();
+            for said in certificates.iter_mut().flat_map(|certificate| &mut certificate.declared) {
+                said.met_ns = met.get(&said.copy).copied();
+            }
+            Ok(Json(certificates))
         })
         .await
 }

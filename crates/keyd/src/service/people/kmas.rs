@@ -76,10 +76,11 @@ async fn list_removed(person: Person) -> Result<Json<Vec<RemovedListed>>, Refusa
                 void: said.void,
             });
             RemovedListed {
+                destroyed: removed.disks_destroyed_ns().map(time),
+                met: removed.met_since_ns().map(time),
                 site: removed.was.site,
                 removed: time(removed.removed_ns),
                 by: removed.by,
-                destroyed: removed.destroyed_ns.map(time),
                 pool: ledger.pool(&name).count(),
                 journals: journals.collect(),
                 name,
@@ -96,9 +97,8 @@ async fn note_destroyed(person: Person, Of(name): Of<Name>) -> Result<Json<serde
     let noting = person.change(|view| {
         let none = || Refusal::not_found(format!("No node {name} was removed: remove it first (`keyd kmas remove`)."));
         let removed = view.ledger().removed(&name).ok_or_else(none)?;
-        let destroyed_ns = removed.destroyed_ns.or(Some(person.node.now_ns()));
-        let record = RemovedKma { destroyed_ns, ..removed };
-        let bytes = serde_json::to_vec(&record).map_err(|error| broken(&error))?;
+        let bytes =
+            serde_json::to_vec(&removed.with_disks_destroyed(person.node.now_ns())).map_err(|error| broken(&error))?;
         Ok(Decided::records(vec![(Path::removed(&name), bytes)], Vec::new()))
     });
     person.does(noted, noting).await?;
@@ -202,8 +202,15 @@ pub(super) fn removed(on: Carrying<'_>, name: &Name, remaining: &str) -> Result<
     }
     // As far as its disks hold no key that is destroyed: neither in its replica nor in a journal.
     let held = ledger.held(name).max(proved_up_to(view, name)).min(wiped_up_to(view, name));
-    let record =
-        RemovedKma { was, held, epoch: node.epoch(), by: on.by.clone(), removed_ns: now_ns, destroyed_ns: None };
+    let record = RemovedKma {
+        was,
+        held,
+        epoch: node.epoch(),
+        by: on.by.clone(),
+        removed_ns: now_ns,
+        destroyed_ns: None,
+        met_ns: None,
+    };
     let record = serde_json::to_vec(&record).map_err(|error| broken(&error))?;
     let mut decided = revoking(of_peer, on.by, now_ns);
     decided.puts.insert(0, (Path::removed(name), record));
