@@ -73,7 +73,7 @@ check 'what takes a person names the command' prints 'keyd keys export --all' ca
 
 asks() { capstan keys --identity "$scratch/kim.pem" "$@"; }
 check 'an export is approved' approved asks export "$scratch/leaving.export"
-check 'the keys leave' asks export "$scratch/leaving.export" --request "$request"
+check 'the keys leave' asks export "$scratch/leaving.export" --last
 check 'the destruction of those of a volume is asked for' asks destroy A00001 --yes
 check 'and waits for the quorum' prints 'destroy' asks pending
 recovered() { CAPSTAN_PASSPHRASE='the passphrase of the export' "$PYTHON" "$here/../crates/keys/tests/recover.py" "$1"; }

@@ -38,6 +38,8 @@ enum Task {
     BenchTape(bench::tape::Arguments),
     /// Measures a node of the key-management cluster, and writes docs/PERFORMANCE.md
     BenchKeys(bench::keys::Arguments),
+    /// Measures the main job beside that of another commit, in turns; ends with 1 where something has become slower
+    BenchBeside(bench::beside::Arguments),
     /// Reads a tree and drops it: the floor that bench measures against
     #[command(hide = true)]
     BareRead(bench::reader::Arguments),
@@ -61,6 +63,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Demo(arguments) => demo::run(&root()?, &arguments),
         Task::Bench(arguments) => bench::run(&root()?, &arguments),
         Task::BenchTape(arguments) => bench::tape::run(&root()?, &arguments),
+        Task::BenchBeside(arguments) => bench::beside::run(&root()?, &arguments),
         Task::BenchKeys(arguments) => bench::keys::run(&root()?, &arguments),
         Task::BareRead(arguments) => bench::reader::run(&arguments),
     }

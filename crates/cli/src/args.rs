@@ -643,6 +643,25 @@ pub(crate) struct Enrol {
     pub(crate) key_identity: PathBuf,
 }
 
+/// What a person asked a key cluster for, and others approved.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Approved {
+    /// With a key cluster: carry out what was asked for under this number and approved
+    #[arg(long, value_name = "ID")]
+    pub(crate) request: Option<String>,
+    /// With a key cluster: carry out one's own newest request of that kind that was approved
+    #[arg(long, conflicts_with = "request")]
+    pub(crate) last: bool,
+}
+
+impl Approved {
+    /// As `keyd` is told; none where this is to be asked for first.
+    pub(crate) fn words(&self) -> Option<Vec<String>> {
+        let of_id = self.request.as_ref().map(|id| vec!["--request".to_owned(), id.clone()]);
+        of_id.or_else(|| self.last.then(|| vec!["--last".to_owned()]))
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyAction {
     /// Say who keeps the keys; of a key cluster, which nodes answer, and until when this machine's certificate holds
@@ -658,22 +677,20 @@ pub(crate) enum KeyAction {
         /// The file to make
         file: PathBuf,
         /// Only keys of these volumes
-        #[arg(long, value_name = "VOLUME")]
+        #[arg(long, value_name = "VOLUME", conflicts_with_all = ["request", "last"])]
         volume: Vec<String>,
-        /// Of a key cluster: fetch what was asked for under this number and approved
-        #[arg(long, value_name = "ID", conflicts_with = "volume")]
-        request: Option<String>,
+        #[command(flatten)]
+        approved: Approved,
     },
     /// Take keys from a sealed file
     Import {
         /// The file
         file: PathBuf,
         /// The key group that the new ones join
-        #[arg(long, default_value = "default")]
+        #[arg(long, default_value = "default", conflicts_with_all = ["request", "last"])]
         group: Name,
-        /// To a key cluster: send what was asked for under this number and approved
-        #[arg(long, value_name = "ID", conflicts_with = "group")]
-        request: Option<String>,
+        #[command(flatten)]
+        approved: Approved,
     },
     /// List key policies, or make one: for how long keys encrypt and decrypt
     Policies {

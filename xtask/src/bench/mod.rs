@@ -6,6 +6,7 @@
 //! Contestants are tables ([`peers`], [`ours`]); a run is a shell line that is measured from outside ([`measure`]).
 
 mod bacula;
+pub(crate) mod beside;
 mod contest;
 mod floors;
 pub(crate) mod keys;
@@ -64,7 +65,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     std::fs::create_dir_all(&work).with_context(|| format!("make {}", work.display()))?;
     let work = work.canonicalize()?;
     let mut stage = Stage::new(&work);
-    let sizes = make_data_sets(&mut stage, arguments)?;
+    let sizes = make_data_sets(&mut stage, arguments.small_files, arguments.typical_bytes)?;
     set_programs(&mut stage, arguments)?;
 
     let contestants: Vec<Contestant> = chosen(&arguments.only);
@@ -100,9 +101,9 @@ fn chosen(only: &[String]) -> Vec<Contestant> {
 }
 
 /// Makes the data sets, unless they lie there from the last time.
-fn make_data_sets(stage: &mut Stage, arguments: &Arguments) -> Result<Sizes> {
-    let small = DataSet::plan(&Shape::of_files(Kind::Small, arguments.small_files, SEED))?;
-    let typical = DataSet::plan(&Shape::of_bytes(Kind::Typical, arguments.typical_bytes, SEED))?;
+fn make_data_sets(stage: &mut Stage, small_files: u64, typical_bytes: u64) -> Result<Sizes> {
+    let small = DataSet::plan(&Shape::of_files(Kind::Small, small_files, SEED))?;
+    let typical = DataSet::plan(&Shape::of_bytes(Kind::Typical, typical_bytes, SEED))?;
     for (variable, name, set) in [("SMALL", "small", &small), ("TYPICAL", "typical", &typical)] {
         let folder = stage.work.join(name);
         stage.set(variable, &folder);

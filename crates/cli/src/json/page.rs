@@ -25,6 +25,7 @@ This page is made from the program's types (`CAPSTAN_WRITE_DOCS=1 cargo test -p 
 - **A failure is an object, too:** its last line is `error`, with the exit code. Standard error has the same for people, and warnings as text.
 - **Paths can be handed back.** `path` is the path itself. Where its bytes are not UTF-8 it is shown with `\\xNN`, and `path_base64` has the bytes:
   `capstan cat \"$OBJECT:$(echo \"$path_base64\" | base64 -d)\"`. The same holds for `source` and `source_base64`.
+- Paths of `lab` are as `laboratory.json` keeps them: a `%`, and each byte that is not UTF-8, is `%` and two digits.
 - Times are nanoseconds since 1970, in UTC. Fields may be added; none of these goes away without a line in the changelog.
 
 Commands of `keys` that are asked of a cluster in the words of `keyd` (`users`, `quorum`, `pending`, `sites`, `backups`, `audit`, and the lists of

@@ -13,7 +13,7 @@ use capstan_director::{ClusterPlace, key_cluster};
 
 use super::key_revocation::named;
 use super::media::confirm;
-use crate::args::{Cli, DriveAction, GroupAction, KeyAction, KeyCipher, PolicyAction, PolicyAdd, Words};
+use crate::args::{Approved, Cli, DriveAction, GroupAction, KeyAction, KeyCipher, PolicyAction, PolicyAdd, Words};
 use crate::failure::{Failure, WITHOUT_KEY};
 use crate::progress::Display;
 use crate::secrets::{given_for_export, now_ns};
@@ -42,14 +42,11 @@ pub(super) fn words(action: &KeyAction) -> Option<Vec<OsString>> {
         KeyAction::Sites(words) => family("sites", "list", words),
         KeyAction::Backups(words) => family("backups", "list", words),
         KeyAction::Audit(words) => family("audit", "show", words),
-        KeyAction::Export { file, volume, request } => export_words(file, volume, request.as_deref()),
-        KeyAction::Import { file, group, request } => {
-            let asked = match request {
-                Some(id) => ["--request", id],
-                None => ["--group", group.as_str()],
-            };
+        KeyAction::Export { file, volume, approved } => export_words(file, volume, approved),
+        KeyAction::Import { file, group, approved } => {
+            let asked = approved.words().unwrap_or_else(|| vec!["--group".to_owned(), group.to_string()]);
             let file = [file.as_os_str().to_owned()];
-            said(&["keys", "import"]).into_iter().chain(file).chain(asked.map(OsString::from)).collect()
+            said(&["keys", "import"]).into_iter().chain(file).chain(asked.into_iter().map(OsString::from)).collect()
         }
         _ => return None,
     })
@@ -133,7 +130,7 @@ pub(super) fn ask(
 
 /// Whether keys come or go now, sealed under a passphrase.
 fn is_carried_out(words: &[OsString]) -> bool {
-    words.first().is_some_and(|word| word == "keys") && words.iter().any(|word| word == "--request")
+    words.first().is_some_and(|word| word == "keys") && words.iter().any(|word| word == "--request" || word == "--last")
 }
 
 fn as_whom(place: &ClusterPlace, words: &[OsString]) -> String {
@@ -159,10 +156,12 @@ fn family(name: &str, unasked: &str, Words { words }: &Words) -> Vec<OsString> {
 }
 
 /// Asked for now, and fetched after the quorum, with a passphrase that is chosen then: only that makes the file.
-fn export_words(file: &Path, volume: &[String], request: Option<&str>) -> Vec<OsString> {
+fn export_words(file: &Path, volume: &[String], approved: &Approved) -> Vec<OsString> {
     let mut words = ["keys", "export"].map(OsString::from).to_vec();
-    match (request, volume) {
-        (Some(id), _) => words.extend(["--request".into(), id.into(), "--out".into(), file.into()]),
+    match (approved.words(), volume) {
+        (Some(asked), _) => {
+            words.extend(asked.into_iter().map(OsString::from).chain(["--out".into(), file.into()]));
+        }
         (None, [volume]) => words.extend(["--unit".into(), volume.into()]),
         (None, _) => words.push("--all".into()),
     }

@@ -39,11 +39,14 @@ pub(crate) fn keys(cli: &Cli, args: &args::Keys) -> Result<ExitCode, Failure> {
         KeyAction::Enrol(enrol) => key_cluster::enrol(cli, enrol),
         KeyAction::List => list(cli),
         KeyAction::Create => create(cli),
-        KeyAction::Export { request: Some(_), .. } | KeyAction::Import { request: Some(_), .. } => Err(Failure::Usage(
-            "the keys of this site are kept by the key store of this machine, where nothing waits for approval: leave --request out".to_owned(),
-        )),
-        KeyAction::Export { file, volume, request: None } => export(cli, file, volume),
-        KeyAction::Import { file, group, request: None } => import(cli, file, group),
+        KeyAction::Export { approved, .. } | KeyAction::Import { approved, .. } if approved.words().is_some() => {
+            Err(Failure::Usage(
+                "the keys of this site are kept by the key store of this machine, where nothing waits for approval: leave --request and --last out"
+                    .to_owned(),
+            ))
+        }
+        KeyAction::Export { file, volume, .. } => export(cli, file, volume),
+        KeyAction::Import { file, group, .. } => import(cli, file, group),
         KeyAction::Policies { action: None } => key_policies::policies(cli),
         KeyAction::Policies { action: Some(PolicyAction::Add(policy)) } => key_policies::add_policy(cli, policy),
         KeyAction::Groups { action: None } => key_policies::groups(cli),
