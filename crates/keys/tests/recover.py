@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Takes the keys out of a key export or a key store without Capstan, after docs/KEYS.md alone.
 
-usage: CAPSTAN_PASSPHRASE=... recover.py FILE      prints a line for each key: tag, barcode, state, key in hex
+usage: CAPSTAN_PASSPHRASE=... recover.py FILE      prints a line for each key: tag, barcode, state on record, key in hex
        CAPSTAN_KEY_FILE=... recover.py STORE
 
+A state on record is not one by the clock: that an encryption period or a cryptoperiod is over stands in no record.
 Needs python3 and its package `cryptography`; for a passphrase, version 44 or later of it, or `argon2-cffi`.
 """
 import hashlib, hmac, os, sqlite3, struct, sys

@@ -16,10 +16,18 @@ use crate::queue::{Receiver, Sender, queue};
 use crate::read::Wanted;
 use crate::stream::{Gap, Piece, Room, StreamReader};
 
-/// Blocks that may wait for a stream's thread.
-pub(crate) const STREAM_QUEUE: usize = 4;
+/// Blocks that may wait for the threads of all open streams together, as far as each has its least and none more than its most: a
+/// reader that has one stream hands on several blocks at a time.
+const QUEUED: usize = 64;
+const QUEUED_MIN: usize = 4;
+const QUEUED_MAX: usize = 16;
 /// Threads beyond those of open streams.
 const FINISHING_MAX: usize = 8;
+
+/// Blocks that may wait for a stream's thread where so many streams are open at once.
+pub(crate) fn queue_len(open: usize) -> usize {
+    (QUEUED / open.max(1)).clamp(QUEUED_MIN, QUEUED_MAX)
+}
 
 /// What is done with a stream.
 pub(crate) type Consume<'env> = &'env (dyn Fn(usize, &mut StreamReader<'_>) + Sync);
@@ -36,6 +44,8 @@ pub(crate) struct Crew<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     wanted: &'env Wanted,
     consume: Consume<'env>,
+    /// Blocks that may wait for a stream's thread.
+    queue_len: usize,
     /// What no copy holds of streams that were not started yet.
     gaps: HashMap<usize, Vec<Gap>>,
     /// Without room: a job goes to a thread that waits for one, or to none.
@@ -50,10 +60,11 @@ impl<'scope, 'env> Crew<'scope, 'env> {
         scope: &'scope Scope<'scope, 'env>,
         wanted: &'env Wanted,
         consume: Consume<'env>,
+        queue_len: usize,
         gaps: HashMap<usize, Vec<Gap>>,
     ) -> Self {
         let (jobs, waiting) = bounded(0);
-        Self { scope, wanted, consume, gaps, jobs, waiting, alive: Arc::default() }
+        Self { scope, wanted, consume, queue_len, gaps, jobs, waiting, alive: Arc::default() }
     }
 
     /// Streams that have gaps and no block to read: whoever consumes them is told of the gaps all the same.
@@ -65,7 +76,7 @@ impl<'scope, 'env> Crew<'scope, 'env> {
 
     /// Starts a stream while so many others are open; its pieces go where this leads, and it ends when that is dropped.
     pub(crate) fn start(&mut self, stream: usize, open: usize) -> Sender<Piece> {
-        let (sender, pieces) = queue(STREAM_QUEUE);
+        let (sender, pieces) = queue(self.queue_len);
         let job = Job { stream, gaps: self.gaps.remove(&stream).unwrap_or_default(), pieces };
         if let Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) = self.jobs.try_send(job) {
             let threads = Arc::strong_count(&self.alive) - 1;
@@ -120,7 +131,7 @@ mod tests {
         };
         std::thread::scope(|scope| {
             let gap = (0..100, "on no volume".into());
-            let mut crew = Crew::new(scope, &wanted, &consume, HashMap::from([(7, vec![gap])]));
+            let mut crew = Crew::new(scope, &wanted, &consume, QUEUED_MIN, HashMap::from([(7, vec![gap])]));
             assert_eq!(crew.without_blocks(&HashMap::new()), [7]);
             // The first stays open all the time.
             let _first = crew.start(0, 0);

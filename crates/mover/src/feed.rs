@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use capstan_format::{BlockKind, ObjectId, Volser, VolumeId};
 use capstan_tape::{Drive, with_causes};
 
-use crate::crew::{Crew, STREAM_QUEUE};
-use crate::meters::ReadMeters;
+use crate::crew::{Crew, queue_len};
+use crate::meters::{AtDrive, ReadMeters};
 use crate::pool::{BlockPool, Buffer};
 use crate::queue::{Refused, Sender};
 use crate::read::{ReadPlan, VolumePlace, Wanted, WantedStream};
@@ -148,11 +148,14 @@ pub fn read_streams(
     for run in plan.passes.iter().flat_map(|pass| &pass.runs) {
         *runs_left.entry(run.stream).or_default() += 1;
     }
-    let buffers = (open_at_once(plan).max(1) * (STREAM_QUEUE + 1)).min(256) + SPARE_BUFFERS;
+    let open = open_at_once(plan).max(1);
+    let queue_len = queue_len(open);
+    let buffers = (open * (queue_len + 1)).min(256) + SPARE_BUFFERS;
     let pool = BlockPool::new(buffers, chunk_len);
     let mut report = ReadReport::default();
+    let mut at_drive = AtDrive::begin(meters);
     std::thread::scope(|scope| {
-        let mut crew = Crew::new(scope, wanted, consume, gaps_of(wanted, plan));
+        let mut crew = Crew::new(scope, wanted, consume, queue_len, gaps_of(wanted, plan));
         for stream in crew.without_blocks(&runs_left) {
             drop(crew.start(stream, 0));
         }
@@ -168,8 +171,7 @@ pub fn read_streams(
                 }
                 // It may be in a drive already, standing in for another copy.
                 other.close_if(pass.volume, host);
-                let mount = meters.drive.during(|| host.mount(place));
-                mounted = Some((pass.volume, mount.map_err(|error| with_causes(error.as_ref()))));
+                mounted = Some((pass.volume, host.mount(place).map_err(|error| with_causes(error.as_ref()))));
             }
             let Some((_, source)) = &mut mounted else { continue };
             let (stretches, runs_of) = stretches(&pass.runs);
@@ -194,12 +196,9 @@ pub fn read_streams(
                     }
                     let (lbn, offset) = (run.lbn + index, run.offset + index * u64::from(stream.chunk_len));
                     let end = (offset + u64::from(stream.chunk_len)).min(run.offset + run.plain_len);
-                    // The clock is asked where there is something to wait for.
-                    let buffer = pool.try_take().unwrap_or_else(|| meters.target.during(|| pool.take()));
+                    let buffer = pool.try_take().unwrap_or_else(|| at_drive.waits(|| pool.take()));
                     let read = match &mut reader {
-                        Ok(reader) => meters
-                            .drive
-                            .during(|| read_piece(reader, lbn, stream, (run.connection, run.base), offset, buffer))
+                        Ok(reader) => read_piece(reader, lbn, stream, (run.connection, run.base), offset, buffer)
                             .map_err(|e| (with_causes(&e), Some(lbn), e.blames_medium())),
                         Err(reason) => Err((reason.clone(), None, false)),
                     };
@@ -218,7 +217,7 @@ pub fn read_streams(
                     }
                     // A consumer that gave up early does not want the rest.
                     if let Err(Refused::Full(piece)) = feed.try_send(piece) {
-                        let _ = meters.target.during(|| feed.send(piece));
+                        let _ = at_drive.waits(|| feed.send(piece));
                     }
                 }
                 if let Some(left) = runs_left.get_mut(&run.stream) {
@@ -233,6 +232,8 @@ pub fn read_streams(
             host.release(drive, &wanted.volumes[volume]);
         }
         other.close(host);
+        // What threads still do with what they were given is not the drive's time.
+        drop(at_drive);
     });
     report
 }

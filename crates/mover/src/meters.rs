@@ -16,15 +16,6 @@ pub(crate) struct Busy {
 }
 
 impl Busy {
-    /// Counts what `work` takes.
-    pub(crate) fn during<T>(&self, work: impl FnOnce() -> T) -> T {
-        let began = Instant::now();
-        self.begin(began);
-        let result = work();
-        self.end(began, Instant::now());
-        result
-    }
-
     /// Work begins now.
     pub(crate) fn begin(&self, now: Instant) {
         self.since_ns.store(now.duration_since(*ORIGIN).as_nanos() as u64 + 1, Ordering::Relaxed);
@@ -105,6 +96,39 @@ impl ReadMeters {
     }
 }
 
+/// A reader at its drive, from now until it is dropped, except while it waits for somebody. The clock is asked where there is something to
+/// wait for, and not for each block.
+pub(crate) struct AtDrive<'a> {
+    meters: &'a ReadMeters,
+    since: Instant,
+}
+
+impl<'a> AtDrive<'a> {
+    pub(crate) fn begin(meters: &'a ReadMeters) -> Self {
+        let since = Instant::now();
+        meters.drive.begin(since);
+        Self { meters, since }
+    }
+
+    /// Counts what `wait` takes as the target's.
+    pub(crate) fn waits<T>(&mut self, wait: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        self.meters.drive.end(self.since, began);
+        self.meters.target.begin(began);
+        let result = wait();
+        self.since = Instant::now();
+        self.meters.target.end(began, self.since);
+        self.meters.drive.begin(self.since);
+        result
+    }
+}
+
+impl Drop for AtDrive<'_> {
+    fn drop(&mut self) {
+        self.meters.drive.end(self.since, Instant::now());
+    }
+}
+
 /// Live counters of a session; all of them only grow.
 #[derive(Debug, Default)]
 pub struct Meters {
@@ -181,14 +205,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_counts() {
-        let busy = Busy::default();
-        let within = busy.during(|| {
+    fn what_is_under_way_counts_for_whom_is_waited_for() {
+        let meters = ReadMeters::default();
+        let grows = |busy: &Busy| {
             let before = busy.ns();
             while busy.ns() == before {}
-            busy.ns()
+        };
+        let mut at_drive = AtDrive::begin(&meters);
+        grows(&meters.drive);
+        let read = at_drive.waits(|| {
+            grows(&meters.target);
+            let read = meters.drive.ns();
+            grows(&meters.target);
+            assert_eq!(meters.drive.ns(), read, "it stands");
+            read
         });
-        assert!(within > 0 && busy.ns() >= within);
-        assert_eq!(busy.ns(), busy.ns(), "nothing is under way");
+        grows(&meters.drive);
+        drop(at_drive);
+        let load = meters.load();
+        assert!(load.drive_ns > read && load.target_ns > 0);
+        assert_eq!(meters.load(), load, "nothing is under way");
     }
 }

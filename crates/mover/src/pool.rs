@@ -49,7 +49,7 @@ impl BlockPool {
     pub(crate) fn new(buffers: usize, chunk_len: usize) -> Self {
         let all = (0..buffers).map(|_| vec![0; BLOCK_HEADER_LEN + chunk_len].into_boxed_slice()).collect();
         let stack = Mutex::new(Stack { buffers: all, waiting: 0 });
-        let worthwhile = (buffers / 16).clamp(1, WORTHWHILE_MAX);
+        let worthwhile = (buffers / 8).clamp(1, WORTHWHILE_MAX);
         let free = Arc::new(Free { stack, returned: Condvar::new(), worthwhile });
         Self { free, chunk_len, buffers, waited_ns: Arc::default() }
     }

@@ -3,17 +3,29 @@
 //! A block is handed on three times on its way. Where each hand-over wakes a thread, asks the clock and yields to others until something comes,
 //! system calls cost more than moving the bytes: in a guest, where one takes 65 µs, twenty a block were half of a backup's time. Here nobody
 //! is woken who does not sleep, and a sender that waited for room goes on when the receiver has taken the whole queue: both work in stretches.
+//! A receiver that ran out of items is not woken by the next one alone, but when there are several, or when [`GATHERING`] is over.
 //! Rejected: a channel of a library (it spins and yields before it sleeps, and wakes its sender for each item).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// Most items that must be there before a receiver is woken that had some a moment ago.
+const WORTHWHILE_MAX: usize = 4;
+/// So long, and no longer, an item waits for others. A source of 100 MB/s brings a block less often: each of its blocks is taken at once.
+const GATHERING: Duration = Duration::from_millis(2);
+
 /// Makes a queue for `room` items, beside those that the receiver has taken and not used yet.
 pub(crate) fn queue<T>(room: usize) -> (Sender<T>, Receiver<T>) {
-    let state = State { items: VecDeque::new(), senders: 1, full: 0, empty: false, received: true };
-    let shared =
-        Arc::new(Shared { state: Mutex::new(state), room: room.max(1), came: Condvar::new(), went: Condvar::new() });
+    let state = State { items: VecDeque::new(), senders: 1, full: 0, wakes: 0, received: true };
+    let worthwhile = (room / 2).clamp(1, WORTHWHILE_MAX);
+    let shared = Arc::new(Shared {
+        state: Mutex::new(state),
+        room: room.max(1),
+        worthwhile,
+        came: Condvar::new(),
+        went: Condvar::new(),
+    });
     (Sender(Arc::clone(&shared)), Receiver { shared, taken: VecDeque::new() })
 }
 
@@ -47,6 +59,8 @@ pub(crate) enum Nothing {
 struct Shared<T> {
     state: Mutex<State<T>>,
     room: usize,
+    /// A receiver that gathers is woken when there are so many; never more than there is room for.
+    worthwhile: usize,
     came: Condvar,
     went: Condvar,
 }
@@ -56,8 +70,8 @@ struct State<T> {
     senders: usize,
     /// Senders that sleep because there is no room.
     full: usize,
-    /// Whether the receiver sleeps because there is nothing.
-    empty: bool,
+    /// The receiver sleeps until there are so many; 0 while it does not.
+    wakes: usize,
     /// Whether there is a receiver.
     received: bool,
 }
@@ -65,6 +79,27 @@ struct State<T> {
 impl<T> Shared<T> {
     fn state(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the receiver sleep until there are so many items, no sender is left, or the time is over; not at all where there is something.
+    /// It may wake early: asking the clock for what is left costs more than looking again.
+    fn sleep<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State<T>>,
+        worthwhile: usize,
+        limit: Option<Duration>,
+    ) -> MutexGuard<'a, State<T>> {
+        let idle = |state: &mut State<T>| state.items.is_empty() && state.senders > 0;
+        if !idle(&mut state) {
+            return state;
+        }
+        state.wakes = worthwhile;
+        state = match limit {
+            None => self.came.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
+            Some(limit) => self.came.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0,
+        };
+        state.wakes = 0;
+        state
     }
 }
 
@@ -94,9 +129,12 @@ impl<T> Sender<T> {
             return Err(item);
         }
         state.items.push_back(item);
-        let asleep = std::mem::take(&mut state.empty);
+        let wake = (1..=state.items.len()).contains(&state.wakes);
+        if wake {
+            state.wakes = 0;
+        }
         drop(state);
-        if asleep {
+        if wake {
             self.0.came.notify_one();
         }
         Ok(())
@@ -146,13 +184,11 @@ impl<T> Receiver<T> {
         }
         let shared = Arc::clone(&self.shared);
         let mut state = shared.state();
-        state.empty = true;
-        let idle = |state: &mut State<T>| state.items.is_empty() && state.senders > 0;
-        state = match limit {
-            None => shared.came.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
-            Some(limit) => shared.came.wait_timeout_while(state, limit, idle).unwrap_or_else(PoisonError::into_inner).0,
-        };
-        state.empty = false;
+        let gathering = limit.map_or(GATHERING, |limit| limit.min(GATHERING));
+        if shared.worthwhile > 1 {
+            state = shared.sleep(state, shared.worthwhile, Some(gathering));
+        }
+        state = shared.sleep(state, 1, limit.map(|limit| limit - gathering));
         let nothing = if state.senders > 0 { Nothing::Yet } else { Nothing::More };
         self.take(state);
         self.taken.pop_front().ok_or(nothing)
@@ -238,6 +274,37 @@ mod tests {
         });
         sums.sort_unstable();
         assert_eq!(sums, [5_000; 4]);
+    }
+
+    #[test]
+    fn a_receiver_that_gathers_is_woken_for_several() {
+        let (sender, mut receiver) = queue(8);
+        sender.0.state().wakes = WORTHWHILE_MAX;
+        for item in 1..WORTHWHILE_MAX {
+            sender.send(item).unwrap();
+            assert_eq!(sender.0.state().wakes, WORTHWHILE_MAX, "it sleeps on behind {item}");
+        }
+        sender.send(WORTHWHILE_MAX).unwrap();
+        assert_eq!(sender.0.state().wakes, 0, "it was woken");
+        assert_eq!((receiver.next(), receiver.taken.len()), (Some(1), WORTHWHILE_MAX - 1));
+        // Where there is no room for so many, nobody waits for them.
+        assert_eq!([1, 2, 3, 5, 100].map(|room| queue::<()>(room).0.0.worthwhile), [1, 1, 1, 2, WORTHWHILE_MAX]);
+    }
+
+    #[test]
+    fn a_single_item_is_taken_though_no_other_comes() {
+        let (sender, mut receiver) = queue(8);
+        std::thread::scope(|scope| {
+            let taken = scope.spawn(|| (receiver.next(), receiver.next(), receiver.next()));
+            for item in 1..=2 {
+                sender.send(item).unwrap();
+                while !sender.0.state().items.is_empty() {
+                    std::thread::yield_now();
+                }
+            }
+            drop(sender);
+            assert_eq!(taken.join().unwrap(), (Some(1), Some(2), None));
+        });
     }
 
     /// The channel before this one woke the sender for each item that was received.
