@@ -1,6 +1,6 @@
 //! Runs what `./x lint` and `./x test` run, counts it, and says the sum in the last line.
 //!
-//! Every step runs, even behind one that failed: one run shows all that is wrong. A step's output is passed on as it comes.
+//! Every step runs, even behind one that failed or hangs: one run shows all that is wrong. A step's output is passed on as it comes.
 //! Tests in guests run beside the other end-to-end tests, and what measures the machine runs alone.
 //! Tests are counted from what `cargo test` prints, and from the lines `ok ...` and `not ok ...` of the end-to-end tests:
 //! executable files directly under `tests/`, which find the programs in `CAPSTAN_BIN` and `KEYD_BIN`.
@@ -13,11 +13,19 @@ use std::ops::AddAssign;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::amount::shown_time;
+
+/// A step that takes longer hangs: it is ended, and has failed. Continuous integration has 90 minutes for all of them.
+const STEP_MAX: Duration = Duration::from_secs(30 * 60);
+/// So long a step that is told to end may clean up.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// How many checks passed and failed.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +87,7 @@ pub(crate) fn test(root: &Path) -> Result<ExitCode> {
     for script in alone {
         count += run(&script, out)?;
     }
-    count += std::thread::scope(|scope| {
+    count += thread::scope(|scope| {
         let guests = scope.spawn(|| -> Result<(Count, Vec<u8>)> {
             let (mut count, mut said) = (Count::default(), Vec::new());
             for script in guests {
@@ -162,21 +170,28 @@ fn end_to_end_tests(folder: &Path) -> Result<Vec<PathBuf>> {
 
 /// Runs one step and passes its output on. A step that counts no tests counts as one.
 fn step(name: &str, command: &mut Command, out: &mut dyn Write) -> Result<Count> {
+    step_within(STEP_MAX, name, command, out)
+}
+
+fn step_within(limit: Duration, name: &str, command: &mut Command, out: &mut dyn Write) -> Result<Count> {
     writeln!(out, "\n==> {name}")?;
     let started = Instant::now();
     let program = command.get_program().to_owned();
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("start {}", shown(&program)))?;
     let mut count = Count::default();
-    let mut lines = BufReader::new(child.stdout.take().context("the output is a pipe")?);
-    let mut line = Vec::new();
-    while lines.read_until(b'\n', &mut line)? > 0 {
-        out.write_all(&line)?;
-        out.flush()?;
-        count += Count::of_line(String::from_utf8_lossy(&line).trim_end());
-        line.clear();
-    }
+    let lines = BufReader::new(child.stdout.take().context("the output is a pipe")?);
+    let (running, ended) = mpsc::channel::<()>();
+    let pid = child.id();
+    let watch = thread::spawn(move || end_after(limit, pid, &ended));
+    let passed_on = pass_on(lines, out, &mut count);
+    drop(running);
+    let hung = watch.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    passed_on?;
     let status = child.wait()?;
-    if !status.success() && count.failed == 0 {
+    if hung {
+        count.failed += 1;
+        writeln!(out, "{name}: not done after {}, and ended", shown_time(limit))?;
+    } else if !status.success() && count.failed == 0 {
         // It broke without naming a test, and that is a failure too.
         count.failed += 1;
         writeln!(out, "{name}: {status}")?;
@@ -185,6 +200,56 @@ fn step(name: &str, command: &mut Command, out: &mut dyn Write) -> Result<Count>
     }
     writeln!(out, "==> {name}: {} passed, {} failed, {}", count.passed, count.failed, shown_time(started.elapsed()))?;
     Ok(count)
+}
+
+fn pass_on(mut lines: impl BufRead, out: &mut dyn Write, count: &mut Count) -> Result<()> {
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line)? > 0 {
+        out.write_all(&line)?;
+        out.flush()?;
+        *count += Count::of_line(String::from_utf8_lossy(&line).trim_end());
+        line.clear();
+    }
+    Ok(())
+}
+
+/// Ends a process and all that it has started where it runs longer than this; whether it did.
+fn end_after(limit: Duration, pid: u32, ended: &Receiver<()>) -> bool {
+    let in_time = |limit| ended.recv_timeout(limit) != Err(RecvTimeoutError::Timeout);
+    if in_time(limit) {
+        return false;
+    }
+    let all = with_descendants(pid);
+    let tell = |signal| {
+        for pid in &all {
+            // One that has just ended cannot be told.
+            let _ = kill_process(*pid, signal);
+        }
+    };
+    tell(Signal::TERM);
+    if !in_time(GRACE) {
+        tell(Signal::KILL);
+    }
+    true
+}
+
+/// A process, and all that it and they have started.
+fn with_descendants(pid: u32) -> Vec<Pid> {
+    let number = |name: &OsStr| name.to_str().and_then(|name| name.parse::<i32>().ok());
+    // The parent stands second behind the program's name, which is in parentheses and may hold any byte.
+    let parent = |stat: &str| stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<i32>().ok();
+    let running = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
+        let stat = fs::read(entry.path().join("stat")).ok()?;
+        Some((number(&entry.file_name())?, parent(&String::from_utf8_lossy(&stat))?))
+    });
+    let running: Vec<(i32, i32)> = running.collect();
+    let mut found: Vec<i32> = i32::try_from(pid).into_iter().collect();
+    let mut looked_at = 0;
+    while let Some(&parent) = found.get(looked_at) {
+        found.extend(running.iter().filter(|(_, of)| *of == parent).map(|(child, _)| child));
+        looked_at += 1;
+    }
+    found.into_iter().filter_map(Pid::from_raw).collect()
 }
 
 fn shown(program: &OsStr) -> String {
@@ -223,5 +288,19 @@ mod tests {
         assert_eq!(shell("echo ok 1 - a; echo ok 2 - b"), Count { passed: 2, failed: 0 });
         assert_eq!(shell("echo ok 1 - a; exit 1"), Count { passed: 1, failed: 1 });
         assert_eq!(shell("echo not ok 1 - a; exit 1"), Count { passed: 0, failed: 1 });
+    }
+
+    /// A hang was told by nobody: continuous integration ended, and with it went what the other steps had to say.
+    #[test]
+    fn a_step_that_hangs_is_ended_with_all_that_it_started_and_has_failed() {
+        let mut said = Vec::new();
+        let script = "echo ok 1 - a; (sleep 600; echo ok 2 - b) & sleep 600";
+        let started = Instant::now();
+        let limit = Duration::from_millis(300);
+        let count = step_within(limit, "step", Command::new("sh").args(["-c", script]), &mut said).unwrap();
+        assert_eq!(count, Count { passed: 1, failed: 1 });
+        let said = String::from_utf8(said).unwrap();
+        assert!(said.contains("step: not done after") && said.contains("and ended"), "{said}");
+        assert!(started.elapsed() < Duration::from_secs(300), "the processes below it were ended too");
     }
 }

@@ -103,6 +103,41 @@ fn a_refusal_is_told_in_the_words_of_the_version() {
     assert_eq!(told(&mut client, Operation::Get), Some(ResultReason::InvalidMessage));
 }
 
+/// It was kept like a comment, also with keys that are not.
+#[test]
+fn what_must_be_quantum_safe_is_or_is_refused() {
+    let mut client = Client::new();
+    speak(&mut client, 2, 1);
+    let required = || Item::new(Tag::QUANTUM_SAFE, Value::Boolean(true));
+    let of = |algorithm: u32, bits: i32, more: Vec<Item>| {
+        let mut wanted = attributes(more);
+        let Value::Structure(items) = &mut wanted[1].value else { panic!("attributes are a structure") };
+        items[0] = Item::enumeration(Tag::CRYPTOGRAPHIC_ALGORITHM, algorithm);
+        items[1] = Item::integer(Tag::CRYPTOGRAPHIC_LENGTH, bits);
+        wanted
+    };
+    let (aes, triple_des, hmac_sha1, hmac_sha256) = (3, 2, 7, 9);
+    for (algorithm, bits) in [(aes, 128), (triple_des, 168), (hmac_sha1, 512), (hmac_sha256, 128)] {
+        let made = client.one(Operation::Create, of(algorithm, bits, vec![required()]));
+        assert_eq!(reason(made), Some(ResultReason::InvalidAttributeValue), "{algorithm} of {bits}");
+    }
+    for algorithm in [aes, hmac_sha256] {
+        client.one(Operation::Create, of(algorithm, 256, vec![required()])).unwrap();
+    }
+    let found = Item::structure(Tag::ATTRIBUTES, vec![required()]);
+    let found = client.one(Operation::Locate, vec![found]).unwrap();
+    assert_eq!(found.items().iter().filter(|item| item.tag == Tag::UNIQUE_IDENTIFIER).count(), 2);
+
+    // A key of 128 bits does not become one that is, whatever a client says of it.
+    let not_required = Item::new(Tag::QUANTUM_SAFE, Value::Boolean(false));
+    let short = client.one(Operation::Create, of(aes, 128, vec![not_required])).unwrap();
+    let set = Item::structure(Tag::NEW_ATTRIBUTE, vec![required()]);
+    for operation in [Operation::ModifyAttribute, Operation::SetAttribute] {
+        let changed = client.one(operation, vec![uid(&short), set.clone()]);
+        assert_eq!(reason(changed), Some(ResultReason::InvalidAttributeValue), "{operation:?}");
+    }
+}
+
 /// 2.x has no templates: one that is there says so, and none is made.
 #[test]
 fn templates_are_for_1_x_alone() {

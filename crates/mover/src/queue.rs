@@ -7,8 +7,11 @@
 //! Rejected: a channel of a library (it spins and yields before it sleeps, and wakes its sender for each item).
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use rustix::thread::futex::{self, Flags, Timespec};
 
 /// Most items that must be there before a receiver is woken that had some a moment ago.
 const WORTHWHILE_MAX: usize = 4;
@@ -23,7 +26,7 @@ pub(crate) fn queue<T>(room: usize) -> (Sender<T>, Receiver<T>) {
         state: Mutex::new(state),
         room: room.max(1),
         worthwhile,
-        came: Condvar::new(),
+        came: Bell::default(),
         went: Condvar::new(),
     });
     (Sender(Arc::clone(&shared)), Receiver { shared, taken: VecDeque::new() })
@@ -61,7 +64,7 @@ struct Shared<T> {
     room: usize,
     /// A receiver that gathers is woken when there are so many; never more than there is room for.
     worthwhile: usize,
-    came: Condvar,
+    came: Bell,
     went: Condvar,
 }
 
@@ -89,17 +92,45 @@ impl<T> Shared<T> {
         worthwhile: usize,
         limit: Option<Duration>,
     ) -> MutexGuard<'a, State<T>> {
-        let idle = |state: &mut State<T>| state.items.is_empty() && state.senders > 0;
-        if !idle(&mut state) {
-            return state;
+        while state.items.is_empty() && state.senders > 0 {
+            state.wakes = worthwhile;
+            let heard = self.came.heard();
+            drop(state);
+            self.came.wait(heard, limit);
+            state = self.state();
+            state.wakes = 0;
+            if limit.is_some() {
+                break;
+            }
         }
-        state.wakes = worthwhile;
-        state = match limit {
-            None => self.came.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
-            Some(limit) => self.came.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0,
-        };
-        state.wakes = 0;
         state
+    }
+}
+
+/// Wakes the receiver, which sleeps no longer than a time that the kernel counts from now on. `Condvar` sleeps until a time of day of the
+/// monotonic clock instead: a program that is given another clock (by faketime, say) would sleep for years.
+#[derive(Default)]
+struct Bell(AtomicU32);
+
+impl Bell {
+    /// How often it was rung: looked at while the state is held, and slept on behind it, so that no ring in between is missed.
+    fn heard(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps until it is rung again or the time is over; may wake early.
+    fn wait(&self, heard: u32, limit: Option<Duration>) {
+        // A time too long for the kernel is for ever.
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        // That it was rung meanwhile, that the time is over, that a signal came: all of them end the wait, and the caller looks again.
+        let _ = futex::wait(&self.0, Flags::PRIVATE, heard, limit.as_ref());
+    }
+
+    /// Wakes who sleeps, if anybody.
+    fn ring(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        // It fails where there is no futex, and then nobody can have slept.
+        let _ = futex::wake(&self.0, Flags::PRIVATE, 1);
     }
 }
 
@@ -135,7 +166,7 @@ impl<T> Sender<T> {
         }
         drop(state);
         if wake {
-            self.0.came.notify_one();
+            self.0.came.ring();
         }
         Ok(())
     }
@@ -153,7 +184,7 @@ impl<T> Drop for Sender<T> {
         let mut state = self.0.state();
         state.senders -= 1;
         if state.senders == 0 {
-            self.0.came.notify_one();
+            self.0.came.ring();
         }
     }
 }

@@ -38,6 +38,7 @@ fn keys_come_and_go() {
     ground.comes_in_again_as_known(&file);
     ground.contradiction_is_refused(&file);
     ground.policy_forbids_the_export();
+    ground.plans_have_the_state_of_the_moment();
     ground.leaves(&tags);
 }
 
@@ -73,9 +74,11 @@ impl Ground {
         for command in [
             "policies add shut --no-import --no-export",
             "policies add inward --no-export",
+            "policies add brief --encrypt-for 1s --decrypt-for 10y --no-export",
             "groups add moved",
             "groups add closed --policy shut",
             "groups add kept --policy inward",
+            "groups add brief --policy brief",
         ] {
             self.cluster.asks("carl", command).unwrap();
         }
@@ -189,14 +192,37 @@ impl Ground {
         let export_key = ExportKey::random().unwrap();
         let wrapped = wrap_for_export(&[fresh("K00001")], &export_key).unwrap();
         fs::write(&file, seal_export(&wrapped, &export_key, &text("off-site"), CHEAP).unwrap()).unwrap();
-        let import = format!("import {}", file.display());
-        let id = self.approved("carl", &format!("keys {import} --group kept"));
-        self.carried_out("carl", &import, &id, "off-site").unwrap();
+        self.imported(&file, "kept");
         for what in ["--group kept", "--unit K00001"] {
             let said = self.cluster.asks("carl", &format!("keys export {what}")).unwrap_err();
             assert!(said.contains("policy inward"), "{what}: {said}");
         }
         assert!(self.cluster.asks("sofia", "keys export --all").unwrap_err().contains("may not export keys"));
+    }
+
+    /// They showed the state on record, which a period that is over does not change.
+    fn plans_have_the_state_of_the_moment(&self) {
+        let file = self.store.path().join("brief.export");
+        let export_key = ExportKey::random().unwrap();
+        let mut key = fresh("T00001");
+        (key.record.state, key.record.retired_ns) = (KeyState::ProtectAndProcess, None);
+        let tag = key.record.tag;
+        let wrapped = wrap_for_export(&[key], &export_key).unwrap();
+        fs::write(&file, seal_export(&wrapped, &export_key, &text("off-site"), CHEAP).unwrap()).unwrap();
+        self.imported(&file, "brief");
+        self.cluster.says_in_time("olga", "units show T00001", "process-only");
+        for (command, listed) in [("rekey-plan", "steps"), ("exposure", "units")] {
+            let told = self.cluster.json("carl", &format!("{command} --key {tag}"));
+            assert_eq!(told[listed][0]["keys"][0]["state"], "process-only", "{command}: {told}");
+        }
+        let plan = self.cluster.asks("carl", &format!("rekey-plan --key {tag}")).unwrap();
+        assert!(plan.contains(&format!("key {tag} (process-only)")), "{plan}");
+    }
+
+    fn imported(&self, file: &std::path::Path, group: &str) {
+        let import = format!("import {}", file.display());
+        let id = self.approved("carl", &format!("keys {import} --group {group}"));
+        self.carried_out("carl", &import, &id, "off-site").unwrap();
     }
 
     /// The export is a suspect, and a key names it; one that stayed does not.

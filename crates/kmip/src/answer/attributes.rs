@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Refused;
 use super::batch::{Batch, uid_item};
-use super::create::fits;
+use super::create::{fits, quantum_safe_if_required};
 use super::cryptography::usage_limits;
 use super::fields::{Fields, Required};
 use super::template::check_new;
@@ -158,6 +158,7 @@ pub(crate) fn several(name: &str) -> Refused {
 
 fn store(batch: &mut Batch<'_>, mut changed: ManagedObject, told: &[Attribute]) -> Result<Vec<Item>, Refused> {
     changed.set("Last Change Date", Value::DateTime(batch.now_s));
+    quantum_safe_if_required(&changed)?;
     fits(&changed)?;
     let mut response = vec![uid_item(&changed.uid)];
     response.extend(told.iter().filter_map(|attribute| batch.codec.show_changed(attribute)));

@@ -286,6 +286,7 @@ pub(crate) fn finish(
         let unit = limits.as_slice().number(Tag::USAGE_LIMITS_UNIT)?.required(Tag::USAGE_LIMITS_UNIT)?;
         object.set("Usage Limits", super::cryptography::usage_limits(total, total, unit));
     }
+    quantum_safe_if_required(&object)?;
     fits(&object)?;
     // It stays in memory for as long as the object is known.
     object.attributes.shrink_to_fit();
@@ -293,6 +294,32 @@ pub(crate) fn finish(
     batch.view.insert(object, material);
     batch.placeholder = Some(uid.clone());
     Ok(uid)
+}
+
+/// Fewest bits of a symmetric key that is quantum safe: a search by Grover's algorithm takes the square root of the tries.
+const QUANTUM_SAFE_BITS: i32 = 256;
+
+/// Refuses an object that the client requires to be quantum safe and that is not, or of which nobody here can say so.
+pub(crate) fn quantum_safe_if_required(object: &ManagedObject) -> Result<(), Refused> {
+    if !object.flag("Quantum Safe") {
+        return Ok(());
+    }
+    let algorithm = match object.first("Cryptographic Algorithm") {
+        Some(Value::Enumeration(number)) => Algorithm::from_number(*number),
+        _ => None,
+    };
+    let safe = match (algorithm, object.first("Cryptographic Length")) {
+        (
+            Some(Algorithm::Aes | Algorithm::HmacSha256 | Algorithm::HmacSha384 | Algorithm::HmacSha512),
+            Some(Value::Integer(bits)),
+        ) => *bits >= QUANTUM_SAFE_BITS,
+        _ => false,
+    };
+    if safe {
+        return Ok(());
+    }
+    let why = "Quantum Safe is required of it, and holds here for AES and HMAC with SHA-256 or longer, with keys of 256 bits or more";
+    Err(Refused::new(ResultReason::InvalidAttributeValue, why))
 }
 
 /// Refuses an object that has grown too large to be stored.
