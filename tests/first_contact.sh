@@ -320,4 +320,63 @@ begin --volume-size 64M >/dev/null
 capstan --quiet backup "$tree/two"
 sed -i 's/checkpoint_mib/checkpoint_mb/' "$CAPSTAN_STATE/capstan.toml"
 check 'a setting that is mistyped is told with its line' prints 'checkpoint_mb' capstan backup "$tree/two"
+# --- What a third trial found
+# A job goes on with nothing that another job began: its objects would have that one's name and retention.
+begin --volume-size 64M >/dev/null
+cat >>"$CAPSTAN_STATE/capstan.toml" <<TOML
+[jobs.short]
+sources = ["$tree"]
+retention = "1d"
+[jobs.thaws]
+sources = ["$tree/two"]
+after = ["sh", "-c", "exit 5"]
+[jobs.slow]
+sources = ["$tree/two"]
+before = ["sleep", "600"]
+[jobs.wrong]
+sources = ["$tree/two"]
+exclude = ["[bad"]
+[jobs.nowhere]
+sources = ["$tree/two"]
+pool = "nope"
+TOML
+check 'a hook after a job that fails is part of how the run ended' exits 3 capstan --quiet backup thaws
+check 'and the history has it' says 'job thaws: after (sh) ended with exit status: 5' 0 capstan history 1
+stopped_before() {
+    "$CAPSTAN_BIN" --quiet backup slow &
+    pid=$!
+    until pgrep -P "$pid" sleep >/dev/null; do kill -0 "$pid" || return 1; done
+    kill -TERM "$pid"
+    wait "$pid"
+}
+check 'a job that is stopped while its hook runs is stopped' exits 130 stopped_before
+check 'and so the history has it' says stopped 0 capstan history slow
+check 'a pattern that is none is refused before anything is begun' says 'is not a pattern' 1 capstan backup "$tree/two" --exclude '[x'
+check 'and nothing is left to go on with' silent_of interrupted capstan status
+check 'jobs names such a pattern' says 'is not a pattern' 3 capstan jobs
+check 'and a pool that is not there' says 'there is no pool nope' 3 capstan jobs
+# A verification takes nothing off the record that it did not read.
+begin --volume-size 64M >/dev/null
+capstan --quiet backup "$tree" --copies 2
+spoil A00001 9000000
+exits 3 capstan --quiet verify A00001 >/dev/null 2>&1
+capstan --quiet repair
+check 'an object that was repaired is good' exits 0 capstan --quiet verify "$tree"
+check 'its bad block stays on record' prints '1 block bad' capstan volumes
+check 'and the volume stays damaged when it is verified again' says DAMAGED 3 capstan verify A00001
+# A copy of what is damaged has all that can be read, and is never passed over in silence.
+begin --volume-size 64M >/dev/null
+capstan --quiet pools add vault >/dev/null
+capstan --quiet backup "$tree"
+capstan --quiet copy "$tree/" --to-pool vault >/dev/null 2>&1
+check 'a copy that is there already is passed over' says 'already' 0 capstan copy "$tree" --to-pool vault
+begin --volume-size 64M >/dev/null
+capstan --quiet pools add vault >/dev/null
+capstan --quiet backup "$tree"
+spoil A00001 5000000
+check 'a copy of a damaged object is not whole' says 'NOT WHOLE' 3 capstan copy "$tree" --to-pool vault
+most() { [ "$(capstan --json ls -R "$(newest)" | grep -c . )" -gt 0 ] && mv "$slots/A00001.tape" "$scratch/away.tape" && { capstan --quiet restore "$tree" --to "$scratch/most" 2>/dev/null; [ "$(find "$scratch/most" -type f -size +1900k | wc -l)" -ge 4 ]; }; }
+check 'it has the files behind the damage' most
+mv "$scratch/away.tape" "$slots/A00001.tape"
+check 'and says so again' says 'NOT WHOLE' 3 capstan copy "$tree" --to-pool vault
 finish

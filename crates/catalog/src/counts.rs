@@ -7,7 +7,7 @@ use capstan_format::{EntryFlags, EntryKind, FileEntry};
 pub struct Counts {
     /// Entries of every kind.
     pub entries: u64,
-    /// Regular files.
+    /// Regular files of which something is stored.
     pub files: u64,
     /// Bytes of content of regular files, holes included.
     pub bytes: u64,
@@ -25,7 +25,7 @@ impl Counts {
         let failed = any(EntryFlags::VANISHED.with(EntryFlags::UNREADABLE));
         self.entries += 1;
         if entry.kind == EntryKind::File {
-            self.files += 1;
+            self.files += u64::from(!failed || entry.member_len > 0);
             if !failed {
                 self.bytes = self.bytes.saturating_add(entry.size);
             }

@@ -50,13 +50,14 @@ pub struct Verification {
     pub bad_blocks: u64,
 }
 
-/// What a verification read from front to back.
+/// What a verification read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verified {
+pub enum Verified<'a> {
     /// All of a volume.
     Volume,
-    /// What a volume holds of one object.
-    Object(ObjectId),
+    /// What a volume holds of one object, in these blocks: those that were repaired on another volume are not read again, and what is on
+    /// record of them stays.
+    Object(ObjectId, &'a [Range<u64>]),
 }
 
 /// Stands for the whole volume where a verification names an object.
@@ -121,7 +122,7 @@ impl Catalog {
         &mut self,
         volser: &Volser,
         life: VolumeId,
-        verified: Verified,
+        verified: Verified<'_>,
         found: &[DamagedBlocks],
         now_ns: i64,
     ) -> Result<u64, CatalogError> {
@@ -147,7 +148,7 @@ impl Catalog {
                     params![volume, now_ns],
                 )?;
             }
-            Verified::Object(object) => {
+            Verified::Object(object, _) => {
                 transaction.execute(put, params![volume, object.0, now_ns, "object", bad])?;
             }
         }
@@ -159,13 +160,13 @@ impl Catalog {
     fn forget_sound(
         &mut self,
         life: VolumeId,
-        verified: Verified,
+        verified: Verified<'_>,
         found: &[DamagedBlocks],
     ) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         let read = match verified {
             Verified::Volume => std::iter::once(0..i64::MAX.cast_unsigned()).collect(),
-            Verified::Object(object) => extents_of(&transaction, life, object)?,
+            Verified::Object(_, blocks) => blocks.to_vec(),
         };
         let bad: Vec<_> = found.iter().map(|damage| damage.first_lbn..damage.first_lbn + damage.blocks).collect();
         let mut good: Vec<Range<u64>> = read.into_iter().flat_map(|range| without(range, &bad)).collect();
@@ -296,14 +297,6 @@ fn has_note(db: &Connection, life: VolumeId) -> Result<bool, CatalogError> {
     Ok(db.prepare_cached(query)?.exists([life.0.cast_signed()])?)
 }
 
-fn extents_of(db: &Connection, life: VolumeId, object: ObjectId) -> Result<Vec<Range<u64>>, CatalogError> {
-    let query =
-        "SELECT first_lbn, first_lbn + blocks FROM extents WHERE volume = ?1 AND object = ?2 ORDER BY first_lbn";
-    let mut statement = db.prepare_cached(query)?;
-    let range = |row: &Row<'_>| Ok(row.get(0)?..row.get(1)?);
-    Ok(statement.query_map(params![life.0.cast_signed(), object.0], range)?.collect::<Result<_, _>>()?)
-}
-
 fn insert(
     db: &Connection,
     life: VolumeId,
@@ -324,7 +317,7 @@ fn insert(
 }
 
 /// What is left of a range without others, which are sorted and do not overlap.
-fn without(range: Range<u64>, others: &[Range<u64>]) -> Vec<Range<u64>> {
+pub fn without(range: Range<u64>, others: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut left = Vec::new();
     let mut at = range.start;
     for other in others.iter().filter(|other| other.start < range.end && other.end > range.start) {
@@ -380,6 +373,17 @@ mod tests {
         assert_eq!(on_record(&catalog), [row(12, 1, 100, "restore")]);
         let verified = catalog.volume_verified(&volser).unwrap().unwrap();
         assert_eq!((verified.at_ns, verified.how.as_str(), verified.bad_blocks), (300, "volume", 1));
+    }
+
+    /// Blocks that were repaired elsewhere are not read again for their object: they were taken off the record all the same.
+    #[test]
+    fn what_a_verification_did_not_read_stays_on_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut catalog, volser) = catalog(dir.path());
+        catalog.record_damage(&volser, LIFE, &[bad(10, 2), bad(20, 2)], "verify", 100).unwrap();
+        let object = ObjectId([1; 16]);
+        catalog.record_verification(&volser, LIFE, Verified::Object(object, &[3..11, 12..30]), &[], 300).unwrap();
+        assert_eq!(on_record(&catalog), [(11, 1, 100, "verify".to_owned())]);
     }
 
     #[test]

@@ -97,7 +97,7 @@ mod wanted;
 pub use catalog::Catalog;
 pub use checkpoint::{CheckpointSeen, Recorded};
 pub use counts::Counts;
-pub use damage::{Damage, DamagedBlocks, Verification, Verified};
+pub use damage::{Damage, DamagedBlocks, Verification, Verified, without};
 pub use drive_report::{DriveReport, Moment};
 pub use error::CatalogError;
 pub use expire::GoneSource;

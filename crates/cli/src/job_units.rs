@@ -15,11 +15,13 @@ const TIMER: (&str, &str) = ("capstan-backup@.timer", include_str!("../capstan-b
 /// Writes both units into a directory, and says how they are started.
 pub(crate) fn write(cli: &Cli, site: &Site, dir: &Path) -> Result<ExitCode, Failure> {
     let service = service(cli, site)?;
+    let fault =
+        |path: &Path, error: &std::io::Error| Failure::Other(format!("cannot write {}: {error}", path.display()));
+    std::fs::create_dir_all(dir).map_err(|error| fault(dir, &error))?;
     let mut written = Vec::new();
     for (name, text) in [(SERVICE.0, service.as_str()), TIMER] {
         let path = dir.join(name);
-        std::fs::write(&path, text)
-            .map_err(|error| Failure::Other(format!("cannot write {}: {error}", path.display())))?;
+        std::fs::write(&path, text).map_err(|error| fault(&path, &error))?;
         written.push(path.display().to_string());
     }
     if cli.json {

@@ -21,6 +21,7 @@ use crate::catch_up::{Known, catch_up_pool};
 use crate::desk::Desk;
 use crate::jobs::Job;
 use crate::null::NullHost;
+use crate::path_choice::check_patterns;
 use crate::producer::Producer;
 use crate::site::{DEFAULT_POOL, Site, locked};
 use crate::{DirectorError, Event};
@@ -229,6 +230,8 @@ fn device_bytes(jobs: &[Job]) -> u64 {
 impl Site {
     /// Runs a backup to its end.
     pub fn backup(&self, request: &BackupRequest, watch: &BackupWatch) -> Result<BackupReport, DirectorError> {
+        // Before anything is begun, or waited for: it stays wrong.
+        check_patterns(&request.tree.excludes)?;
         let _lock = match request.target {
             Target::Pool if request.waits_for_writer => Some(self.writer_lock_waited_for(&watch.stop)?),
             Target::Pool => Some(self.writer_lock()?),

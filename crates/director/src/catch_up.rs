@@ -125,7 +125,9 @@ fn record_missing(
         locked(&desk.catalog).record_checkpoint(&seen)?;
     }
     if !missing.is_empty() {
-        let message = format!("volume {volser} holds {} checkpoints that the catalog lacked: recorded", missing.len());
+        let held =
+            if missing.len() == 1 { "1 checkpoint".to_owned() } else { format!("{} checkpoints", missing.len()) };
+        let message = format!("volume {volser} holds {held} that the catalog lacked: recorded");
         (desk.events)(Event::Notice { message });
     }
     Ok(CaughtUp { append_lbn, recorded: missing.len() })

@@ -15,6 +15,7 @@ use crate::DirectorError;
 use crate::append::Shortfall;
 use crate::desk::{Desk, ReadDesk};
 use crate::jobs::record_of;
+use crate::repair::lacks;
 use crate::select::{Layout, WhichCopy, locate_streams};
 use crate::site::{Site, locked};
 
@@ -29,12 +30,21 @@ pub struct CopyReport {
     pub blocks: u64,
     /// Bytes of the object's streams.
     pub bytes: u64,
-    /// Blocks that no copy gives; the new copy ends before the first.
+    /// Blocks that no copy gives; the new copy lacks them.
     pub lost: Vec<Damage>,
     /// Volumes that no key opens, and why. Another copy may have stood in for them.
     pub without_key: Vec<(Volser, DirectorError)>,
     /// How long it took.
     pub elapsed_ns: u64,
+}
+
+/// A copy that a pool has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldCopy {
+    /// Its number.
+    pub copy: u8,
+    /// Whether it lacks nothing, as far as is known.
+    pub is_whole: bool,
 }
 
 impl Site {
@@ -67,26 +77,52 @@ impl Site {
         }
         drop(host);
         self.look_at_copies()?;
+        self.go_on_behind_damage(&mut reports, pool, watch)?;
         Ok(reports)
     }
 
-    /// Whether an object may be copied to a pool: it has no copy there.
-    pub fn may_copy(&self, object: &Object, pool: &str) -> Result<(), DirectorError> {
-        self.number_of_copy(object, pool).map(drop)
+    /// The copy of an object that a pool has already.
+    pub fn copy_in_pool(&self, object: &Object, pool: &str) -> Result<Option<HeldCopy>, DirectorError> {
+        let catalog = locked(&self.catalog);
+        for copy in catalog.copies(object.id)? {
+            for volser in &copy.volumes {
+                if catalog.volume(volser)?.is_some_and(|volume| volume.pool.as_deref() == Some(pool)) {
+                    let is_whole = lacks(&catalog, object, copy.copy)?.is_empty();
+                    return Ok(Some(HeldCopy { copy: copy.copy, is_whole }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Copies what can be read behind what cannot, of objects whose new copy ended there; and counts what the copy holds then.
+    fn go_on_behind_damage(
+        &self,
+        reports: &mut [CopyReport],
+        pool: &str,
+        watch: &RestoreWatch,
+    ) -> Result<(), DirectorError> {
+        let in_part: Vec<_> = reports.iter().filter(|report| !report.lost.is_empty()).map(|one| one.object).collect();
+        if in_part.is_empty() {
+            return Ok(());
+        }
+        self.mend_copies_in(&in_part, Some(pool), Shortfall::Fail, watch)?;
+        for report in reports.iter_mut().filter(|report| !report.lost.is_empty()) {
+            let extents = locked(&self.catalog).extents(report.object, Some(report.copy))?;
+            report.blocks = extents.iter().map(|extent| u64::from(extent.record.blocks)).sum();
+            report.bytes = extents.iter().map(|extent| extent.record.plain_len).sum();
+        }
+        Ok(())
     }
 
     /// The number that a further copy in a pool has.
     fn number_of_copy(&self, object: &Object, pool: &str) -> Result<u8, DirectorError> {
+        if self.copy_in_pool(object, pool)?.is_some() {
+            return Err(DirectorError::CopyInPool { object: object.id.to_string(), pool: pool.to_owned() });
+        }
         let catalog = locked(&self.catalog);
         catalog.pool(pool)?.ok_or_else(|| DirectorError::UnknownPool { pool: pool.to_owned() })?;
         let copies = catalog.copies(object.id)?;
-        for volser in copies.iter().flat_map(|copy| &copy.volumes) {
-            let volume = catalog.volume(volser)?;
-            if volume.is_some_and(|volume| volume.pool.as_deref() == Some(pool)) {
-                let pool = pool.to_owned();
-                return Err(DirectorError::CopyInPool { object: object.id.to_string(), pool });
-            }
-        }
         let wanted = catalog.wanted_copies(object.id)?;
         let numbers = copies.iter().map(|copy| copy.copy).chain(wanted.iter().map(|wanted| wanted.copy));
         // A copy that was promised to this pool and never begun is the one that is made now.

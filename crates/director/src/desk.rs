@@ -318,11 +318,11 @@ impl Desk {
             return;
         }
         let message = format!(
-            "volume {volser}, at the pace of {name}: {:.0} MB in {:.1} s, the tape moved {:.0} % of the time and went back {} times",
+            "volume {volser}, at the pace of {name}: {:.0} MB in {:.1} s, the tape moved {:.0} % of the time and went back {}",
             totals.tape_mb,
             totals.elapsed_s,
             100.0 * totals.streaming_s / totals.elapsed_s.max(f64::MIN_POSITIVE),
-            totals.backhitches
+            if totals.backhitches == 1 { "once".to_owned() } else { format!("{} times", totals.backhitches) }
         );
         (self.events)(Event::Notice { message });
     }

@@ -391,7 +391,7 @@ pub enum DirectorError {
         object: String,
     },
     /// Operator: only files have content.
-    #[error("{path} is not a file with content")]
+    #[error("{path} is not a file with content: `capstan ls` shows what it is, and `capstan restore` brings it back")]
     NotAFile {
         /// The path.
         path: String,

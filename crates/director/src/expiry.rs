@@ -145,8 +145,12 @@ pub fn kept_reason(why: Kept, source: &[u8]) -> String {
         Kept::Last => format!(
             "it is the last of {source} that can be restored. Once there is a later one it can go; if the source is gone, say so with --gone {source}"
         ),
-        Kept::Base { dependents: 1 } => "1 living object stands on it: name that one as well".to_owned(),
-        Kept::Base { dependents } => format!("{dependents} living objects stand on it: name those as well"),
+        Kept::Base { dependents: 1 } => {
+            format!("1 living object stands on it: name that one as well (`capstan objects --source {source}`)")
+        }
+        Kept::Base { dependents } => {
+            format!("{dependents} living objects stand on it: name those as well (`capstan objects --source {source}`)")
+        }
     }
 }
 

@@ -232,6 +232,16 @@ impl Site {
                 (self.events)(Event::Notice { message });
                 None
             }
+            (Some(object), None) if object.policy != request.policy => {
+                // What it is called and how long it is kept stand on volumes, and its excludes were another job's.
+                let message = format!(
+                    "object {} was interrupted and is not taken up: it is of policy {}, and this backup of policy {}. Its source is read from the \
+                     beginning",
+                    object.id, object.policy, request.policy
+                );
+                (self.events)(Event::Notice { message });
+                None
+            }
             (Some(object), None) if known == Known::NotAll || !in_pool(&catalog, object.id, &request.pool)? => {
                 let message = format!(
                     "object {} was interrupted and is not taken up: not all volumes it may be on can be read, or they are of another pool; its source is read from the beginning",
@@ -268,7 +278,10 @@ impl Site {
             if let Some(baseline) = self.baseline_if_listed(object.id, &source)? {
                 self.compare_left_out(&source, Compared::Resumed(object.id), &request.tree)?;
                 say(object.base);
-                let (record, path, baseline) = (record_of(&object), Some(path.to_owned()), Some(baseline));
+                let asked = self.new_record(source.clone(), kind, object.base, request, pool);
+                let record =
+                    ObjectRecord { expires_ns: longer_kept(object.expires_ns, asked.expires_ns), ..record_of(&object) };
+                let (path, baseline) = (Some(path.to_owned()), Some(baseline));
                 return Ok(Job { path, source, record, resumed: true, first_connection, baseline, base_gone });
             }
             base = None;
@@ -386,6 +399,11 @@ fn next_connection(used: Option<u16>, connections: u16) -> Option<u16> {
     let first = used.map_or(Some(0), |last| last.checked_add(1))?;
     // The numbers of all connections, less the one it begins with.
     first.checked_add(connections.max(1) - 1).map(|_| first)
+}
+
+/// The later of two times at which retention ends; 0 for never.
+fn longer_kept(one_ns: i64, other_ns: i64) -> i64 {
+    if one_ns == 0 || other_ns == 0 { 0 } else { one_ns.max(other_ns) }
 }
 
 pub(crate) fn record_of(object: &Object) -> ObjectRecord {

@@ -61,7 +61,7 @@ pub use base::BaseGone;
 pub use config::{
     AttentionConfig, BY_HAND, Config, DataConfig, JobConfig, JobLevel, KeysConfig, LibraryConfig, MANUAL, parse_age,
 };
-pub use copy::CopyReport;
+pub use copy::{CopyReport, HeldCopy};
 pub use damage::LostParts;
 pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};
 pub use error::{DirectorError, WriteOnceBar, meant_by};
@@ -74,7 +74,7 @@ pub use label::reserved_at_the_end;
 pub use library::{DriveRow, Inventory, Place as LibraryPlace, Whereabouts};
 pub use missing_path::Elsewhere;
 pub use order::{OrderedBy, Positioning, ReadOrder};
-pub use path_choice::PathFilter;
+pub use path_choice::{PathFilter, check_patterns};
 pub use plan::{OlderVersion, PassRow, RestorePlan};
 pub use pools::{Candidate, Choice, Fill, Refill, Shortage, choose_volume};
 pub use process::number_of as process_number;

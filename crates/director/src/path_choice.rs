@@ -60,6 +60,17 @@ pub(crate) fn patterns(patterns: &[String]) -> Result<PathPatterns, DirectorErro
     })
 }
 
+/// Refuses a pattern that is none, such as `[a`; without one.
+pub fn check_patterns(globs: &[String]) -> Result<(), DirectorError> {
+    if globs.iter().any(String::is_empty) {
+        return Err(DirectorError::Glob {
+            glob: String::new(),
+            reason: "it is empty, and leaves nothing out".to_owned(),
+        });
+    }
+    patterns(globs).map(drop)
+}
+
 /// What a typed path may stand for, the first that exists counting.
 fn candidates(source: &[u8], typed: &[u8]) -> Vec<Vec<u8>> {
     let path = index_path(typed);

@@ -1,6 +1,7 @@
 //! The plan of a restore: what is read from which volume, made and shown before anything is mounted.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use capstan_catalog::{Catalog, ObjectStatus, StateEntry, Volume};
 use capstan_format::{EntryFlags, EntryKind, ObjectId, ObjectKind, Volser};
@@ -152,12 +153,7 @@ impl Site {
         // Where only some of an object is wanted, each drive may say in which order.
         let wanted = take_apart(wanted);
         let reads = plan_reads(&wanted);
-        let rows = reads.passes.iter().map(|pass| PassRow {
-            volser: wanted.volumes[pass.volume].volser.clone(),
-            blocks: pass.blocks(),
-            skipped: pass.blocks_skipped(),
-        });
-        let passes: Vec<_> = rows.collect();
+        let passes = rows_of(&wanted, &reads);
         let without_key = self.destroyed_keys(&passes)?;
         // Catalog parts come from volumes, and a hostile one may claim anything.
         let read_bytes = total(reads.passes.iter().flat_map(|pass| &pass.runs).map(|run| run.plain_len));
@@ -192,6 +188,34 @@ impl Site {
             estimate_ns,
         })
     }
+}
+
+impl RestorePlan {
+    /// Blocks of a volume that are read, in the order of the tape.
+    pub(crate) fn blocks_on(&self, volser: &Volser) -> Vec<Range<u64>> {
+        let passes = self.reads.passes.iter().filter(|pass| self.wanted.volumes[pass.volume].volser == *volser);
+        let runs = passes.flat_map(|pass| &pass.runs);
+        let mut blocks: Vec<_> = runs.map(|run| run.lbn..run.lbn + u64::from(run.blocks)).collect();
+        blocks.sort_unstable_by_key(|range| range.start);
+        blocks
+    }
+}
+
+/// The mounts: a volume that is read in several passes one behind the other stays in its drive.
+fn rows_of(wanted: &Wanted, reads: &ReadPlan) -> Vec<PassRow> {
+    let mut rows: Vec<PassRow> = Vec::new();
+    for pass in &reads.passes {
+        let volser = &wanted.volumes[pass.volume].volser;
+        let (blocks, skipped) = (pass.blocks(), pass.blocks_skipped());
+        match rows.last_mut().filter(|last| last.volser == *volser) {
+            Some(last) => {
+                last.blocks += blocks;
+                last.skipped += skipped;
+            }
+            None => rows.push(PassRow { volser: volser.clone(), blocks, skipped }),
+        }
+    }
+    rows
 }
 
 /// A sum for people to read.

@@ -25,7 +25,8 @@ use crate::select::{Layout, WhichCopy, locate_streams};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
-fn lacks(catalog: &Catalog, object: &Object, copy: u8) -> Result<Vec<MissingRange>, DirectorError> {
+/// What a copy lacks of an object: what it never held, and what is on record as damaged.
+pub(crate) fn lacks(catalog: &Catalog, object: &Object, copy: u8) -> Result<Vec<MissingRange>, DirectorError> {
     let extents = BadPlaces::of(catalog)?.sound(catalog.extents(object.id, Some(copy))?, object.chunk_len);
     Ok(missing_ranges(copy, &stream_lengths(catalog, object.id)?, &extents, object.chunk_len))
 }
@@ -173,11 +174,23 @@ impl Site {
         shortfall: Shortfall,
         watch: &RestoreWatch,
     ) -> Result<RepairReport, DirectorError> {
+        self.mend_copies_in(objects, None, shortfall, watch)
+    }
+
+    /// [`Site::mend_copies`] of one pool alone, where one is named.
+    pub(crate) fn mend_copies_in(
+        &self,
+        objects: &[ObjectId],
+        pool: Option<&str>,
+        shortfall: Shortfall,
+        watch: &RestoreWatch,
+    ) -> Result<RepairReport, DirectorError> {
         let mut report = RepairReport::default();
         // What goes to volumes of one pool is written in one session, and read by one desk: each volume is mounted once.
         let mut groups: Vec<Vec<Lack>> = Vec::new();
         for lack in self.look_at_copies()? {
-            if !objects.is_empty() && !objects.contains(&lack.object.id) {
+            let is_meant = objects.is_empty() || objects.contains(&lack.object.id);
+            if !is_meant || pool.is_some_and(|pool| lack.wanted.pool != pool) {
                 continue;
             }
             let lacking = lack.ranges.iter().map(|lacking| lacking.range.end - lacking.range.start);

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use capstan_catalog::{Extent, StateEntry, Verified, Volume, VolumeState};
+use capstan_catalog::{Extent, StateEntry, Verified, Volume, VolumeState, without};
 use capstan_format::{FileEntry, ObjectId, ObjectKind, Volser, VolumeId};
 use capstan_mover::{ReadHost, RestoreWatch, VolumePlace, VolumeReader, verify_streams};
 use capstan_tape::with_causes;
@@ -121,6 +121,15 @@ impl Site {
         }
         let objects = group.iter().map(|(object, _)| *object).collect();
         let plan = self.plan(wanted, objects, false, WhichCopy::Of(&copies))?;
+        if let Some(between) = &mut host.between {
+            let planned = plan.blocks_on(between.volser());
+            for Extent { record, .. } in extents.iter().filter(|extent| copies.contains_key(&extent.record.object)) {
+                let blocks = record.first_lbn..record.first_lbn.saturating_add(u64::from(record.blocks));
+                let first = planned.partition_point(|range| range.end <= blocks.start);
+                let end = planned.partition_point(|range| range.start < blocks.end);
+                without(blocks, &planned[first..end]).into_iter().for_each(|left| between.add(left));
+            }
+        }
         let streams = verify_streams(&plan.wanted, &plan.reads, host, watch);
         self.report(&plan, streams, host, watch)
     }

@@ -1,4 +1,5 @@
-//! What stands between the data of a volume: session headers, catalog parts, checkpoints and their filemarks.
+//! What stands between the data of a volume: session headers, catalog parts, checkpoints and their filemarks. And data that another volume
+//! holds as well, which nothing that is read needs.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use capstan_catalog::Extent;
-use capstan_format::{BlockKind, ObjectId};
+use capstan_format::{BlockKind, ObjectId, Volser};
 use capstan_mover::{BadBlocks, Damage, FIRST_SESSION_LBN, FoundBlock, VolumePlace, VolumeReader, add_bad_block};
 use capstan_tape::with_causes;
 
@@ -28,6 +29,17 @@ impl BetweenBlocks {
     pub(crate) fn new(place: VolumePlace, end_lbn: u64, extents: &[Extent], stop: &Arc<AtomicBool>) -> Self {
         let (stop, left) = (Arc::clone(stop), gaps(end_lbn, extents));
         Self { place, left, stop, checkpoint_at: None, blocks: 0, lost: Vec::new(), bad: Vec::new() }
+    }
+
+    /// The volume.
+    pub(crate) fn volser(&self) -> &Volser {
+        &self.place.volser
+    }
+
+    /// Takes blocks along that nobody else will read.
+    pub(crate) fn add(&mut self, blocks: Range<u64>) {
+        let at = self.left.partition_point(|range| range.start < blocks.start);
+        self.left.insert(at, blocks);
     }
 
     /// Reads those that stand in front of `lbn` and were not read yet.

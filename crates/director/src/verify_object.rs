@@ -60,23 +60,24 @@ impl Site {
         watch: &RestoreWatch,
     ) -> Result<RestoreReport, DirectorError> {
         let began = Instant::now();
-        let (entries, copies, extents) = {
+        let (entries, copies, extents, sound) = {
             let catalog = locked(&self.catalog);
             let index = catalog.index(object.id)?;
             let entries: Result<Vec<_>, _> = index
                 .iter()
                 .map(|entry| entry.map(|entry| StateEntry { object: object.id, entry, unread: None }))
                 .collect();
-            (entries?, catalog.copies(object.id)?, extents_by_copy(&catalog, object.id)?)
+            let extents = extents_by_copy(&catalog, object.id)?;
+            let sound = BadPlaces::of(&catalog)?.sound(extents.clone(), object.chunk_len);
+            (entries?, catalog.copies(object.id)?, extents, sound)
         };
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (members, bytes) = (load(&watch.members), load(&watch.bytes));
-        // What another copy holds and this one does not is no damage; what none holds is looked for here, and missed.
-        let held = |entry: &StateEntry, copy: u8| is_held(&extents, &entry.entry, copy);
-        let elsewhere = |entry: &StateEntry| {
+        // What another copy holds, as far as is known, and this one does not is no damage; what none holds is looked for here, and missed.
+        let elsewhere = |StateEntry { entry, .. }: &StateEntry| {
             object.kind != ObjectKind::Device
-                && !held(entry, copy)
-                && copies.iter().any(|other| held(entry, other.copy))
+                && !is_held(&extents, entry, copy)
+                && copies.iter().any(|other| is_held(&sound, entry, other.copy))
         };
         let all = entries.len();
         let own: Vec<_> = entries.into_iter().filter(|entry| !elsewhere(entry)).collect();
@@ -96,7 +97,7 @@ impl Site {
                 let Some(volume) = life else { continue };
                 let place = VolumePlace { volser: volser.clone(), volume };
                 let bad: Vec<_> = report.bad.iter().filter(|bad| bad.volser == *volser).cloned().collect();
-                host.record_verified(&place, Verified::Object(object.id), &bad);
+                host.record_verified(&place, Verified::Object(object.id, &plan.blocks_on(volser)), &bad);
             }
         }
         Ok(report)

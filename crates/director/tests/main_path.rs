@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use capstan_director::{
-    BackupWatch, DirectorError, Event, Level, Loss, ObjectStatus, Promise, RestoreWatch, Shortfall, VerifiedCopy,
-    Volser, VolumeState,
+    BackupRequest, BackupWatch, DirectorError, Event, Level, Loss, ObjectStatus, Promise, RestoreWatch, Retention,
+    Shortfall, VerifiedCopy, Volser, VolumeState,
 };
 use place::{Bench, copy_tree, small};
 
@@ -32,6 +32,39 @@ fn an_interrupted_backup_goes_on_and_restores() {
     let site = bench.site();
     let verified = site.verify_objects(std::slice::from_ref(&objects[0]), &Default::default()).unwrap();
     assert!(verified.iter().all(|copy| copy.report.is_whole()), "{verified:?}");
+}
+
+/// An archive that is kept for ten years went on with what a job had begun that keeps for a day, and was forgotten after the day.
+#[test]
+fn what_another_policy_began_is_not_gone_on_with() {
+    let bench = Bench::new(small());
+    bench.fill("a", 100, 150_000);
+    let day_ns = 86_400_000_000_000;
+    let of = |policy: &str, days: i64| BackupRequest {
+        policy: policy.to_owned(),
+        retention: Retention::For(days * day_ns),
+        ..bench.request(Level::Full)
+    };
+    bench.interrupted(&of("short", 1), 3, |_| ());
+    let report = bench.backup(&of("archive", 3650)).unwrap();
+    assert!(!report.sources[0].resumed);
+    assert!(bench.notices.lock().unwrap().iter().any(|notice| notice.contains("it is of policy short")));
+    let archived = bench.objects().into_iter().find(|object| object.id == report.sources[0].object).unwrap();
+    assert_eq!((archived.policy.as_str(), archived.expires_ns - archived.started_ns), ("archive", 3650 * day_ns));
+}
+
+#[test]
+fn what_is_gone_on_with_is_kept_as_long_as_the_longer_of_both_runs_asks() {
+    let bench = Bench::new(small());
+    bench.fill("a", 100, 150_000);
+    let day_ns = 86_400_000_000_000;
+    let keep = |days: i64| BackupRequest { retention: Retention::For(days * day_ns), ..bench.request(Level::Full) };
+    bench.interrupted(&keep(1), 3, |_| ());
+    assert!(bench.backup(&keep(10)).unwrap().sources[0].resumed);
+    let [object] = &bench.objects()[..] else { panic!("one object") };
+    assert!(object.expires_ns - object.started_ns >= 10 * day_ns, "{}", object.expires_ns - object.started_ns);
+    bench.rebuild();
+    assert_eq!(bench.objects()[0].expires_ns, object.expires_ns);
 }
 
 #[test]

@@ -21,8 +21,10 @@ This page is made from the program's types (`CAPSTAN_WRITE_DOCS=1 cargo test -p 
 
 - **Each line of standard output is one JSON object.** Lists print a line a row, as the rows come: read them line by line (`jq -c`, `for line in
   output`), whatever their length. A list of nothing prints nothing.
-- **What happens has an `event`, rows have none.** The last line of a command that works is `finished`, `verified` or `compared`.
-- **A failure is an object, too:** its last line is `error`, with the exit code. Standard error has the same for people, and warnings as text.
+- **What happens has an `event`, rows have none.** The last line of a backup or restore is `finished`, of a
+  verification `verified` or `compared`, of a copy `copied`; behind that of a job may come `hook-failed`. Where nothing was to be done there is none.
+- **A failure is an object, too:** the last line of a command that could not do its work is `error`, with the exit code. A command that did a part of
+  it ends with its own last line, which says what is missing, and with the exit code 3, or with 1 if no source could be read. Standard error has the same for people, and warnings as text.
 - **Paths can be handed back.** `path` is the path itself. Where its bytes are not UTF-8 it is shown with `\\xNN`, and `path_base64` has the bytes:
   `capstan cat \"$OBJECT:$(echo \"$path_base64\" | base64 -d)\"`. The same holds for `source` and `source_base64`.
 - Paths of `lab` are as `laboratory.json` keeps them: a `%`, and each byte that is not UTF-8, is `%` and two digits.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use capstan_director::{
-    DEFAULT_POOL, HistoryEntry, JobConfig, Object, ObjectFilter, ObjectStatus, Site, subject_of_job,
+    DEFAULT_POOL, HistoryEntry, JobConfig, Object, ObjectFilter, ObjectStatus, Site, check_patterns, subject_of_job,
 };
 
 use super::history::names;
@@ -132,12 +132,12 @@ fn row(
             _ => "mixed",
         },
         sources: sources.iter().map(|source| String::from_utf8_lossy(source).into_owned()).collect(),
-        faults: faults(job),
+        faults: faults(site, job)?,
     })
 }
 
 /// What keeps the next run from doing all of its work.
-fn faults(job: &JobConfig) -> Vec<String> {
+fn faults(site: &Site, job: &JobConfig) -> Result<Vec<String>, Failure> {
     let gone = |path: &Path| {
         path.symlink_metadata().err().map(|error| format!("{} cannot be backed up: {error}", path.display()))
     };
@@ -153,6 +153,12 @@ fn faults(job: &JobConfig) -> Vec<String> {
     };
     let hooks = [("before", &job.before), ("after", &job.after), ("stdin_command", &job.stdin_command)];
     let sources = job.sources.iter().filter_map(|path| gone(path)).chain(hooks.into_iter().filter_map(hook));
-    let faults = sources.chain(job.exclude_from.iter().filter_map(|path| unread(path)));
-    faults.map(|fault| capstan_director::without_error_numbers(&fault)).collect()
+    let pattern = check_patterns(&job.exclude).err().map(|error| format!("{error}, and the job will not run"));
+    let pool = job.pool.as_deref().unwrap_or(DEFAULT_POOL);
+    let pools = site.catalog().pools().map_err(director)?;
+    let is_known = pools.iter().any(|known| known.name == pool);
+    let pool =
+        (!is_known).then(|| format!("there is no pool {pool}, and the job will not run: `capstan pools add {pool}`"));
+    let faults = sources.chain(job.exclude_from.iter().filter_map(|path| unread(path))).chain(pattern).chain(pool);
+    Ok(faults.map(|fault| capstan_director::without_error_numbers(&fault)).collect())
 }

@@ -155,7 +155,7 @@ pub(crate) fn backup(cli: &Cli, args: &args::Backup) -> Result<ExitCode, Failure
         return job::run(cli, args, &name, &job, &display, &watch);
     }
     stop_on_interrupt(&watch.stop);
-    let ended = run(cli, args, Retention::OfPool, &display, &watch);
+    let ended = run(cli, args, Retention::OfPool, &display, &watch, &|_| None);
     if let Some(failure) = ended.as_ref().err().filter(|_| args.device != Device::Null) {
         let sources = args.sources.iter().filter_map(|source| normalised(source).ok());
         let sources: Vec<_> = sources.map(|source| path_text(source.as_os_str().as_bytes())).collect();
@@ -178,13 +178,15 @@ impl Ending for Ended {
     }
 }
 
-/// Runs a backup as the command line, and the job that was laid over it, ask for it.
+/// Runs a backup as the command line, and the job that was laid over it, ask for it. What comes after it is told how it ended, and gives
+/// what went wrong then.
 pub(super) fn run(
     cli: &Cli,
     args: &args::Backup,
     retention: Retention,
     display: &Display,
     watch: &BackupWatch,
+    after: &dyn Fn(&Result<Ended, Failure>) -> Option<String>,
 ) -> Result<Ended, Failure> {
     let request = request(args, retention, display)?;
     let need = if request.target == Target::Null { Need::Nothing } else { Need::Keys };
@@ -194,16 +196,39 @@ pub(super) fn run(
         None => site,
     };
     let work = |record: &mut Record| {
-        let report = display.follow(&|| Standing::of_backup(watch), || site.backup(&request, watch))?;
-        record.tally = tally(&report);
-        record.message = summary(&report);
-        let objects = report.sources.iter().map(|source| source.object).collect();
-        Ok(Ended { code: show(cli, display, &report)?, objects })
+        let mut ended = work(cli, &site, &request, display, watch, record);
+        if let Some(reason) = after(&ended) {
+            record.message = reason;
+            if let Some(ended) = ended.as_mut().ok().filter(|ended| ended.code == 0) {
+                ended.code = DONE_WITH_PROBLEMS;
+            }
+        }
+        ended
     };
     if request.target == Target::Null {
         return work(&mut Record::default());
     }
     recorded(display, &site, ("backup", &subject(&request)), work)
+}
+
+fn work(
+    cli: &Cli,
+    site: &Site,
+    request: &BackupRequest,
+    display: &Display,
+    watch: &BackupWatch,
+    record: &mut Record,
+) -> Result<Ended, Failure> {
+    let report = display.follow(&|| Standing::of_backup(watch), || site.backup(request, watch))?;
+    record.tally = tally(&report);
+    let failed = report.sources.iter().find_map(|source| source.report.as_ref().err());
+    let code = show(cli, display, &report)?;
+    record.message = match failed {
+        // Figures of nothing say nothing.
+        Some(reason) if code == FAILED => reason.clone(),
+        _ => summary(&report),
+    };
+    Ok(Ended { code, objects: report.sources.iter().map(|source| source.object).collect() })
 }
 
 /// What is backed up, for the history: of a job its name, too.
@@ -238,8 +263,9 @@ fn show(cli: &Cli, display: &Display, report: &BackupReport) -> Result<u8, Failu
                 let hidden = all.saturating_sub(shown.len() as u64);
                 if hidden > 0 {
                     let hidden = units::count(hidden);
+                    let source = path_text(&source.source);
                     display.warn(&format!(
-                        "and {hidden} more: `capstan ls -R` shows them by their flags, `--json` names each"
+                        "and {hidden} more: `capstan ls -R {source}` shows them by their flags, `--json` names each"
                     ));
                 }
             }

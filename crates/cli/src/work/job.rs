@@ -7,21 +7,28 @@
 //! A source without a slash that is the name of a job is the job, whatever lies in the working directory: a timer must not mean
 //! something else by the directory it is started in. `./nightly` is the path.
 
+use std::cell::Cell;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
-use std::sync::atomic::Ordering;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use capstan_director::{
     BackupWatch, Config, DirectorError, JobConfig, ObjectId, Retention, find_settings, subject_of_job,
 };
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::backup::{self, Ended};
 use crate::args::{self, Cli};
-use crate::failure::{DONE_WITH_PROBLEMS, Failure, outcome_word};
+use crate::failure::{Failure, outcome_word};
 use crate::json;
 use crate::progress::{Display, stop_on_interrupt};
 use crate::secrets::{Need, PASSPHRASES, open, state_dir};
 use crate::work::recorded::recorded;
+
+/// How often it is looked whether a hook has ended.
+const HOOK_LOOKED_AT_EVERY: Duration = Duration::from_millis(20);
 
 /// The job that the command line names, if it names one.
 pub(super) fn named(cli: &Cli, args: &args::Backup, display: &Display) -> Result<Option<(String, JobConfig)>, Failure> {
@@ -35,7 +42,8 @@ pub(super) fn named(cli: &Cli, args: &args::Backup, display: &Display) -> Result
         let name = source.to_string_lossy().into_owned();
         let Some(job) = jobs.remove(&name) else {
             if !jobs.is_empty() && !is_there(&name) {
-                display.warn(&format!("there is no job {name:?} either: `capstan jobs` lists those of capstan.toml"));
+                let names = jobs.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+                display.warn(&format!("{name} is no path here and no job: the jobs of capstan.toml are {names}"));
             }
             continue;
         };
@@ -103,24 +111,28 @@ pub(super) fn run(
 ) -> Result<ExitCode, Failure> {
     let args = laid_over(args, name, job);
     stop_on_interrupt(&watch.stop);
-    let outcome = before(cli, name, job).and_then(|()| {
-        if watch.stop.load(Ordering::Relaxed) {
-            return Err(DirectorError::Interrupted.into());
+    let has_ended = Cell::new(false);
+    // Before the history has how the run ended: that it could not be ended is part of it.
+    let after = |outcome: &Result<Ended, Failure>| {
+        has_ended.set(true);
+        let reason = after(cli, name, job, outcome).err()?;
+        let line = format!("job {name}: {reason}");
+        display.warn(&line);
+        if cli.json {
+            // A reader that is gone needs no line.
+            let _ = json::print(&hook_failed(name, "after", &reason));
         }
-        backup::run(cli, &args, retention(job), display, watch)
-    });
+        Some(line)
+    };
+    let outcome = before(cli, name, job, &watch.stop)
+        .and_then(|()| backup::run(cli, &args, retention(job), display, watch, &after));
     if let Err(failure) = &outcome {
         note_failed(cli, &subject_of_job(name), display, failure);
     }
-    let after = after(cli, name, job, &outcome);
-    if let Err(reason) = &after {
-        display.warn(&format!("job {name}: {reason}"));
-        if cli.json {
-            json::print(&hook_failed(name, "after", reason))?;
-        }
+    if !has_ended.get() {
+        after(&outcome);
     }
-    let code = outcome?.code;
-    Ok(ExitCode::from(if code == 0 && after.is_err() { DONE_WITH_PROBLEMS } else { code }))
+    Ok(ExitCode::from(outcome?.code))
 }
 
 /// A night on which a backup failed before it began is part of the history; a command line that is wrong is not.
@@ -140,8 +152,12 @@ fn hook_failed(job: &str, hook: &'static str, reason: &str) -> json::Event {
 }
 
 /// Runs what the job has run before it.
-fn before(cli: &Cli, name: &str, job: &JobConfig) -> Result<(), Failure> {
-    hook(cli, name, "before", &job.before, &[]).map_err(|reason| {
+fn before(cli: &Cli, name: &str, job: &JobConfig, stop: &AtomicBool) -> Result<(), Failure> {
+    let ended = hook(cli, name, "before", &job.before, &[], Some(stop));
+    if stop.load(Ordering::Relaxed) {
+        return Err(DirectorError::Interrupted.into());
+    }
+    ended.map_err(|reason| {
         if cli.json {
             // A reader that is gone needs no line.
             let _ = json::print(&hook_failed(name, "before", &reason));
@@ -162,11 +178,20 @@ fn after(cli: &Cli, name: &str, job: &JobConfig, outcome: &Result<Ended, Failure
         ("CAPSTAN_EXIT_CODE", code.to_string()),
         ("CAPSTAN_OBJECTS", objects.join(" ")),
     ];
-    hook(cli, name, "after", &job.after, &told)
+    // It is not stopped: it may be what lets a database write again.
+    hook(cli, name, "after", &job.after, &told, None)
 }
 
-/// Runs a program to its end. It has no input, its output goes where our messages go, and it is not told the passphrase.
-fn hook(cli: &Cli, name: &str, which: &str, command: &[String], told: &[(&str, String)]) -> Result<(), String> {
+/// Runs a program to its end, or until it is to stop. It has no input, its output goes where our messages go, and it is not told the
+/// passphrase.
+fn hook(
+    cli: &Cli,
+    name: &str,
+    which: &str,
+    command: &[String],
+    told: &[(&str, String)],
+    stop: Option<&AtomicBool>,
+) -> Result<(), String> {
     let Some((program, arguments)) = command.split_first() else { return Ok(()) };
     let mut child = Command::new(program);
     child.args(arguments).stdin(Stdio::null()).stdout(std::io::stderr()).env("CAPSTAN_JOB", name);
@@ -177,9 +202,26 @@ fn hook(cli: &Cli, name: &str, which: &str, command: &[String], told: &[(&str, S
     if let Ok(state) = state_dir(cli) {
         child.env("CAPSTAN_STATE", state);
     }
-    match child.status() {
+    match child.spawn().and_then(|child| ended(child, stop)) {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("{which} ({program}) ended with {status}")),
         Err(error) => Err(format!("{which} ({program}) could not be started: {error}")),
+    }
+}
+
+/// Waits until a program has ended, and tells it to end when we are told to stop.
+fn ended(mut child: Child, stop: Option<&AtomicBool>) -> std::io::Result<ExitStatus> {
+    let mut is_told = false;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if !is_told && stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            is_told = true;
+            let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+            // It has not been waited for, so the number is still its own.
+            let _ = pid.map(|pid| kill_process(pid, Signal::TERM));
+        }
+        std::thread::sleep(HOOK_LOOKED_AT_EVERY);
     }
 }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_director::{
-    CopyReport, DirectorError, IndexReport, Loss, Object, Overwritten, Promise, RebuildReport, RestoreWatch, Site,
-    Tally, Volser,
+    CopyReport, IndexReport, Loss, Object, Overwritten, Promise, RebuildReport, RestoreWatch, Site, Tally, Volser,
 };
 
 use crate::args::{self, Cli};
@@ -65,16 +64,13 @@ pub(crate) fn copy(cli: &Cli, args: &args::Copy) -> Result<ExitCode, Failure> {
     let object = find_object(&site, &args.object, None)?;
     let mut objects = chain_of(&site, &args.object, object, args.chain)?;
     let all = objects.len();
+    let in_part = pass_over(&display, &site, &mut objects, &args.to_pool)?;
     if all > 1 {
-        // What a chain has there already need not be copied again.
-        let there =
-            |object: &Object| matches!(site.may_copy(object, &args.to_pool), Err(DirectorError::CopyInPool { .. }));
-        objects.retain(|object| !there(object));
-        display.say(&format!(
-            "{all} objects belong together; {} of them are in pool {} already",
-            all - objects.len(),
-            args.to_pool
-        ));
+        let there = all - objects.len();
+        display.say(&format!("{all} objects belong together; {there} of them are in pool {} already", args.to_pool));
+    }
+    if objects.is_empty() {
+        return Ok(if in_part { ExitCode::from(DONE_WITH_PROBLEMS) } else { ExitCode::SUCCESS });
     }
     say_kept(&display, &site, &objects, &args.to_pool);
     let watch = Arc::new(RestoreWatch::default());
@@ -85,8 +81,32 @@ pub(crate) fn copy(cli: &Cli, args: &args::Copy) -> Result<ExitCode, Failure> {
         let bytes = reports.iter().map(|report| report.bytes).sum();
         record.tally = Tally { files: 0, bytes, stored: bytes };
         record.message = format!("{} copied", units::counted(reports.len() as u64, "object"));
-        show_copies(cli, args, &display, reports.into_iter().zip(&objects))
+        let ended = show_copies(cli, args, &display, reports.into_iter().zip(&objects))?;
+        Ok(if in_part && ended == ExitCode::SUCCESS { ExitCode::from(DONE_WITH_PROBLEMS) } else { ended })
     })
+}
+
+/// Takes out of the objects what a pool has already; whether a copy there is not whole, which is said.
+fn pass_over(display: &Display, site: &Site, objects: &mut Vec<Object>, pool: &str) -> Result<bool, Failure> {
+    let mut in_part = false;
+    let mut left = Vec::new();
+    for object in objects.drain(..) {
+        let Some(held) = site.copy_in_pool(&object, pool)? else {
+            left.push(object);
+            continue;
+        };
+        let (id, copy) = (short(&object), held.copy);
+        if held.is_whole {
+            display.say(&format!("object {id} has a copy in pool {pool} already"));
+        } else {
+            in_part = true;
+            display.warn(&format!(
+                "object {id} has a copy in pool {pool} already, copy {copy}, and that is NOT WHOLE: `capstan repair` copies what can be read of the rest"
+            ));
+        }
+    }
+    *objects = left;
+    Ok(in_part)
 }
 
 /// Says that a copy goes with its object, where that goes some day.

@@ -263,10 +263,11 @@ fn show_restore(
     }
     let kept = report.extract.as_ref().map_or(0, |extract| extract.kept);
     if kept > 0 {
-        let kept = units::count(kept);
-        display.warn(&format!(
-            "{kept} paths were there already and are left as they were (--overwrite changed or always)"
-        ));
+        let left = match kept {
+            1 => "1 path was there already and is left as it was".to_owned(),
+            _ => format!("{} were there already and are left as they were", units::counted(kept, "path")),
+        };
+        display.warn(&format!("{left} (--overwrite changed or always)"));
     }
     if cli.json {
         json::print(&RestoreEnd::Finished(RestoreFinished::new(plan, report)))?;
@@ -322,10 +323,12 @@ fn verify_all(
             let watch = Arc::new(RestoreWatch::default());
             stop_on_interrupt(&watch.stop);
             let report = display.follow(&|| Standing::of_reading(&watch), || site.verify_volume(&volser, &watch))?;
-            whole &= report.is_whole();
+            // What another volume stood in for is no loss; the volume is damaged all the same.
+            let damaged = report.is_damaged() || !report.bad.is_empty();
+            whole &= report.is_whole() && !damaged;
             show_failures(display, &report);
             add(&mut record.tally, &report);
-            show_verified(cli, &format!("volume {volser}"), &report, false);
+            show_verified(cli, &format!("volume {volser}"), &report, damaged, false);
             without_key.extend(report.without_key);
             continue;
         }
@@ -359,13 +362,12 @@ fn verify_objects(
             add(&mut record.tally, report);
             show_failures(display, report);
             if report.behind > 0 {
-                let paths = units::count(report.behind);
-                display.warn(&format!(
-                    "copy {copy} lacks {paths} paths that another copy holds: `capstan repair` mends it"
-                ));
+                let paths = units::counted(report.behind, "path");
+                display.warn(&format!("copy {copy} lacks {paths} that another copy holds: `capstan repair` mends it"));
             }
             let interrupted = object.status == ObjectStatus::Open;
-            show_verified(cli, &format!("object {}, copy {copy}", short(object)), report, interrupted);
+            let what = format!("object {}, copy {copy}", short(object));
+            show_verified(cli, &what, report, report.is_damaged(), interrupted);
         }
         if !any {
             display.warn(&format!("object {} is on no volume any more: its data is gone", short(object)));
@@ -396,18 +398,14 @@ fn names(volumes: &[Volser]) -> String {
     volumes.iter().map(Volser::as_str).collect::<Vec<_>>().join(", ")
 }
 
-fn show_verified(cli: &Cli, what: &str, report: &RestoreReport, interrupted: bool) {
+fn show_verified(cli: &Cli, what: &str, report: &RestoreReport, damaged: bool, interrupted: bool) {
     if cli.json {
         // A reader that is gone changes nothing of the verdict.
-        let _ = json::print(&json::Event::Verified {
-            what: what.to_owned(),
-            damaged: report.is_damaged(),
-            work: report.into(),
-        });
+        let _ = json::print(&json::Event::Verified { what: what.to_owned(), damaged, work: report.into() });
         return;
     }
     let elapsed = Duration::from_nanos(report.elapsed_ns);
-    let verdict = if report.is_damaged() {
+    let verdict = if damaged {
         "DAMAGED".to_owned()
     } else if !report.absent.is_empty() && !report.is_whole() {
         // Nothing is known to be wrong with what was not looked at.

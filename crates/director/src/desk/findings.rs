@@ -43,7 +43,7 @@ impl Desk {
 
     /// Puts on record that a volume, or what it holds of an object, was read in full, and what was found bad. A catalog that cannot be
     /// written is told: what was read is as good or as bad all the same.
-    pub(crate) fn record_verified(&self, place: &VolumePlace, verified: Verified, bad: &[BadBlocks]) {
+    pub(crate) fn record_verified(&self, place: &VolumePlace, verified: Verified<'_>, bad: &[BadBlocks]) {
         let (volser, now_ns) = (&place.volser, self.now_ns());
         let found: Vec<_> = bad.iter().map(damaged).collect();
         match locked(&self.catalog).record_verification(volser, place.volume, verified, &found, now_ns) {

@@ -1,6 +1,6 @@
 //! What a person should look at, a line each, the gravest first.
 
-use capstan_director::{ObjectId, ObjectKind, Volser};
+use capstan_director::{MANUAL, ObjectId, ObjectKind, Volser};
 
 use super::Facts;
 use crate::failure::{BUSY, DONE_WITH_PROBLEMS};
@@ -115,7 +115,9 @@ fn interrupted(facts: &Facts, lines: &mut Vec<String>) {
             ObjectKind::Stream => "",
             _ => ", it goes on from its last checkpoint",
         };
-        lines.push(format!("backup of {} was interrupted: run it again{where_to}", path_text(&row.source)));
+        // Another policy's backup does not go on with it.
+        let whose = if open.policy == MANUAL { String::new() } else { format!(" (policy {})", open.policy) };
+        lines.push(format!("backup of {} was interrupted: run it again{whose}{where_to}", path_text(&row.source)));
     }
 }
 
