@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::ops::AddAssign;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,8 +24,10 @@ use crate::amount::shown_time;
 
 /// A step that takes longer hangs: it is ended, and has failed. Continuous integration has 90 minutes for all of them.
 const STEP_MAX: Duration = Duration::from_secs(30 * 60);
-/// So long a step that is told to end may clean up.
+/// Time between TERM and KILL, and behind KILL.
 const GRACE: Duration = Duration::from_secs(10);
+/// How often it is looked whether a step that says nothing any more has ended.
+const LOOKED_AT_EVERY: Duration = Duration::from_millis(20);
 
 /// How many checks passed and failed.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -170,28 +172,43 @@ fn end_to_end_tests(folder: &Path) -> Result<Vec<PathBuf>> {
 
 /// Runs one step and passes its output on. A step that counts no tests counts as one.
 fn step(name: &str, command: &mut Command, out: &mut dyn Write) -> Result<Count> {
-    step_within(STEP_MAX, name, command, out)
+    step_within((STEP_MAX, GRACE), name, command, out)
 }
 
-fn step_within(limit: Duration, name: &str, command: &mut Command, out: &mut dyn Write) -> Result<Count> {
+fn step_within(
+    (limit, grace): (Duration, Duration),
+    name: &str,
+    command: &mut Command,
+    out: &mut dyn Write,
+) -> Result<Count> {
     writeln!(out, "\n==> {name}")?;
     let started = Instant::now();
     let program = command.get_program().to_owned();
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("start {}", shown(&program)))?;
     let mut count = Count::default();
-    let lines = BufReader::new(child.stdout.take().context("the output is a pipe")?);
-    let (running, ended) = mpsc::channel::<()>();
-    let pid = child.id();
-    let watch = thread::spawn(move || end_after(limit, pid, &ended));
-    let passed_on = pass_on(lines, out, &mut count);
-    drop(running);
-    let hung = watch.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    passed_on?;
-    let status = child.wait()?;
+    let lines = lines_of(child.stdout.take().context("the output is a pipe")?);
+    let mut ended = pass_on(&lines, started + limit, out, &mut count)? && waited(&mut child, started + limit)?;
+    let hung = !ended;
+    let mut all = Vec::new();
+    for signal in [Signal::TERM, Signal::KILL] {
+        if ended {
+            break;
+        }
+        // Once more each time: what cleans up starts programs, too.
+        all.extend(with_descendants(child.id()));
+        for pid in &all {
+            // One that has just ended cannot be told.
+            let _ = kill_process(*pid, signal);
+        }
+        let until = Instant::now() + grace;
+        ended = pass_on(&lines, until, out, &mut count)? && waited(&mut child, until)?;
+    }
+    // What still holds the pipe has lost its parents, and cannot be found; the other steps do not wait for it.
+    let status = if hung { child.try_wait()? } else { Some(child.wait()?) };
     if hung {
         count.failed += 1;
         writeln!(out, "{name}: not done after {}, and ended", shown_time(limit))?;
-    } else if !status.success() && count.failed == 0 {
+    } else if let Some(status) = status.filter(|status| !status.success() && count.failed == 0) {
         // It broke without naming a test, and that is a failure too.
         count.failed += 1;
         writeln!(out, "{name}: {status}")?;
@@ -202,35 +219,49 @@ fn step_within(limit: Duration, name: &str, command: &mut Command, out: &mut dyn
     Ok(count)
 }
 
-fn pass_on(mut lines: impl BufRead, out: &mut dyn Write, count: &mut Count) -> Result<()> {
-    let mut line = Vec::new();
-    while lines.read_until(b'\n', &mut line)? > 0 {
-        out.write_all(&line)?;
-        out.flush()?;
-        *count += Count::of_line(String::from_utf8_lossy(&line).trim_end());
-        line.clear();
-    }
-    Ok(())
+/// The lines of a program's output, as they come.
+fn lines_of(output: ChildStdout) -> Receiver<Vec<u8>> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        let mut line = Vec::new();
+        while output.read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
+            if !line.ends_with(b"\n") {
+                line.push(b'\n');
+            }
+            if sender.send(std::mem::take(&mut line)).is_err() {
+                break;
+            }
+        }
+    });
+    lines
 }
 
-/// Ends a process and all that it has started where it runs longer than this; whether it did.
-fn end_after(limit: Duration, pid: u32, ended: &Receiver<()>) -> bool {
-    let in_time = |limit| ended.recv_timeout(limit) != Err(RecvTimeoutError::Timeout);
-    if in_time(limit) {
-        return false;
-    }
-    let all = with_descendants(pid);
-    let tell = |signal| {
-        for pid in &all {
-            // One that has just ended cannot be told.
-            let _ = kill_process(*pid, signal);
+/// Passes lines on and counts them; whether they ended before the time was over.
+fn pass_on(lines: &Receiver<Vec<u8>>, until: Instant, out: &mut dyn Write, count: &mut Count) -> Result<bool> {
+    loop {
+        match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(line) => {
+                out.write_all(&line)?;
+                out.flush()?;
+                *count += Count::of_line(String::from_utf8_lossy(&line).trim_end());
+            }
+            Err(error) => return Ok(error == RecvTimeoutError::Disconnected),
         }
-    };
-    tell(Signal::TERM);
-    if !in_time(GRACE) {
-        tell(Signal::KILL);
     }
-    true
+}
+
+/// Whether a program has ended before the time was over.
+fn waited(child: &mut Child, until: Instant) -> Result<bool> {
+    loop {
+        if child.try_wait()?.is_some() {
+            return Ok(true);
+        }
+        if Instant::now() >= until {
+            return Ok(false);
+        }
+        thread::sleep(LOOKED_AT_EVERY);
+    }
 }
 
 /// A process, and all that it and they have started.
@@ -296,11 +327,22 @@ mod tests {
         let mut said = Vec::new();
         let script = "echo ok 1 - a; (sleep 600; echo ok 2 - b) & sleep 600";
         let started = Instant::now();
-        let limit = Duration::from_millis(300);
-        let count = step_within(limit, "step", Command::new("sh").args(["-c", script]), &mut said).unwrap();
+        let limits = (Duration::from_millis(300), GRACE);
+        let count = step_within(limits, "step", Command::new("sh").args(["-c", script]), &mut said).unwrap();
         assert_eq!(count, Count { passed: 1, failed: 1 });
         let said = String::from_utf8(said).unwrap();
         assert!(said.contains("step: not done after") && said.contains("and ended"), "{said}");
         assert!(started.elapsed() < Duration::from_secs(300), "the processes below it were ended too");
+    }
+
+    #[test]
+    fn nobody_waits_for_a_pipe_that_a_program_without_parents_holds() {
+        let (mut said, short) = (Vec::new(), Duration::from_millis(100));
+        let started = Instant::now();
+        let mut script = Command::new("sh");
+        script.args(["-c", "printf 'ok 1 - a'; (sleep 20 &); exit 0"]);
+        let count = step_within((short, short), "step", &mut script, &mut said).unwrap();
+        assert_eq!(count.failed, 1);
+        assert!(started.elapsed() < Duration::from_secs(15), "it did not wait for the one that sleeps");
     }
 }

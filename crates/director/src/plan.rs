@@ -163,7 +163,7 @@ impl Site {
                 .filter(|entry| entry.entry.flags.contains(flag) && (entry.entry.member_len > 0) == stored);
             with.map(|entry| entry.entry.path.clone()).collect()
         };
-        let is_file = |entry: &&StateEntry| entry.entry.kind == EntryKind::File;
+        let is_file = |entry: &&StateEntry| entry.entry.kind == EntryKind::File && entry.entry.member_len > 0;
         let estimate_ns = passes.len() as u64 * MOUNT_NS
             + reads.locates() * LOCATE_NS
             + (u128::from(read_bytes) * 1_000_000_000 / u128::from(READ_RATE)) as u64;

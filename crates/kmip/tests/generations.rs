@@ -103,7 +103,7 @@ fn a_refusal_is_told_in_the_words_of_the_version() {
     assert_eq!(told(&mut client, Operation::Get), Some(ResultReason::InvalidMessage));
 }
 
-/// It was kept like a comment, also with keys that are not.
+/// Quantum Safe was kept like a comment, also with keys that are not.
 #[test]
 fn what_must_be_quantum_safe_is_or_is_refused() {
     let mut client = Client::new();
@@ -127,6 +127,17 @@ fn what_must_be_quantum_safe_is_or_is_refused() {
     let found = Item::structure(Tag::ATTRIBUTES, vec![required()]);
     let found = client.one(Operation::Locate, vec![found]).unwrap();
     assert_eq!(found.items().iter().filter(|item| item.tag == Tag::UNIQUE_IDENTIFIER).count(), 2);
+
+    // Nothing is known of secret data, whatever its attributes say.
+    let block = vec![
+        Item::enumeration(Tag::KEY_FORMAT_TYPE, 1u32),
+        Item::structure(Tag::KEY_VALUE, vec![Item::bytes(Tag::KEY_MATERIAL, [7; 32].as_slice())]),
+    ];
+    let secret = vec![Item::enumeration(Tag::SECRET_DATA_TYPE, 1u32), Item::structure(Tag::KEY_BLOCK, block)];
+    let mut wanted = of(aes, 256, vec![required()]);
+    wanted[0] = Item::enumeration(Tag::OBJECT_TYPE, ObjectType::SecretData);
+    wanted.push(Item::structure(Tag::SECRET_DATA, secret));
+    assert_eq!(reason(client.one(Operation::Register, wanted)), Some(ResultReason::InvalidAttributeValue));
 
     // A key of 128 bits does not become one that is, whatever a client says of it.
     let not_required = Item::new(Tag::QUANTUM_SAFE, Value::Boolean(false));

@@ -19,7 +19,7 @@ use crate::queue::{Nothing, Receiver, Sender, queue};
 use crate::volume::FIRST_SESSION_LBN;
 use crate::writer::{Commit, Mounted, Taken, VolumeWriter};
 
-/// Commands for which the clock is asked once. A checkpoint that is due by time comes so many blocks later at most.
+/// Commands handled per reading of the clock. A checkpoint that is due by time comes so many blocks later at most.
 const COMMANDS_UNASKED: u32 = 8;
 
 /// When a checkpoint is due.

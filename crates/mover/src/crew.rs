@@ -16,8 +16,8 @@ use crate::queue::{Receiver, Sender, queue};
 use crate::read::Wanted;
 use crate::stream::{Gap, Piece, Room, StreamReader};
 
-/// Blocks that may wait for the threads of all open streams together, as far as each has its least and none more than its most: a
-/// reader that has one stream hands on several blocks at a time.
+/// Blocks that may wait for the threads of all open streams together. Each stream has its part of them, within [`QUEUED_MIN`] and
+/// [`QUEUED_MAX`]: a reader that has one stream hands on several blocks at a time.
 const QUEUED: usize = 64;
 const QUEUED_MIN: usize = 4;
 const QUEUED_MAX: usize = 16;

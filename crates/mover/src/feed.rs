@@ -185,7 +185,7 @@ pub fn read_streams(
                 source.as_mut().map(|drive| VolumeReader::new(drive.as_mut(), place.volser.clone(), place.volume));
             for run in order.iter().flat_map(|&stretch| &pass.runs[runs_of[stretch].clone()]) {
                 let open = feeds.len();
-                let feed = feeds.entry(run.stream).or_insert_with(|| crew.start(run.stream, open));
+                let feed = feeds.entry(run.stream).or_insert_with(|| at_drive.waits(|| crew.start(run.stream, open)));
                 if let Ok(reader) = &mut reader {
                     host.on_the_way(reader, run.lbn);
                 }

@@ -15,7 +15,7 @@ use rustix::thread::futex::{self, Flags, Timespec};
 
 /// Most items that must be there before a receiver is woken that had some a moment ago.
 const WORTHWHILE_MAX: usize = 4;
-/// So long, and no longer, an item waits for others. A source of 100 MB/s brings a block less often: each of its blocks is taken at once.
+/// Longest that an item waits for others. A source of 100 MB/s brings a block less often: each of its blocks is taken at once.
 const GATHERING: Duration = Duration::from_millis(2);
 
 /// Makes a queue for `room` items, beside those that the receiver has taken and not used yet.
@@ -84,8 +84,8 @@ impl<T> Shared<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the receiver sleep until there are so many items, no sender is left, or the time is over; not at all where there is something.
-    /// It may wake early: asking the clock for what is left costs more than looking again.
+    /// Sleeps until so many items are queued, all senders are gone, or the time is over. Returns at once if items are queued. May return
+    /// early: asking the clock for what is left costs more than looking again.
     fn sleep<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<T>>,
@@ -113,7 +113,7 @@ impl<T> Shared<T> {
 struct Bell(AtomicU32);
 
 impl Bell {
-    /// How often it was rung: looked at while the state is held, and slept on behind it, so that no ring in between is missed.
+    /// How often it was rung. Read it under the lock: `wait` returns at once if the bell has rung since then.
     fn heard(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
@@ -129,7 +129,6 @@ impl Bell {
     /// Wakes who sleeps, if anybody.
     fn ring(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
-        // It fails where there is no futex, and then nobody can have slept.
         let _ = futex::wake(&self.0, Flags::PRIVATE, 1);
     }
 }
@@ -204,7 +203,7 @@ impl<T> Receiver<T> {
         self.wait(None).ok()
     }
 
-    /// The next item, waiting for it no longer than this.
+    /// The next item, waiting for it no longer than this, or a little less.
     pub(crate) fn next_within(&mut self, limit: Duration) -> Result<T, Nothing> {
         self.wait(Some(limit))
     }

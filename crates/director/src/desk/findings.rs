@@ -59,8 +59,9 @@ impl Desk {
         if blocks > 0 {
             let message = format!(
                 "volume {volser}: {} cannot be read. This is on record, and the volume takes no more data: `capstan repair` copies what \
-                 they held from another copy, where there is one",
-                blocks_text(blocks)
+                 {} held from another copy, where there is one",
+                blocks_text(blocks),
+                if blocks == 1 { "it" } else { "they" }
             );
             (self.events)(Event::Notice { message });
         }

@@ -200,7 +200,7 @@ impl Ground {
         assert!(self.cluster.asks("sofia", "keys export --all").unwrap_err().contains("may not export keys"));
     }
 
-    /// They showed the state on record, which a period that is over does not change.
+    /// Both commands showed the state on record, which a period that is over does not change.
     fn plans_have_the_state_of_the_moment(&self) {
         let file = self.store.path().join("brief.export");
         let export_key = ExportKey::random().unwrap();

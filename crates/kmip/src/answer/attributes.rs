@@ -158,7 +158,9 @@ pub(crate) fn several(name: &str) -> Refused {
 
 fn store(batch: &mut Batch<'_>, mut changed: ManagedObject, told: &[Attribute]) -> Result<Vec<Item>, Refused> {
     changed.set("Last Change Date", Value::DateTime(batch.now_s));
-    quantum_safe_if_required(&changed)?;
+    if told.iter().any(|attribute| attribute.name == "Quantum Safe") {
+        quantum_safe_if_required(&changed)?;
+    }
     fits(&changed)?;
     let mut response = vec![uid_item(&changed.uid)];
     response.extend(told.iter().filter_map(|attribute| batch.codec.show_changed(attribute)));

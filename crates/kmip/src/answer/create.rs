@@ -299,7 +299,7 @@ pub(crate) fn finish(
 /// Fewest bits of a symmetric key that is quantum safe: a search by Grover's algorithm takes the square root of the tries.
 const QUANTUM_SAFE_BITS: i32 = 256;
 
-/// Refuses an object that the client requires to be quantum safe and that is not, or of which nobody here can say so.
+/// Refuses an object marked Quantum Safe unless it is known to be: of secret data and opaque objects nothing is known here.
 pub(crate) fn quantum_safe_if_required(object: &ManagedObject) -> Result<(), Refused> {
     if !object.flag("Quantum Safe") {
         return Ok(());
@@ -308,17 +308,18 @@ pub(crate) fn quantum_safe_if_required(object: &ManagedObject) -> Result<(), Ref
         Some(Value::Enumeration(number)) => Algorithm::from_number(*number),
         _ => None,
     };
+    let is_key = object.object_type == ObjectType::SymmetricKey;
     let safe = match (algorithm, object.first("Cryptographic Length")) {
         (
             Some(Algorithm::Aes | Algorithm::HmacSha256 | Algorithm::HmacSha384 | Algorithm::HmacSha512),
             Some(Value::Integer(bits)),
-        ) => *bits >= QUANTUM_SAFE_BITS,
+        ) => is_key && *bits >= QUANTUM_SAFE_BITS,
         _ => false,
     };
     if safe {
         return Ok(());
     }
-    let why = "Quantum Safe is required of it, and holds here for AES and HMAC with SHA-256 or longer, with keys of 256 bits or more";
+    let why = "Quantum Safe is accepted only for AES and HMAC-SHA-256 or longer, with keys of at least 256 bits";
     Err(Refused::new(ResultReason::InvalidAttributeValue, why))
 }
 
