@@ -92,6 +92,7 @@ mod sort;
 mod state;
 mod timeline;
 mod volume;
+mod volume_loss;
 mod wanted;
 
 pub use catalog::Catalog;
@@ -111,5 +112,6 @@ pub use state::{State, StateEntries, StateEntry};
 pub use timeline::{
     Begun, CLOCK_BACK_MAX_NS, CLOCK_GAP_MAX_NS, ClockConfirmed, ClockDoubt, ClockReading, Timeline, id_ms_after,
 };
-pub use volume::{LostCopy, MediumKind, Volume, VolumeKey, VolumeState};
-pub use wanted::{CopyState, Promise, WantedCopy};
+pub use volume::{MediumKind, Volume, VolumeKey, VolumeState};
+pub use volume_loss::{LostCopy, Promise};
+pub use wanted::{CopyState, WantedCopy};

@@ -98,7 +98,7 @@ impl Catalog {
     /// Objects, the latest first: those that were recorded last, and each before what it stands on. Clocks have no say.
     pub fn objects(&self, filter: &ObjectFilter) -> Result<Vec<Object>, CatalogError> {
         let mut objects = self.select(filter)?;
-        rank(&mut objects);
+        rank(&mut objects, |object| (object.id, object.base));
         Ok(objects)
     }
 
@@ -152,7 +152,7 @@ impl Catalog {
         ))?;
         let objects = statement.query_map([volser.as_str()], object_row)?;
         let mut objects = objects.collect::<Result<Vec<_>, _>>()?;
-        rank(&mut objects);
+        rank(&mut objects, |object| (object.id, object.base));
         Ok(objects)
     }
 

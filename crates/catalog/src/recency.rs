@@ -6,21 +6,22 @@
 
 use std::collections::HashMap;
 
-use crate::object::Object;
+use capstan_format::ObjectId;
 
-/// Sorts objects, the latest first: each before what it stands on, else the one that was recorded later.
-pub(crate) fn rank(objects: &mut [Object]) {
-    objects.sort_unstable_by_key(|object| std::cmp::Reverse(object.id));
+/// Sorts objects, the latest first: each before what it stands on, else the one that was recorded later. `chain` gives an object's id
+/// and that of its base.
+pub(crate) fn rank<T>(objects: &mut [T], chain: impl Fn(&T) -> (ObjectId, Option<ObjectId>)) {
+    objects.sort_unstable_by_key(|object| std::cmp::Reverse(chain(object).0));
     let mut keys: HashMap<_, u128> =
-        objects.iter().map(|object| (object.id, u128::from_be_bytes(object.id.0))).collect();
+        objects.iter().map(|object| (chain(object).0, u128::from_be_bytes(chain(object).0.0))).collect();
     let mut moved = false;
     // Descendants come first in the order of recording, so one pass is enough but where a chain contradicts it. A chain that leads
     // back to itself was made up; it ends with the passes.
     for _ in 0..objects.len() {
         let mut changed = false;
         for object in objects.iter() {
-            let Some(base) = object.base else { continue };
-            let limit = keys[&object.id].saturating_sub(1);
+            let (id, Some(base)) = chain(object) else { continue };
+            let limit = keys[&id].saturating_sub(1);
             if let Some(key) = keys.get_mut(&base).filter(|key| **key > limit) {
                 *key = limit;
                 changed = true;
@@ -32,41 +33,20 @@ pub(crate) fn rank(objects: &mut [Object]) {
         moved = true;
     }
     if moved {
-        objects.sort_by_key(|object| std::cmp::Reverse(keys[&object.id]));
+        objects.sort_by_key(|object| std::cmp::Reverse(keys[&chain(object).0]));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use capstan_format::{ObjectId, ObjectKind};
-
     use super::*;
-    use crate::ObjectStatus;
-
-    fn id(number: u8) -> ObjectId {
-        ObjectId([number; 16])
-    }
 
     /// Objects by number and base, ranked.
     fn ranked(objects: &[(u8, u8)]) -> Vec<u8> {
-        let object = |&(number, base): &(u8, u8)| Object {
-            id: id(number),
-            source: b"/srv".to_vec(),
-            client: String::new(),
-            policy: String::new(),
-            kind: ObjectKind::Tree,
-            status: ObjectStatus::Complete,
-            base: (base > 0).then(|| id(base)),
-            chunk_len: 1,
-            // The clock has no say.
-            started_ns: i64::from(number % 3),
-            ended_ns: 0,
-            expires_ns: 0,
-            counts: None,
-        };
-        let mut objects: Vec<_> = objects.iter().map(object).collect();
-        rank(&mut objects);
-        objects.iter().map(|object| object.id.0[0]).collect()
+        let id = |number| ObjectId([number; 16]);
+        let mut objects = objects.to_vec();
+        rank(&mut objects, |(number, base)| (id(*number), (*base > 0).then(|| id(*base))));
+        objects.into_iter().map(|(number, _)| number).collect()
     }
 
     #[test]

@@ -1,13 +1,11 @@
 //! Volumes: which cartridges there are, what state each is in, and what became of its earlier lives.
 
-use capstan_format::{Algorithm, KeyTag, ObjectId, Volser, VolumeId};
+use capstan_format::{Algorithm, KeyTag, Volser, VolumeId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::CatalogError;
 use crate::catalog::{Catalog, number};
-use crate::expire::{purge, remove_indexes};
 use crate::pool::{algorithm, impossible};
-use crate::wanted::{self, Promise};
 
 /// What may be done with a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -124,17 +122,6 @@ impl Volume {
     }
 }
 
-/// An object that lost a copy, or part of one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LostCopy {
-    /// The object.
-    pub object: ObjectId,
-    /// The copy.
-    pub copy: u8,
-    /// Other copies of it that are still on some volume.
-    pub copies_left: u32,
-}
-
 impl Catalog {
     /// Adds a volume, or changes the one of that barcode. Its life cannot be changed so: see [`Catalog::relabelled`].
     pub fn put_volume(&mut self, volume: &Volume) -> Result<(), CatalogError> {
@@ -178,66 +165,6 @@ impl Catalog {
         let mut statement = self.db.prepare_cached("SELECT * FROM volumes ORDER BY volser")?;
         Ok(statement.query_map([], volume)?.collect::<Result<_, _>>()?)
     }
-
-    /// Forgets the life that a volume had, with its sessions and extents, and records it as it is now: labelled anew, or
-    /// erased. Says which objects lost a copy by that; what has no copy left can only be expired.
-    pub fn relabelled(&mut self, now: &Volume, promise: Promise) -> Result<Vec<LostCopy>, CatalogError> {
-        let dir = self.index_dir();
-        let transaction = self.write()?;
-        let before = find(&transaction, &now.volser)?.and_then(|volume| volume.id);
-        let (mut lost, mut purged) = (Vec::new(), Vec::new());
-        if let Some(before) = before.filter(|&before| now.id != Some(before)) {
-            (lost, purged) = lose_copies(&transaction, before, promise)?;
-        }
-        upsert(&transaction, now)?;
-        transaction.commit()?;
-        remove_indexes(&dir, &purged)?;
-        Ok(lost)
-    }
-
-    /// Forgets a volume altogether: it is lost or destroyed. Says which objects lost a copy by that.
-    pub fn remove_volume(&mut self, volser: &Volser, promise: Promise) -> Result<Vec<LostCopy>, CatalogError> {
-        let dir = self.index_dir();
-        let transaction = self.write()?;
-        let volume = find(&transaction, volser)?.ok_or_else(|| CatalogError::UnknownVolume(volser.clone()))?;
-        let (lost, purged) = volume.id.map_or(Ok(Default::default()), |id| lose_copies(&transaction, id, promise))?;
-        transaction.execute("DELETE FROM volumes WHERE volser = ?1", [volser.as_str()])?;
-        transaction.commit()?;
-        remove_indexes(&dir, &purged)?;
-        Ok(lost)
-    }
-}
-
-/// What went with a life of a volume: copies of living objects; and what was kept of expired ones, with their index generations.
-type Gone = (Vec<LostCopy>, Vec<(ObjectId, u64)>);
-
-/// Deletes all that stood on a life of a volume. Expired objects of which it held the last copy, or a part, cannot be taken back.
-fn lose_copies(db: &Connection, life: VolumeId, promise: Promise) -> Result<Gone, CatalogError> {
-    let life = life.0.cast_signed();
-    let mut statement = db.prepare(
-        "SELECT object, copy,
-                (SELECT count(DISTINCT copy) FROM copies AS others
-                 WHERE others.object = copies.object AND others.copy <> copies.copy)
-         FROM copies WHERE volume = ?1 ORDER BY object",
-    )?;
-    let lost =
-        |row: &Row<'_>| Ok(LostCopy { object: ObjectId(row.get(0)?), copy: row.get(1)?, copies_left: row.get(2)? });
-    let mut lost: Vec<LostCopy> = statement.query_map([life], lost)?.collect::<Result<_, _>>()?;
-    for table in ["extents", "copies", "checkpoints", "sessions", "damage", "verifications"] {
-        db.execute(&format!("DELETE FROM {table} WHERE volume = ?1"), [life])?;
-    }
-    wanted::lose(db, &lost, promise)?;
-    let expired = "SELECT object FROM objects WHERE expired_ns IS NOT NULL AND object = ?1";
-    let mut expired = db.prepare(expired)?;
-    let mut given_up = Vec::new();
-    for copy in &lost {
-        if expired.exists([copy.object.0])? {
-            given_up.push(*copy);
-        }
-    }
-    lost.retain(|copy| !given_up.contains(copy));
-    let unkept: Vec<_> = given_up.iter().filter(|copy| copy.copies_left == 0).map(|copy| copy.object).collect();
-    Ok((lost, purge(db, &unkept)?))
 }
 
 pub(crate) fn find(db: &Connection, volser: &Volser) -> Result<Option<Volume>, CatalogError> {

@@ -13,7 +13,6 @@ use rusqlite::{Connection, params};
 
 use crate::CatalogError;
 use crate::catalog::Catalog;
-use crate::volume::LostCopy;
 
 /// A copy that an object is wanted in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,39 +122,6 @@ pub(crate) fn want(db: &Connection, object: ObjectId, copy: u8, pool: &str) -> R
 /// Takes back that copies of an object are whole: one of its streams is longer than was known.
 pub(crate) fn look_again(db: &Connection, object: ObjectId) -> Result<(), CatalogError> {
     db.prepare_cached("UPDATE wanted_copies SET whole = 0 WHERE object = ?1 AND whole = 1")?.execute([object.0])?;
-    Ok(())
-}
-
-/// What becomes of the copies that a volume held, once it is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Promise {
-    /// They are wanted still, and are made again from the copies that are left.
-    Keep,
-    /// Those of which it was the last volume are given up; the others are mended.
-    Drop,
-}
-
-/// Takes back what stood on a volume that is gone: a copy that has other volumes is to be mended; one that has none is to be made
-/// again, or is given up with its last volume.
-pub(crate) fn lose(db: &Connection, lost: &[LostCopy], promise: Promise) -> Result<(), CatalogError> {
-    for LostCopy { object, copy, copies_left } in lost {
-        let copy_left = "SELECT 1 FROM copies WHERE object = ?1 AND copy = ?2";
-        let again = promise == Promise::Keep && *copies_left > 0;
-        if again || db.prepare_cached(copy_left)?.exists(params![object.0, copy])? {
-            // What has no bytes, such as the note that a path is gone, may have stood on the lost volume alone; so the copy
-            // is ended anew, with all such notes.
-            db.prepare_cached("UPDATE copies SET ended = 0 WHERE object = ?1 AND copy = ?2")?
-                .execute(params![object.0, copy])?;
-            db.prepare_cached("UPDATE wanted_copies SET whole = 0 WHERE object = ?1 AND copy = ?2")?
-                .execute(params![object.0, copy])?;
-        } else if *copies_left > 0 {
-            db.prepare_cached("DELETE FROM wanted_copies WHERE object = ?1 AND copy = ?2")?
-                .execute(params![object.0, copy])?;
-        } else {
-            // Nothing is left that a further copy could be made from.
-            db.prepare_cached("DELETE FROM wanted_copies WHERE object = ?1")?.execute([object.0])?;
-        }
-    }
     Ok(())
 }
 

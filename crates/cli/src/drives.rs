@@ -13,14 +13,15 @@ use capstan_director::linux::scan::ScsiNode;
 use capstan_director::linux::{Access, Survey, SurveyedChanger, SurveyedDrive, survey};
 use clap::{Args, Subcommand};
 
-use crate::args::Cli;
 use crate::failure::Failure;
+use crate::globals::Globals;
 use crate::json::{DriveLine, ExercisedRow, ScanRow, ScannedChanger, ScannedDevice, ScannedDrive};
-use crate::list::{print, print_json, print_rows, site};
+use crate::output::{print, print_json, print_rows};
 use crate::progress::Display;
+use crate::prompt::confirm;
+use crate::secrets::site;
 use crate::table::Table;
 use crate::units;
-use crate::work::confirm;
 
 #[derive(Debug, Args)]
 pub(crate) struct Drives {
@@ -68,7 +69,7 @@ struct Exercise {
     bytes: u64,
 }
 
-pub(crate) fn drives(cli: &Cli, args: &Drives) -> Result<ExitCode, Failure> {
+pub(crate) fn drives(cli: &Globals, args: &Drives) -> Result<ExitCode, Failure> {
     match &args.action {
         None => list(cli),
         Some(Action::Scan) => scan(cli),
@@ -81,7 +82,7 @@ fn text(path: Option<&Path>) -> String {
     path.map_or_else(|| "-".to_owned(), |path| path.display().to_string())
 }
 
-fn list(cli: &Cli) -> Result<ExitCode, Failure> {
+fn list(cli: &Globals) -> Result<ExitCode, Failure> {
     let drives = site(cli)?.drives()?;
     if cli.json {
         return print_rows(drives.iter().map(|drive| Ok(DriveLine::from(drive))));
@@ -100,7 +101,7 @@ fn list(cli: &Cli) -> Result<ExitCode, Failure> {
     print(&table)
 }
 
-fn scan(cli: &Cli) -> Result<ExitCode, Failure> {
+fn scan(cli: &Globals) -> Result<ExitCode, Failure> {
     let found = survey().map_err(|error| Failure::Other(format!("cannot look at this host's devices: {error}")))?;
     if cli.json {
         return print_json(&ScanRow {
@@ -215,7 +216,7 @@ fn row(node: &ScsiNode, device: String, own: Option<&Path>, place: String, acces
     ]
 }
 
-fn exercise(cli: &Cli, args: &Exercise) -> Result<ExitCode, Failure> {
+fn exercise(cli: &Globals, args: &Exercise) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let because = |error: &dyn std::error::Error| Failure::because(error);
     // Before hours of work, not behind them.
@@ -256,7 +257,7 @@ fn exercise(cli: &Cli, args: &Exercise) -> Result<ExitCode, Failure> {
     tell_verdict(cli, &display, args, &exercised)
 }
 
-fn tell_verdict(cli: &Cli, display: &Display, args: &Exercise, exercised: &Exercised) -> Result<ExitCode, Failure> {
+fn tell_verdict(cli: &Globals, display: &Display, args: &Exercise, exercised: &Exercised) -> Result<ExitCode, Failure> {
     let rules = &exercised.rules;
     let broken: Vec<_> = rules.broken().map(|checked| checked.rule.as_str()).collect();
     if cli.json {

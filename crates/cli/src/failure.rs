@@ -5,8 +5,6 @@ use std::process::ExitCode;
 
 use capstan_director::{DirectorError, Volser, without_error_numbers};
 
-use crate::json;
-
 /// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -104,17 +102,11 @@ impl Failure {
             },
         }
     }
+}
 
-    /// Says what failed, to people and, as the last line of its output, to whoever reads JSON.
-    pub(crate) fn tell(&self, json: bool) -> ExitCode {
-        let exit_code = self.exit_code();
-        if json {
-            // A reader that is gone needs no line.
-            let _ = json::print(&json::Event::Error { message: self.to_string(), exit_code });
-        }
-        eprintln!("capstan: {self}");
-        ExitCode::from(exit_code)
-    }
+/// What the director, or a room below it, could not do.
+pub(crate) fn director(error: impl Into<DirectorError>) -> Failure {
+    Failure::Director(error.into())
 }
 
 impl From<DirectorError> for Failure {

@@ -5,15 +5,15 @@ use std::process::ExitCode;
 
 use capstan_director::Site;
 
-use crate::args::Cli;
 use crate::failure::Failure;
+use crate::globals::Globals;
 use crate::json;
 
 const SERVICE: (&str, &str) = ("capstan-backup@.service", include_str!("../capstan-backup@.service"));
 const TIMER: (&str, &str) = ("capstan-backup@.timer", include_str!("../capstan-backup@.timer"));
 
 /// Writes both units into a directory, and says how they are started.
-pub(crate) fn write(cli: &Cli, site: &Site, dir: &Path) -> Result<ExitCode, Failure> {
+pub(crate) fn write(cli: &Globals, site: &Site, dir: &Path) -> Result<ExitCode, Failure> {
     let service = service(cli, site)?;
     let fault =
         |path: &Path, error: &std::io::Error| Failure::Other(format!("cannot write {}: {error}", path.display()));
@@ -41,7 +41,7 @@ pub(crate) fn write(cli: &Cli, site: &Site, dir: &Path) -> Result<ExitCode, Fail
 }
 
 /// The service with the paths of this machine.
-fn service(cli: &Cli, site: &Site) -> Result<String, Failure> {
+fn service(cli: &Globals, site: &Site) -> Result<String, Failure> {
     let absolute = |path: &Path| -> Result<String, Failure> {
         let path = std::path::absolute(path).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
         word(&path)

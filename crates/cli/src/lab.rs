@@ -18,8 +18,8 @@ use clap::Subcommand;
 
 pub(crate) use simulate::{Simulate, models, simulation};
 
-use crate::args::Cli;
 use crate::failure::Failure;
+use crate::globals::Globals;
 use advise::{Advise, advise};
 use characterize::{Characterize, characterize};
 use compare::comparison;
@@ -104,7 +104,7 @@ fn model(name: &str) -> Result<DriveModel, Failure> {
     built_in(name).map_err(|error| Failure::Usage(format!("{error}. A file of your own ends with .toml")))
 }
 
-pub(crate) fn lab(cli: &Cli, args: &Lab) -> Result<ExitCode, Failure> {
+pub(crate) fn lab(cli: &Globals, args: &Lab) -> Result<ExitCode, Failure> {
     match args {
         Lab::CreateData(args) => create_data(cli, args),
         Lab::Read(args) => measure::read(cli, args),

@@ -6,14 +6,15 @@ use std::process::ExitCode;
 use capstan_director::{ElementAddress, Inventory, LibraryPlace, Volser, Volume};
 use clap::Subcommand;
 
-use crate::args::Cli;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::globals::Globals;
 use crate::json::{InventoryRow, LibraryEvent};
-use crate::list::{print_json, state_name};
+use crate::output::print_json;
 use crate::progress::Display;
+use crate::prompt::volser;
 use crate::secrets::{Need, open};
 use crate::table::Table;
-use crate::work::volser;
+use crate::wording::state_name;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Library {
@@ -62,7 +63,7 @@ pub(crate) enum Library {
     Initialize,
 }
 
-pub(crate) fn library(cli: &Cli, action: &Library) -> Result<ExitCode, Failure> {
+pub(crate) fn library(cli: &Globals, action: &Library) -> Result<ExitCode, Failure> {
     let site = open(cli, Need::Nothing, Display::new(cli).events())?;
     let done = match action {
         Library::Inventory => return show(cli, &site.inventory()?),
@@ -103,7 +104,7 @@ pub(crate) fn library(cli: &Cli, action: &Library) -> Result<ExitCode, Failure> 
 }
 
 /// What was done, in one line.
-fn say(cli: &Cli, done: &LibraryEvent) -> Result<ExitCode, Failure> {
+fn say(cli: &Globals, done: &LibraryEvent) -> Result<ExitCode, Failure> {
     if cli.json {
         return print_json(done);
     }
@@ -124,7 +125,7 @@ fn say(cli: &Cli, done: &LibraryEvent) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(cli: &Cli, inventory: &Inventory) -> Result<ExitCode, Failure> {
+fn show(cli: &Globals, inventory: &Inventory) -> Result<ExitCode, Failure> {
     let code = if inventory.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) };
     if cli.json {
         print_json(&InventoryRow::from(inventory))?;

@@ -1,40 +1,45 @@
 //! The `capstan` command: doors only. What it does is in the director.
 
 mod args;
+mod command_line;
 mod drives;
 mod failure;
+mod globals;
 mod job_units;
 mod json;
 mod lab;
 mod library;
 mod list;
 mod man;
+mod output;
 mod place;
 mod pointer;
 mod progress;
+mod prompt;
 mod secrets;
 mod table;
 mod units;
 mod vtl;
+mod wording;
 mod work;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use args::{Cli, Command};
+use command_line::{Cli, Command};
 use failure::Failure;
 
 fn main() -> ExitCode {
     restore_sigpipe();
     let cli = Cli::try_parse().unwrap_or_else(|error| not_understood(&error)).with_environment();
-    run(&cli).unwrap_or_else(|failure| failure.tell(cli.json))
+    run(&cli).unwrap_or_else(|failure| tell(&failure, cli.globals.json))
 }
 
 /// Ends as clap does, which prints help and faults of the command line itself; a fault is a line of JSON, too, where that was asked for.
 fn not_understood(error: &clap::Error) -> ! {
     if let Some(failure) = pointer::of(error) {
-        let _ = failure.tell(std::env::args_os().any(|argument| argument == "--json"));
+        let _ = tell(&failure, std::env::args_os().any(|argument| argument == "--json"));
         std::process::exit(failure.exit_code().into());
     }
     if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
@@ -42,6 +47,17 @@ fn not_understood(error: &clap::Error) -> ! {
         let _ = json::print(&json::Event::Error { message, exit_code: 2 });
     }
     error.exit()
+}
+
+/// Says what failed, to people and, as the last line of its output, to whoever reads JSON.
+fn tell(failure: &Failure, json: bool) -> ExitCode {
+    let exit_code = failure.exit_code();
+    if json {
+        // A reader that is gone needs no line.
+        let _ = json::print(&json::Event::Error { message: failure.to_string(), exit_code });
+    }
+    eprintln!("capstan: {failure}");
+    ExitCode::from(exit_code)
 }
 
 /// `capstan ls ... | head` ends quietly, as other programs do.
@@ -63,41 +79,42 @@ mod rustix_sigpipe {
 }
 
 fn run(cli: &Cli) -> Result<ExitCode, Failure> {
+    let globals = &cli.globals;
     match &cli.command {
         Command::Completions { shell } => {
             clap_complete::generate(*shell, &mut Cli::command(), "capstan", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)
         }
         Command::Man(args) => man::man(args),
-        Command::Init(init) => work::init(cli, init),
-        Command::Backup(backup) => work::backup(cli, backup),
-        Command::Jobs(jobs) => list::jobs(cli, jobs),
-        Command::Restore(restore) => work::restore(cli, restore),
-        Command::Cat(cat) => work::cat(cli, cat),
-        Command::Verify(verify) => work::verify(cli, verify),
-        Command::Copy(copy) => work::copy(cli, copy),
-        Command::Repair(repair) => work::repair(cli, repair),
-        Command::Rebuild(rebuild) => work::rebuild(cli, rebuild),
-        Command::Expire(expire) => work::expire(cli, expire),
-        Command::Erase(erase) => work::erase(cli, erase),
-        Command::Forget(forget) => work::forget(cli, forget),
-        Command::Label(label) => work::label(cli, label),
-        Command::Keys(keys) => work::keys(cli, keys),
-        Command::Objects(objects) => list::objects(cli, objects),
-        Command::Ls(ls) => list::ls(cli, ls),
-        Command::Find(find) => list::find(cli, find),
-        Command::Versions(versions) => list::versions(cli, versions),
-        Command::Show(show) => list::show(cli, show),
-        Command::Volumes(volumes) => list::volumes(cli, volumes),
-        Command::Drives(args) => drives::drives(cli, args),
-        Command::Library(action) => library::library(cli, action),
-        Command::Pools(pools) => list::pools(cli, pools),
-        Command::Simulate(args) => lab::simulation(cli, args),
-        Command::Lab(args) => lab::lab(cli, args),
-        Command::Vtl(args) => vtl::vtl(cli, args),
-        Command::Models => lab::models(cli),
-        Command::Status(status) => list::status(cli, status),
-        Command::History(history) => list::history(cli, history),
-        Command::Clock(clock) => list::clock(cli, clock),
+        Command::Init(init) => work::init(globals, init),
+        Command::Backup(backup) => work::backup(globals, backup),
+        Command::Jobs(jobs) => list::jobs(globals, jobs),
+        Command::Restore(restore) => work::restore(globals, restore),
+        Command::Cat(cat) => work::cat(globals, cat),
+        Command::Verify(verify) => work::verify(globals, verify),
+        Command::Copy(copy) => work::copy(globals, copy),
+        Command::Repair(repair) => work::repair(globals, repair),
+        Command::Rebuild(rebuild) => work::rebuild(globals, rebuild),
+        Command::Expire(expire) => work::expire(globals, expire),
+        Command::Erase(erase) => work::erase(globals, erase),
+        Command::Forget(forget) => work::forget(globals, forget),
+        Command::Label(label) => work::label(globals, label),
+        Command::Keys(keys) => work::keys(globals, keys),
+        Command::Objects(objects) => list::objects(globals, objects),
+        Command::Ls(ls) => list::ls(globals, ls),
+        Command::Find(find) => list::find(globals, find),
+        Command::Versions(versions) => list::versions(globals, versions),
+        Command::Show(show) => list::show(globals, show),
+        Command::Volumes(volumes) => list::volumes(globals, volumes),
+        Command::Drives(args) => drives::drives(globals, args),
+        Command::Library(action) => library::library(globals, action),
+        Command::Pools(pools) => list::pools(globals, pools),
+        Command::Simulate(args) => lab::simulation(globals, args),
+        Command::Lab(args) => lab::lab(globals, args),
+        Command::Vtl(args) => vtl::vtl(globals, args),
+        Command::Models => lab::models(globals),
+        Command::Status(status) => list::status(globals, status),
+        Command::History(history) => list::history(globals, history),
+        Command::Clock(clock) => list::clock(globals, clock),
     }
 }

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 
-use crate::args::{self, Cli};
+use crate::args;
+use crate::command_line::Cli;
 use crate::failure::Failure;
 
 /// All commands, each with the options that every command takes.

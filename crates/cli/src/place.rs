@@ -5,13 +5,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use capstan_director::{DirectorError, Object, ObjectFilter, Site, index_path};
+use capstan_director::{DirectorError, Object, ObjectFilter, Site, Volser, Volume, index_path, meant_by};
 
-use crate::failure::Failure;
-use crate::list::{doubt_text, short};
+use crate::failure::{Failure, director};
 use crate::secrets::now_ns;
 use crate::table::path_text;
 use crate::units;
+use crate::wording::{doubt_text, short};
 
 /// How like a source a text must be to be taken for it: 1 is the same.
 const LIKE: f64 = 0.85;
@@ -142,4 +142,22 @@ fn say_undated(site: &Site, chosen: &Object, at_ns: i64) -> Result<(), Failure> 
         );
     }
     Ok(())
+}
+
+/// The volume that a text names, if it names one.
+pub(crate) fn find_volume(site: &Site, text: &str) -> Result<Option<(Volser, Volume)>, Failure> {
+    let Ok(volser) = Volser::new(text) else { return Ok(None) };
+    let found = site.catalog().volume(&volser).map_err(director)?;
+    Ok(found.map(|volume| (volser, volume)))
+}
+
+/// The object that a text names, where a volume could have been named too.
+pub(crate) fn object_or_volume(site: &Site, text: &str) -> Result<Object, Failure> {
+    find_object(site, text, None).map_err(|error| match error {
+        DirectorError::UnknownObject { wanted, like } => Failure::Other(format!(
+            "no object or volume matches {wanted:?}{}: `capstan objects` and `capstan volumes` list them",
+            meant_by(like.as_deref())
+        )),
+        other => other.into(),
+    })
 }

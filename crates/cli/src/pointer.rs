@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn no_word_of_ours_points_elsewhere() {
         use clap::CommandFactory;
-        let cli = crate::args::Cli::command();
+        let cli = crate::command_line::Cli::command();
         let wrong: Vec<_> =
             cli.get_subcommands().map(clap::Command::get_name).filter(|name| ours(name).is_some()).collect();
         assert!(wrong.is_empty(), "{wrong:?}");

@@ -12,11 +12,11 @@ use capstan_director::linux::waits::overdue;
 use capstan_director::{Event, Events, Journal, OrderedBy, Positioning, ReadOrder, Site};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::args::Cli;
+use crate::globals::Globals;
 use crate::json::{self, words};
-use crate::list::doubt_text;
 use crate::table::path_text;
 use crate::units;
+use crate::wording::doubt_text;
 pub(crate) use follow::Standing;
 
 /// Exit code of what a signal ended.
@@ -38,7 +38,7 @@ pub(crate) struct Display {
 }
 
 impl Display {
-    pub(crate) fn new(cli: &Cli) -> Self {
+    pub(crate) fn new(cli: &Globals) -> Self {
         Self { json: cli.json, quiet: cli.quiet, bar: Arc::default(), journal: Arc::default(), mounted: Arc::default() }
     }
 

@@ -1,11 +1,12 @@
 //! Where passphrases come from: the environment, a key file, or the terminal; never the command line.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use capstan_director::{ClusterPlace, Config, DirectorError, Events, Site, Unlock, Zeroizing, find_settings};
 
-use crate::args::Cli;
 use crate::failure::Failure;
+use crate::globals::Globals;
 
 /// The passphrase of the key store.
 const PASSPHRASE: &str = "CAPSTAN_PASSPHRASE";
@@ -24,7 +25,7 @@ pub(crate) enum Need {
     Nothing,
 }
 
-pub(crate) fn state_dir(cli: &Cli) -> Result<PathBuf, Failure> {
+pub(crate) fn state_dir(cli: &Globals) -> Result<PathBuf, Failure> {
     if let Some(dir) = &cli.state {
         return Ok(dir.clone());
     }
@@ -57,7 +58,7 @@ fn ask_twice(what: &str) -> Result<Zeroizing<String>, Failure> {
 }
 
 /// What unlocks an existing key store.
-pub(crate) fn unlock(cli: &Cli) -> Result<Unlock, Failure> {
+pub(crate) fn unlock(cli: &Globals) -> Result<Unlock, Failure> {
     if let Some(file) = &cli.key_file {
         return key_file(file);
     }
@@ -76,7 +77,7 @@ fn key_file(file: &Path) -> Result<Unlock, Failure> {
 const SHORT: usize = 8;
 
 /// What will unlock a new key store; a key file is made if it does not exist.
-pub(crate) fn new_unlock(cli: &Cli) -> Result<Unlock, Failure> {
+pub(crate) fn new_unlock(cli: &Globals) -> Result<Unlock, Failure> {
     if let Some(file) = &cli.key_file {
         if !file.exists() {
             capstan_director::create_key_file(file).map_err(|error| Failure::Director(error.into()))?;
@@ -156,7 +157,7 @@ pub(crate) fn cluster_at(dir: &Path) -> Result<Option<ClusterPlace>, Failure> {
 }
 
 /// What unlocks the keys of the state directory; nothing does where a cluster keeps them.
-pub(crate) fn unlock_at(cli: &Cli, dir: &Path) -> Result<Option<Unlock>, Failure> {
+pub(crate) fn unlock_at(cli: &Globals, dir: &Path) -> Result<Option<Unlock>, Failure> {
     if cluster_at(dir)?.is_some() { Ok(None) } else { unlock(cli).map(Some) }
 }
 
@@ -173,7 +174,7 @@ pub(crate) fn enrolment_passphrase() -> Result<Zeroizing<String>, Failure> {
 }
 
 /// Opens the state directory.
-pub(crate) fn open(cli: &Cli, need: Need, events: Events) -> Result<Site, Failure> {
+pub(crate) fn open(cli: &Globals, need: Need, events: Events) -> Result<Site, Failure> {
     let dir = state_dir(cli)?;
     // Before a passphrase is asked for, it is looked whether there is anything to unlock.
     find_settings(&dir)?;
@@ -182,12 +183,17 @@ pub(crate) fn open(cli: &Cli, need: Need, events: Events) -> Result<Site, Failur
 }
 
 /// Opens the state directory with a secret that is known already.
-pub(crate) fn open_with(cli: &Cli, unlock: &Unlock) -> Result<Site, Failure> {
-    Ok(Site::open(&state_dir(cli)?, Some(unlock), now_ns, std::sync::Arc::new(|_| {}))?)
+pub(crate) fn open_with(cli: &Globals, unlock: &Unlock) -> Result<Site, Failure> {
+    Ok(Site::open(&state_dir(cli)?, Some(unlock), now_ns, Arc::new(|_| {}))?)
 }
 
 /// The clock of this process.
 pub(crate) fn now_ns() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.ok().and_then(|since| i64::try_from(since.as_nanos()).ok()).unwrap_or_default()
+}
+
+/// The state directory for commands that read the catalog alone, and tell of nothing.
+pub(crate) fn site(cli: &Globals) -> Result<Site, Failure> {
+    open(cli, Need::Nothing, Arc::new(|_| {}))
 }

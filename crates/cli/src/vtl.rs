@@ -18,8 +18,9 @@ use capstan_vtl::{
 };
 use clap::Subcommand;
 
-use crate::args::{self, Cli};
+use crate::args;
 use crate::failure::Failure;
+use crate::globals::Globals;
 use crate::json::{self, VtlEvent};
 use crate::progress::{Display, stop_on_interrupt};
 use crate::secrets::{cluster_at, now_ns, state_dir, unlock};
@@ -122,7 +123,7 @@ fn inject_help() -> String {
 }
 
 fn inject(
-    cli: &Cli,
+    cli: &Globals,
     folder: &Path,
     (unit, fault): (&str, &str),
     at: Option<CommandClass>,
@@ -145,7 +146,7 @@ fn inject(
     order(cli, folder, &request)
 }
 
-pub(crate) fn vtl(cli: &Cli, command: &Vtl) -> Result<ExitCode, Failure> {
+pub(crate) fn vtl(cli: &Globals, command: &Vtl) -> Result<ExitCode, Failure> {
     match command {
         Vtl::Init { folder } => init(cli, folder),
         Vtl::Serve { folder, listen, keys } => serve(cli, folder, *listen, keys),
@@ -161,7 +162,7 @@ pub(crate) fn vtl(cli: &Cli, command: &Vtl) -> Result<ExitCode, Failure> {
     }
 }
 
-fn init(cli: &Cli, folder: &Path) -> Result<ExitCode, Failure> {
+fn init(cli: &Globals, folder: &Path) -> Result<ExitCode, Failure> {
     let path = folder.join(LAYOUT_FILE);
     let private = || std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700));
     let made = std::fs::create_dir_all(folder).and_then(|()| private()).and_then(|()| {
@@ -187,7 +188,7 @@ fn init(cli: &Cli, folder: &Path) -> Result<ExitCode, Failure> {
 }
 
 /// Who gives the drives their keys: the cluster that was named, else that of the state directory, else its key store.
-fn key_agent(cli: &Cli, named: &args::KeyCluster) -> Result<Arc<dyn KeyAgent>, Failure> {
+fn key_agent(cli: &Globals, named: &args::KeyCluster) -> Result<Arc<dyn KeyAgent>, Failure> {
     let dir = state_dir(cli)?;
     let named = named.identity.as_ref().map(|identity| ClusterPlace {
         identity: identity.clone(),
@@ -206,7 +207,12 @@ fn key_agent(cli: &Cli, named: &args::KeyCluster) -> Result<Arc<dyn KeyAgent>, F
     Ok(Arc::new(ProviderAgent::new(Mutex::new(store.map_err(|error| Failure::Director(error.into()))?))))
 }
 
-fn serve(cli: &Cli, folder: &Path, listen: Option<SocketAddr>, keys: &args::KeyCluster) -> Result<ExitCode, Failure> {
+fn serve(
+    cli: &Globals,
+    folder: &Path,
+    listen: Option<SocketAddr>,
+    keys: &args::KeyCluster,
+) -> Result<ExitCode, Failure> {
     let layout = Layout::read(folder).map_err(|error| Failure::because(&error))?;
     let wants_keys = layout.drives.iter().any(|drive| drive.encryption == Encryption::Agent);
     let agent = if wants_keys { Some(key_agent(cli, keys)?) } else { None };
@@ -234,7 +240,7 @@ fn serve(cli: &Cli, folder: &Path, listen: Option<SocketAddr>, keys: &args::KeyC
 }
 
 /// Prints what happens: a line each, of JSON where that is wanted; of what is as it should be none when quiet.
-fn events(cli: &Cli) -> Events {
+fn events(cli: &Globals) -> Events {
     let (quiet, json) = (cli.quiet, cli.json);
     Arc::new(move |event: Event| {
         // Whoever read the lines and went away does not end the library.
@@ -247,7 +253,7 @@ fn events(cli: &Cli) -> Events {
     })
 }
 
-fn order(cli: &Cli, folder: &Path, request: &ControlRequest) -> Result<ExitCode, Failure> {
+fn order(cli: &Globals, folder: &Path, request: &ControlRequest) -> Result<ExitCode, Failure> {
     match ask(folder, request).map_err(|error| Failure::because(&error))? {
         ControlReply::Done(text) => {
             if cli.json {
@@ -262,7 +268,7 @@ fn order(cli: &Cli, folder: &Path, request: &ControlRequest) -> Result<ExitCode,
     }
 }
 
-fn status(cli: &Cli, folder: &Path) -> Result<ExitCode, Failure> {
+fn status(cli: &Globals, folder: &Path) -> Result<ExitCode, Failure> {
     let reply = ask(folder, &ControlRequest::Status).map_err(|error| Failure::because(&error))?;
     let ControlReply::Status(status) = reply else {
         return Err(Failure::Other("the library answered something else".to_owned()));

@@ -14,7 +14,8 @@ use capstan_director::{
     BackupRequest, BackupWatch, ExtractOptions, Loss, ObjectFilter, OrderedBy, Place, Promise, RestoreReport,
     RestoreWatch, Site, Volser, index_path,
 };
-use capstan_vtl::tape::scsi::{Compression, Data, Reply, ScsiDrive, Transport, TransportError};
+use capstan_vtl::tape::hardware::{Compression, ScsiDrive};
+use capstan_vtl::tape::scsi::{Data, Reply, Transport, TransportError};
 use capstan_vtl::tape::{CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, Errand};
 use capstan_vtl::{Library, LocalLibrary, LocalTransport};
 

@@ -11,9 +11,9 @@ use capstan_mover::{CACHES_RULE, CacheDirectories, is_cache_directory};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, statat};
 
 use crate::DirectorError;
-use crate::path_choice::patterns;
+use crate::path_filter::patterns;
+use crate::paths::index_path;
 use crate::restore::FailedFile;
-use crate::select::index_path;
 use crate::site::{Site, locked};
 
 impl Site {

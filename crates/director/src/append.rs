@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::desk::{Desk, InDrive};
 use crate::label::{create_cartridge, label_volume, random_u64};
 use crate::pools::{Candidate, Choice, Fill, Refill, choose_volume};
+use crate::request::Shortfall;
 use crate::site::locked;
 use crate::{DirectorError, Event, WriteOnceBar};
 
@@ -25,15 +26,6 @@ const WAIT_EVERY: Duration = Duration::from_secs(2);
 
 /// How often whoever waits looks whether to stop: a person who pressed Ctrl-C takes this for at once.
 const STOP_EVERY: Duration = Duration::from_millis(100);
-
-/// Waits for a volume, or fails, when a pool has none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shortfall {
-    /// The session ends with an error that says what to insert.
-    Fail,
-    /// The session waits until somebody adds a volume.
-    Wait,
-}
 
 /// Serves one copy of a session with volumes of one pool.
 pub(crate) struct AppendHost {

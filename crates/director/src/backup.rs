@@ -1,6 +1,5 @@
 //! Backups: the session that writes, its copies, and the sources that are read into it.
 
-use std::ffi::OsString;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,117 +14,18 @@ use capstan_mover::{
 };
 use capstan_tape::with_causes;
 
-use crate::append::{AppendHost, Shortfall};
-use crate::base::BaseGone;
+use crate::append::AppendHost;
 use crate::catch_up::{Known, catch_up_pool};
 use crate::desk::Desk;
+use crate::events::BaseGone;
 use crate::jobs::Job;
+use crate::limits::ENTRY_BYTES_MAX;
 use crate::null::NullHost;
-use crate::path_choice::check_patterns;
+use crate::path_filter::check_patterns;
 use crate::producer::Producer;
-use crate::site::{DEFAULT_POOL, Site, locked};
+use crate::request::{BackupRequest, MissingSource, Shortfall, Target};
+use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
-
-/// Entry bytes after which a checkpoint is due: its catalog part must fit behind early warning.
-pub(crate) const ENTRY_BYTES_MAX: usize = 8 << 20;
-
-/// Everything, or what changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Level {
-    /// Everything.
-    Full,
-    /// What changed since the last complete object of the source that can be restored; everything, where complete ones are and none of
-    /// them can be.
-    Incremental,
-}
-
-/// Where blocks go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
-    /// Volumes of a pool.
-    Pool,
-    /// Nowhere.
-    Null,
-}
-
-/// How long what a backup makes is kept.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Retention {
-    /// As long as its pool says.
-    #[default]
-    OfPool,
-    /// So long, in nanoseconds.
-    For(i64),
-    /// As long as the keep rule of its policy keeps it; without the rule for ever.
-    ByRule,
-}
-
-/// A stream that is backed up as one file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StreamInput {
-    /// The file's name.
-    pub name: String,
-    /// The program whose output it is, with its arguments; none for standard input.
-    pub command: Vec<OsString>,
-}
-
-/// What is to be backed up.
-#[derive(Debug, Clone)]
-pub struct BackupRequest {
-    /// Paths, absolute.
-    pub sources: Vec<PathBuf>,
-    /// A stream, if that is the source.
-    pub stream: Option<StreamInput>,
-    /// The pool of the first copy.
-    pub pool: String,
-    /// The policy's name, for the records.
-    pub policy: String,
-    /// How long what it makes is kept.
-    pub retention: Retention,
-    /// Streams that read at the same time.
-    pub connections: u16,
-    /// Copies written at once.
-    pub copies: u8,
-    /// Everything, or what changed.
-    pub level: Level,
-    /// How old the last full object may get before an incremental becomes a full one, in nanoseconds; `None` for ever.
-    pub full_every_ns: Option<i64>,
-    /// What to leave out and where to stop.
-    pub tree: TreeOptions,
-    /// Where blocks go.
-    pub target: Target,
-    /// zstd level instead of the one in the settings.
-    pub compression: Option<i32>,
-    /// Whether files are counted first.
-    pub count_first: bool,
-    /// What to do when a pool has no volume.
-    pub shortfall: Shortfall,
-    /// Whether it waits until another process that writes has ended.
-    pub waits_for_writer: bool,
-}
-
-impl BackupRequest {
-    /// All of these paths, over one connection, to the default pool, once.
-    pub fn of(sources: Vec<PathBuf>) -> Self {
-        Self {
-            sources,
-            stream: None,
-            pool: DEFAULT_POOL.to_owned(),
-            policy: String::new(),
-            retention: Retention::OfPool,
-            connections: 1,
-            copies: 1,
-            level: Level::Full,
-            full_every_ns: None,
-            tree: TreeOptions::default(),
-            target: Target::Pool,
-            compression: None,
-            count_first: false,
-            shortfall: Shortfall::Fail,
-            waits_for_writer: false,
-        }
-    }
-}
 
 /// What a display may look at while a backup runs, and the switch that stops it.
 #[derive(Default)]
@@ -157,15 +57,6 @@ pub struct SourceOutcome {
     pub base_gone: Option<BaseGone>,
     /// What was read, if it was read to its end.
     pub report: Result<SourceReport, String>,
-}
-
-/// A source of which there is no object, because it was not there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MissingSource {
-    /// The source.
-    pub source: Vec<u8>,
-    /// Why it could not be looked at.
-    pub reason: String,
 }
 
 /// How a backup ended.

@@ -16,6 +16,7 @@ use capstan_tape::with_causes;
 
 use crate::damage::BadPlaces;
 use crate::desk::{Desk, note_destroyed};
+use crate::events::BaseGone;
 use crate::keys::volumes_without_key;
 use crate::ranges::{missing_ranges, stream_lengths};
 use crate::site::locked;
@@ -23,26 +24,6 @@ use crate::{DirectorError, Event};
 
 /// Volumes that are named where many are gone.
 const NAMED_MAX: usize = 3;
-
-/// The latest complete object of a source, on which a backup does not stand because it cannot be restored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BaseGone {
-    /// The object.
-    pub object: ObjectId,
-    /// Why it cannot be restored.
-    pub reason: String,
-}
-
-impl BaseGone {
-    /// What became of the backup: `base` is what it stands on instead.
-    pub fn message(&self, base: Option<ObjectId>) -> String {
-        let instead = match base {
-            None => "this backup is a full one".to_owned(),
-            Some(base) => format!("this incremental stands on object {base}"),
-        };
-        format!("object {} cannot be restored: {}. Nothing can stand on it, so {instead}", self.object, self.reason)
-    }
-}
 
 /// What there is to stand on.
 #[derive(Debug, Default)]

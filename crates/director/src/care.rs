@@ -5,9 +5,8 @@
 //! flushed is good, and is set aside then; one of which that is said when it is mounted is not written at all.
 
 use capstan_catalog::{DriveReport, Moment, VolumeState};
-use capstan_format::{FORMAT_VERSION, Volser, crc32c};
-use capstan_tape::scsi::{AlertDemand, Cleaning, TapeAlert};
-use capstan_tape::{ChangerError, Drive, DriveError, VolumeDescription};
+use capstan_format::{FORMAT_VERSION, Volser};
+use capstan_tape::{AlertDemand, Cleaning, Drive, TapeAlert, VolumeDescription};
 
 use crate::Event;
 use crate::desk::Desk;
@@ -16,33 +15,6 @@ use crate::site::locked;
 /// How seldom a drive is asked in the middle of a session: a minute, in nanoseconds. It takes five commands of a millisecond each, for
 /// which the tape waits behind a flush that has stopped it anyway.
 pub(crate) const ASK_EVERY_NS: i64 = 60 * 1_000_000_000;
-
-/// The first half of a mover's reservation key: "CPST".
-const KEY_PREFIX: u64 = 0x4350_5354;
-
-/// The reservation key of this host: the same in every process, so that one finds what another that was killed has left.
-fn mover_key() -> u64 {
-    let name = rustix::system::uname();
-    (KEY_PREFIX << 32) | u64::from(crc32c(name.nodename().to_bytes()))
-}
-
-/// Keeps other hosts away from a drive, where it can be done.
-pub(crate) fn reserve(drive: &mut dyn Drive) -> Result<(), ChangerError> {
-    let Some(care) = drive.care() else { return Ok(()) };
-    match care.reserve(mover_key()) {
-        Err(DriveError::InUse { what, holder }) => Err(ChangerError::InUse { what, holder }),
-        // A drive that knows no reservations is used without; what else is wrong with it the next command tells.
-        _ => Ok(()),
-    }
-}
-
-/// Lets others have a drive that is not needed any more.
-pub(crate) fn release(drive: &mut dyn Drive) {
-    if let Some(care) = drive.care() {
-        // A reservation that stays is this host's own, and taken over by its next mount.
-        let _ = care.release();
-    }
-}
 
 /// Whether a flag is about the drive, whatever is in it.
 fn is_of_drive(alert: &TapeAlert) -> bool {

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use capstan_format::BLOCK_HEADER_LEN;
 use capstan_keys::cluster::ClusterPlace;
+use capstan_tape::hardware::BlockProtection;
 use capstan_tape::model::{DriveModel, ModelError, built_in};
-use capstan_tape::scsi::BlockProtection;
 use serde::{Deserialize, Serialize};
 
 use crate::DirectorError;
-use crate::label::EARLY_WARNING_SHARE_MAX;
+use crate::limits::EARLY_WARNING_SHARE_MAX;
 
 pub use job::{JobConfig, JobLevel, MANUAL, parse_age};
 
@@ -275,6 +275,18 @@ impl Config {
 
     pub(crate) fn checkpoint_every(&self) -> Duration {
         Duration::from_secs(self.data.checkpoint_seconds)
+    }
+}
+
+/// The file of settings of a state directory. One that this user may not look into is not one that was never made.
+pub fn find_settings(dir: &Path) -> Result<PathBuf, DirectorError> {
+    let path = dir.join("capstan.toml");
+    match std::fs::metadata(&path) {
+        Ok(_) => Ok(path),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(DirectorError::NotInitialised { path: dir.to_owned() })
+        }
+        Err(source) => Err(DirectorError::StateUnreadable { path: dir.to_owned(), source }),
     }
 }
 

@@ -12,10 +12,10 @@ use capstan_mover::{Connection, Damage, RestoreWatch, Session, StreamSink, Wante
 use capstan_tape::with_causes;
 
 use crate::DirectorError;
-use crate::append::Shortfall;
+use crate::damage::lacks;
 use crate::desk::{Desk, ReadDesk};
 use crate::jobs::record_of;
-use crate::repair::lacks;
+use crate::request::Shortfall;
 use crate::select::{Layout, WhichCopy, locate_streams};
 use crate::site::{Site, locked};
 

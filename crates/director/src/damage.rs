@@ -7,7 +7,7 @@ use capstan_catalog::{Catalog, DamagedBlocks, Extent, Object};
 use capstan_format::{ExtentRecord, FileEntry, ObjectId, ObjectKind, Volser};
 
 use crate::DirectorError;
-use crate::ranges::{missing_ranges, stream_lengths};
+use crate::ranges::{MissingRange, missing_ranges, stream_lengths};
 use crate::site::{Site, locked};
 
 /// Blocks on record as damaged, by volume, in order.
@@ -165,6 +165,12 @@ impl Site {
         }
         Ok(lost)
     }
+}
+
+/// What a copy lacks of an object: what it never held, and what is on record as damaged.
+pub(crate) fn lacks(catalog: &Catalog, object: &Object, copy: u8) -> Result<Vec<MissingRange>, DirectorError> {
+    let extents = BadPlaces::of(catalog)?.sound(catalog.extents(object.id, Some(copy))?, object.chunk_len);
+    Ok(missing_ranges(copy, &stream_lengths(catalog, object.id)?, &extents, object.chunk_len))
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ use capstan_tape::{
 };
 use rustix::fs::{FlockOperation, flock};
 
-use crate::care::{release, reserve};
 use crate::config::Carrier;
+use crate::reservation::{release, reserve};
 use crate::site::{Clock, SharedKeys, SharedLibrary, Site, locked};
 use crate::{DirectorError, Event, Events, WriteOnceBar};
 

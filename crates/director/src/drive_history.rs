@@ -9,7 +9,7 @@ use std::fmt;
 
 use capstan_catalog::{DriveReport, Moment};
 use capstan_format::Volser;
-use capstan_tape::scsi::{AlertDemand, TapeAlert};
+use capstan_tape::{AlertDemand, TapeAlert};
 
 use crate::DirectorError;
 use crate::site::{Site, locked};

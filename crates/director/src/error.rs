@@ -10,7 +10,7 @@ use capstan_mover::extract::ExtractError;
 use capstan_tape::{ChangerError, DriveError};
 use thiserror::Error;
 
-use crate::missing_path::Elsewhere;
+use crate::elsewhere::Elsewhere;
 use crate::pools::Shortage;
 
 /// Why a request was not carried out.

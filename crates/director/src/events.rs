@@ -6,8 +6,27 @@ use capstan_catalog::ClockReading;
 use capstan_format::{ObjectId, Volser};
 use capstan_mover::ProblemKind;
 
-use crate::base::BaseGone;
 use crate::order::ReadOrder;
+
+/// The latest complete object of a source, on which a backup does not stand because it cannot be restored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaseGone {
+    /// The object.
+    pub object: ObjectId,
+    /// Why it cannot be restored.
+    pub reason: String,
+}
+
+impl BaseGone {
+    /// What became of the backup: `base` is what it stands on instead.
+    pub fn message(&self, base: Option<ObjectId>) -> String {
+        let instead = match base {
+            None => "this backup is a full one".to_owned(),
+            Some(base) => format!("this incremental stands on object {base}"),
+        };
+        format!("object {} cannot be restored: {}. Nothing can stand on it, so {instead}", self.object, self.reason)
+    }
+}
 
 /// Something an operator may want to see.
 #[derive(Debug, Clone)]

@@ -9,12 +9,13 @@ use capstan_mover::Metadata;
 use capstan_tape::with_causes;
 use uuid::Uuid;
 
-use crate::backup::{BackupRequest, Level, MissingSource, Retention, StreamInput, Target};
-use crate::base::{BaseGone, Bases, Footing};
+use crate::base::{Bases, Footing};
 use crate::baseline::{BaselineBuilder, StateBaseline};
 use crate::catch_up::{Known, is_copy_pool};
 use crate::desk::Desk;
+use crate::events::BaseGone;
 use crate::left_out::Compared;
+use crate::request::{BackupRequest, Level, MissingSource, Retention, StreamInput, Target};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 

@@ -9,8 +9,9 @@ use zeroize::Zeroizing;
 
 use crate::DirectorError;
 use crate::config::Config;
+use crate::config::find_settings;
 use crate::desk::note_destroyed;
-use crate::site::{Site, check_writable, find_settings, key_store_path, locked};
+use crate::site::{Site, check_writable, key_store_path, locked};
 
 /// Where the catalog keeps which volumes have no key.
 const WITHOUT_KEY_FACT: &str = "volumes_without_key";

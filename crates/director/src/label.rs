@@ -6,29 +6,10 @@ use capstan_mover::{FIRST_SESSION_LBN, write_label};
 use capstan_tape::{CartridgeSpec, ChangerError, Rewritability, barcode};
 use uuid::Uuid;
 
-use crate::backup::ENTRY_BYTES_MAX;
 use crate::desk::{Desk, InDrive, for_drive};
+use crate::limits::reserved_at_the_end;
 use crate::site::locked;
 use crate::{DirectorError, Event, WriteOnceBar};
-
-/// Share of a cartridge that is kept for trailers behind early warning: a catalog part and its checkpoint fit many times.
-const EARLY_WARNING_SHARE: u64 = 20;
-
-/// Least that is kept for them, where the cartridge has twice that: the longest catalog part, and the block that met it.
-const EARLY_WARNING_MIN: u64 = ENTRY_BYTES_MAX as u64 + (4 << 20);
-
-/// Most that is kept for them.
-const EARLY_WARNING_MAX: u64 = 256 << 20;
-
-/// Share of a cartridge that is kept for them at most, and of it the entries between two checkpoints may take half.
-pub(crate) const EARLY_WARNING_SHARE_MAX: u64 = 4;
-
-/// Bytes at the end of a virtual cartridge that take no data: what ends a session, the list of its files above all, must fit there.
-pub fn reserved_at_the_end(capacity_bytes: u64) -> u64 {
-    (capacity_bytes / EARLY_WARNING_SHARE)
-        .clamp(EARLY_WARNING_MIN, EARLY_WARNING_MAX)
-        .min(capacity_bytes / EARLY_WARNING_SHARE_MAX)
-}
 
 pub(crate) fn random_u64() -> u64 {
     Uuid::new_v4().as_u64_pair().1.rotate_left(17) ^ Uuid::new_v4().as_u64_pair().0

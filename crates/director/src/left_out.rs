@@ -9,8 +9,8 @@ use capstan_catalog::State;
 use capstan_format::ObjectId;
 use capstan_mover::{PathPatterns, TreeOptions};
 
-use crate::path_choice::patterns;
-use crate::select::index_path;
+use crate::path_filter::patterns;
+use crate::paths::index_path;
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 

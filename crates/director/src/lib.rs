@@ -18,6 +18,7 @@ mod copy;
 mod damage;
 mod desk;
 mod drive_history;
+mod elsewhere;
 mod error;
 mod events;
 mod expiry;
@@ -29,11 +30,14 @@ mod label;
 mod left_out;
 mod library;
 mod library_marker;
+mod limits;
 mod missing_path;
 mod names;
 mod null;
 mod order;
 mod path_choice;
+mod path_filter;
+mod paths;
 mod plan;
 mod pools;
 mod process;
@@ -44,6 +48,8 @@ mod read_only;
 mod rebuild;
 mod rebuild_index;
 mod repair;
+mod request;
+mod reservation;
 mod restore;
 mod select;
 mod site;
@@ -53,40 +59,37 @@ mod verify_blocks;
 mod verify_object;
 
 pub use admin::{Loss, Overwritten};
-pub use append::Shortfall;
-pub use backup::{
-    BackupReport, BackupRequest, BackupWatch, Level, MissingSource, Retention, SourceOutcome, StreamInput, Target,
-};
-pub use base::BaseGone;
+pub use backup::{BackupReport, BackupWatch, SourceOutcome};
 pub use config::{
-    AttentionConfig, BY_HAND, Config, DataConfig, JobConfig, JobLevel, KeysConfig, LibraryConfig, MANUAL, parse_age,
+    AttentionConfig, BY_HAND, Config, DataConfig, JobConfig, JobLevel, KeysConfig, LibraryConfig, MANUAL,
+    find_settings, parse_age,
 };
 pub use copy::{CopyReport, HeldCopy};
 pub use damage::LostParts;
 pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};
+pub use elsewhere::Elsewhere;
 pub use error::{DirectorError, WriteOnceBar, meant_by};
-pub use events::{Event, Events};
+pub use events::{BaseGone, Event, Events};
 pub use expiry::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, Kept, Unexpired, kept_reason, plan_expiry};
 pub use journal::{FailedJob, HistoryEntry, Journal, Tally, subject_of_job};
 pub use keep::{KeepRule, KeptBy};
 pub use keys::{DestroyedKey, create_key_store};
-pub use label::reserved_at_the_end;
 pub use library::{DriveRow, Inventory, Place as LibraryPlace, Whereabouts};
-pub use missing_path::Elsewhere;
+pub use limits::reserved_at_the_end;
 pub use order::{OrderedBy, Positioning, ReadOrder};
-pub use path_choice::{PathFilter, check_patterns};
+pub use path_filter::{PathFilter, check_patterns};
+pub use paths::{index_path, path_pattern};
 pub use plan::{OlderVersion, PassRow, RestorePlan};
-pub use pools::{Candidate, Choice, Fill, Refill, Shortage, choose_volume};
+pub use pools::{Candidate, Choice, DEFAULT_POOL, Fill, Refill, Shortage, choose_volume};
 pub use process::number_of as process_number;
 pub use protection::Protection;
 pub use rebuild::{RebuildReport, rebuild};
 pub use rebuild_index::IndexReport;
 pub use repair::{RepairReport, RepairedCopy};
+pub use request::{BackupRequest, Level, MissingSource, Retention, Shortfall, StreamInput, Target};
 pub use restore::{FailedFile, RestoreReport};
-pub use select::{Place, index_path, path_pattern};
-pub use site::{
-    Clock, DEFAULT_POOL, InitOptions, Site, WriterLock, check_writable, find_settings, key_cluster, key_store_path,
-};
+pub use select::Place;
+pub use site::{Clock, InitOptions, Site, WriterLock, check_writable, key_cluster, key_store_path};
 pub use sources::SourceRow;
 pub use verify_object::VerifiedCopy;
 
@@ -113,7 +116,7 @@ pub use capstan_mover::{
     Bottleneck, CacheDirectories, Damage, Load, Mounts, OwnerNames, Problem, ProblemKind, RestoreWatch, Severity,
     TreeOptions, patterns_in,
 };
-pub use capstan_tape::scsi::{AlertDemand, Finding, TapeAlert};
+pub use capstan_tape::{AlertDemand, Finding, TapeAlert};
 pub use capstan_tape::{DriveDescription, Element, ElementAddress, with_causes};
 pub use capstan_tape::{exercise, linux, without_error_numbers};
 pub use zeroize::Zeroizing;

@@ -5,7 +5,7 @@
 
 use capstan_catalog::Volume;
 use capstan_format::Volser;
-use capstan_tape::scsi::Finding;
+use capstan_tape::Finding;
 use capstan_tape::{ChangerError, DriveDescription, Element, ElementAddress, Errand};
 
 use crate::DirectorError;

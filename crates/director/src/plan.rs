@@ -9,7 +9,7 @@ use capstan_keys::KeyError;
 use capstan_mover::{ReadPlan, Wanted, plan_reads, take_apart};
 
 use crate::DirectorError;
-use crate::path_choice::PathFilter;
+use crate::path_filter::PathFilter;
 use crate::select::{Located, Place, WhichCopy};
 use crate::site::{Site, locked};
 

@@ -6,6 +6,9 @@
 
 use capstan_format::Volser;
 
+/// Name of the pool that `init` makes.
+pub const DEFAULT_POOL: &str = "default";
+
 /// How far a volume has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {

@@ -12,8 +12,7 @@ use rustix::fs::{Access, access};
 use tempfile::TempDir;
 
 use crate::DirectorError;
-use crate::config::Config;
-use crate::site::find_settings;
+use crate::config::{Config, find_settings};
 
 /// Where a stand-in may be made: first in memory, since it holds the sealed keys.
 const PLACES: [&str; 3] = ["/run", "/dev/shm", "/tmp"];

@@ -15,21 +15,16 @@ use capstan_format::{FileEntry, ObjectId, SessionRecord};
 use capstan_mover::{CopyHost, RestoreWatch, Session, StreamSink, WantedMember, plan_reads, read_streams};
 use capstan_tape::with_causes;
 
-use crate::append::{AppendHost, Shortfall};
+use crate::append::AppendHost;
 use crate::copy::move_bytes;
-use crate::damage::{BadPlaces, lost_ranges};
+use crate::damage::{BadPlaces, lacks, lost_ranges};
 use crate::desk::{Desk, ReadDesk};
 use crate::jobs::record_of;
-use crate::ranges::{MissingRange, missing_ranges, stream_lengths};
+use crate::ranges::{MissingRange, stream_lengths};
+use crate::request::Shortfall;
 use crate::select::{Layout, WhichCopy, locate_streams};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
-
-/// What a copy lacks of an object: what it never held, and what is on record as damaged.
-pub(crate) fn lacks(catalog: &Catalog, object: &Object, copy: u8) -> Result<Vec<MissingRange>, DirectorError> {
-    let extents = BadPlaces::of(catalog)?.sound(catalog.extents(object.id, Some(copy))?, object.chunk_len);
-    Ok(missing_ranges(copy, &stream_lengths(catalog, object.id)?, &extents, object.chunk_len))
-}
 
 /// Entries by connection.
 type EntriesOf = HashMap<u16, Vec<FileEntry>>;

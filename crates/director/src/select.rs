@@ -3,7 +3,6 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
 
 use capstan_catalog::{Catalog, Extent, Object, ObjectFilter, ObjectStatus, State, StateEntry};
 use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, Volser};
@@ -11,7 +10,8 @@ use capstan_mover::{ExtentPlace, VolumePlace, Wanted, WantedMember, WantedStream
 
 use crate::DirectorError;
 use crate::damage::BadPlaces;
-use crate::path_choice::{PathFilter, ends_above};
+use crate::path_filter::PathFilter;
+use crate::paths::{ends_above, index_path};
 use crate::ranges::{MissingRange, missing_ranges, stream_lengths};
 use crate::site::Site;
 
@@ -25,25 +25,6 @@ pub struct Place {
     pub object: ObjectId,
     /// Paths without leading slash; none for everything.
     pub paths: Vec<Vec<u8>>,
-}
-
-/// A path as indexes keep it: no leading or trailing slash, no `.` components.
-pub fn index_path(path: &[u8]) -> Vec<u8> {
-    let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && part != b".");
-    parts.collect::<Vec<_>>().join(&b'/')
-}
-
-/// Whether a path matches a pattern: on the whole path if the pattern has a slash, else on the last component.
-pub fn path_pattern(glob: &str) -> Result<Box<capstan_catalog::Wanted<'static>>, DirectorError> {
-    let whole = glob.contains('/');
-    let pattern = glob.trim_start_matches('/');
-    let built = globset::GlobBuilder::new(pattern).literal_separator(whole).build();
-    let matcher = built.map_err(|error| DirectorError::Glob { glob: glob.to_owned(), reason: error.to_string() })?;
-    let matcher = matcher.compile_matcher();
-    Ok(Box::new(move |path: &[u8]| {
-        let name = if whole { path } else { path.rsplit(|&byte| byte == b'/').next().unwrap_or(path) };
-        matcher.is_match(std::path::Path::new(std::ffi::OsStr::from_bytes(name)))
-    }))
 }
 
 impl Site {
@@ -447,12 +428,5 @@ mod tests {
         assert_eq!(cover.asks_for(&(30..50)), None, "nothing of it is wanted");
         assert_eq!(cover.asks_for(&(60..70)), None);
         assert_eq!(Cover::of(&members, &[]).asks_for(&(9..11)), Some(Need::Needed));
-    }
-
-    #[test]
-    fn index_paths_have_no_slashes_at_their_ends() {
-        assert_eq!(index_path(b"/usr//share/./doc/"), b"usr/share/doc");
-        assert_eq!(index_path(b"/"), b"");
-        assert_eq!(index_path(b"a"), b"a");
     }
 }

@@ -27,13 +27,11 @@ use capstan_tape::{Library, VirtualLibrary};
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
-use crate::config::{Carrier, Config, LibraryConfig};
+use crate::config::{Carrier, Config, LibraryConfig, find_settings};
 use crate::library_marker::{self, AbsentLibrary};
+use crate::pools::DEFAULT_POOL;
 use crate::read_only;
 use crate::{DirectorError, Event, Events};
-
-/// Name of the pool that `init` makes.
-pub const DEFAULT_POOL: &str = "default";
 
 /// How long a writer is waited for, and how often it is looked whether it is done.
 const WRITER_WAIT: Duration = Duration::from_secs(2);
@@ -316,18 +314,6 @@ pub fn check_writable(dir: &Path) -> Result<(), DirectorError> {
     match read_only::can_write(dir) {
         true => Ok(()),
         false => Err(DirectorError::StateReadOnly { path: dir.to_owned() }),
-    }
-}
-
-/// The file of settings of a state directory. One that this user may not look into is not one that was never made.
-pub fn find_settings(dir: &Path) -> Result<PathBuf, DirectorError> {
-    let path = dir.join("capstan.toml");
-    match std::fs::metadata(&path) {
-        Ok(_) => Ok(path),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(DirectorError::NotInitialised { path: dir.to_owned() })
-        }
-        Err(source) => Err(DirectorError::StateUnreadable { path: dir.to_owned(), source }),
     }
 }
 

@@ -36,14 +36,15 @@ mod chain;
 mod entry;
 mod error;
 mod folder;
+mod head;
 mod log;
 mod verify;
 mod writer;
 
 pub use anchor::{Anchor, AnchorGoesBack};
-pub use chain::{Head, LineHash};
 pub use entry::{Deed, Entry, Fact, Origin, Outcome, Weight, Who};
 pub use error::AuditError;
 pub use folder::{RESERVE_LEN, log_files};
+pub use head::{Head, LineHash};
 pub use log::AuditLog;
 pub use verify::{Finding, Place, Report, verify};

@@ -38,14 +38,20 @@
 mod act;
 mod arguments;
 mod bytes;
+mod certificate_serial;
+mod denied;
 mod pending;
+mod permission;
 mod quorum;
 mod role;
 mod user;
 
-pub use act::{Act, Denied, Permission, may};
+pub use act::Act;
 pub use arguments::{Arguments, InvalidArgument};
+pub use certificate_serial::CertificateSerial;
+pub use denied::Denied;
 pub use pending::{Decision, Mandate, Pending, PendingId, Refused, RequestDigest, Stage, Verdict};
+pub use permission::{Permission, may};
 pub use quorum::QuorumRule;
 pub use role::{Role, Roles};
-pub use user::{CertificateSerial, Standing, Unworkable, User, Users};
+pub use user::{Standing, Unworkable, User, Users};

@@ -14,12 +14,13 @@
 
 mod confirmation;
 mod decide;
+mod error;
 mod operation;
 mod pool;
 mod read;
 
-pub use confirmation::recovered;
-pub use decide::{Answer, Decided, DeskError, decide};
+pub use decide::{Answer, Decided, decide};
+pub use error::DeskError;
 pub use operation::{Adopted, Asked, Operation};
 pub use pool::{Pool, draw_for_pool, next_of_pool, open_pool_key, pool_of};
-pub use read::{open, read};
+pub use read::{open, read, recovered};

@@ -22,6 +22,7 @@ pub mod journal;
 pub mod kmip;
 pub mod ledger;
 mod lock;
+mod mark;
 pub mod node;
 pub mod path;
 pub mod record;

@@ -40,6 +40,11 @@ pub enum Path {
 }
 
 impl Path {
+    /// `root`: the root key, as its last split has sealed it.
+    pub fn root_key() -> Self {
+        Self::Other("root".to_owned())
+    }
+
     /// `recovered/TAG`: a key of a pool that a restore, or the removal of its node, has kept.
     pub fn recovered(tag: &KeyTag) -> Self {
         Self::Other(format!("{RECOVERED}{tag}"))

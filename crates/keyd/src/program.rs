@@ -3,6 +3,7 @@
 mod arguments;
 mod backups;
 mod clients;
+mod command_line;
 mod founding;
 mod log;
 mod node;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use arguments::{Command, Keyd};
+use command_line::{Command, Keyd};
 
 /// How something ended that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,7 +17,6 @@ mod error;
 pub(crate) mod file;
 mod hierarchy;
 mod own;
-mod pin;
 mod process;
 pub(crate) mod quorum;
 mod sealed;
@@ -31,11 +30,10 @@ pub use error::RootError;
 pub use file::Existing;
 pub use hierarchy::{ClusterKeys, GroupKey, HierarchyError};
 pub use own::{OnMachine, OwnUnlock};
-pub use pin::Pin;
 pub use process::keep_memory_private;
 pub use quorum::{Holder, Quorum, Share};
 pub use sealed::{OpenRoot, Opens, SealedRoot};
-pub use token::{Token, TokenError};
+pub use token::{Pin, Token, TokenError};
 pub use unlocking::{Unlocking, UnlockingStage};
 
 /// What stands before the CRC32C at the end, once magic, checksum and version are right.

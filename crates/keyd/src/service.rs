@@ -15,11 +15,14 @@
 //! The replica follows the ledger whether or not the node is unlocked: following takes no key. **Locks:** `phase` before everything of the
 //! node, and never held across an await.
 
+mod access;
 mod agents;
 mod autonomous;
+mod backup_record;
 mod backups;
 mod directory;
 mod doubts;
+mod export_record;
 mod found;
 mod handed;
 mod jobs;
@@ -31,14 +34,19 @@ mod metrics;
 mod openapi;
 mod peers;
 mod people;
+mod person;
 mod phase;
 mod problem;
 mod proof;
 mod reenrol;
 mod registrar;
 mod removed;
+mod request_id;
 mod room;
+mod routes;
 mod run;
+mod shares;
+mod site_record;
 mod sparing;
 mod strangers;
 mod unlock;
@@ -63,10 +71,11 @@ pub use backups::{
 };
 pub use directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory, TokenSettings};
 pub use found::{FirstUser, Founded, Founding, FoundingError, RootChoice, found, new_cluster};
-pub use openapi::openapi;
 pub use reenrol::Reenrol;
+pub use routes::openapi;
 pub use run::{Ended, run};
-pub use unlock::{Opener, TokenPin, Unlock};
+pub use shares::{TokenPin, Unlock};
+pub use unlock::Opener;
 
 use phase::Phase;
 pub use proof::{OwnProof, RetrievalProof, Unproved};

@@ -21,30 +21,11 @@ use thiserror::Error;
 use self::decoded::{Said, decode};
 use self::pool::DrawnKeys;
 use crate::kmip::{ObjectError, Objects};
-use crate::ledger::Expected;
 use crate::path::{Path, RECOVERED};
 use crate::record::{GroupRecord, IssuedRecord, KmaRecord, PoolKey, RemovedKma, is_unconfirmed};
 
 pub use self::pool::Half;
-
-/// Which version of a record the ledger has, as far as the state knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Mark {
-    /// The commit that put it there; 0 if there is none.
-    pub revision: i64,
-    /// How often it was changed.
-    pub change: u64,
-}
-
-impl Mark {
-    /// What a transaction that rests on it expects.
-    pub fn expected(self) -> Expected {
-        match self.revision {
-            0 => Expected::Absent,
-            revision => Expected::At { revision },
-        }
-    }
-}
+pub use crate::mark::Mark;
 
 /// Why a record is not believed.
 #[derive(Debug, Error)]

@@ -6,6 +6,11 @@ pub(crate) fn rfc3339(time_ns: i64) -> String {
     jiff::Timestamp::from_nanosecond(time_ns.into()).map(|time| format!("{time:.9}")).unwrap_or_default()
 }
 
+/// The same for whoever reads answers as types.
+pub(crate) fn time(ns: i64) -> jiff::Timestamp {
+    jiff::Timestamp::from_nanosecond(i128::from(ns)).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::rfc3339;

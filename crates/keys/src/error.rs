@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use capstan_format::{Algorithm, KeyTag, Volser};
 use thiserror::Error;
 
-use crate::cluster::ClusterError;
+use crate::dates::date;
 use crate::realm::Keeper;
 use crate::{KeyState, Refusal};
 
@@ -218,7 +218,9 @@ pub enum KeyError {
     },
     /// Peer: no node of the key cluster answers, or none could do it; no key was given out.
     #[error(transparent)]
-    Cluster(Box<ClusterError>),
+    ///
+    /// It is a [`ClusterError`](crate::cluster::ClusterError): [`KeyError::of_cluster`] gives it.
+    Cluster(Box<dyn std::error::Error + Send + Sync>),
     /// Operator: the only slot of a store stays.
     #[error("slot {slot} is the only one of the key store {}: add another before removing it", store.display())]
     LastSlot {
@@ -351,13 +353,5 @@ fn find_it(place: &KeyPlace) -> &'static str {
         KeyPlace::Cluster => {
             "it belongs to another cluster, or to a machine's own key store: read the volume with a state directory that uses that one"
         }
-    }
-}
-
-/// A time for people.
-pub(crate) fn date(ns: i64) -> String {
-    match jiff::Timestamp::from_nanosecond(ns.into()) {
-        Ok(time) => format!("{time:.0}"),
-        Err(_) => format!("{ns} ns since 1970"),
     }
 }

@@ -24,8 +24,9 @@ use zeroize::Zeroizing;
 use crate::envelope::{WrappedKey, derive, unwrap, wrap};
 use crate::fields::{checked, put_checksum};
 use crate::record::StoredKey;
-use crate::secret::{Secret, VolumeKey, random};
+use crate::secret::{Secret, random};
 use crate::unlock::{Argon2Cost, SALT_LEN, passphrase_key};
+use crate::volume_key::VolumeKey;
 use crate::{KeyError, KeyRecord, KeyState};
 
 pub use file::{ExportPart, ExportReader, ExportWriter, open_records, records_of};

@@ -15,18 +15,18 @@ use std::path::Path;
 use capstan_format::crc32c;
 use zeroize::Zeroizing;
 
+use crate::KeyError;
 use crate::secret::{KEY_LEN, Secret};
-use crate::{KeyError, Unlock};
 
 const HEADING: &str =
     "# Capstan key file v1: it opens a key store. Keep a copy where the machine is not; show it to no one.";
 const DIGITS: usize = (KEY_LEN + 4) * 2;
 const FILE_LEN: usize = HEADING.len() + 1 + DIGITS + 1;
 
-/// Makes a new key file that only its owner may read, on disk when this returns, and gives what it opens with.
+/// Makes a new key file that only its owner may read, on disk when this returns, and gives the secret in it.
 ///
 /// Errors: [`KeyError::AlreadyExists`]; a key file is never overwritten.
-pub fn create_key_file(path: &Path) -> Result<Unlock, KeyError> {
+pub(crate) fn make(path: &Path) -> Result<Secret, KeyError> {
     let secret = Secret::random()?;
     let text = encode(&secret);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(|error| {
@@ -41,7 +41,7 @@ pub fn create_key_file(path: &Path) -> Result<Unlock, KeyError> {
         let _ = std::fs::remove_file(path);
         return Err(KeyError::host(format!("writing the key file {}", path.display()), error));
     }
-    Ok(Unlock::key_file_secret(secret))
+    Ok(secret)
 }
 
 /// Flushes the directory of `path`, so that its name is as durable as its contents.
@@ -133,12 +133,12 @@ mod tests {
     fn a_key_file_reads_back_and_only_its_owner_may_read_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("store.key");
-        create_key_file(&path).unwrap();
+        make(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let text = std::fs::read(&path).unwrap();
         assert_eq!(text, encode(&read_key_file(&path).unwrap()).as_bytes());
         assert_eq!(text.len(), FILE_LEN);
-        assert!(matches!(create_key_file(&path), Err(KeyError::AlreadyExists { .. })));
+        assert!(matches!(make(&path), Err(KeyError::AlreadyExists { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), text, "it was left as it was");
     }
 
@@ -146,7 +146,7 @@ mod tests {
     fn a_key_file_that_others_may_read_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("store.key");
-        create_key_file(&path).unwrap();
+        make(&path).unwrap();
         for mode in [0o640, 0o604, 0o620, 0o666] {
             std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
             let error = read_key_file(&path).err().unwrap().to_string();

@@ -43,13 +43,17 @@ pub mod api;
 pub mod cluster;
 mod contents;
 mod database;
+mod dates;
+mod enrolment_passphrase;
 mod envelope;
 mod error;
 mod export;
 mod fields;
 mod header;
 mod holdings;
+mod import;
 mod key_file;
+mod key_record;
 mod lifecycle;
 mod provider;
 mod realm;
@@ -58,6 +62,7 @@ mod root;
 mod secret;
 mod store;
 mod unlock;
+mod volume_key;
 
 pub use envelope::{WRAPPED_LEN, WrappedKey, derive, tag_of, unwrap, wrap};
 pub use error::{ClusterRefusal, KeyError, KeyPlace};
@@ -67,15 +72,18 @@ pub use export::{
 };
 pub use header::{SlotRecord, StoreHeader};
 pub use holdings::{Changes, DrawnKey, Holdings, KeyToAppend};
-pub use key_file::{create_key_file, read_key_file};
+pub use import::{ImportOutcome, ImportedKey};
+pub use key_file::read_key_file;
+pub use key_record::KeyRecord;
 pub use lifecycle::{ForbiddenTransition, KeyEvent, KeyState, Revocation};
 pub use provider::KeyProvider;
 pub use realm::{
     Agent, AppendKey, Cartridge, DataUnit, InvalidName, IssuedKey, KeyGroup, KeyUse, KnownPolicy, Name, NewKey, Period,
     Permission, Policy, Realm, RealmRecord, RecordKind, Refusal, SeenAs, SeenCartridge, SeenCartridges,
 };
-pub use record::{KeyRecord, StoredKey};
+pub use record::StoredKey;
 pub use root::RootKey;
-pub use secret::{KEY_LEN, Secret, VolumeKey, random};
-pub use store::{Destruction, ExportSelection, ImportOutcome, ImportedKey, SealedStore};
-pub use unlock::{Argon2Cost, SALT_LEN, SlotKind, Unlock, passphrase_key};
+pub use secret::{KEY_LEN, Secret, random};
+pub use store::{Destruction, ExportSelection, SealedStore};
+pub use unlock::{Argon2Cost, SALT_LEN, SlotKind, Unlock, create_key_file, passphrase_key};
+pub use volume_key::VolumeKey;

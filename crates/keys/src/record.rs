@@ -16,31 +16,9 @@ use capstan_format::{Algorithm, Cursor, FormatError, KeyTag, Volser};
 
 use crate::envelope::WrappedKey;
 use crate::fields::{optional_i64, put_optional_i64};
+use crate::key_record::KeyRecord;
 use crate::lifecycle::KeyEvent;
 use crate::{KeyError, KeyState};
-
-/// What is known of a key. Nothing in it is secret.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyRecord {
-    /// The key's public name, which its volume carries.
-    pub tag: KeyTag,
-    /// The volume it was issued for.
-    pub volser: Volser,
-    /// The cipher it is for.
-    pub algorithm: Algorithm,
-    /// Where it stands in its life.
-    pub state: KeyState,
-    /// When it was drawn, in nanoseconds since 1970, as all times here.
-    pub created_ns: i64,
-    /// When the first block encrypted with it was reported to stand on the volume.
-    pub activated_ns: Option<i64>,
-    /// When it stopped encrypting.
-    pub retired_ns: Option<i64>,
-    /// When it was destroyed.
-    pub destroyed_ns: Option<i64>,
-    /// When it came from an export of another store, if it did.
-    pub imported_ns: Option<i64>,
-}
 
 /// A record with its wrapped key, which is gone when and only when the key is destroyed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,8 @@ use crate::envelope::unwrap;
 use crate::header::{SLOTS_MAX, Slot, StoreHeader};
 use crate::record::StoredKey;
 use crate::root::{RootKey, StoreKeys};
-use crate::secret::{VolumeKey, random};
+use crate::secret::random;
+use crate::volume_key::VolumeKey;
 use crate::{Argon2Cost, KeyError, KeyPlace, SlotKind, SlotRecord, Unlock};
 
 mod keys;
@@ -19,7 +20,7 @@ mod policies;
 mod transfer;
 
 pub use keys::Destruction;
-pub use transfer::{ExportSelection, ImportOutcome, ImportedKey};
+pub use transfer::ExportSelection;
 
 /// How long an operation waits for another process. Operations take milliseconds; a process that holds the store for
 /// longer is stopped or stuck, and the operator should hear of it.

@@ -7,7 +7,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::KeyError;
 use crate::envelope::derive;
-use crate::key_file::read_key_file;
+use crate::key_file::{self, read_key_file};
 use crate::secret::{KEY_LEN, Secret};
 
 /// Bytes of a salt.
@@ -118,7 +118,7 @@ impl Unlock {
         Ok(Self::key_file_secret(read_key_file(path)?))
     }
 
-    pub(crate) fn key_file_secret(secret: Secret) -> Self {
+    fn key_file_secret(secret: Secret) -> Self {
         Self(Kind::KeyFile(secret))
     }
 
@@ -178,6 +178,13 @@ pub fn passphrase_key(
     });
     memory.zeroize();
     key.map_err(|error| KeyError::host("deriving a key from the passphrase", error.to_string()))
+}
+
+/// Makes a new key file that only its owner may read, on disk when this returns, and gives what it opens with.
+///
+/// Errors: [`KeyError::AlreadyExists`]; a key file is never overwritten.
+pub fn create_key_file(path: &Path) -> Result<Unlock, KeyError> {
+    key_file::make(path).map(Unlock::key_file_secret)
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::answer::Refused;
 use crate::enumeration::ResultReason;
 use crate::lifecycle::Material;
 use crate::object::{KeyMaterial, ManagedObject};
+use crate::refusal::Refused;
 use crate::store::{Change, ObjectStore, Stored};
 use crate::term::Term;
 

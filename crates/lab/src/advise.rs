@@ -14,15 +14,19 @@
 
 mod advice;
 mod doubt;
+mod error;
 mod figures;
 mod forecast;
 mod learned;
+mod setting;
 mod stream;
 mod trial;
 
 pub use advice::{Advice, Change, Fit, Lever, advise, interval};
 pub use doubt::Disagreement;
-pub use figures::{AdviseError, SiteFigures};
-pub use forecast::{Forecast, Part, Route, Setting, TapeDrive};
+pub use error::AdviseError;
+pub use figures::SiteFigures;
+pub use forecast::Forecast;
 pub use learned::{Learned, Misses};
+pub use setting::{Route, Setting, TapeDrive};
 pub use trial::{Trial, TrialError, try_setting};

@@ -14,6 +14,7 @@
 mod content;
 mod differ;
 mod found;
+mod noise;
 mod shape;
 mod tree;
 
@@ -24,10 +25,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-pub(crate) use content::Noise;
 use content::{Content, Runs};
 pub use differ::Differs;
 pub use found::Shrunk;
+pub(crate) use noise::Noise;
 use shape::FILES_MAX;
 pub use shape::{DataSetError, Kind, Names, Ratio, Shape};
 use tree::Tree;

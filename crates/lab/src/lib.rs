@@ -21,6 +21,7 @@ mod grid;
 mod load;
 mod measure;
 mod network;
+mod part;
 mod pipeline;
 mod plot;
 mod published;
@@ -31,8 +32,8 @@ mod staging_model;
 
 // The words of the models that this room speaks in, so that a door needs no other room.
 pub use advise::{
-    Advice, AdviseError, Change, Disagreement, Fit, Forecast, Learned, Lever, Misses, Part, Route, Setting,
-    SiteFigures, TapeDrive, Trial, TrialError, advise, interval, try_setting,
+    Advice, AdviseError, Change, Disagreement, Fit, Forecast, Learned, Lever, Misses, Route, Setting, SiteFigures,
+    TapeDrive, Trial, TrialError, advise, interval, try_setting,
 };
 pub use capstan_tape::model::{Conversion, DriveModel, ModelError, Totals, built_in, built_in_names};
 pub use compare::{CompareError, Comparison, compare, median_error};
@@ -54,6 +55,7 @@ pub use network::{
     Direction, NetworkError, NetworkEvent, NetworkListener, NetworkMeasurement, NetworkPlan, NetworkRate, NetworkTake,
     NetworkWatch, RoundTrip, measure_network,
 };
+pub use part::Part;
 pub use pipeline::{Bottleneck, HostModel, Job, Prediction};
 pub use plot::plot;
 pub use published::{PublishedGrid, built_in_host, page, published_grids};

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::advise::Part;
 use super::compare::Comparison;
 use super::measure::data_path::PathRates;
 use super::measure::exercise::DriveRates;
@@ -16,6 +15,7 @@ use super::measure::restore::RestoreRates;
 use super::measure::source::SourceRates;
 use super::measure::staging::StagingRates;
 use super::network::NetworkMeasurement;
+use super::part::Part;
 
 /// The file's name in a state directory.
 const FILE: &str = "laboratory.json";

@@ -20,9 +20,13 @@ mod options;
 mod owners;
 mod patterns;
 mod queue;
+#[cfg(test)]
+mod recorded;
 mod report;
+mod run;
 mod stream;
 mod tree;
+mod walk;
 mod walker;
 
 use std::io;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use capstan_format::Volser;
 use thiserror::Error;
 
+use crate::scsi::TransportError;
 use crate::scsi::sense::Sense;
-use crate::scsi::{Finding, TransportError};
 use crate::{CartridgeSpec, Drive, DriveError, GenerationError};
 
 /// Where a cartridge can be.
@@ -42,6 +42,59 @@ pub struct Element {
     pub address: ElementAddress,
     /// The barcode of the cartridge in it; none if it is empty.
     pub volser: Option<Volser>,
+}
+
+/// Something in the library that a person has to put right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// A cartridge whose barcode cannot be read.
+    NoBarcode {
+        /// Where it is.
+        at: ElementAddress,
+    },
+    /// A cartridge whose barcode is no volser.
+    NoVolser {
+        /// Where it is.
+        at: ElementAddress,
+        /// Its barcode.
+        barcode: String,
+    },
+    /// Two cartridges of one barcode.
+    Duplicate {
+        /// The barcode.
+        volser: Volser,
+        /// Where one is.
+        one: ElementAddress,
+        /// Where the other is.
+        other: ElementAddress,
+    },
+    /// An element that the library says has something wrong with it.
+    Exception {
+        /// Which.
+        at: ElementAddress,
+        /// Additional sense code and qualifier.
+        codes: (u8, u8),
+    },
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoBarcode { at } => {
+                write!(f, "the cartridge in {at} has no barcode that can be read: label it, or clean the reader")
+            }
+            Self::NoVolser { at, barcode } => write!(
+                f,
+                "the cartridge in {at} has barcode {barcode}: relabel it with up to 8 capital letters and digits"
+            ),
+            Self::Duplicate { volser, one, other } => {
+                write!(f, "volume {volser} is in {one} and in {other}: take one out and give it another barcode")
+            }
+            Self::Exception { at, codes: (code, qualifier) } => {
+                write!(f, "the library reports {code:02X}/{qualifier:02X} for {at}: look at it")
+            }
+        }
+    }
 }
 
 /// A library's robot.

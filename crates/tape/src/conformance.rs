@@ -15,6 +15,7 @@ use crate::{Drive, DriveError, DriveKey, with_causes};
 
 mod keys;
 mod rules;
+mod steps;
 mod write_once;
 
 pub use write_once::run_write_once;
@@ -239,7 +240,7 @@ fn key(seed: u8, algorithm: Algorithm) -> DriveKey {
 
 /// The ciphers that an encrypting drive takes keys for: real ones have one.
 fn ciphers(drive: &mut dyn Drive) -> Result<Vec<Algorithm>, Broken> {
-    rules::rewound(drive)?;
+    steps::rewound(drive)?;
     let mut ciphers = Vec::new();
     for algorithm in [Algorithm::Aes256Gcm, Algorithm::Aes256Ccm] {
         match drive.set_key(Some(key(1, algorithm))) {

@@ -8,7 +8,7 @@ use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
 use zeroize::ZeroizeOnDrop;
 
 use crate::DriveError;
-use crate::scsi::{DriveStatistics, TapeAlert};
+use crate::{DriveStatistics, TapeAlert};
 
 /// A key as it is loaded into a drive's key slot. It must never be printed, logged, cloned or written anywhere.
 #[derive(ZeroizeOnDrop)]

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::conformance::{self, Report, Retention};
+use crate::hardware::BlockProtection;
 use crate::linux::scan::{ScsiNode, scan};
 use crate::linux::sg::{SgDevice, Sharing};
 use crate::linux::{FedBy, OnDeviceWait, open_drive};
-use crate::scsi::BlockProtection;
 use crate::{ChangerError, Drive, DriveError, DriveIdentity, EncryptionState, Medium, Rewritability, with_causes};
 
 mod facts;

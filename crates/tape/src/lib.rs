@@ -33,12 +33,14 @@
 pub mod barcode;
 mod cartridge;
 mod changer;
+mod clock;
 pub mod conformance;
 mod drive;
 mod error;
 pub mod exercise;
-
 mod faulty;
+pub mod hardware;
+mod health;
 mod keyed;
 mod library;
 pub mod linux;
@@ -49,14 +51,16 @@ mod paced;
 pub mod scsi;
 
 pub use cartridge::{CartridgeDrive, CartridgeSpec, KeySlotKind, Tab};
-pub use changer::{Changer, ChangerError, DriveDescription, Element, ElementAddress, Errand, Library};
+pub use changer::{Changer, ChangerError, DriveDescription, Element, ElementAddress, Errand, Finding, Library};
+pub use clock::{PaceClock, WallClock};
 pub use drive::{
     BlockLimits, Drive, DriveCare, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome,
     Rewritability, VolumeDescription, WriteOutcome,
 };
 pub use error::{DriveError, GenerationError, with_causes, without_error_numbers};
 pub use faulty::{Draw, Fault, Faulty, Next};
+pub use health::{AlertDemand, Cleaning, DriveStatistics, TapeAlert, VolumeStatistics};
 pub use keyed::Keyed;
 pub use library::VirtualLibrary;
 pub use null::{NullDrive, Written};
-pub use paced::{PaceClock, PaceMeter, Paced, WallClock};
+pub use paced::{PaceMeter, Paced};

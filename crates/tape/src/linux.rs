@@ -3,7 +3,7 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use crate::scsi::{BlockProtection, Compression, ScsiDrive};
+use crate::hardware::{BlockProtection, Compression, ScsiDrive};
 use crate::{ChangerError, Drive, DriveError};
 use waits::Watched;
 
@@ -17,8 +17,9 @@ mod survey;
 pub mod waits;
 
 pub use by_hand::ByHandLibrary;
-pub use library::{LinuxLibrary, OnDeviceWait};
+pub use library::LinuxLibrary;
 pub use survey::{Access, DrivePlace, Survey, SurveyedChanger, SurveyedDrive, survey};
+pub use waits::OnDeviceWait;
 
 /// Major numbers of device nodes (Documentation/admin-guide/devices.txt).
 const GENERIC_MAJOR: u32 = 21;

@@ -29,7 +29,6 @@
 //! Rates are in MB/s of 10^6 bytes, as data sheets give them; times in seconds.
 
 mod built_in;
-mod course;
 mod engine;
 mod figure;
 mod geometry;

@@ -11,51 +11,15 @@
 //! Rates are means over a [`TICK_S`]: a host hands over block by block, and no drive looks at one alone.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use crate::model::{Access, DriveModel, Engine, Totals, drives_for};
 use crate::{
-    BlockLimits, Drive, DriveCare, DriveError, DriveIdentity, DriveKey, Flush, GenerationError, Medium, Position,
-    ReadOutcome, WriteOutcome,
+    BlockLimits, Drive, DriveCare, DriveError, DriveIdentity, DriveKey, Flush, GenerationError, Medium, PaceClock,
+    Position, ReadOutcome, WriteOutcome,
 };
 
 /// Seconds over which the host's rate is taken.
 const TICK_S: f64 = 0.2;
-
-/// Time as a paced drive sees it.
-pub trait PaceClock: Send {
-    /// Seconds since some moment.
-    fn now_s(&self) -> f64;
-
-    /// Returns when it is that late.
-    fn wait_until(&mut self, at_s: f64);
-}
-
-/// The time of the wall.
-#[derive(Debug, Clone, Copy)]
-pub struct WallClock {
-    began: Instant,
-}
-
-impl WallClock {
-    /// Begins at 0.
-    pub fn start() -> Self {
-        Self { began: Instant::now() }
-    }
-}
-
-impl PaceClock for WallClock {
-    fn now_s(&self) -> f64 {
-        self.began.elapsed().as_secs_f64()
-    }
-
-    fn wait_until(&mut self, at_s: f64) {
-        let left = at_s - self.now_s();
-        if left > 0.0 {
-            std::thread::sleep(Duration::from_secs_f64(left));
-        }
-    }
-}
 
 /// What a paced drive has done so far; it outlives the drive.
 #[derive(Debug, Clone, Default)]

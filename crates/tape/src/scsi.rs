@@ -1,33 +1,24 @@
 //! SCSI as tape drives and libraries speak it: commands, parameter data, sense, for both ends of the wire.
 //!
-//! The same words serve who asks ([`ScsiDrive`] over a [`Transport`]: SG_IO, or iSCSI) and who answers (the virtual tape library): a
-//! layout stands once, with its two directions side by side. Commands and data follow SPC-5, SSC-5 and SMC-3. Integers are
+//! The same words serve who asks ([`hardware`](crate::hardware), over a [`Transport`]: SG_IO, or iSCSI) and who answers (the virtual
+//! tape library): a layout stands once, with its two directions side by side. Commands and data follow SPC-5, SSC-5 and SMC-3. Integers are
 //! big-endian, as everywhere in SCSI.
 
 pub mod access_order;
 pub mod attribute;
-mod bytes;
-mod changer;
+pub(crate) mod bytes;
 pub mod command;
-mod drive;
 pub mod element;
 pub mod encryption;
 pub mod inquiry;
-mod line;
 pub mod log;
 pub mod position;
 pub mod protection;
 pub mod sense;
 mod sense_data;
 mod sense_text;
-mod timeouts;
 mod transport;
 
-pub use changer::{Finding, ScsiChanger};
 pub use command::Command;
-pub use drive::{BlockProtection, Cleaning, Compression, DriveStatistics, ScsiDrive, VolumeStatistics};
-pub(crate) use drive::{generation_of_density, model_of};
-pub use line::{OnWait, Waiting};
-pub use log::{AlertDemand, TapeAlert};
 pub use sense_data::{SenseData, SenseKey};
 pub use transport::{Data, Reply, Status, Transport, TransportError};

@@ -10,9 +10,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use capstan_tape::conformance::{Retention, run};
+use capstan_tape::hardware::{Compression, ScsiDrive};
 use capstan_tape::linux::scan::scan;
 use capstan_tape::linux::sg::{SgDevice, Sharing};
-use capstan_tape::scsi::{Compression, Data, ScsiDrive, Transport};
+use capstan_tape::scsi::{Data, Transport};
 use capstan_tape::{Drive, DriveError, Flush};
 
 fn path() -> PathBuf {

@@ -7,6 +7,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Longest data that a command may return.
+pub(crate) const DATA_IN_MAX: usize = 16 << 20;
+
 /// One path from an initiator port to this target (SAM-5, 4.8): what reservations belong to and unit attentions are kept for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Nexus {

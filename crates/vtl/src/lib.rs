@@ -42,5 +42,3 @@ pub use shelf::ShelfError;
 
 // The words in which a host in the same process speaks to units: drives, changers and transports.
 pub use capstan_tape as tape;
-
-use library::DATA_IN_MAX;

@@ -23,8 +23,6 @@ use crate::unit::tape::{Fitting, TapeUnit};
 
 /// Longest data that a command may send: the longest block that READ and WRITE can name, and a little.
 const DATA_OUT_MAX: usize = 16 << 20;
-/// Longest data that a command may return.
-pub(crate) const DATA_IN_MAX: usize = 16 << 20;
 
 /// A virtual library, in memory and on disk.
 pub struct Library {
@@ -133,7 +131,7 @@ impl Library {
     /// Its elements.
     pub fn elements(&self) -> Vec<ElementRow> {
         let row = |(place, volser): (Place, Option<Volser>)| ElementRow {
-            place: named(place),
+            place: place.to_string(),
             address: place.address(),
             volser,
         };
@@ -149,8 +147,10 @@ impl Library {
         rewritability: Rewritability,
     ) -> Result<String, ShelfError> {
         let generation = generation.unwrap_or_else(|| self.layout.generation());
-        let place =
-            named(self.robot.by_hand(|shelf| shelf.create(volser, capacity_bytes, generation, rewritability), true)?);
+        let place = self
+            .robot
+            .by_hand(|shelf| shelf.create(volser, capacity_bytes, generation, rewritability), true)?
+            .to_string();
         (self.events)(Event::Created { barcode: volser.to_string(), place: place.clone() });
         Ok(place)
     }
@@ -164,7 +164,7 @@ impl Library {
 
     /// Puts a cartridge that is outside into the mail slot, at the place it names.
     pub fn import(&self, volser: &Volser) -> Result<String, ShelfError> {
-        let place = named(self.robot.by_hand(|shelf| shelf.import(volser), true)?);
+        let place = self.robot.by_hand(|shelf| shelf.import(volser), true)?.to_string();
         (self.events)(Event::Imported { barcode: volser.to_string(), place: place.clone() });
         Ok(place)
     }
@@ -228,14 +228,6 @@ impl Library {
     fn drive(&self, lun: u64) -> Option<&TapeUnit> {
         let number = usize::try_from(lun.checked_sub(1)?).ok()?;
         self.drives.get(number).map(Arc::as_ref)
-    }
-}
-
-pub(crate) fn named(place: Place) -> String {
-    match place {
-        Place::Slot(number) => format!("slot {number}"),
-        Place::Mail(number) => format!("mail {number}"),
-        Place::Drive(number) => format!("drive {number}"),
     }
 }
 

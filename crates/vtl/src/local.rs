@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_format::Volser;
-use capstan_tape::scsi::{
-    Compression, Data, Reply, ScsiChanger, ScsiDrive, SenseData, Status, Transport, TransportError,
-};
+use capstan_tape::hardware::{Compression, ScsiChanger, ScsiDrive};
+use capstan_tape::scsi::{Data, Reply, SenseData, Status, Transport, TransportError};
 use capstan_tape::{CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, Errand, PaceClock};
 
 use crate::device::{Cancel, DataIn, DeviceServer, Nexus, Request};

@@ -5,6 +5,7 @@
 //! where it went, and one that no line names gets a free slot.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -33,6 +34,16 @@ pub(crate) enum Place {
     Slot(u16),
     Mail(u16),
     Drive(u16),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Slot(number) => write!(f, "slot {number}"),
+            Self::Mail(number) => write!(f, "mail {number}"),
+            Self::Drive(number) => write!(f, "drive {number}"),
+        }
+    }
 }
 
 impl Place {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use capstan_tape::conformance::{Retention, run};
-use capstan_tape::scsi::{BlockProtection, Compression, ScsiChanger, ScsiDrive};
+use capstan_tape::hardware::{BlockProtection, Compression, ScsiChanger, ScsiDrive};
 use capstan_tape::{Changer, Drive, ElementAddress, WriteOutcome};
 use capstan_vtl::{DeviceServer, LAYOUT_FILE, Library, LocalTransport};
 

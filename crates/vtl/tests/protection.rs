@@ -5,10 +5,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use capstan_tape::hardware::{BlockProtection, Compression, ScsiChanger, ScsiDrive};
 use capstan_tape::scsi::protection::{Protection, ProtectionMethod};
-use capstan_tape::scsi::{
-    BlockProtection, Compression, Data, Reply, ScsiChanger, ScsiDrive, Status, Transport, TransportError,
-};
+use capstan_tape::scsi::{Data, Reply, Status, Transport, TransportError};
 use capstan_tape::{Changer, Drive, DriveError, Flush, ReadOutcome};
 use capstan_vtl::{DeviceServer, LAYOUT_FILE, Library, LocalTransport};
 

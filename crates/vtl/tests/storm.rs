@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use capstan_format::{Algorithm, KeyTag};
-use capstan_tape::scsi::{Compression, Data, Reply, ScsiChanger, ScsiDrive, Transport, TransportError};
+use capstan_tape::hardware::{Compression, ScsiChanger, ScsiDrive};
+use capstan_tape::scsi::{Data, Reply, Transport, TransportError};
 use capstan_tape::{Changer, Drive, DriveError, DriveKey, Flush, ReadOutcome};
 use capstan_vtl::{DeviceServer, LAYOUT_FILE, Library, LocalTransport, Nexus, TaskFunction};
 

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use capstan_tape::conformance::run_write_once;
+use capstan_tape::hardware::{Compression, ScsiChanger, ScsiDrive};
 use capstan_tape::scsi::command::{Form, Length, PageControl};
 use capstan_tape::scsi::sense::Sense;
-use capstan_tape::scsi::{Command, Compression, ScsiChanger, ScsiDrive, SenseData};
+use capstan_tape::scsi::{Command, SenseData};
 use capstan_tape::{Changer, Drive, Rewritability};
 use capstan_vtl::{
     Cancel, DataIn, DeviceServer, LAYOUT_FILE, Library, LocalTransport, Nexus, Request, ShelfError, Status,

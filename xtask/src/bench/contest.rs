@@ -78,11 +78,6 @@ pub(super) struct Contestant {
 /// another, so that who makes many files behind a deletion of many takes ten times as long.
 pub(super) const KEEP: &str = "mkdir -p spent; mv out spent/$(date +%s%N)";
 
-/// Everyone, in the order of the report.
-pub(super) fn all_contestants() -> impl Iterator<Item = &'static Contestant> {
-    super::ours::CONTESTANTS.iter().chain(super::peers::CONTESTANTS)
-}
-
 /// How large the data sets are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sizes {

@@ -199,7 +199,7 @@ fn verdict(measured: Option<f64>, met: impl Fn(f64) -> bool) -> Verdict {
 mod tests {
     use std::time::Duration;
 
-    use super::super::contest::all_contestants;
+    use super::super::contestants::all_contestants;
     use super::super::measure::Usage;
     use super::*;
 

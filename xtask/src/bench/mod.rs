@@ -8,6 +8,7 @@
 mod bacula;
 pub(crate) mod beside;
 mod contest;
+mod contestants;
 mod floors;
 pub(crate) mod keys;
 mod machine;
@@ -97,7 +98,7 @@ fn chosen(only: &[String]) -> Vec<Contestant> {
     }
     let asked = |contestant: &&Contestant| only.is_empty() || only.iter().any(|text| contestant.id.contains(text));
     let possible = |contestant: &&Contestant| root || contestant.cache == Cache::Warm;
-    contest::all_contestants().filter(asked).filter(possible).copied().collect()
+    contestants::all_contestants().filter(asked).filter(possible).copied().collect()
 }
 
 /// Makes the data sets, unless they lie there from the last time.

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::contest::{Contestant, Data, Results, Sizes, Work, all_contestants};
+use super::contest::{Contestant, Data, Results, Sizes, Work};
+use super::contestants::all_contestants;
 use super::floors::{self, Verdict};
 use super::measure::Usage;
 use crate::amount::{grouped, shown_bytes, shown_time};

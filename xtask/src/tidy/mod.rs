@@ -2,6 +2,7 @@
 //!
 //! Each check returns [`Finding`]s instead of printing, so that the tests can feed it a broken example of every rule.
 
+mod circles;
 mod golden;
 mod rooms;
 mod sources;
@@ -50,6 +51,7 @@ impl fmt::Display for Finding {
 /// Runs every check over the work tree and prints what it finds.
 pub(crate) fn run(root: &Path) -> Result<ExitCode> {
     let mut findings = rooms::check(root)?;
+    findings.extend(circles::check(root)?);
     findings.extend(sources::check(root)?);
     findings.extend(golden::check(root)?);
     for finding in &findings {

@@ -6,13 +6,14 @@ use std::process::ExitCode;
 use capstan_director::{DriveHistory, Fare, TapeAlert, Volser};
 use clap::Args;
 
-use crate::args::Cli;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::globals::Globals;
 use crate::json::DriveReportRow;
-use crate::list::{print_json, site};
+use crate::output::print_json;
+use crate::prompt::volser;
+use crate::secrets::site;
 use crate::table::Table;
 use crate::units;
-use crate::work::volser;
 
 #[derive(Debug, Args)]
 pub(super) struct Report {
@@ -26,7 +27,7 @@ pub(super) struct Report {
     last: usize,
 }
 
-pub(super) fn report(cli: &Cli, args: &Report) -> Result<ExitCode, Failure> {
+pub(super) fn report(cli: &Globals, args: &Report) -> Result<ExitCode, Failure> {
     let volume = args.volume.as_deref().map(volser).transpose()?;
     let mut history = site(cli)?.drive_history(args.drive.as_deref(), volume.as_ref())?;
     let known = history.stays.len();

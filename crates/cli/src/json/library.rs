@@ -1,13 +1,12 @@
 //! Libraries and drives.
 
+use crate::wording::state_name;
 use capstan_director::{
     DriveHistory, DriveRow, ElementAddress, Fare, Inventory, LibraryPlace, Rise, Stay, TapeAlert, Volume,
 };
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;
-
-use crate::list::state_name;
 
 /// What `library` did.
 #[derive(Debug, Serialize)]

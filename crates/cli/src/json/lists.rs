@@ -7,7 +7,7 @@ use serde::Serialize;
 use capstan_director::{ClockReading, DamageOnRecord};
 
 use super::{Path, Source, words};
-use crate::list::doubt_name;
+use crate::wording::doubt_name;
 
 /// A path of an object: a line of `ls`, `find` and `versions`. `OBJECT:PATH` hands it back.
 #[derive(Debug, Serialize)]

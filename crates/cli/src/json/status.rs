@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Source;
 use super::lists::{ClockRow, DamageRow};
-use crate::list::outcome_name;
+use crate::wording::outcome_name;
 
 /// `status`.
 #[derive(Debug, Serialize)]

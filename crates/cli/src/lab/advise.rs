@@ -16,8 +16,8 @@ use clap::Args;
 
 use super::measure::{can_keep, failed, measuring, wrong_file};
 use super::model;
-use crate::args::Cli;
 use crate::failure::Failure;
+use crate::globals::Globals;
 use crate::json;
 use crate::progress::Display;
 use crate::secrets::{now_ns, state_dir};
@@ -139,7 +139,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    pub(super) fn open(cli: &Cli, folder: Option<&Path>) -> Result<Self, Failure> {
+    pub(super) fn open(cli: &Globals, folder: Option<&Path>) -> Result<Self, Failure> {
         let state = state_dir(cli)?;
         let path = state.join("capstan.toml");
         // The laboratory measures before anybody decides to keep anything here.
@@ -148,7 +148,7 @@ impl Site {
         Ok(Self { state, config, folder })
     }
 
-    pub(super) fn setting(&self, cli: &Cli, args: &Ask) -> Result<Setting, Failure> {
+    pub(super) fn setting(&self, cli: &Globals, args: &Ask) -> Result<Setting, Failure> {
         let data = &self.config.data;
         let named = args.drive.as_deref().unwrap_or(&self.config.library.pace);
         let drive = match named {
@@ -185,7 +185,7 @@ fn memory_bytes() -> u64 {
     kib.map_or(1 << 30, |kib| kib << 10)
 }
 
-pub(crate) fn advise(cli: &Cli, args: &Advise) -> Result<ExitCode, Failure> {
+pub(crate) fn advise(cli: &Globals, args: &Advise) -> Result<ExitCode, Failure> {
     let site = Site::open(cli, args.folder.as_deref())?;
     if args.measure || args.tries {
         can_keep(cli)?;
@@ -219,7 +219,7 @@ pub(crate) fn advise(cli: &Cli, args: &Advise) -> Result<ExitCode, Failure> {
 
 /// What is tried: what there is, and what is advised, if that is something else and needs no other disk.
 fn tried(
-    cli: &Cli,
+    cli: &Globals,
     args: &Advise,
     site: &Site,
     figures: &SiteFigures,

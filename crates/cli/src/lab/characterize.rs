@@ -13,8 +13,8 @@ use clap::Args;
 
 use super::read;
 use super::simulate::parse_mb;
-use crate::args::Cli;
 use crate::failure::Failure;
+use crate::globals::Globals;
 use crate::json::{self, GridRow};
 use crate::progress::{Display, stop_on_interrupt};
 use crate::secrets::now_ns;
@@ -105,7 +105,7 @@ fn host(name: &str) -> Result<HostModel, Failure> {
 }
 
 /// Does each job of the table.
-fn measure(cli: &Cli, args: &Characterize, cells: &mut [Cell], folder: &Path) -> Result<(), Failure> {
+fn measure(cli: &Globals, args: &Characterize, cells: &mut [Cell], folder: &Path) -> Result<(), Failure> {
     let watch = DataSetWatch::default();
     stop_on_interrupt(&watch.stop);
     let display = Display::new(cli);
@@ -125,7 +125,7 @@ fn measure(cli: &Cli, args: &Characterize, cells: &mut [Cell], folder: &Path) ->
     })
 }
 
-pub(super) fn characterize(cli: &Cli, args: &Characterize) -> Result<ExitCode, Failure> {
+pub(super) fn characterize(cli: &Globals, args: &Characterize) -> Result<ExitCode, Failure> {
     let told = |error: GridError| {
         let path = args.grid.as_ref().map(|path| format!("{}: ", path.display()));
         Failure::Usage(format!("{}{error}", path.unwrap_or_default()))

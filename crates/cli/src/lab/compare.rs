@@ -9,14 +9,14 @@ use std::sync::atomic::AtomicBool;
 use capstan_lab::{CompareError, Comparison, ExerciseError, Measured, compare, median_error};
 
 use super::measure::keep;
-use crate::args::Cli;
 use crate::failure::Failure;
+use crate::globals::Globals;
 use crate::json::{self, ComparedConfiguration, ComparisonRow};
 use crate::progress::{Display, stop_on_interrupt};
 use crate::secrets::now_ns;
 use crate::table::Table;
 
-pub(super) fn comparison(cli: &Cli, folder: &Path) -> Result<ExitCode, Failure> {
+pub(super) fn comparison(cli: &Globals, folder: &Path) -> Result<ExitCode, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_interrupt(&stop);
     let display = Display::new(cli);

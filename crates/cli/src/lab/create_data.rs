@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use capstan_lab::{DataSet, DataSetError, DataSetWatch, Differs, Kind, Names, Ratio, Shape, Shrunk};
 use clap::{Args, ValueEnum};
 
-use crate::args::Cli;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::globals::Globals;
 use crate::json::{self, DataSetRow};
 use crate::progress::{Display, stop_on_interrupt};
 use crate::table::path_text;
@@ -128,7 +128,7 @@ impl CreateData {
     }
 }
 
-pub(super) fn create_data(cli: &Cli, args: &CreateData) -> Result<ExitCode, Failure> {
+pub(super) fn create_data(cli: &Globals, args: &CreateData) -> Result<ExitCode, Failure> {
     let told = |error: DataSetError| match error {
         DataSetError::Shape { .. } | DataSetError::LongPaths { .. } => Failure::Usage(error.to_string()),
         DataSetError::Stopped | DataSetError::CheckStopped => Failure::Stopped(error.to_string()),

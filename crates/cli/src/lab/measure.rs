@@ -14,8 +14,8 @@ use std::time::Duration;
 use capstan_lab::{Cache, Measurements, MeasurementsError, OtherLoad, Spread};
 use clap::{Args, ValueEnum};
 
-use crate::args::Cli;
 use crate::failure::Failure;
+use crate::globals::Globals;
 use crate::progress::{Display, stop_on_interrupt};
 use crate::secrets::state_dir;
 use crate::units;
@@ -55,7 +55,7 @@ pub(super) fn wrong_file(error: &MeasurementsError) -> Failure {
 }
 
 /// Keeps something in the state directory.
-pub(super) fn keep(cli: &Cli, add: impl FnOnce(&mut Measurements)) -> Result<(), Failure> {
+pub(super) fn keep(cli: &Globals, add: impl FnOnce(&mut Measurements)) -> Result<(), Failure> {
     let path = Measurements::add(&state_dir(cli)?, add).map_err(|error| wrong_file(&error))?;
     Display::new(cli).say(&format!("kept in {}", path.display()));
     Ok(())
@@ -94,7 +94,7 @@ fn verdict(others: Option<f64>, earlier: bool, replace: bool) -> Verdict {
 /// Keeps what was measured in the state directory. What other programs disturbed does not take the place of an earlier measurement of
 /// the same, of `earlier`, unless that is asked for; and nothing does so without a word.
 pub(super) fn keep_undisturbed(
-    cli: &Cli,
+    cli: &Globals,
     replacing: &Replacing,
     before: Option<OtherLoad>,
     earlier: impl FnOnce(&Measurements) -> Option<i64>,
@@ -121,17 +121,17 @@ pub(super) fn keep_undisturbed(
 }
 
 /// Looks whether what will be measured can be kept, before minutes go by.
-pub(super) fn can_keep(cli: &Cli) -> Result<(), Failure> {
+pub(super) fn can_keep(cli: &Globals) -> Result<(), Failure> {
     Measurements::add(&state_dir(cli)?, |_| {}).map(|_| ()).map_err(|error| wrong_file(&error))
 }
 
 /// Runs a measurement that takes about so long, with a line that says how far it is, and a flag that Ctrl-C sets.
-pub(super) fn measuring<T>(cli: &Cli, about_s: f64, work: impl FnOnce(&AtomicBool, &Display) -> T) -> T {
+pub(super) fn measuring<T>(cli: &Globals, about_s: f64, work: impl FnOnce(&AtomicBool, &Display) -> T) -> T {
     measuring_shared(cli, about_s, |stop, display| work(stop, display))
 }
 
 /// The same, for what keeps the flag.
-fn measuring_shared<T>(cli: &Cli, about_s: f64, work: impl FnOnce(&Arc<AtomicBool>, &Display) -> T) -> T {
+fn measuring_shared<T>(cli: &Globals, about_s: f64, work: impl FnOnce(&Arc<AtomicBool>, &Display) -> T) -> T {
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_interrupt(&stop);
     let display = Display::new(cli);

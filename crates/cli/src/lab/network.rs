@@ -13,8 +13,8 @@ use capstan_lab::{
 use clap::Args;
 
 use super::measure::keep;
-use crate::args::Cli;
 use crate::failure::Failure;
+use crate::globals::Globals;
 use crate::json::{self, NetworkLine};
 use crate::progress::{Display, rate, stop_on_interrupt};
 use crate::secrets::now_ns;
@@ -43,7 +43,7 @@ pub(crate) struct Network {
     block: u64,
 }
 
-pub(super) fn network(cli: &Cli, args: &Network) -> Result<ExitCode, Failure> {
+pub(super) fn network(cli: &Globals, args: &Network) -> Result<ExitCode, Failure> {
     match (&args.listen, &args.to) {
         (Some(address), _) => listen(cli, address, args.once),
         (None, Some(to)) => {
@@ -63,7 +63,7 @@ fn told(error: NetworkError) -> Failure {
     }
 }
 
-fn listen(cli: &Cli, address: &str, once: bool) -> Result<ExitCode, Failure> {
+fn listen(cli: &Globals, address: &str, once: bool) -> Result<ExitCode, Failure> {
     let listener = NetworkListener::bind(address).map_err(told)?;
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_interrupt(&stop);
@@ -96,7 +96,7 @@ fn listen(cli: &Cli, address: &str, once: bool) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure(cli: &Cli, plan: &NetworkPlan) -> Result<ExitCode, Failure> {
+fn measure(cli: &Globals, plan: &NetworkPlan) -> Result<ExitCode, Failure> {
     let watch = NetworkWatch::default();
     stop_on_interrupt(&watch.stop);
     let display = Display::new(cli);
@@ -120,7 +120,7 @@ fn measure(cli: &Cli, plan: &NetworkPlan) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(cli: &Cli, measured: &NetworkMeasurement) -> std::io::Result<()> {
+fn show(cli: &Globals, measured: &NetworkMeasurement) -> std::io::Result<()> {
     let mut out = stdout().lock();
     let NetworkMeasurement { peer, seconds, block_bytes, round_trip, rates } = measured;
     if cli.json {

@@ -8,8 +8,8 @@ use clap::Args;
 
 use super::advise::{Ask, Site};
 use super::measure::wrong_file;
-use crate::args::Cli;
 use crate::failure::Failure;
+use crate::globals::Globals;
 use crate::json::{self, ReportedRow};
 use crate::progress::Display;
 use crate::secrets::now_ns;
@@ -38,7 +38,7 @@ struct Row {
     bottleneck: &'static str,
 }
 
-pub(super) fn report(cli: &Cli, args: &Report) -> Result<ExitCode, Failure> {
+pub(super) fn report(cli: &Globals, args: &Report) -> Result<ExitCode, Failure> {
     let site = Site::open(cli, None)?;
     let all = Measurements::read(&site.state).map_err(|error| wrong_file(&error))?;
     let current = site.setting(cli, &args.ask)?;

@@ -8,8 +8,8 @@ use capstan_lab::{Conversion, Load, Options, Simulation, SimulationError, built_
 use clap::{Args, ValueEnum};
 
 use super::{model, read};
-use crate::args::Cli;
 use crate::failure::Failure;
+use crate::globals::Globals;
 use crate::json::{self, ModelRow, SimulatedRow};
 use crate::table::Table;
 use crate::units;
@@ -79,7 +79,7 @@ pub(super) fn parse_mb(text: &str) -> Result<f64, String> {
     digits.parse::<f64>().map(|value| value * scale).map_err(|error| format!("{text}: {error}"))
 }
 
-pub(crate) fn simulation(cli: &Cli, args: &Simulate) -> Result<ExitCode, Failure> {
+pub(crate) fn simulation(cli: &Globals, args: &Simulate) -> Result<ExitCode, Failure> {
     let drive = model(&args.drive)?;
     let load = match (&args.trace, args.files) {
         (Some(path), _) => read(path, Load::from_csv)?,
@@ -115,7 +115,7 @@ fn title(simulation: &Simulation, args: &Simulate) -> String {
     }
 }
 
-fn show(cli: &Cli, simulation: &Simulation) -> std::io::Result<()> {
+fn show(cli: &Globals, simulation: &Simulation) -> std::io::Result<()> {
     let mut out = stdout().lock();
     let totals = &simulation.totals;
     let mean = if totals.elapsed_s > 0.0 { totals.host_mb / totals.elapsed_s } else { 0.0 };
@@ -179,7 +179,7 @@ fn show(cli: &Cli, simulation: &Simulation) -> std::io::Result<()> {
 }
 
 /// Lists the drives that have a model.
-pub(crate) fn models(cli: &Cli) -> Result<ExitCode, Failure> {
+pub(crate) fn models(cli: &Globals) -> Result<ExitCode, Failure> {
     let models: Result<Vec<_>, _> = built_in_names().map(built_in).collect();
     let models = models.map_err(|error| Failure::Other(error.to_string()))?;
     let mut out = stdout().lock();

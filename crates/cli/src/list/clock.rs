@@ -2,41 +2,20 @@
 
 use std::process::ExitCode;
 
-use capstan_director::{ClockDoubt, ClockReading, ObjectFilter};
+use capstan_director::ObjectFilter;
 
-use super::{director, print_json, short, site};
-use crate::args::{self, Cli};
+use crate::args;
 use crate::failure::Failure;
+use crate::failure::director;
+use crate::globals::Globals;
 use crate::json::{DoubtedObject, ShownClock};
+use crate::output::print_json;
+use crate::secrets::site;
 use crate::table::path_text;
 use crate::units;
+use crate::wording::{doubt_name, doubt_text, short};
 
-/// The word for a doubt in JSON.
-pub(crate) fn doubt_name(doubt: Option<ClockDoubt>) -> Option<&'static str> {
-    doubt.map(|doubt| match doubt {
-        ClockDoubt::Behind => "behind",
-        ClockDoubt::Ahead => "ahead",
-    })
-}
-
-/// What is wrong with the clock, and what to do; `None` where it is believed.
-pub(crate) fn doubt_text(reading: &ClockReading) -> Option<String> {
-    let newest_ns = reading.newest_ns?;
-    let side = match reading.doubt? {
-        ClockDoubt::Behind => "before",
-        ClockDoubt::Ahead => "after",
-    };
-    let days = reading.now_ns.abs_diff(newest_ns) / 86_400_000_000_000;
-    let apart = if days < 2 { String::new() } else { format!("{days} days ") };
-    Some(format!(
-        "the clock says {}, {apart}{side} the newest record ({}). If it is wrong, set it; if it is right, say so once with `capstan \
-         clock --confirm`. Until then what is backed up is marked, and nothing expires",
-        units::time(reading.now_ns),
-        units::time(newest_ns)
-    ))
-}
-
-pub(crate) fn clock(cli: &Cli, args: &args::Clock) -> Result<ExitCode, Failure> {
+pub(crate) fn clock(cli: &Globals, args: &args::Clock) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
     if args.confirm {
         site.confirm_clock()?;

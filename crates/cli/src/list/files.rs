@@ -8,13 +8,17 @@ use capstan_director::{
 };
 
 use super::objects::level;
-use super::{director, print, print_rows, short, site};
-use crate::args::{self, Cli};
+use crate::args;
+use crate::failure::director;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::globals::Globals;
 use crate::json::EntryRow;
+use crate::output::{print, print_rows};
 use crate::place::place_at;
+use crate::secrets::site;
 use crate::table::{RunningTable, Table, path_text};
 use crate::units;
+use crate::wording::short;
 
 fn kind_letter(kind: EntryKind) -> char {
     match kind {
@@ -131,7 +135,7 @@ pub(super) fn listed(lost: &LostParts, entry: StateEntry) -> (FileEntry, bool) {
     (entry, is_lost)
 }
 
-pub(crate) fn ls(cli: &Cli, args: &args::Ls) -> Result<ExitCode, Failure> {
+pub(crate) fn ls(cli: &Globals, args: &args::Ls) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
     let (object, typed) = place_at(&site, &args.place, args.at.as_deref())?;
     let path = match typed {
@@ -182,7 +186,7 @@ pub(super) fn without_lists(damaged: &[ObjectId]) -> ExitCode {
     if damaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) }
 }
 
-pub(crate) fn versions(cli: &Cli, args: &args::Versions) -> Result<ExitCode, Failure> {
+pub(crate) fn versions(cli: &Globals, args: &args::Versions) -> Result<ExitCode, Failure> {
     use std::os::unix::ffi::OsStrExt;
     let site = site(cli)?;
     let mut damaged = Vec::new();

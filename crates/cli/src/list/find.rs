@@ -7,14 +7,17 @@ use std::process::ExitCode;
 use capstan_director::{EntryKind, FileEntry, Object, ObjectFilter, ObjectStatus, Site};
 
 use super::files::{entry_json, listed, mode_text, without_lists};
-use super::{director, short, site};
-use crate::args::{self, Cli, FileType};
+use crate::args::{self, FileType};
 use crate::failure::Failure;
+use crate::failure::director;
+use crate::globals::Globals;
 use crate::json::{EntryRow, Lines};
 use crate::place::find_object;
 use crate::secrets::now_ns;
+use crate::secrets::site;
 use crate::table::path_text;
 use crate::units;
+use crate::wording::short;
 
 /// Which entries are wanted, whatever their paths.
 struct Wanted<'a> {
@@ -49,7 +52,7 @@ fn latest(site: &Site) -> Result<Vec<Object>, Failure> {
     Ok(complete.into_iter().chain(open).filter(of_source).collect())
 }
 
-pub(crate) fn find(cli: &Cli, args: &args::Find) -> Result<ExitCode, Failure> {
+pub(crate) fn find(cli: &Globals, args: &args::Find) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
     let path = capstan_director::path_pattern(&args.glob)?;
     let since_ns = args.since.as_deref().map(|since| units::parse_since(since, now_ns())).transpose();

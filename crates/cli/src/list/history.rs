@@ -5,25 +5,20 @@ use std::process::ExitCode;
 
 use capstan_director::{HistoryEntry, ObjectFilter, Site, subject_of_job};
 
-use super::{director, print, print_json, print_rows, site};
-use crate::args::{self, Cli};
-use crate::failure::{Failure, outcome_word};
+use crate::args;
+use crate::failure::Failure;
+use crate::failure::director;
+use crate::globals::Globals;
 use crate::json::{RunRow, ShownRun, run_row};
+use crate::output::{print, print_json, print_rows};
 use crate::place::{most_like, sources};
 use crate::secrets::now_ns;
+use crate::secrets::site;
 use crate::table::{Table, path_text};
 use crate::units;
+use crate::wording::outcome_name;
 
-/// How a run ended, in a word.
-pub(crate) fn outcome_name(row: &HistoryEntry) -> &'static str {
-    match &row.job.end {
-        Some(end) => outcome_word(end.exit_code),
-        None if row.runs => "running",
-        None => "killed",
-    }
-}
-
-pub(crate) fn history(cli: &Cli, args: &args::History) -> Result<ExitCode, Failure> {
+pub(crate) fn history(cli: &Globals, args: &args::History) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
     if let Some(id) = args.run.as_deref().and_then(|run| run.parse().ok()) {
         let (row, log) = site.run(id)?;
@@ -114,7 +109,7 @@ fn took(row: &HistoryEntry, ended_ns: i64) -> String {
     units::duration(ended_ns.saturating_sub(row.job.started_ns).max(0) as f64 / 1e9)
 }
 
-fn show(cli: &Cli, row: &HistoryEntry, log: &str) -> Result<ExitCode, Failure> {
+fn show(cli: &Globals, row: &HistoryEntry, log: &str) -> Result<ExitCode, Failure> {
     let lines: Vec<String> = log.lines().map(str::to_owned).collect();
     if cli.json {
         let run: RunRow = run_row(row);

@@ -9,18 +9,22 @@ use capstan_director::{
 };
 
 use super::history::names;
-use super::{director, outcome_name, print, print_rows, site};
-use crate::args::{self, Cli};
+use crate::args;
+use crate::failure::director;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::globals::Globals;
 use crate::job_units;
 use crate::json::{JobRow, KeepRow};
+use crate::output::{print, print_rows};
+use crate::secrets::site;
 use crate::table::Table;
 use crate::units;
+use crate::wording::outcome_name;
 
 /// Runs among which the last one of a job is looked for.
 const RUNS_LOOKED_AT: u32 = 1_000;
 
-pub(crate) fn jobs(cli: &Cli, args: &args::Jobs) -> Result<ExitCode, Failure> {
+pub(crate) fn jobs(cli: &Globals, args: &args::Jobs) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
     if let Some(dir) = &args.units {
         return job_units::write(cli, &site, dir);

@@ -2,25 +2,18 @@
 
 use std::process::ExitCode;
 
-use capstan_director::{Algorithm, ElementAddress, MediumKind, Pool, Volume, VolumeState, Whereabouts};
+use capstan_director::{Algorithm, ElementAddress, MediumKind, Pool, Volume, Whereabouts};
 
-use super::{cipher, director, print, print_rows, site};
-use crate::args::{self, Cli, PoolAction};
+use crate::args::{self, PoolAction};
 use crate::failure::Failure;
+use crate::failure::director;
+use crate::globals::Globals;
 use crate::json::{self, PoolRow, VolumeRow};
+use crate::output::{print, print_rows};
+use crate::secrets::site;
 use crate::table::Table;
 use crate::units;
-
-pub(crate) fn state_name(state: VolumeState) -> &'static str {
-    match state {
-        VolumeState::Blank => "blank",
-        VolumeState::Scratch => "scratch",
-        VolumeState::Filling => "filling",
-        VolumeState::Full => "full",
-        VolumeState::Suspect => "suspect",
-        VolumeState::Retired => "retired",
-    }
-}
+use crate::wording::state_name;
 
 fn place_name(place: Whereabouts) -> String {
     match place {
@@ -30,7 +23,7 @@ fn place_name(place: Whereabouts) -> String {
     }
 }
 
-pub(crate) fn volumes(cli: &Cli, args: &args::Volumes) -> Result<ExitCode, Failure> {
+pub(crate) fn volumes(cli: &Globals, args: &args::Volumes) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
     let mut volumes = site.catalog().volumes().map_err(director)?;
     volumes.retain(|volume| args.pool.is_none() || volume.pool == args.pool);
@@ -104,7 +97,7 @@ pub(crate) fn volumes(cli: &Cli, args: &args::Volumes) -> Result<ExitCode, Failu
     print(&table)
 }
 
-pub(crate) fn pools(cli: &Cli, args: &args::Pools) -> Result<ExitCode, Failure> {
+pub(crate) fn pools(cli: &Globals, args: &args::Pools) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
     if let Some(PoolAction::Remove { name }) = &args.action {
         site.remove_pool(name)?;
@@ -116,7 +109,7 @@ pub(crate) fn pools(cli: &Cli, args: &args::Pools) -> Result<ExitCode, Failure> 
     }
     if let Some(PoolAction::Add(add)) = &args.action {
         let retention = add.retention.as_deref().map(units::parse_age).transpose().map_err(Failure::Usage)?;
-        let encryption = if add.plain { None } else { cipher(add.encrypt) };
+        let encryption = if add.plain { None } else { add.encrypt.algorithm() };
         site.add_pool(&add.name, encryption, retention.map(i64::cast_unsigned))?;
         let volumes = site.catalog().volumes().map_err(director)?;
         let of_copies = site.catalog().pools().map_err(director)?.into_iter().map(|pool| pool.name);

@@ -6,14 +6,17 @@ use std::process::ExitCode;
 
 use capstan_director::{LostParts, Object, ObjectFilter, ObjectId, ObjectStatus, Site, Timeline, Volser};
 
-use super::clock::doubt_name;
-use super::{director, print, print_rows, short, site};
-use crate::args::{self, Cli};
+use crate::args;
 use crate::failure::Failure;
+use crate::failure::director;
+use crate::globals::Globals;
 use crate::json::{CopyRow, ObjectRow};
+use crate::output::{print, print_rows};
 use crate::secrets::now_ns;
+use crate::secrets::site;
 use crate::table::{Table, path_text};
 use crate::units;
+use crate::wording::{doubt_name, short};
 
 /// The policy of a backup for which none was named.
 const ORDINARY_POLICY: &str = "manual";
@@ -193,7 +196,7 @@ fn this_host() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
-pub(crate) fn objects(cli: &Cli, args: &args::Objects) -> Result<ExitCode, Failure> {
+pub(crate) fn objects(cli: &Globals, args: &args::Objects) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
     let objects = filtered(&site, args)?;
     let known = Known::of(&site)?;

@@ -8,14 +8,18 @@ use capstan_director::{
     Counts, DamageOnRecord, Object, Site, Verification, Volser, Volume, VolumeState, reserved_at_the_end,
 };
 
-use super::media::state_name;
 use super::objects::{Known, begun_text, level, object_json, status_name};
-use super::{director, find_volume, object_or_volume, print_json, short, site};
-use crate::args::{self, Cli};
+use crate::args;
 use crate::failure::Failure;
+use crate::failure::director;
+use crate::globals::Globals;
 use crate::json::{DamageRow, ExtentRow, ShownObject, ShownVolume};
+use crate::output::print_json;
+use crate::place::{find_volume, object_or_volume};
+use crate::secrets::site;
 use crate::table::{Table, path_text};
 use crate::units;
+use crate::wording::{short, state_name};
 
 /// About what a block takes at most.
 const LONGEST_BLOCK: u64 = 8 << 20;
@@ -37,7 +41,7 @@ impl Sheet {
     }
 }
 
-pub(crate) fn show(cli: &Cli, args: &args::Show) -> Result<ExitCode, Failure> {
+pub(crate) fn show(cli: &Globals, args: &args::Show) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
     let known = Known::of(&site)?;
     match find_volume(&site, &args.what)? {
@@ -46,7 +50,7 @@ pub(crate) fn show(cli: &Cli, args: &args::Show) -> Result<ExitCode, Failure> {
     }
 }
 
-fn show_object(cli: &Cli, site: &Site, known: &Known, object: &Object) -> Result<ExitCode, Failure> {
+fn show_object(cli: &Globals, site: &Site, known: &Known, object: &Object) -> Result<ExitCode, Failure> {
     let timeline = &known.timeline;
     let row = object_json(site, known, object)?;
     let chain = site.catalog().chain(object.id).map_err(director)?;
@@ -174,7 +178,13 @@ fn counts_lines(sheet: &mut Sheet, object: &Object) -> Result<(), Failure> {
     Ok(())
 }
 
-fn show_volume(cli: &Cli, site: &Site, known: &Known, volser: &Volser, volume: Volume) -> Result<ExitCode, Failure> {
+fn show_volume(
+    cli: &Globals,
+    site: &Site,
+    known: &Known,
+    volser: &Volser,
+    volume: Volume,
+) -> Result<ExitCode, Failure> {
     let timeline = &known.timeline;
     let objects = site.catalog().objects_on(volser).map_err(director)?;
     let damage = site.catalog().damage().map_err(director)?;

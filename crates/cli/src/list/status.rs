@@ -13,13 +13,16 @@ use capstan_director::{
     ObjectId, Protection, Site, SourceRow, Timeline, Volser, Volume, VolumeState, process_number,
 };
 
-use super::{director, print_json, short, site};
-use crate::args::{self, Cli};
+use crate::args;
+use crate::failure::director;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::globals::Globals;
 use crate::json::{DamageRow, StatusRow, StatusSource, run_row};
+use crate::output::print_json;
+use crate::secrets::site;
 use crate::table::{Table, path_text};
 use crate::units;
-use crate::work::bases_line;
+use crate::wording::{bases_line, short};
 
 /// Width of the names in front of lines.
 const NAME_WIDTH: usize = 12;
@@ -170,7 +173,7 @@ impl Facts {
     }
 }
 
-pub(crate) fn status(cli: &Cli, args: &args::Status) -> Result<ExitCode, Failure> {
+pub(crate) fn status(cli: &Globals, args: &args::Status) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
     let max_age_ns = args.max_age.as_deref().map(units::parse_age).transpose().map_err(Failure::Usage)?;
     let facts = Facts::of(&site, max_age_ns)?;

@@ -11,13 +11,12 @@ use capstan_director::{
     Site, StreamInput, Tally, Target, TreeOptions, patterns_in, subject_of_job,
 };
 
-use super::job;
-use crate::args::{self, Cli, Device, WaitFor};
+use crate::args::{self, Device, WaitFor};
 use crate::failure::{DONE_WITH_PROBLEMS, FAILED, Failure};
+use crate::globals::Globals;
 use crate::json::{self, BackupEnd};
-use crate::list::cipher;
 use crate::place::MATCHED_NOTHING;
-use crate::progress::{Display, Standing, rate, stop_on_interrupt};
+use crate::progress::{Display, Standing, rate};
 use crate::secrets::{Need, new_unlock, open, state_dir};
 use crate::table::{Table, path_text};
 use crate::units;
@@ -28,7 +27,7 @@ const CONNECTIONS_MAX: usize = 8;
 /// Problems that are listed one by one.
 const PROBLEMS_SHOWN: usize = 20;
 
-pub(crate) fn init(cli: &Cli, args: &args::Init) -> Result<ExitCode, Failure> {
+pub(crate) fn init(cli: &Globals, args: &args::Init) -> Result<ExitCode, Failure> {
     let dir = state_dir(cli)?;
     // Before a passphrase is asked for or a key file made.
     if dir.join("capstan.toml").exists() {
@@ -56,7 +55,7 @@ pub(crate) fn init(cli: &Cli, args: &args::Init) -> Result<ExitCode, Failure> {
         config.keys = KeysConfig { nodes, identity: absolute(identity)?, site };
     }
     let unlock = if of_cluster { None } else { Some(new_unlock(cli)?) };
-    Site::init(&dir, &InitOptions { config, encryption: cipher(args.encrypt) }, unlock.as_ref())?;
+    Site::init(&dir, &InitOptions { config, encryption: args.encrypt.algorithm() }, unlock.as_ref())?;
     if cli.json {
         json::print(&json::Event::Initialised { state: dir.display().to_string() })?;
         return Ok(ExitCode::SUCCESS);
@@ -139,29 +138,13 @@ fn excludes(args: &args::Backup) -> Result<Vec<String>, Failure> {
 }
 
 /// An absolute path without `..`, so that the same source has the same name whatever the working directory.
-fn normalised(source: &Path) -> Result<PathBuf, Failure> {
+pub(super) fn normalised(source: &Path) -> Result<PathBuf, Failure> {
     let path = absolute(source)?;
     if !path.components().any(|part| part == std::path::Component::ParentDir) {
         return Ok(path.components().collect());
     }
     // One that is not there is named with those that are not, and does not stop the others.
     Ok(std::fs::canonicalize(&path).unwrap_or(path))
-}
-
-pub(crate) fn backup(cli: &Cli, args: &args::Backup) -> Result<ExitCode, Failure> {
-    let display = Display::new(cli);
-    let watch = BackupWatch::default();
-    if let Some((name, job)) = job::named(cli, args, &display)? {
-        return job::run(cli, args, &name, &job, &display, &watch);
-    }
-    stop_on_interrupt(&watch.stop);
-    let ended = run(cli, args, Retention::OfPool, &display, &watch, &|_| None);
-    if let Some(failure) = ended.as_ref().err().filter(|_| args.device != Device::Null) {
-        let sources = args.sources.iter().filter_map(|source| normalised(source).ok());
-        let sources: Vec<_> = sources.map(|source| path_text(source.as_os_str().as_bytes())).collect();
-        job::note_failed(cli, args.stdin.as_ref().unwrap_or(&sources.join(" ")), &display, failure);
-    }
-    ended.map(|ended| ExitCode::from(ended.code))
 }
 
 /// How a backup ended that was run.
@@ -181,7 +164,7 @@ impl Ending for Ended {
 /// Runs a backup as the command line, and the job that was laid over it, ask for it. What comes after it is told how it ended, and gives
 /// what went wrong then.
 pub(super) fn run(
-    cli: &Cli,
+    cli: &Globals,
     args: &args::Backup,
     retention: Retention,
     display: &Display,
@@ -212,7 +195,7 @@ pub(super) fn run(
 }
 
 fn work(
-    cli: &Cli,
+    cli: &Globals,
     site: &Site,
     request: &BackupRequest,
     display: &Display,
@@ -246,7 +229,7 @@ fn tally(report: &BackupReport) -> Tally {
 }
 
 /// Shows how it ended, and gives the exit code.
-fn show(cli: &Cli, display: &Display, report: &BackupReport) -> Result<u8, Failure> {
+fn show(cli: &Globals, display: &Display, report: &BackupReport) -> Result<u8, Failure> {
     let mut losses = 0;
     let mut failed = 0;
     for source in &report.sources {

@@ -8,22 +8,24 @@ use capstan_director::{
     Unexpired, Volser, kept_reason,
 };
 
-use super::media::confirm;
-use crate::args::{self, Cli};
+use crate::args;
+use crate::failure::director;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::globals::Globals;
 use crate::json::{self, ExpiredLine, ObjectReason};
-use crate::list::{director, short};
 use crate::place::find_object;
 use crate::progress::Display;
+use crate::prompt::confirm;
 use crate::secrets::{Need, open};
 use crate::table::path_text;
 use crate::units;
+use crate::wording::{bases_line, short};
 use crate::work::recorded::recorded;
 
 /// Volumes that are named one by one.
 const FREED_SHOWN: usize = 10;
 
-pub(crate) fn expire(cli: &Cli, args: &args::Expire) -> Result<ExitCode, Failure> {
+pub(crate) fn expire(cli: &Globals, args: &args::Expire) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Nothing, display.events())?;
     if args.undo {
@@ -91,7 +93,7 @@ pub(crate) fn expire(cli: &Cli, args: &args::Expire) -> Result<ExitCode, Failure
 }
 
 /// A line of what a dry run was asked for: its answer, and no remark on it.
-fn list(cli: &Cli, line: &str) {
+fn list(cli: &Globals, line: &str) {
     if !cli.json {
         println!("{line}");
     }
@@ -135,7 +137,7 @@ fn stand(dependents: usize) -> String {
     format!("{objects} {}", if dependents == 1 { "stands" } else { "stand" })
 }
 
-fn show(cli: &Cli, args: &args::Expire, display: &Display, plan: &ExpiryPlan) {
+fn show(cli: &Globals, args: &args::Expire, display: &Display, plan: &ExpiryPlan) {
     let (what, freed) = (units::counted(plan.forget.len() as u64, "object"), freed_text(&plan.frees));
     if cli.json {
         // A reader that is gone changes nothing of what was done.
@@ -158,20 +160,6 @@ fn show(cli: &Cli, args: &args::Expire, display: &Display, plan: &ExpiryPlan) {
     if let Some(line) = bases_line(plan) {
         display.say(&line);
     }
-}
-
-/// What to say of objects that are kept only because younger ones stand on them.
-pub(crate) fn bases_line(plan: &ExpiryPlan) -> Option<String> {
-    let mut sources: Vec<_> = plan.kept_as_bases().map(|object| path_text(&object.source)).collect();
-    let count = sources.len();
-    sources.dedup();
-    let first = sources.first()?;
-    let others = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
-    Some(format!(
-        "{} of {first}{others}: past their retention, kept only because younger incrementals stand on them. A full backup lets them \
-         go once its own incrementals have taken their place: backup --full, or --full-every 30d with each incremental",
-        units::counted(count as u64, "object")
-    ))
 }
 
 /// Volumes that hold nothing any more, by name: one of them may be in a vault.
@@ -211,7 +199,7 @@ fn gone_source(site: &Site, text: &std::ffi::OsStr) -> Result<GoneSource, Failur
     Err(crate::place::unknown(site, &text.to_string_lossy()).into())
 }
 
-fn undo(cli: &Cli, args: &args::Expire, display: &Display, site: &Site) -> Result<ExitCode, Failure> {
+fn undo(cli: &Globals, args: &args::Expire, display: &Display, site: &Site) -> Result<ExitCode, Failure> {
     let expired = ObjectFilter { status: Some(ObjectStatus::Expired), ..ObjectFilter::default() };
     let expired = site.catalog().objects(&expired).map_err(director)?;
     let named: Result<Vec<ObjectId>, Failure> = args.objects.iter().map(|text| named(&expired, text)).collect();

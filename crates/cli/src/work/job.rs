@@ -8,6 +8,7 @@
 //! something else by the directory it is started in. `./nightly` is the path.
 
 use std::cell::Cell;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,18 +21,36 @@ use capstan_director::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::backup::{self, Ended};
-use crate::args::{self, Cli};
+use crate::args::{self, Device};
 use crate::failure::{Failure, outcome_word};
+use crate::globals::Globals;
 use crate::json;
 use crate::progress::{Display, stop_on_interrupt};
 use crate::secrets::{Need, PASSPHRASES, open, state_dir};
+use crate::table::path_text;
 use crate::work::recorded::recorded;
 
 /// How often it is looked whether a hook has ended.
 const HOOK_LOOKED_AT_EVERY: Duration = Duration::from_millis(20);
 
+pub(crate) fn backup(cli: &Globals, args: &args::Backup) -> Result<ExitCode, Failure> {
+    let display = Display::new(cli);
+    let watch = BackupWatch::default();
+    if let Some((name, job)) = named(cli, args, &display)? {
+        return run(cli, args, &name, &job, &display, &watch);
+    }
+    stop_on_interrupt(&watch.stop);
+    let ended = backup::run(cli, args, Retention::OfPool, &display, &watch, &|_| None);
+    if let Some(failure) = ended.as_ref().err().filter(|_| args.device != Device::Null) {
+        let sources = args.sources.iter().filter_map(|source| backup::normalised(source).ok());
+        let sources: Vec<_> = sources.map(|source| path_text(source.as_os_str().as_bytes())).collect();
+        note_failed(cli, args.stdin.as_ref().unwrap_or(&sources.join(" ")), &display, failure);
+    }
+    ended.map(|ended| ExitCode::from(ended.code))
+}
+
 /// The job that the command line names, if it names one.
-pub(super) fn named(cli: &Cli, args: &args::Backup, display: &Display) -> Result<Option<(String, JobConfig)>, Failure> {
+fn named(cli: &Globals, args: &args::Backup, display: &Display) -> Result<Option<(String, JobConfig)>, Failure> {
     let plain = |source: &&std::path::PathBuf| !source.to_string_lossy().contains('/');
     if args.stdin.is_some() || !args.sources.iter().any(|source| plain(&source)) {
         return Ok(None);
@@ -101,8 +120,8 @@ fn retention(job: &JobConfig) -> Retention {
 }
 
 /// Runs a job, and what it has run before and after.
-pub(super) fn run(
-    cli: &Cli,
+fn run(
+    cli: &Globals,
     args: &args::Backup,
     name: &str,
     job: &JobConfig,
@@ -136,7 +155,7 @@ pub(super) fn run(
 }
 
 /// A night on which a backup failed before it began is part of the history; a command line that is wrong is not.
-pub(super) fn note_failed(cli: &Cli, subject: &str, display: &Display, failure: &Failure) {
+fn note_failed(cli: &Globals, subject: &str, display: &Display, failure: &Failure) {
     if display.has_entered() || matches!(failure, Failure::Usage(_)) {
         return;
     }
@@ -152,7 +171,7 @@ fn hook_failed(job: &str, hook: &'static str, reason: &str) -> json::Event {
 }
 
 /// Runs what the job has run before it.
-fn before(cli: &Cli, name: &str, job: &JobConfig, stop: &AtomicBool) -> Result<(), Failure> {
+fn before(cli: &Globals, name: &str, job: &JobConfig, stop: &AtomicBool) -> Result<(), Failure> {
     let ended = hook(cli, name, "before", &job.before, &[], Some(stop));
     if stop.load(Ordering::Relaxed) {
         return Err(DirectorError::Interrupted.into());
@@ -167,7 +186,7 @@ fn before(cli: &Cli, name: &str, job: &JobConfig, stop: &AtomicBool) -> Result<(
 }
 
 /// Runs what the job has run after it, and lets that know how it went.
-fn after(cli: &Cli, name: &str, job: &JobConfig, outcome: &Result<Ended, Failure>) -> Result<(), String> {
+fn after(cli: &Globals, name: &str, job: &JobConfig, outcome: &Result<Ended, Failure>) -> Result<(), String> {
     let (code, objects) = match outcome {
         Ok(ended) => (ended.code, &ended.objects[..]),
         Err(failure) => (failure.exit_code(), &[][..]),
@@ -185,7 +204,7 @@ fn after(cli: &Cli, name: &str, job: &JobConfig, outcome: &Result<Ended, Failure
 /// Runs a program to its end, or until it is to stop. It has no input, its output goes where our messages go, and it is not told the
 /// passphrase.
 fn hook(
-    cli: &Cli,
+    cli: &Globals,
     name: &str,
     which: &str,
     command: &[String],

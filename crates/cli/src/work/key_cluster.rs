@@ -7,8 +7,9 @@ use capstan_director::{
 };
 
 use super::{key_cluster_lists, key_people, key_revocation};
-use crate::args::{Cli, Enrol, KeyAction, Keys};
+use crate::args::{Enrol, KeyAction, Keys};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, WITHOUT_KEY};
+use crate::globals::Globals;
 use crate::json::{self, KeysStatusRow, NodeRow};
 use crate::progress::Display;
 use crate::secrets::{cluster_at, enrolment_passphrase, now_ns, state_dir};
@@ -17,7 +18,7 @@ use crate::units;
 
 /// What a command for keys comes to where a cluster keeps them; nothing where this machine does. What a mover may know it asks itself; all else
 /// is asked by a person with a role.
-pub(super) fn asked_of_cluster(cli: &Cli, args: &Keys) -> Result<Option<ExitCode>, Failure> {
+pub(super) fn asked_of_cluster(cli: &Globals, args: &Keys) -> Result<Option<ExitCode>, Failure> {
     let action = &args.action;
     if matches!(action, KeyAction::Status | KeyAction::Enrol(_)) {
         return Ok(None);
@@ -52,7 +53,7 @@ pub(super) fn asked_of_cluster(cli: &Cli, args: &Keys) -> Result<Option<ExitCode
 }
 
 /// Becomes an agent of a cluster.
-pub(super) fn enrol(cli: &Cli, args: &Enrol) -> Result<ExitCode, Failure> {
+pub(super) fn enrol(cli: &Globals, args: &Enrol) -> Result<ExitCode, Failure> {
     let file = &args.key_identity;
     if file.exists() {
         let reason = "it exists, and may be who this machine is for a cluster: choose another name, or move it away";
@@ -74,7 +75,7 @@ pub(super) fn enrol(cli: &Cli, args: &Enrol) -> Result<ExitCode, Failure> {
 }
 
 /// Who keeps the keys, and how they fare.
-pub(super) fn status(cli: &Cli) -> Result<ExitCode, Failure> {
+pub(super) fn status(cli: &Globals) -> Result<ExitCode, Failure> {
     let dir = state_dir(cli)?;
     let Some(place) = cluster_at(&dir)? else {
         let store = key_store_path(&dir);

@@ -10,11 +10,11 @@ use capstan_director::{
     CartridgeListed, CartridgeSeenAs, ClusterPlace, KeyOfVolume, MediumSerial, Volser, key_cluster,
 };
 
-use super::key_policies::warn_of_another;
-use crate::args::Cli;
+use super::key_output::warn_of_another;
 use crate::failure::Failure;
+use crate::globals::Globals;
 use crate::json::{CartridgeRow, IssuedKeyRow, KeyRow, VolumeKeysRow};
-use crate::list::print_rows;
+use crate::output::print_rows;
 use crate::progress::Display;
 use crate::secrets::{Need, now_ns, open};
 use crate::table::Table;
@@ -37,7 +37,7 @@ impl Cartridges {
     }
 }
 
-pub(super) fn list(cli: &Cli, place: ClusterPlace) -> Result<ExitCode, Failure> {
+pub(super) fn list(cli: &Globals, place: ClusterPlace) -> Result<ExitCode, Failure> {
     let known = ask(cli, place, &[])?;
     let keys = known.iter().flat_map(|(volser, keys)| keys.iter().map(move |key| (volser, key)));
     if cli.json {
@@ -71,7 +71,7 @@ pub(super) fn list(cli: &Cli, place: ClusterPlace) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn volumes(cli: &Cli, place: ClusterPlace, only: &[String]) -> Result<ExitCode, Failure> {
+pub(super) fn volumes(cli: &Globals, place: ClusterPlace, only: &[String]) -> Result<ExitCode, Failure> {
     let known = ask(cli, place.clone(), only)?;
     let cartridges = ask_cartridges(cli, place, &known);
     if cli.json {
@@ -124,7 +124,7 @@ pub(super) fn volumes(cli: &Cli, place: ClusterPlace, only: &[String]) -> Result
 }
 
 /// Asks for the keys of the volumes that are named, or else of all that the catalog knows; those without keys are left out.
-fn ask(cli: &Cli, place: ClusterPlace, only: &[String]) -> Result<Vec<OfVolume>, Failure> {
+fn ask(cli: &Globals, place: ClusterPlace, only: &[String]) -> Result<Vec<OfVolume>, Failure> {
     let named = only.iter().map(|name| Volser::new(name).map_err(|error| Failure::Usage(error.to_string())));
     let mut volumes = named.collect::<Result<Vec<_>, _>>()?;
     if only.is_empty() {
@@ -147,7 +147,7 @@ fn ask(cli: &Cli, place: ClusterPlace, only: &[String]) -> Result<Vec<OfVolume>,
 }
 
 /// The cartridges of those volumes. A node that is older than this program does not tell them, and the list is worth as much without.
-fn ask_cartridges(cli: &Cli, place: ClusterPlace, known: &[OfVolume]) -> Vec<Cartridges> {
+fn ask_cartridges(cli: &Globals, place: ClusterPlace, known: &[OfVolume]) -> Vec<Cartridges> {
     let cluster = key_cluster(place, now_ns, &Display::new(cli).events());
     known.iter().map(|(volser, _)| Cartridges(cluster.cartridges_of_volume(volser).unwrap_or_default())).collect()
 }

@@ -12,10 +12,11 @@ use std::process::{Command, ExitCode, Stdio};
 use capstan_director::{ClusterPlace, key_cluster};
 
 use super::key_revocation::named;
-use super::media::confirm;
-use crate::args::{Approved, Cli, DriveAction, GroupAction, KeyAction, KeyCipher, PolicyAction, PolicyAdd, Words};
+use crate::args::{Approved, DriveAction, GroupAction, KeyAction, KeyCipher, PolicyAction, PolicyAdd, Words};
 use crate::failure::{Failure, WITHOUT_KEY};
+use crate::globals::Globals;
 use crate::progress::Display;
+use crate::prompt::confirm;
 use crate::secrets::{given_for_export, now_ns};
 
 /// What `keyd` is told for an action that a person asks of a cluster; nothing where a machine asks, or where there is nothing to ask.
@@ -54,7 +55,7 @@ pub(super) fn words(action: &KeyAction) -> Option<Vec<OsString>> {
 
 /// Asks for the destruction of a key, or of those that a volume holds, each of which is approved for itself.
 pub(super) fn destroy(
-    cli: &Cli,
+    cli: &Globals,
     place: &ClusterPlace,
     identity: Option<&Path>,
     what: &str,
@@ -82,7 +83,7 @@ pub(super) fn destroy(
 
 /// Asks, as whoever the identity says.
 pub(super) fn ask(
-    cli: &Cli,
+    cli: &Globals,
     place: &ClusterPlace,
     identity: Option<&Path>,
     mut words: Vec<OsString>,

@@ -4,22 +4,23 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use capstan_director::{
-    Agent, Algorithm, IssuedKey, KeyGroup, KeyUse, MediumSerial, Name, Period, Permission, Policy, SeenAs,
-    SeenCartridge, Volser,
+    Agent, Algorithm, IssuedKey, KeyGroup, KeyUse, Name, Period, Permission, Policy, SeenAs, SeenCartridge, Volser,
 };
 
-use super::keys::{director, tell};
-use crate::args::{Cli, KeyCipher, PolicyAdd};
+use super::key_output::{tell, warn_of_another};
+use crate::args::{KeyCipher, PolicyAdd};
 use crate::failure::Failure;
+use crate::failure::director;
+use crate::globals::Globals;
 use crate::json::{CartridgeRow, GroupRow, IssuedKeyRow, KeyDriveRow, KeyEvent, PolicyRow, VolumeKeysRow};
-use crate::list::print_rows;
+use crate::output::print_rows;
 use crate::secrets::{Need, now_ns, open};
 use crate::table::Table;
 use crate::units;
 
 const NS_PER_SECOND: i64 = 1_000_000_000;
 
-pub(super) fn policies(cli: &Cli) -> Result<ExitCode, Failure> {
+pub(super) fn policies(cli: &Globals) -> Result<ExitCode, Failure> {
     let realm = open(cli, Need::Keys, Arc::new(|_| {}))?.keys()?.realm().map_err(director)?;
     let allowed = |permission| permission == Permission::Allowed;
     if cli.json {
@@ -52,7 +53,7 @@ pub(super) fn policies(cli: &Cli) -> Result<ExitCode, Failure> {
     print(&table)
 }
 
-pub(super) fn add_policy(cli: &Cli, add: &PolicyAdd) -> Result<ExitCode, Failure> {
+pub(super) fn add_policy(cli: &Globals, add: &PolicyAdd) -> Result<ExitCode, Failure> {
     let permission = |forbidden| if forbidden { Permission::Forbidden } else { Permission::Allowed };
     let policy = Policy {
         name: add.name.clone(),
@@ -83,7 +84,7 @@ pub(super) fn add_policy(cli: &Cli, add: &PolicyAdd) -> Result<ExitCode, Failure
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn groups(cli: &Cli) -> Result<ExitCode, Failure> {
+pub(super) fn groups(cli: &Globals) -> Result<ExitCode, Failure> {
     let realm = open(cli, Need::Keys, Arc::new(|_| {}))?.keys()?.realm().map_err(director)?;
     let issued =
         |group: &KeyGroup| realm.units().flat_map(|unit| &unit.keys).filter(|key| key.group == group.name).count();
@@ -99,7 +100,7 @@ pub(super) fn groups(cli: &Cli) -> Result<ExitCode, Failure> {
     print(&table)
 }
 
-pub(super) fn add_group(cli: &Cli, name: &Name, policy: &Name) -> Result<ExitCode, Failure> {
+pub(super) fn add_group(cli: &Globals, name: &Name, policy: &Name) -> Result<ExitCode, Failure> {
     let group = KeyGroup { name: name.clone(), policy: policy.clone() };
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     site.keys()?.put_group(group).map_err(director)?;
@@ -110,7 +111,7 @@ pub(super) fn add_group(cli: &Cli, name: &Name, policy: &Name) -> Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn drives(cli: &Cli) -> Result<ExitCode, Failure> {
+pub(super) fn drives(cli: &Globals) -> Result<ExitCode, Failure> {
     let realm = open(cli, Need::Keys, Arc::new(|_| {}))?.keys()?.realm().map_err(director)?;
     let names = |agent: &Agent| agent.groups.iter().map(Name::to_string).collect::<Vec<_>>();
     if cli.json {
@@ -131,7 +132,7 @@ pub(super) fn drives(cli: &Cli) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn set_drive(cli: &Cli, serial: &Name, groups: &[Name]) -> Result<ExitCode, Failure> {
+pub(super) fn set_drive(cli: &Globals, serial: &Name, groups: &[Name]) -> Result<ExitCode, Failure> {
     let default_group = groups.first().cloned().unwrap_or_default();
     let said = format!("drive {serial}: begins volumes with keys of group {default_group}");
     let agent = Agent { name: serial.clone(), groups: groups.iter().cloned().collect(), default_group };
@@ -141,7 +142,7 @@ pub(super) fn set_drive(cli: &Cli, serial: &Name, groups: &[Name]) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn volumes(cli: &Cli, only: &[String]) -> Result<ExitCode, Failure> {
+pub(super) fn volumes(cli: &Globals, only: &[String]) -> Result<ExitCode, Failure> {
     let realm = open(cli, Need::Keys, Arc::new(|_| {}))?.keys()?.realm().map_err(director)?;
     for name in only {
         let known = Volser::new(name).is_ok_and(|volser| realm.unit(&volser).is_some());
@@ -203,16 +204,7 @@ pub(super) fn volumes(cli: &Cli, only: &[String]) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says that another cartridge has the barcode of a volume.
-pub(super) fn warn_of_another(volser: &Volser, serial: Option<MediumSerial>, since_ns: i64) {
-    let Some(serial) = serial else { return };
-    eprintln!(
-        "{volser}: cartridge {serial} has this barcode as well, first seen {}: see which of the two belongs in the library",
-        units::time(since_ns)
-    );
-}
-
-pub(super) fn extend(cli: &Cli, volume: &str, time: &str) -> Result<ExitCode, Failure> {
+pub(super) fn extend(cli: &Globals, volume: &str, time: &str) -> Result<ExitCode, Failure> {
     let volser = Volser::new(volume).map_err(|error| Failure::Usage(error.to_string()))?;
     let until_ns = now_ns().saturating_add(units::parse_age(time).map_err(Failure::Usage)?);
     open(cli, Need::Keys, Arc::new(|_| {}))?.keys()?.extend_reading(&volser, until_ns).map_err(director)?;

@@ -4,15 +4,15 @@ use std::process::ExitCode;
 
 use capstan_director::{ClusterPlace, KeyCluster, KeyTag, Revocation, Volser, key_cluster};
 
-use super::keys::director;
-use super::media::confirm;
-use crate::args::Cli;
 use crate::failure::Failure;
+use crate::failure::director;
+use crate::globals::Globals;
 use crate::progress::Display;
+use crate::prompt::confirm;
 use crate::secrets::now_ns;
 
 pub(super) fn revoke(
-    cli: &Cli,
+    cli: &Globals,
     place: ClusterPlace,
     what: &str,
     why: Revocation,

@@ -12,12 +12,14 @@ use capstan_director::{
     create_key_store, key_store_path,
 };
 
-use super::media::confirm;
+use super::key_output::tell;
 use super::{key_cluster, key_policies};
-use crate::args::{self, Cli, DriveAction, GroupAction, KeyAction, PolicyAction, Words};
-use crate::failure::Failure;
+use crate::args::{self, DriveAction, GroupAction, KeyAction, PolicyAction, Words};
+use crate::failure::{Failure, director};
+use crate::globals::Globals;
 use crate::json::{self, KeyEvent, KeyRow, SlotRow};
-use crate::list::print_rows;
+use crate::output::print_rows;
+use crate::prompt::confirm;
 use crate::secrets::{
     Need, cluster_at, export_passphrase, further_unlock, new_unlock, now_ns, open, open_with, state_dir, unlock,
 };
@@ -27,7 +29,7 @@ use crate::units;
 /// Longest export that is read.
 const EXPORT_LEN_MAX: u64 = 1 << 30;
 
-pub(crate) fn keys(cli: &Cli, args: &args::Keys) -> Result<ExitCode, Failure> {
+pub(crate) fn keys(cli: &Globals, args: &args::Keys) -> Result<ExitCode, Failure> {
     if let Some(done) = key_cluster::asked_of_cluster(cli, args)? {
         return Ok(done);
     }
@@ -121,7 +123,7 @@ fn changes(action: &KeyAction) -> bool {
 /// Volumes that are named where many have no key.
 const VOLUMES_SHOWN: usize = 10;
 
-fn create(cli: &Cli) -> Result<ExitCode, Failure> {
+fn create(cli: &Globals) -> Result<ExitCode, Failure> {
     let dir = state_dir(cli)?;
     if let Some(cluster) = cluster_at(&dir)? {
         return Err(DirectorError::KeysInCluster { nodes: cluster.nodes.join(", ") }.into());
@@ -171,11 +173,7 @@ fn lists(words: &[std::ffi::OsString]) -> bool {
     words.is_empty() || words.iter().all(|word| word == "list")
 }
 
-pub(super) fn director(error: impl Into<DirectorError>) -> Failure {
-    Failure::Director(error.into())
-}
-
-fn list(cli: &Cli) -> Result<ExitCode, Failure> {
+fn list(cli: &Globals) -> Result<ExitCode, Failure> {
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let (keys, realm) = {
         let store = site.keys()?;
@@ -217,7 +215,7 @@ fn list(cli: &Cli) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn export(cli: &Cli, file: &Path, volumes: &[String]) -> Result<ExitCode, Failure> {
+fn export(cli: &Globals, file: &Path, volumes: &[String]) -> Result<ExitCode, Failure> {
     if file.exists() {
         let reason = "it exists, and may be the only copy of older keys: choose another name";
         return Err(Failure::Other(format!("{} is not written: {reason}", file.display())));
@@ -252,7 +250,7 @@ fn export(cli: &Cli, file: &Path, volumes: &[String]) -> Result<ExitCode, Failur
     Ok(ExitCode::SUCCESS)
 }
 
-fn import(cli: &Cli, file: &Path, group: &Name) -> Result<ExitCode, Failure> {
+fn import(cli: &Globals, file: &Path, group: &Name) -> Result<ExitCode, Failure> {
     let failed = |error: std::io::Error| Failure::Other(format!("cannot read {}: {error}", file.display()));
     if std::fs::metadata(file).map_err(failed)?.len() > EXPORT_LEN_MAX {
         return Err(Failure::Usage(format!("{} is too long to be an export of keys", file.display())));
@@ -289,16 +287,7 @@ fn import(cli: &Cli, file: &Path, group: &Name) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says what was done, to people or as a line of JSON.
-pub(super) fn tell(cli: &Cli, text: &str, event: &KeyEvent) -> Result<(), Failure> {
-    if cli.json {
-        return json::print(event);
-    }
-    println!("{text}");
-    Ok(())
-}
-
-fn slots(cli: &Cli) -> Result<ExitCode, Failure> {
+fn slots(cli: &Globals) -> Result<ExitCode, Failure> {
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let keys = site.keys()?;
     let slots = keys.slots().map_err(director)?;
@@ -318,7 +307,7 @@ fn slots(cli: &Cli) -> Result<ExitCode, Failure> {
 }
 
 /// The new passphrase opens the store before the old one ceases to: at no moment does none.
-fn passphrase(cli: &Cli) -> Result<ExitCode, Failure> {
+fn passphrase(cli: &Globals) -> Result<ExitCode, Failure> {
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let old = site.keys()?.opened_slot();
     let kind = site.keys()?.slots().map_err(director)?.into_iter().find(|slot| slot.number == old);
@@ -340,7 +329,7 @@ fn passphrase(cli: &Cli) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn add(cli: &Cli, new_key_file: Option<&Path>) -> Result<ExitCode, Failure> {
+fn add(cli: &Globals, new_key_file: Option<&Path>) -> Result<ExitCode, Failure> {
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let slot = site.add_key_slot(&further_unlock(new_key_file)?)?;
     let said = format!("slot {slot}: opens the key store from now on; what did before still does");
@@ -348,7 +337,7 @@ fn add(cli: &Cli, new_key_file: Option<&Path>) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn remove(cli: &Cli, slot: u8, yes: bool) -> Result<ExitCode, Failure> {
+fn remove(cli: &Globals, slot: u8, yes: bool) -> Result<ExitCode, Failure> {
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let used = if site.keys()?.opened_slot() == slot { " (the one that was just used)" } else { "" };
     confirm(&format!("Slot {slot}{used} will open the key store no more."), yes)?;
@@ -373,7 +362,7 @@ fn changed(tag: &KeyTag, volume: &Volser, state: &impl ToString) -> KeyEvent {
     KeyEvent::KeyChanged { tag: tag.to_string(), volume: volume.to_string(), state: state.to_string() }
 }
 
-fn retire(cli: &Cli, what: &str, yes: bool) -> Result<ExitCode, Failure> {
+fn retire(cli: &Globals, what: &str, yes: bool) -> Result<ExitCode, Failure> {
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let keys = site.keys()?.list().map_err(director)?;
     for KeyRecord { tag, volser, .. } in named(&keys, what)? {
@@ -385,7 +374,7 @@ fn retire(cli: &Cli, what: &str, yes: bool) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn compromise(cli: &Cli, what: &str, yes: bool) -> Result<ExitCode, Failure> {
+fn compromise(cli: &Globals, what: &str, yes: bool) -> Result<ExitCode, Failure> {
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let keys = site.keys()?.list().map_err(director)?;
     for key in named(&keys, what)? {
@@ -403,7 +392,7 @@ fn compromise(cli: &Cli, what: &str, yes: bool) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn destroy(cli: &Cli, what: &str, yes: bool) -> Result<ExitCode, Failure> {
+fn destroy(cli: &Globals, what: &str, yes: bool) -> Result<ExitCode, Failure> {
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let keys = site.keys()?.list().map_err(director)?;
     let meant = named(&keys, what)?;

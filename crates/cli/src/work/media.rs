@@ -1,6 +1,5 @@
 //! `copy`, `rebuild`, `erase`, `forget`, `label`.
 
-use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,39 +8,22 @@ use capstan_director::{
     CopyReport, IndexReport, Loss, Object, Overwritten, Promise, RebuildReport, RestoreWatch, Site, Tally, Volser,
 };
 
-use crate::args::{self, Cli};
+use crate::args;
+use crate::failure::director;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
+use crate::globals::Globals;
 use crate::json::{self, OverwrittenLine};
-use crate::list::{director, short};
 use crate::place::find_object;
 use crate::progress::{Display, Standing, rate, stop_on_interrupt};
+use crate::prompt::{confirm, volser};
 use crate::secrets::{Need, now_ns, open, state_dir, unlock_at};
 use crate::table::path_text;
 use crate::units;
+use crate::wording::short;
 use crate::work::recorded::{Record, recorded};
 
 /// Objects that are named when they are lost.
 const OBJECTS_SHOWN: usize = 5;
-
-pub(crate) fn volser(text: &str) -> Result<Volser, Failure> {
-    let wrong = |_| Failure::Usage(format!("{text:?} is no barcode: use 1 to 8 of A-Z and 0-9"));
-    Volser::new(text).map_err(wrong)
-}
-
-/// Asks before something is gone for good; `--yes` answers.
-pub(crate) fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
-    if yes {
-        return Ok(());
-    }
-    if !std::io::stdin().is_terminal() {
-        return Err(Failure::Usage(format!("{question}\nNobody can be asked here: say --yes if that is meant")));
-    }
-    eprint!("{question} Type yes to go on: ");
-    let _ = std::io::stderr().flush();
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer).map_err(Failure::output)?;
-    if answer.trim() == "yes" { Ok(()) } else { Err(Failure::Other("nothing was done".to_owned())) }
-}
 
 /// The objects that are meant by a text that names one: itself where its id is written, or all that it stands on as well where its source
 /// is, the oldest first.
@@ -58,7 +40,7 @@ pub(crate) fn chain_of(site: &Site, text: &str, object: Object, chain: bool) -> 
     Ok(objects)
 }
 
-pub(crate) fn copy(cli: &Cli, args: &args::Copy) -> Result<ExitCode, Failure> {
+pub(crate) fn copy(cli: &Globals, args: &args::Copy) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
     let object = find_object(&site, &args.object, None)?;
@@ -125,7 +107,7 @@ fn say_kept(display: &Display, site: &Site, objects: &[Object], pool: &str) {
 }
 
 fn show_copies<'a>(
-    cli: &Cli,
+    cli: &Globals,
     args: &args::Copy,
     display: &Display,
     reports: impl Iterator<Item = (CopyReport, &'a Object)>,
@@ -148,7 +130,7 @@ fn show_copies<'a>(
     Ok(if whole { ExitCode::SUCCESS } else { ended_in_part(&without_key) })
 }
 
-fn show_copied(cli: &Cli, args: &args::Copy, object: &Object, report: &CopyReport) {
+fn show_copied(cli: &Globals, args: &args::Copy, object: &Object, report: &CopyReport) {
     if cli.json {
         // A reader that is gone changes nothing of what was written.
         let _ = json::print(&json::Event::Copied(report.into()));
@@ -169,7 +151,7 @@ fn show_copied(cli: &Cli, args: &args::Copy, object: &Object, report: &CopyRepor
     );
 }
 
-pub(crate) fn rebuild(cli: &Cli, args: &args::Rebuild) -> Result<ExitCode, Failure> {
+pub(crate) fn rebuild(cli: &Globals, args: &args::Rebuild) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     if !args.objects.is_empty() {
         return rebuild_indexes(cli, args, &display);
@@ -186,7 +168,7 @@ pub(crate) fn rebuild(cli: &Cli, args: &args::Rebuild) -> Result<ExitCode, Failu
 }
 
 /// The lists of files of some objects.
-fn rebuild_indexes(cli: &Cli, args: &args::Rebuild, display: &Display) -> Result<ExitCode, Failure> {
+fn rebuild_indexes(cli: &Globals, args: &args::Rebuild, display: &Display) -> Result<ExitCode, Failure> {
     let site = open(cli, Need::Keys, display.events())?;
     let objects = args.objects.iter().map(|text| find_object(&site, text, None)).collect::<Result<Vec<_>, _>>()?;
     let stop = Arc::default();
@@ -233,7 +215,7 @@ fn rebuilt_text(report: &RebuildReport) -> String {
     )
 }
 
-fn show_rebuilt(cli: &Cli, display: &Display, report: &RebuildReport) -> Result<ExitCode, Failure> {
+fn show_rebuilt(cli: &Globals, display: &Display, report: &RebuildReport) -> Result<ExitCode, Failure> {
     for (volser, reason) in &report.problems {
         display.warn(&format!("{volser}: {reason}"));
     }
@@ -248,7 +230,7 @@ fn show_rebuilt(cli: &Cli, display: &Display, report: &RebuildReport) -> Result<
     Ok(if report.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
 }
 
-pub(crate) fn erase(cli: &Cli, args: &args::GiveUp) -> Result<ExitCode, Failure> {
+pub(crate) fn erase(cli: &Globals, args: &args::GiveUp) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Nothing, display.events())?;
     let volume = volser(&args.volume)?;
@@ -264,7 +246,7 @@ pub(crate) fn erase(cli: &Cli, args: &args::GiveUp) -> Result<ExitCode, Failure>
     })
 }
 
-pub(crate) fn forget(cli: &Cli, args: &args::GiveUp) -> Result<ExitCode, Failure> {
+pub(crate) fn forget(cli: &Globals, args: &args::GiveUp) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Nothing, display.events())?;
     let volume = volser(&args.volume)?;
@@ -283,7 +265,7 @@ pub(crate) fn forget(cli: &Cli, args: &args::GiveUp) -> Result<ExitCode, Failure
     })
 }
 
-pub(crate) fn label(cli: &Cli, args: &args::Label) -> Result<ExitCode, Failure> {
+pub(crate) fn label(cli: &Globals, args: &args::Label) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
     let pool = (args.pool != "scratch").then_some(args.pool.as_str());
@@ -307,7 +289,7 @@ pub(crate) fn label(cli: &Cli, args: &args::Label) -> Result<ExitCode, Failure> 
 }
 
 fn label_all(
-    cli: &Cli,
+    cli: &Globals,
     args: &args::Label,
     (display, site): (&Display, &Site),
     pool: Option<&str>,
@@ -377,7 +359,7 @@ fn copies_text(lost: &Overwritten, dropped: bool) -> String {
 }
 
 /// Says which objects are gone with what was on a volume.
-fn show_lost(cli: &Cli, display: &Display, volume: &Volser, lost: &Overwritten) {
+fn show_lost(cli: &Globals, display: &Display, volume: &Volser, lost: &Overwritten) {
     if cli.json {
         // A reader that is gone changes nothing of what was done.
         let _ = json::print(&json::Event::Overwritten(OverwrittenLine::new(volume, lost)));

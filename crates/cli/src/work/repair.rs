@@ -4,16 +4,17 @@ use std::process::ExitCode;
 
 use capstan_director::{DirectorError, ObjectStatus, RepairReport, RestoreWatch, Shortfall};
 
-use crate::args::{self, Cli};
+use crate::args;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::globals::Globals;
 use crate::json;
-use crate::list::short;
 use crate::place::find_object;
 use crate::progress::{Display, Standing, stop_on_interrupt};
 use crate::secrets::{Need, open};
+use crate::wording::short;
 use crate::work::recorded::recorded;
 
-pub(crate) fn repair(cli: &Cli, args: &args::Repair) -> Result<ExitCode, Failure> {
+pub(crate) fn repair(cli: &Globals, args: &args::Repair) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
     let mut objects = Vec::new();
@@ -48,7 +49,7 @@ fn summary(report: &RepairReport) -> String {
     format!("{} of {} copies that lacked something are whole now", whole_now(report), report.copies.len())
 }
 
-fn show(cli: &Cli, report: RepairReport) -> Result<ExitCode, Failure> {
+fn show(cli: &Globals, report: RepairReport) -> Result<ExitCode, Failure> {
     let whole = whole_now(&report);
     if cli.json {
         json::print(&json::Event::Repaired { copies: json::repaired(&report) })?;

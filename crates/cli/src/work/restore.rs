@@ -14,15 +14,17 @@ use capstan_director::{
     RestorePlan, RestoreReport, RestoreWatch, Site, Tally, VerifiedCopy, Volser,
 };
 
-use crate::args::{self, Cli};
+use crate::args;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
+use crate::globals::Globals;
 use crate::json::{self, DifferenceLine, RestoreEnd, RestoreFinished, words};
-use crate::list::{find_volume, object_or_volume, short};
 use crate::place::{MATCHED_NOTHING, place_at};
+use crate::place::{find_volume, object_or_volume};
 use crate::progress::{Display, Standing, rate, stop_on_interrupt};
 use crate::secrets::{Need, open};
 use crate::table::path_text;
 use crate::units;
+use crate::wording::short;
 use crate::work::media::chain_of;
 use crate::work::recorded::{Record, recorded};
 
@@ -49,7 +51,7 @@ fn places(site: &Site, texts: &[OsString], at: Option<&str>) -> Result<Vec<Place
     Ok(places)
 }
 
-pub(crate) fn restore(cli: &Cli, args: &args::Restore) -> Result<ExitCode, Failure> {
+pub(crate) fn restore(cli: &Globals, args: &args::Restore) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let need = if args.dry_run { Need::Nothing } else { Need::Keys };
     let site = open(cli, need, display.events())?;
@@ -115,7 +117,7 @@ fn restored_text(report: &RestoreReport, directory: &Path) -> String {
     )
 }
 
-fn show_plan(cli: &Cli, plan: &RestorePlan) -> Result<(), Failure> {
+fn show_plan(cli: &Globals, plan: &RestorePlan) -> Result<(), Failure> {
     if cli.json {
         return json::print(&json::Event::plan(plan));
     }
@@ -239,7 +241,7 @@ fn of_any_block(reason: &str) -> String {
 }
 
 fn show_restore(
-    cli: &Cli,
+    cli: &Globals,
     display: &Display,
     plan: &RestorePlan,
     report: &RestoreReport,
@@ -282,7 +284,7 @@ fn show_restore(
     Ok(if as_asked { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
 }
 
-pub(crate) fn cat(cli: &Cli, args: &args::Cat) -> Result<ExitCode, Failure> {
+pub(crate) fn cat(cli: &Globals, args: &args::Cat) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let (object, typed) = place_at(&site, &args.place, args.at.as_deref())?;
@@ -303,14 +305,14 @@ pub(crate) fn cat(cli: &Cli, args: &args::Cat) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(DONE_WITH_PROBLEMS))
 }
 
-pub(crate) fn verify(cli: &Cli, args: &args::Verify) -> Result<ExitCode, Failure> {
+pub(crate) fn verify(cli: &Globals, args: &args::Verify) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
     recorded(&display, &site, ("verify", &named(&args.what)), |record| verify_all(cli, args, &display, &site, record))
 }
 
 fn verify_all(
-    cli: &Cli,
+    cli: &Globals,
     args: &args::Verify,
     display: &Display,
     site: &Site,
@@ -344,7 +346,7 @@ fn verify_all(
 }
 
 fn verify_objects(
-    cli: &Cli,
+    cli: &Globals,
     display: &Display,
     site: &Site,
     objects: &[Object],
@@ -398,7 +400,7 @@ fn names(volumes: &[Volser]) -> String {
     volumes.iter().map(Volser::as_str).collect::<Vec<_>>().join(", ")
 }
 
-fn show_verified(cli: &Cli, what: &str, report: &RestoreReport, damaged: bool, interrupted: bool) {
+fn show_verified(cli: &Globals, what: &str, report: &RestoreReport, damaged: bool, interrupted: bool) {
     if cli.json {
         // A reader that is gone changes nothing of the verdict.
         let _ = json::print(&json::Event::Verified { what: what.to_owned(), damaged, work: report.into() });
@@ -428,7 +430,7 @@ fn show_verified(cli: &Cli, what: &str, report: &RestoreReport, damaged: bool, i
 }
 
 fn against_source(
-    cli: &Cli,
+    cli: &Globals,
     display: &Display,
     site: &Site,
     object: &Object,

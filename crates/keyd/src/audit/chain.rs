@@ -1,77 +1,18 @@
 //! Records as lines, each of which names the hash of the one before.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io::{self, BufRead, Read};
-use std::str::FromStr;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use capstan_keys::Name;
 use serde::{Deserialize, Serialize};
 
-use super::{AuditError, Entry, Outcome};
+use super::{AuditError, Entry, Head, LineHash, Outcome};
 use crate::time::rfc3339;
 
 /// Longest line: names and texts of the program, some dozens of them.
 pub(super) const LINE_LEN_MAX: usize = 16 << 10;
 
-/// SHA-256 of a line, its newline included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LineHash(pub [u8; 32]);
-
-impl LineHash {
-    pub(super) fn of(line: &[u8]) -> Self {
-        let mut hash = [0; 32];
-        hash.copy_from_slice(digest(&SHA256, line).as_ref());
-        Self(hash)
-    }
-}
-
-impl fmt::Display for LineHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl FromStr for LineHash {
-    type Err = NoHash;
-
-    fn from_str(text: &str) -> Result<Self, NoHash> {
-        let digit = |digit: u8| match digit {
-            b'0'..=b'9' => Ok(digit - b'0'),
-            b'a'..=b'f' => Ok(digit - b'a' + 10),
-            _ => Err(NoHash),
-        };
-        let mut hash = [0; 32];
-        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-        if pairs.len() != hash.len() || !rest.is_empty() {
-            return Err(NoHash);
-        }
-        for (byte, [high, low]) in hash.iter_mut().zip(pairs) {
-            *byte = digit(*high)? << 4 | digit(*low)?;
-        }
-        Ok(Self(hash))
-    }
-}
-
-/// A text is no hash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no SHA-256: it has 64 digits, 0 to 9 and a to f")]
-pub struct NoHash;
-
-/// The last record of a chain: a log that holds this line holds all before it, unchanged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
-    /// Its number; 0 before the first.
-    pub sequence: u64,
-    /// The hash of its line; zeros before the first.
-    pub hash: LineHash,
-}
-
 impl Head {
-    /// The head of an empty log.
-    pub(super) const NONE: Self = Self { sequence: 0, hash: LineHash([0; 32]) };
-
     /// The next line, and the head that it makes.
     pub(super) fn next_line(&self, kma: &Name, entry: &Entry, at_ns: i64) -> Result<(Vec<u8>, Self), AuditError> {
         let (result, why) = match &entry.outcome {

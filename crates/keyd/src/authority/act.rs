@@ -2,14 +2,11 @@
 
 use std::fmt;
 
-use capstan_keys::Name;
-use thiserror::Error;
-
-use super::{CertificateSerial, Role, Roles, Standing, User};
+use super::{Role, Roles};
 
 /// One cell of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cell {
+pub(super) enum Cell {
     No,
     AtOnce,
     ByQuorum,
@@ -154,7 +151,7 @@ impl Act {
         Self::ALL.iter().copied().find(|act| act.code() == code)
     }
 
-    fn cell(self, role: Role) -> Cell {
+    pub(super) fn cell(self, role: Role) -> Cell {
         Role::ALL.into_iter().zip(self.row().cells).find(|(other, _)| *other == role).map_or(Cell::No, |(_, cell)| cell)
     }
 }
@@ -165,58 +162,6 @@ impl fmt::Display for Act {
     }
 }
 
-/// How somebody may do something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Permission {
-    /// On their own word.
-    AtOnce,
-    /// Once a quorum has approved it: it is requested, and waits ([`super::Pending`]).
-    ByQuorum,
-}
-
-/// Why somebody may not.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Denied {
-    /// Operator: the role is not theirs.
-    #[error("user {user} ({has}) may not {}: that is for a user with one of these roles: {}", act.words(), act.roles())]
-    Role {
-        /// Who.
-        user: Name,
-        /// The roles that they have.
-        has: Roles,
-        /// What they asked for.
-        act: Act,
-    },
-    /// Operator: the user was disabled.
-    #[error("user {user} is disabled: a security officer can ask the quorum to enable them again")]
-    Disabled {
-        /// Who.
-        user: Name,
-    },
-    /// Caller: nobody has this certificate.
-    #[error("certificate {serial} belongs to no user: enrol it, or use the certificate that was given to you last")]
-    UnknownCertificate {
-        /// Its serial number.
-        serial: CertificateSerial,
-    },
-}
-
-/// Whether a user may do something, and how. The one question that every door asks.
-pub fn may(user: &User, act: Act) -> Result<Permission, Denied> {
-    if user.standing == Standing::Disabled {
-        return Err(Denied::Disabled { user: user.name.clone() });
-    }
-    let cells: Vec<Cell> = user.roles.iter().map(|role| act.cell(role)).collect();
-    // No row has both kinds of yes (there is a test); if one had, the careful kind would count.
-    if cells.contains(&Cell::ByQuorum) {
-        Ok(Permission::ByQuorum)
-    } else if cells.contains(&Cell::AtOnce) {
-        Ok(Permission::AtOnce)
-    } else {
-        Err(Denied::Role { user: user.name.clone(), has: user.roles, act })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
@@ -224,6 +169,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::authority::{Denied, Permission, Standing, User, may};
 
     /// The table as people read it; changed by hand, together with the one above.
     const GOLDEN: &str = include_str!("../../testdata/roles.txt");

@@ -1,49 +1,18 @@
 //! Users: people, known by their certificates.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use capstan_format::{Cursor, FormatError};
 use capstan_keys::Name;
 use thiserror::Error;
 
 use super::bytes::{name, put_name, version};
-use super::{Denied, QuorumRule, Role, Roles};
+use super::{CertificateSerial, Denied, QuorumRule, Role, Roles};
 
 const WHAT: &str = "user";
 const VERSION: u8 = 1;
-/// Bytes of a serial number, by RFC 5280, section 4.1.2.2.
-const SERIAL_LEN_MAX: usize = 20;
 /// The one in use, the one that takes its place, and those of a few devices.
 const CERTIFICATES_MAX: usize = 16;
-
-/// The serial number that the cluster's own authority gave to a certificate: 1 to 20 bytes.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CertificateSerial(Vec<u8>);
-
-impl From<capstan_keys::api::Serial> for CertificateSerial {
-    fn from(serial: capstan_keys::api::Serial) -> Self {
-        Self(serial.0.to_vec())
-    }
-}
-
-impl CertificateSerial {
-    /// The serial number, big-endian as in the certificate; none if it is empty or longer than 20 bytes.
-    pub fn new(bytes: &[u8]) -> Option<Self> {
-        (1..=SERIAL_LEN_MAX).contains(&bytes.len()).then(|| Self(bytes.to_vec()))
-    }
-
-    /// Its bytes.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Display for CertificateSerial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
 
 /// Whether somebody is still with us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,8 +74,8 @@ impl User {
         };
         bytes.extend_from_slice(&[self.roles.bits(), standing, self.certificates.len() as u8]);
         for serial in &self.certificates {
-            bytes.push(serial.0.len() as u8);
-            bytes.extend_from_slice(&serial.0);
+            bytes.push(serial.as_bytes().len() as u8);
+            bytes.extend_from_slice(serial.as_bytes());
         }
         bytes
     }

@@ -34,7 +34,7 @@ use aws_lc_rs::hmac;
 use capstan_format::{Cursor, FormatError, KeyTag};
 use capstan_keys::{KeyError, random};
 
-use super::stream::{End, ReadError, Sealed, Unsealed};
+use super::stream::{End, ReadError, Sealed, Unsealed, WHAT};
 use super::{BackupError, Held, HoldsKeys};
 use crate::ledger::{Entry, PATH_LEN_MAX, RECORD_LEN_MAX, Snapshot};
 use crate::root::file::NewFile;
@@ -44,7 +44,6 @@ use crate::seal::Content;
 
 const MAGIC: &[u8; 8] = b"CAPSDATA";
 const VERSION: u32 = 1;
-pub(super) const WHAT: &str = "database backup";
 const HEADER_LEN: usize = 80;
 const RECORD_HEADER_LEN: usize = 2 + 4 + 8;
 

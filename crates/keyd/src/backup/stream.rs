@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use aws_lc_rs::hmac;
 use capstan_format::FormatError;
 
-use super::database::WHAT;
+pub(super) const WHAT: &str = "database backup";
 
 /// What went wrong while reading.
 pub(super) enum ReadError {

@@ -17,17 +17,10 @@ use capstan_keys::{
     StoredKey, VolumeKey, WrappedKey,
 };
 
-use super::{DeskError, open, open_pool_key};
-use crate::path::Path;
-use crate::record::{PoolKey, is_unconfirmed, unconfirmed_group};
+use super::{DeskError, open, open_pool_key, recovered};
+use crate::record::{is_unconfirmed, unconfirmed_group};
 use crate::root::ClusterKeys;
-use crate::state::{State, View};
-
-/// A key of a pool that was kept to read with, and that no volume has named yet.
-pub fn recovered(state: &State, tag: &KeyTag) -> Option<PoolKey> {
-    let kept = state.other(&Path::recovered(tag).to_string()).filter(|_| state.key(tag).is_none())?;
-    PoolKey::decode(kept).ok()
-}
+use crate::state::View;
 
 /// Puts a key on record that a volume names. One that is on record stays as it is.
 pub(super) fn claim(

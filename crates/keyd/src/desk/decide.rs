@@ -5,16 +5,15 @@ use capstan_keys::{
     Cartridge, Changes, DataUnit, DrawnKey, Holdings, ImportedKey, IssuedKey, KeyError, KeyGroup, KeyRecord, KeyState,
     KeyToAppend, Name, NewKey, Policy, RealmRecord, Refusal, StoredKey,
 };
-use thiserror::Error;
 
 use super::confirmation::{claim, confirm};
 use super::operation::{Adopted, Asked, Operation};
-use super::pool;
+use super::{DeskError, pool};
 use crate::family::{Ending, ending_of};
 use crate::ledger::Transaction;
 use crate::path::Path;
 use crate::record::{GroupRecord, IssuedRecord, Origin, is_unconfirmed};
-use crate::root::{ClusterKeys, HierarchyError};
+use crate::root::ClusterKeys;
 use crate::seal::SealError;
 use crate::state::{State, View};
 
@@ -49,57 +48,6 @@ pub enum Answer {
     Done,
     /// A report of an earlier life of a volume, or of none: nothing is changed by it.
     Late,
-}
-
-/// Why nothing was decided.
-#[derive(Debug, Error)]
-pub enum DeskError {
-    /// The rules, or the state of the key.
-    #[error(transparent)]
-    Key(#[from] KeyError),
-    /// Host or peers: the pool has no key that may be issued.
-    #[error(
-        "node {kma} has no key left that is stored twice. See that the other nodes run and reach each other, and where there is no \
-         other, make a backup (`keyd backup`); other nodes may have keys"
-    )]
-    PoolEmpty {
-        /// The node.
-        kma: Name,
-    },
-    /// Peer: a key does not open.
-    #[error(transparent)]
-    Hierarchy(#[from] HierarchyError),
-    /// Peer: the key of the pool is not the one its record names.
-    #[error(
-        "key {tag} of the pool of node {kma} does not open: its record was altered. It is not used; take it out of the pool"
-    )]
-    PoolKey {
-        /// The node.
-        kma: Name,
-        /// The key.
-        tag: KeyTag,
-    },
-    /// Operator: a key that was confirmed stays as it was confirmed.
-    #[error(
-        "key {tag} is volume {volser}'s and of group {group}: that was known, or confirmed, before, and it stays so"
-    )]
-    Confirmed {
-        /// The key.
-        tag: KeyTag,
-        /// Its volume.
-        volser: Volser,
-        /// Its group.
-        group: Name,
-    },
-    /// A record could not be sealed.
-    #[error(transparent)]
-    Seal(#[from] SealError),
-}
-
-impl From<Refusal> for DeskError {
-    fn from(refusal: Refusal) -> Self {
-        Self::Key(refusal.into())
-    }
 }
 
 impl Decided {

@@ -3,10 +3,11 @@
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::{KeyError, KeyPlace, Name, Refusal, VolumeKey};
 
-use super::{DeskError, recovered};
-use crate::record::{IssuedRecord, is_unconfirmed};
+use super::DeskError;
+use crate::path::Path;
+use crate::record::{IssuedRecord, PoolKey, is_unconfirmed};
 use crate::root::ClusterKeys;
-use crate::state::View;
+use crate::state::{State, View};
 
 /// A key to read a volume with, for a drive that `by` asks for.
 ///
@@ -46,4 +47,10 @@ pub fn open(view: View<'_>, keys: &ClusterKeys, record: &IssuedRecord) -> Result
     let name = &record.issued.group;
     let group = view.ledger().group(name).ok_or_else(|| Refusal::UnknownGroup { group: name.clone() })?;
     Ok(keys.group_key(name, &group.wrapped)?.unwrap(known.tag, known.algorithm, wrapped)?)
+}
+
+/// A key of a pool that was kept to read with, and that no volume has named yet.
+pub fn recovered(state: &State, tag: &KeyTag) -> Option<PoolKey> {
+    let kept = state.other(&Path::recovered(tag).to_string()).filter(|_| state.key(tag).is_none())?;
+    PoolKey::decode(kept).ok()
 }

@@ -5,7 +5,6 @@ use capstan_keys::Name;
 use serde::{Deserialize, Serialize};
 
 use crate::path::Path;
-use crate::state::View;
 
 /// Whose objects a client sees, and by which policy it is served.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,9 +22,12 @@ impl ClientRecord {
         Path::Other(format!("kmip-client/{client}"))
     }
 
-    /// What is on record of a client, or what holds where nothing is.
-    pub fn of(view: View<'_>, client: &Name) -> Result<Self, serde_json::Error> {
-        match view.ledger().other(&Self::path(client).to_string()) {
+    /// What a record says of a client, or what holds where there is none.
+    ///
+    /// # Errors
+    /// The record is no JSON of this shape.
+    pub fn read(record: Option<&[u8]>, client: &Name) -> Result<Self, serde_json::Error> {
+        match record {
             Some(bytes) => serde_json::from_slice(bytes),
             None => Ok(Self { domain: client.clone(), group: Name::default() }),
         }

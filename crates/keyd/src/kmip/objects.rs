@@ -8,9 +8,9 @@ use capstan_kmip::{
 };
 
 use super::record::{Attempt, ObjectError, ObjectRecord, unwrap, wrap};
+use crate::mark::Mark;
 use crate::path::Path;
 use crate::root::ClusterKeys;
-use crate::state::Mark;
 
 /// The objects of all clients, their material wrapped.
 #[derive(Default)]

@@ -10,7 +10,9 @@ mod transfer;
 mod users;
 
 use capstan_keyd::service::StateDirectory;
+use capstan_keys::api::PeerId;
 use capstan_keys::api::{EnrolmentOpened, Outcome, RequestId, Requested};
+use capstan_keys::cluster::Identity;
 use capstan_keys::cluster::{ClusterClient, Repeat};
 use clap::Subcommand;
 use serde::Serialize;
@@ -212,4 +214,9 @@ impl Ask {
 fn log_of(state: &std::path::Path) -> anyhow::Result<(capstan_keys::Name, Vec<std::path::PathBuf>)> {
     let (directory, settings) = StateDirectory::open(state)?;
     Ok((settings.name, capstan_keyd::audit::log_files(&directory.audit())?))
+}
+
+/// Who asks, as keys are handed over to them.
+fn me(ask: &Ask) -> anyhow::Result<PeerId> {
+    Ok(Identity::load(&ask.asking.identity)?.certificate().peer.clone())
 }

@@ -26,12 +26,13 @@ use cryptoki::slot::Slot;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::ClusterKeys;
-use super::pin::Pin;
 use crate::seal::ClusterId;
 
 mod error;
+mod pin;
 
 pub use error::TokenError;
+pub use pin::Pin;
 
 const LABEL_LEN_MAX: usize = 32;
 const WRAPPED_LEN_MAX: usize = 64;

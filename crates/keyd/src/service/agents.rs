@@ -14,7 +14,7 @@ use capstan_keys::{DataUnit, Name, SeenAs, SeenCartridge, VolumeKey, api, cluste
 use jiff::Timestamp;
 
 use super::openapi::{Paths, Who};
-use super::people::came_to_nothing;
+use super::person::came_to_nothing;
 use super::registrar::certificate_path;
 use super::{Service, entry};
 use crate::audit::{Deed, Entry, Outcome};

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use capstan_keys::Name;
 use serde::{Deserialize, Serialize};
 
-use super::people::id_of;
+use super::request_id::id_of;
 use super::{Service, StateDirectory};
 use crate::audit::{Deed, Entry, Fact, Outcome};
 use crate::authority::PendingId;

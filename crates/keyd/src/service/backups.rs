@@ -17,7 +17,6 @@
 mod core;
 mod destruction;
 mod left;
-mod record;
 mod restore;
 mod spool;
 mod stored;
@@ -28,13 +27,12 @@ use axum::extract::Path as InPath;
 use axum::{Extension, Json};
 use capstan_keys::Name;
 use capstan_keys::api::{Base64, JobSeen, JobStarted, Problem, RequestId};
-use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::jobs::Progress;
 use super::openapi::Paths;
-use super::people::Person;
+use super::person::Person;
 use super::{Service, entry};
 use crate::authority::Act;
 use crate::backup::{BackupError, ClusterRecords, HoldsKeys, Knowledge, Known, check, write_database};
@@ -44,10 +42,11 @@ use crate::node::{Node, NodeError, Standing};
 
 pub(super) use self::core::make as make_core;
 pub use self::core::{AskCoreBackup, CoreBackupMade, Custodian, MakeCoreBackup};
+use super::backup_record::backup_path;
+pub use super::backup_record::{BackupRecord, BackupState, CoreBackupRecord};
+pub(super) use super::backup_record::{backups, core_backups, core_path, is_of_backup, newest_kept};
+use crate::time::time;
 pub(super) use destruction::disks_of;
-use record::backup_path;
-pub use record::{BackupRecord, BackupState, CoreBackupRecord};
-pub(super) use record::{backups, core_backups, core_path, is_of_backup, newest_kept};
 pub(super) use restore::sweep_copy;
 pub use restore::{RestoreError, Restored, Restoring, Source, restore};
 pub(super) use spool::Spool;
@@ -236,10 +235,6 @@ async fn put(node: &Node, record: &BackupRecord) -> Result<(), Refusal> {
     let put = (backup_path(&record.id), bytes);
     node.change(|_| Ok::<_, NodeError>(Decided::records(vec![put.clone()], Vec::new()))).await?;
     Ok(())
-}
-
-pub(super) fn time(ns: i64) -> Timestamp {
-    Timestamp::from_nanosecond(i128::from(ns)).unwrap_or_default()
 }
 
 fn gone(id: &str) -> Refusal {

@@ -7,8 +7,8 @@ use serde_json::Error as JsonError;
 use thiserror::Error;
 
 use super::directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory, kmip_domain_objects};
-use super::people::SiteRecord;
 use super::registrar::{CertificateRecord, authority_path, certificate_path, enrolment_path, host_of};
+use super::site_record::SiteRecord;
 use crate::authority::{QuorumRule, Roles, Unworkable, User, Users};
 use crate::identity::{Authority, AuthorityError, AuthorityRecord, Enrolment, OldestTls, random_serial};
 use crate::ledger::{Ledger, LedgerError, Outcome, Transaction};

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use super::autonomous::AutonomousRecord;
 use super::openapi::{Paths, Who};
-use super::unlock::{UNLOCK, Unlock, said};
+use super::shares::Unlock;
+use super::unlock::{UNLOCK, said};
 use super::{KmaSettings, Service, entry};
 use crate::authority::Act;
 use crate::door::{CameFrom, Input, Readiness, Refusal};

@@ -14,48 +14,28 @@ mod document;
 mod speaks;
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use axum::Router;
 use axum::body::to_bytes;
 use axum::extract::{MatchedPath, Request, State};
 use axum::handler::Handler;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
-use axum::{Json, Router};
-use capstan_keys::api::{BeginEnrolment, EnrolmentBegun, EnrolmentFinished, FinishEnrolment};
-use capstan_keys::api::{IssuedCertificate, RenewCertificate};
 use schemars::SchemaGenerator;
-use serde_json::Value;
 
-use super::{Service, agents, backups, handed, members, peers, people, proof};
+use super::Service;
+use super::person::{Person, held_to_table};
 use crate::authority::Act;
-use crate::door::{Input, Refusal};
+use crate::door::Refusal;
 
+pub(super) use super::access::Who;
+pub(super) use document::document;
 pub(super) use speaks::{Asked, Described, Speaks};
 
-/// Who may ask for something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Who {
-    /// Whoever has a certificate of the cluster.
-    Member,
-    /// Agents.
-    Agent,
-    /// Nodes.
-    Kma,
-    /// Any person.
-    User,
-    /// People, by the table of roles.
-    Person(Act),
-    /// The same, by either of two acts: which of them it is shows in what is asked.
-    PersonOr(Act, Act),
-    /// Drives, which look for nodes, and nodes; people by the table of roles.
-    AgentKmaOr(Act),
-    /// Nodes; people by the table of roles.
-    KmaOr(Act),
-    /// Whoever reaches the port for enrolments, without a certificate.
-    Stranger,
-}
+// Who asks stands in their certificate.
+impl Asked for Person {}
 
 /// What an operation is of.
 #[derive(Debug, Clone, Copy)]
@@ -84,12 +64,12 @@ impl From<(Who, &'static str)> for Said {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Method {
+pub(super) enum Method {
     Get,
     Post,
 }
 
-struct Operation {
+pub(super) struct Operation {
     method: Method,
     path: &'static str,
     said: Said,
@@ -99,7 +79,7 @@ struct Operation {
 /// Routes, and what is to be said of them.
 pub(super) struct Paths {
     router: Router<Arc<Service>>,
-    operations: Vec<Operation>,
+    pub(super) operations: Vec<Operation>,
 }
 
 impl Paths {
@@ -150,7 +130,7 @@ impl Paths {
     }
 
     /// Says what a door serves by itself.
-    fn said_by_door<H, A>(mut self, method: Method, path: &'static str, said: impl Into<Said>, _: H) -> Self
+    pub(super) fn said_by_door<H, A>(mut self, method: Method, path: &'static str, said: impl Into<Said>, _: H) -> Self
     where
         H: Speaks<A>,
     {
@@ -181,49 +161,10 @@ async fn hold(State(held): State<Held>, request: Request, next: Next) -> Result<
     let Some(who) = held.table.get(&(method, path.as_str())).copied().filter(|_| !is_other) else {
         return Ok(next.run(Request::from_parts(parts, body)).await);
     };
-    if let Err(refusal) = people::held_to_table(&mut parts, &held.service, who).await {
+    if let Err(refusal) = held_to_table(&mut parts, &held.service, who).await {
         // Whoever is still sending hears the answer only once that is taken in.
         let _ = to_bytes(body, REFUSED_LEN_MAX).await;
         return Err(refusal);
     }
     Ok(next.run(Request::from_parts(parts, body)).await)
-}
-
-/// All that this service answers to members.
-pub(super) fn paths() -> Paths {
-    agents::routes()
-        .merge(members::routes())
-        .merge(peers::routes())
-        .merge(handed::routes())
-        .merge(people::routes())
-        .merge(backups::routes())
-        .merge(proof::routes())
-        .get("/v1/openapi.json", (Who::Member, "read this document"), async || Json(openapi()))
-}
-
-/// The document: every route of a node, what it takes and gives, and who may ask.
-pub fn openapi() -> Value {
-    static DOCUMENT: OnceLock<Value> = OnceLock::new();
-    let made = || document::document(&doors(paths()).operations);
-    DOCUMENT.get_or_init(made).clone()
-}
-
-type Renew = fn(Input<RenewCertificate>) -> std::future::Ready<Result<Json<IssuedCertificate>, Refusal>>;
-type Begin = fn(Input<BeginEnrolment>) -> std::future::Ready<Result<Json<EnrolmentBegun>, Refusal>>;
-type Finish = fn(Input<FinishEnrolment>) -> std::future::Ready<Result<Json<EnrolmentFinished>, Refusal>>;
-type Health = fn() -> std::future::Ready<Result<Json<Value>, Refusal>>;
-
-/// What the doors answer by themselves: [`crate::door::renewal_routes`], [`crate::door::health_routes`],
-/// [`crate::door::enrolment_routes`].
-fn doors(paths: Paths) -> Paths {
-    let health: Health = || unreachable!("it is asked for its type alone");
-    let renew: Renew = |_| unreachable!("it is asked for its type alone");
-    let begin: Begin = |_| unreachable!("it is asked for its type alone");
-    let finish: Finish = |_| unreachable!("it is asked for its type alone");
-    paths
-        .said_by_door(Method::Get, "/healthz", (Who::Member, "ask whether the node lives"), health)
-        .said_by_door(Method::Get, "/readyz", (Who::Member, "ask whether the node can serve agents"), health)
-        .said_by_door(Method::Post, "/v1/certificates/renew", (Who::Member, "renew one's own certificate"), renew)
-        .said_by_door(Method::Post, "/v1/enrolments/begin", (Who::Stranger, "begin to enrol"), begin)
-        .said_by_door(Method::Post, "/v1/enrolments/finish", (Who::Stranger, "finish to enrol"), finish)
 }

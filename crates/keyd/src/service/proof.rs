@@ -24,10 +24,9 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::backups::time;
 use super::jobs::Progress;
 use super::openapi::Paths;
-use super::people::Person;
+use super::person::Person;
 use super::{Service, entry};
 use crate::audit::Entry;
 use crate::authority::Act;
@@ -36,6 +35,7 @@ use crate::door::Refusal;
 use crate::node::{Node, NodeError};
 use crate::path::Path;
 use crate::state::View;
+use crate::time::time;
 
 use opened::Opened;
 

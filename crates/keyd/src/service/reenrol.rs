@@ -11,9 +11,9 @@ use capstan_keys::cluster::EnrolmentPassphrase;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::Service;
 use super::registrar::enrolment_path;
-use super::unlock::TokenPin;
-use super::{Service, Unlock};
+use super::shares::{TokenPin, Unlock};
 use crate::audit::{Deed, Entry, Origin, Outcome, Who};
 use crate::authority::{Standing, User};
 use crate::desk::Decided;
@@ -22,9 +22,10 @@ use crate::identity::Enrolment;
 use crate::path::Path;
 use crate::root::{Opens, Pin, Token, Unlocking, UnlockingStage};
 
-const REENROLLED: Deed = Deed::named("enrolment-opened-by-holders");
 /// A passphrase is handed on within days, or asked for anew.
 const ENROLMENT_TIME_NS: i64 = 7 * 86_400 * 1_000_000_000;
+
+const REENROLLED: Deed = Deed::named("enrolment-opened-by-holders");
 
 /// Who is to enrol anew, and what opens the root key.
 #[derive(Serialize, Deserialize)]

@@ -20,7 +20,7 @@ use super::registrar::Registry;
 use super::removed::Removed;
 use super::unlock::{listen_here, serve_here};
 use super::wiped::Wiped;
-use super::{Service, autonomous, backups, doubts, kmip, last_heard, low_water, metrics, openapi, people, proof, room};
+use super::{Service, autonomous, backups, doubts, kmip, last_heard, low_water, metrics, people, proof, room, routes};
 use crate::audit::AuditLog;
 use crate::door::{Limits, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers};
 use crate::identity::{Gate, PresentedCertificate, SystemClock, kmip_tls, member_tls, stranger_tls};
@@ -127,7 +127,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     let kmip_tls = kmip_tls(presented.clone(), identity.authority_der().clone(), clock.clone(), oldest)?;
     let gate = Gate::new(settings.cluster, service.clone(), clock);
     let registrar = Arc::new(Registry::of(Arc::downgrade(&service)));
-    let routes = openapi::paths()
+    let routes = routes::paths()
         .served_by(service.clone())
         .merge(renewal_routes(registrar.clone()))
         .merge(health_routes(service.clone()));

@@ -12,7 +12,6 @@ use std::sync::{Arc, PoisonError};
 use capstan_keys::Name;
 use capstan_keys::api::Problem;
 use jiff::Timestamp;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -20,9 +19,9 @@ use tokio::net::{UnixListener, UnixStream};
 use zeroize::Zeroizing;
 
 use super::Service;
-use super::people::root_path;
 use super::phase::Phase;
 use super::reenrol::Reenrol;
+use super::shares::{TokenPin, Unlock};
 use crate::audit::{Deed, Entry, Origin, Outcome, Who};
 use crate::door::Refusal;
 use crate::node::Node;
@@ -32,23 +31,6 @@ use crate::root::{ClusterKeys, Existing, Opens, Pin, RootError, SealedRoot, Toke
 pub(super) const UNLOCK: Deed = Deed::named("unlock");
 /// Longest line: names and passphrases of as many holders as there can be.
 const LINE_LEN_MAX: u64 = 64 << 10;
-
-/// One holder's share, as it is given.
-#[derive(Serialize, Deserialize, JsonSchema)]
-pub struct Unlock {
-    /// Whose.
-    pub holder: Name,
-    /// What opens it.
-    #[schemars(with = "String")]
-    pub passphrase: Zeroizing<String>,
-}
-
-/// The PIN of the node's token, as it is given.
-#[derive(Serialize, Deserialize)]
-pub struct TokenPin {
-    /// What logs into it.
-    pub pin: Zeroizing<String>,
-}
 
 /// What opens a node, or a part of it.
 #[derive(Serialize, Deserialize)]
@@ -132,7 +114,7 @@ impl Service {
 
     /// Takes over onto this node's disk what the quorum has put the root key under.
     pub(super) fn take_root_over(&self, node: &Node) -> Result<(), RootError> {
-        let path = root_path().to_string();
+        let path = crate::path::Path::root_key().to_string();
         let said = node.view(|view| view.ledger().other(&path).map(SealedRoot::decode));
         let Some(Ok(new)) = said else { return Ok(()) };
         let known = self.sealed_root();

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{Base64, CartridgeListed, KeyOfVolume, PeerId, text};
 use crate::Name;
-use crate::cluster::EnrolmentPassphrase;
+use crate::enrolment_passphrase::EnrolmentPassphrase;
 
 /// A one-time passphrase on its way to whoever asked for it. It is in no other answer, ever.
 #[derive(JsonSchema)]

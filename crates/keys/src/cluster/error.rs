@@ -48,6 +48,16 @@ pub enum ClusterError {
     Host(#[from] KeyError),
 }
 
+impl KeyError {
+    /// What the key cluster did instead of giving a key, if that is the matter.
+    pub fn of_cluster(&self) -> Option<&ClusterError> {
+        match self {
+            Self::Cluster(error) => error.downcast_ref(),
+            _ => None,
+        }
+    }
+}
+
 /// A node that did not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gone {

@@ -10,7 +10,7 @@
 //! **Locks.** `state` is held to look at it and to change it, and never while a node is asked: a drive that waits for a node that hangs keeps
 //! no other one waiting.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use capstan_format::{Algorithm, KeyTag, Volser};
@@ -18,27 +18,18 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::known_nodes::KnownNodes;
+use super::place::ClusterPlace;
 use super::{ClusterClient, ClusterError, ClusterStatus, Identity, IdentityError, KeyRequest, PeerCertificate, Repeat};
 use crate::api::{
     ActivateKey, Activated, AppendVolume, Base64, BeginVolume, CartridgeListed, EndVolume, KeyGiven, KeyOfVolume,
     KeyRevoked, PeerId, ReadVolume, RequestId, RevokeKey, Standing, Tag,
 };
-use crate::error::{ClusterRefusal, date};
+use crate::dates::date;
+use crate::error::ClusterRefusal;
 use crate::{Cartridge, KeyError, KeyProvider, KeyRecord, Name, Revocation, VolumeKey};
 
 /// How long a renewal that failed is left alone: a third of the certificate's time is left, and the cluster has other things to do.
 const RENEWAL_PAUSE_NS: i64 = 3_600 * 1_000_000_000;
-
-/// Where a cluster is, and who this machine is for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClusterPlace {
-    /// The identity file, made by enrolment.
-    pub identity: PathBuf,
-    /// Addresses of nodes, host and port; one that answers tells of the others, and those are kept beside the identity for the next start.
-    pub nodes: Vec<String>,
-    /// The site whose nodes are asked first; empty for none.
-    pub site: String,
-}
 
 /// Is told what a person may want to know, and what keeps no key from being given.
 pub type OnNotice = Box<dyn Fn(String) + Send + Sync>;

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::known_nodes::KnownNodes;
-use super::provider::ClusterPlace;
+use super::place::ClusterPlace;
 use super::{ClusterError, Identity, IdentityError, NodeClient, PeerCertificate};
 use crate::api::{KmaMember, KmaState};
 

@@ -4,7 +4,7 @@ use capstan_format::{Algorithm, KeyTag, Volser};
 use thiserror::Error;
 
 use super::{Agent, IssuedKey, KeyGroup, KeyUse, Name, Permission, Policy, Realm};
-use crate::error::date;
+use crate::dates::date;
 use crate::{KeyRecord, KeyState};
 
 /// Most keys of one life of a volume: a cartridge's memory has room for so many names.

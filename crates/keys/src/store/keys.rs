@@ -6,7 +6,7 @@ use super::{SealedStore, find};
 use crate::envelope::wrap;
 use crate::holdings::{DrawnKey, Holdings, KeyToAppend};
 use crate::root::StoreKeys;
-use crate::secret::VolumeKey;
+use crate::volume_key::VolumeKey;
 use crate::{Agent, Cartridge, KeyError, KeyRecord, KeyState, Name, NewKey};
 
 /// What destroying a key came to.

@@ -1,13 +1,14 @@
 //! Keys that go from one store to another, or to a safe place and back.
 
-use capstan_format::{KeyTag, Volser};
+use capstan_format::KeyTag;
 use zeroize::Zeroizing;
 
 use super::{SealedStore, find};
 use crate::envelope::wrap;
 use crate::export::{ExportKey, ExportedKey, KeyExport, seal_export, wrap_for_export};
+use crate::import::ImportOutcome;
 use crate::record::StoredKey;
-use crate::{Argon2Cost, KeyError, KeyRecord, KeyState, Name};
+use crate::{Argon2Cost, ImportedKey, KeyError, KeyRecord, KeyState, Name};
 
 /// Which keys to export.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,31 +17,6 @@ pub enum ExportSelection {
     All,
     /// These. Each must be there, not be destroyed, and be allowed to leave by its policy.
     Keys(Vec<KeyTag>),
-}
-
-/// What became of one key of an export.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImportedKey {
-    /// The key.
-    pub tag: KeyTag,
-    /// Its volume.
-    pub volser: Volser,
-    /// What was done.
-    pub outcome: ImportOutcome,
-}
-
-/// What an import did with a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ImportOutcome {
-    /// The store has it now, in this state.
-    Added(KeyState),
-    /// The store had it, and keeps its own record.
-    AlreadyPresent,
-    /// It was destroyed here, and stays so. Whoever wants it back all the same imports it into a new store.
-    StaysDestroyed {
-        /// When it was destroyed.
-        destroyed_ns: i64,
-    },
 }
 
 impl SealedStore {

@@ -230,8 +230,7 @@ fn what_a_node_says_of_a_key_becomes_the_error_that_callers_know() {
     let bare = Problem::new(410, "key-destroyed", "Gone", "Gone.");
     nodes.answer(move |_| Reply::Problem(Box::new(bare.clone())));
     let got = refused(new_key(&keys, None));
-    let KeyError::Cluster(error) = &got else { panic!("{got:?}") };
-    assert!(matches!(**error, ClusterError::Refused(_)), "{got:?}");
+    assert!(matches!(got.of_cluster(), Some(ClusterError::Refused(_))), "{got:?}");
 }
 
 #[test]
@@ -268,8 +267,7 @@ fn when_no_node_can_each_is_named_and_why() {
     for part in ["kma1 (", "kma2 (", "cannot serve now: No key is ready: Make a backup."] {
         assert!(text.contains(part), "{text:?} lacks {part:?}");
     }
-    let KeyError::Cluster(error) = error else { panic!("{text}") };
-    let ClusterError::AllGone(gone) = *error else { panic!("{text}") };
+    let Some(ClusterError::AllGone(gone)) = error.of_cluster() else { panic!("{text}") };
     assert!(gone.iter().all(|gone| matches!(gone.silence, Silence::Unready(_))));
 
     // And it is no state to stay in.

@@ -1,12 +1,12 @@
 //! Adjust Attribute: a number one up, one down, or turned round, without the client knowing it (KMIP 2.1, section 6.1.3).
 
-use super::Refused;
 use super::attributes::{modified, several};
 use super::batch::Batch;
-use super::fields::{Fields, Required};
 use crate::codec::{Given, Instance};
 use crate::enumeration::{AdjustmentType, ResultReason};
+use crate::fields::{Fields, Required};
 use crate::object::named;
+use crate::refusal::Refused;
 use crate::ttlv::{Item, Tag, Value};
 
 pub(crate) fn adjust(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Refused> {

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::Refused;
 use super::batch::{Batch, uid_item};
 use super::create::{fits, quantum_safe_if_required};
 use super::cryptography::usage_limits;
-use super::fields::{Fields, Required};
 use super::template::check_new;
 use crate::codec::{Given, Instance};
 use crate::enumeration::ResultReason;
+use crate::fields::{Fields, Required};
 use crate::lifecycle::State;
 use crate::object::{Attribute, Client, Instances, ManagedObject, Named, named, spoken};
+use crate::refusal::Refused;
 use crate::ttlv::{Item, Tag, Value};
 use crate::view::Weight;
 

@@ -3,12 +3,13 @@
 use aws_lc_rs::cipher;
 
 use super::batch::{Batch, uid_item};
-use super::fields::{Fields, Required};
-use super::{Refused, template};
+use super::template;
 use crate::codec::{Codec, read_of_template};
 use crate::enumeration::{Algorithm, HashingAlgorithm, KeyFormat, ObjectType, ResultReason};
+use crate::fields::{Fields, Required};
 use crate::lifecycle::State;
 use crate::object::{KeyBlock, KeyMaterial, ManagedObject, PROTECTION_STORAGE_MASK, RECORD_LEN_MAX, has_life};
+use crate::refusal::Refused;
 use crate::ttlv::{Bytes, Item, Tag, Value};
 
 /// Longest material, in bytes: with its record it has to fit into one of the ledger, of 64 KiB.

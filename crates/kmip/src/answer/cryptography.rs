@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-use super::Refused;
 use super::batch::{Batch, uid_item};
-use super::fields::{Computable, Fields, Required};
 use crate::cipher::{self, Aes, BLOCK_LEN, Gcm, TAG_LENS};
 use crate::enumeration::{Algorithm, BlockCipherMode, HashingAlgorithm, KeyFormat, PaddingMethod, ResultReason, usage};
+use crate::fields::{Computable, Fields, Required};
 use crate::lifecycle::State;
 use crate::object::{KeyMaterial, ManagedObject};
+use crate::refusal::Refused;
 use crate::ttlv::{Item, Tag, Value};
 use crate::view::Weight;
 

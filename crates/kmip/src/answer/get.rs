@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::Refused;
 use super::attributes::shown;
 use super::batch::{Batch, uid_item};
-use super::fields::{Computable, Fields, Required};
 use crate::cipher::{WrapMode, wrap};
 use crate::enumeration::{Algorithm, BlockCipherMode, KeyFormat, ObjectType, ResultReason, usage};
+use crate::fields::{Computable, Fields, Required};
 use crate::lifecycle::{Material, State};
 use crate::object::{KeyBlock, KeyMaterial, ManagedObject};
+use crate::refusal::Refused;
 use crate::ttlv::{Item, Tag, Value, encode};
 use crate::view::Weight;
 

@@ -1,11 +1,11 @@
 //! Activate, Revoke, Destroy and Check.
 
-use super::Refused;
 use super::batch::{Batch, uid_item};
-use super::fields::{Fields, Required};
 use crate::enumeration::{ResultReason, RevocationReasonCode};
+use crate::fields::{Fields, Required};
 use crate::lifecycle::{Event, State};
 use crate::object::{ManagedObject, has_life};
+use crate::refusal::Refused;
 use crate::ttlv::{Item, Tag, Value};
 use crate::version::Version;
 use crate::view::Weight;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::Refused;
 use super::batch::{Batch, uid_item};
-use super::fields::Fields;
 use crate::codec::Given;
+use crate::fields::Fields;
 use crate::lifecycle::Material;
 use crate::object::{ManagedObject, Named, PROTECTION_STORAGE_MASK, name_text};
+use crate::refusal::Refused;
 use crate::term::Term;
 use crate::ttlv::{Item, Tag, Value};
 use crate::version::Version;

@@ -13,12 +13,11 @@ mod attributes;
 mod batch;
 mod create;
 mod cryptography;
-mod fields;
 mod get;
 mod life;
 mod locate;
+mod operations;
 mod query;
-mod refused;
 mod rekey;
 mod template;
 
@@ -26,13 +25,14 @@ use zeroize::Zeroizing;
 
 use crate::codec::Codec;
 use crate::enumeration::{BatchErrorContinuation, Operation, ResultReason, ResultStatus};
+use crate::fields::{Fields, Required};
+use crate::refusal::Refused;
 use crate::store::{Act, Change, ObjectStore};
 use crate::ttlv::{Item, Limits, Tag, Value, decode, encode, encoded_len};
 use crate::version::{VERSIONS, Version};
 use crate::view::View;
-use batch::{Batch, Done};
-pub(crate) use fields::{Fields, Required};
-pub(crate) use refused::Refused;
+use batch::Batch;
+use operations::{Done, carry_out, operations};
 
 /// Most items of one batch.
 pub const BATCH_COUNT_MAX: usize = 256;
@@ -211,7 +211,7 @@ impl Header {
         objects: &dyn ObjectStore,
         now_s: i64,
     ) -> Decided {
-        let mut batch = Batch::new(View::new(objects, &requester.domain), version, now_s);
+        let mut batch = Batch::new(View::new(objects, &requester.domain), version, now_s, operations);
         let start = batch.view.mark();
         let (mut items, mut acts): (Vec<Item>, Vec<Act>) = (Vec::new(), Vec::new());
         let mut undo = None;
@@ -222,7 +222,7 @@ impl Header {
             // What is too large already is refused below, and the rest is not done.
             let room = if items_len > self.response_len_max { Err(too_large(items_len)) } else { Ok(()) };
             let ready = room.and_then(|()| self.synchronous.clone());
-            let result = ready.and_then(|()| batch.item(request, &requester.permitted));
+            let result = ready.and_then(|()| carry_out(&mut batch, request, &requester.permitted));
             let result = result.map_err(|refused| refused.told_by(batch.codec));
             acts.push(Act {
                 operation: operation.and_then(Operation::from_number),

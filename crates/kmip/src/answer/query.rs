@@ -1,10 +1,10 @@
 //! Query, Discover Versions, Ping and Interop: what is said of the server itself.
 
-use super::Refused;
-use super::batch::{Batch, operations};
-use super::fields::{Fields, Required};
+use super::batch::Batch;
 use crate::enumeration::{InteropFunction, ObjectType, Operation, QueryFunction};
+use crate::fields::{Fields, Required};
 use crate::object::PROTECTION_STORAGE_MASK;
+use crate::refusal::Refused;
 use crate::ttlv::{Item, Tag, Value};
 use crate::version::{VERSIONS, Version};
 
@@ -34,9 +34,10 @@ pub(crate) fn query(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, 
 
 fn tell(batch: &Batch<'_>, function: QueryFunction) -> Vec<Item> {
     match function {
-        QueryFunction::Operations => {
-            operations(batch.version).map(|operation: Operation| Item::enumeration(Tag::OPERATION, operation)).collect()
-        }
+        QueryFunction::Operations => (batch.operations)(batch.version)
+            .into_iter()
+            .map(|operation: Operation| Item::enumeration(Tag::OPERATION, operation))
+            .collect(),
         QueryFunction::Objects => {
             let templates = batch.version < Version::V2_0;
             let kept = OBJECT_TYPES.iter().filter(|kind| templates || **kind != ObjectType::Template);

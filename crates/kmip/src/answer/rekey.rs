@@ -2,11 +2,12 @@
 
 use super::batch::{Batch, uid_item};
 use super::create::{blank, finish, generate, generator, storable};
-use super::fields::Fields;
-use super::{Refused, template};
+use super::template;
 use crate::enumeration::{KeyFormat, ObjectType, ResultReason, link};
+use crate::fields::Fields;
 use crate::lifecycle::Material;
 use crate::object::{KeyBlock, ManagedObject, name_text};
+use crate::refusal::Refused;
 use crate::ttlv::{Item, Tag, Value};
 use crate::view::Weight;
 

@@ -1,11 +1,11 @@
 //! The attributes that a request gives to a new object: its own, and those of the templates that it names.
 
-use super::Refused;
 use super::batch::Batch;
-use super::fields::Fields;
 use crate::codec::{Given, Wanted, read_of_template};
 use crate::enumeration::{ObjectType, ResultReason};
+use crate::fields::Fields;
 use crate::object::{Client, Instances, ManagedObject, Named, name_text};
+use crate::refusal::Refused;
 use crate::term::Term;
 use crate::ttlv::{Item, Tag, Value};
 

@@ -8,8 +8,8 @@ use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::iv::FixedLength;
 use zeroize::Zeroizing;
 
-use crate::answer::Refused;
 use crate::enumeration::ResultReason;
+use crate::refusal::Refused;
 
 /// Bytes of a block.
 pub(crate) const BLOCK_LEN: usize = 16;

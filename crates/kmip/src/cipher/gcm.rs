@@ -8,7 +8,7 @@ use aws_lc_rs::constant_time;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::aes::{Aes, BLOCK_LEN};
-use crate::answer::Refused;
+use crate::refusal::Refused;
 
 /// Lengths of a tag that GCM allows.
 pub(crate) const TAG_LENS: [usize; 7] = [4, 8, 12, 13, 14, 15, 16];

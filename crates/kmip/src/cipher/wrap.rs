@@ -2,8 +2,8 @@
 
 use aws_lc_rs::key_wrap::{AES_128, AES_256, AesKek, KeyWrap, KeyWrapPadded};
 
-use crate::answer::Refused;
 use crate::enumeration::ResultReason;
+use crate::refusal::Refused;
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,9 +15,9 @@ mod two;
 
 use std::borrow::Cow;
 
-use crate::answer::Refused;
 use crate::enumeration::ResultReason;
 use crate::object::{Attribute, Named};
+use crate::refusal::Refused;
 use crate::ttlv::{Item, Value};
 use crate::version::Version;
 
@@ -166,6 +166,13 @@ fn checked(name: Cow<'static, str>, value: &Value, rule: Named) -> Result<Given,
     rule.check(value)
         .map_err(|reason| Refused::new(reason, format!("{name} has a value of another type, or with other fields")))?;
     Ok(Given { name, value: value.clone(), rule })
+}
+
+impl Refused {
+    /// With its reason in the words that a version has.
+    pub(crate) fn told_by(self, codec: Codec) -> Self {
+        Self { reason: codec.reason(self.reason), message: self.message }
+    }
 }
 
 #[cfg(test)]

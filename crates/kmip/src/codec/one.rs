@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use super::{Given, Instance, Wanted, checked, unknown};
-use crate::answer::Refused;
-use crate::answer::{Fields, Required};
 use crate::enumeration::ResultReason;
+use crate::fields::{Fields, Required};
 use crate::object::{Attribute, Named, named, shared_name};
+use crate::refusal::Refused;
 use crate::ttlv::{Item, Tag, Value};
 use crate::version::Version;
 

@@ -5,10 +5,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::doubt::Disagreement;
-use super::figures::{AdviseError, SiteFigures};
-use super::forecast::{Forecast, Part, Route, Setting, TapeDrive};
+use super::error::AdviseError;
+use super::figures::SiteFigures;
+use super::forecast::Forecast;
 use super::learned::Misses;
+use super::setting::{Route, Setting, TapeDrive};
 use crate::measure::Spread;
+use crate::part::Part;
 
 /// What gives less than this share more is not worth a change.
 const WORTHWHILE: f64 = 0.02;

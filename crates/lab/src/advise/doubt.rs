@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::figures::SiteFigures;
 use crate::measure::Spread;
-use crate::measure::data_path::{PathRate, SlowSource};
+use crate::measure::data_path::{PathRate, PathRates, SlowSource};
+use crate::measure::source::SourceRates;
 
 /// What the data path gives of what bare readers get, below which the two disagree where no processor is to blame.
 const AGREEING: f64 = 0.7;
@@ -24,30 +24,28 @@ pub struct Disagreement {
     pub null: Spread,
 }
 
-impl SiteFigures {
-    /// Whether bare readers got much more of the source than the data path did, though no processor held it up: one of the two was
-    /// measured wrongly, or while something else went on. A source that was made slow was not so for bare readers.
-    pub fn disagreement(&self) -> Option<Disagreement> {
+impl Disagreement {
+    /// Whether what bare readers got and what the data path got cannot both be so.
+    pub(super) fn between(readers: &SourceRates, path: &PathRates) -> Option<Self> {
         let fastest = |rates: &mut dyn Iterator<Item = Spread>| rates.max_by(|a, b| a.median.total_cmp(&b.median));
-        let null = fastest(&mut self.path.rates.iter().map(|rate| rate.mb_per_s))?;
-        let read = fastest(&mut self.readers.as_ref()?.rates.iter().map(|rate| rate.mb_per_s))?;
+        let null = fastest(&mut path.rates.iter().map(|rate| rate.mb_per_s))?;
+        let read = fastest(&mut readers.rates.iter().map(|rate| rate.mb_per_s))?;
         let idle = |rate: &PathRate| rate.mb_per_s.median * rate.cpu_s_per_mb < IDLE;
-        let apart = self.slow() == SlowSource::default() && null.high < read.low * AGREEING;
-        (apart && self.path.rates.iter().all(idle)).then_some(Disagreement { read, null })
+        let apart = path.slow == SlowSource::default() && null.high < read.low * AGREEING;
+        (apart && path.rates.iter().all(idle)).then_some(Self { read, null })
     }
+}
 
-    /// Seconds in which the data path read the whole source at its fastest, if that is too little to tell numbers of connections
-    /// apart: they come and go within it.
-    pub fn too_small_s(&self) -> Option<f64> {
-        let fastest = self.path.rates.iter().map(|rate| rate.mb_per_s.median).fold(0.0, f64::max);
-        let seconds = self.path.mb / fastest.max(1e-9);
-        (self.path.whole && seconds < TELLING_S).then_some(seconds)
-    }
+/// Seconds in which a whole source was read at its fastest, if they are too few to say what more connections give.
+pub(super) fn too_small_s(path: &PathRates) -> Option<f64> {
+    let fastest = path.rates.iter().map(|rate| rate.mb_per_s.median).fold(0.0, f64::max);
+    let seconds = path.mb / fastest.max(1e-9);
+    (path.whole && seconds < TELLING_S).then_some(seconds)
+}
 
-    /// Ways in which the data path did not go steadily before it was to end.
-    pub fn unsettled(&self) -> impl Iterator<Item = &PathRate> {
-        self.path.rates.iter().filter(|rate| !rate.settled)
-    }
+/// Ways in which the data path did not go steadily before it was to end.
+pub(super) fn unsettled(path: &PathRates) -> impl Iterator<Item = &PathRate> {
+    path.rates.iter().filter(|rate| !rate.settled)
 }
 
 #[cfg(test)]
@@ -55,9 +53,9 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use std::path::Path;
 
+    use super::super::figures::SiteFigures;
     use super::*;
-    use crate::measure::data_path::PathRates;
-    use crate::measure::source::{Cache, ReaderRate, SourceRates};
+    use crate::measure::source::{Cache, ReaderRate};
     use crate::site::{Measured, Measurements};
 
     fn site(null: f64, cpu_s_per_mb: f64, read: f64) -> SiteFigures {
@@ -120,7 +118,7 @@ mod tests {
     /// After `null --compression 0` forecasts at zstd 1 took neither a cost nor a ratio: 77 MB/s to an LTO-3 instead of 156.
     #[test]
     fn a_level_that_was_not_measured_is_not_forecast() {
-        use super::super::forecast::{Route, Setting, TapeDrive};
+        use super::super::setting::{Route, Setting, TapeDrive};
         let setting = Setting {
             connections: 4,
             block_len: 256 << 10,

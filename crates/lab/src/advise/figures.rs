@@ -1,8 +1,9 @@
 //! What was measured of one source, as forecasts need it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::doubt::Disagreement;
+use super::doubt::{Disagreement, too_small_s, unsettled};
+use super::error::{AdviseError, distinct};
 use super::learned::{Learned, steadiness};
 use crate::measure::Spread;
 use crate::measure::data_path::{PathRate, PathRates, SlowSource};
@@ -13,50 +14,6 @@ use crate::site::Measurements;
 
 /// A share of all processors from which on they are taken to be what held a measurement up.
 const SATURATED: f64 = 0.85;
-
-/// Why there is no advice.
-#[derive(Debug, thiserror::Error)]
-pub enum AdviseError {
-    /// The data path was not measured with this source.
-    #[error("{} was not measured yet: capstan lab null {}", path.display(), path.display())]
-    NoPath {
-        /// The source.
-        path: PathBuf,
-    },
-    /// No drive was measured.
-    #[error(
-        "no virtual drive was measured yet: capstan lab drive --folder DIR, where DIR is on the disk of the library"
-    )]
-    NoDrive,
-    /// The data path was not measured at that level: what it costs and how far it shrinks are not known.
-    #[error(
-        "zstd {level} was not measured of {}, so what it costs and how far it shrinks the data is not known: capstan lab null {} --compression {}",
-        path.display(), path.display(), levels(known, *level)
-    )]
-    Level {
-        /// The source.
-        path: PathBuf,
-        /// The level.
-        level: i32,
-        /// Those that were measured.
-        known: Vec<i32>,
-    },
-    /// A drive's model does not do what is asked of it.
-    #[error(transparent)]
-    Model(#[from] capstan_tape::model::ModelError),
-    /// A number that cannot be.
-    #[error("{what}")]
-    Option {
-        /// What is wrong.
-        what: &'static str,
-    },
-}
-
-/// All of them, as an option has them: a measurement of one level takes the place of that of others.
-fn levels(known: &[i32], level: i32) -> String {
-    let all = distinct(known.iter().copied().chain([level]));
-    all.iter().map(i32::to_string).collect::<Vec<_>>().join(",")
-}
 
 /// What was measured of one source and of what it would be written to.
 #[derive(Debug, Clone, PartialEq)]
@@ -193,6 +150,23 @@ impl SiteFigures {
         }
     }
 
+    /// Whether bare readers got much more of the source than the data path did, though no processor held it up: one of the two was
+    /// measured wrongly, or while something else went on. A source that was made slow was not so for bare readers.
+    pub fn disagreement(&self) -> Option<Disagreement> {
+        Disagreement::between(self.readers.as_ref()?, &self.path)
+    }
+
+    /// Seconds in which the data path read the whole source at its fastest, if that is too little to tell numbers of connections
+    /// apart: they come and go within it.
+    pub fn too_small_s(&self) -> Option<f64> {
+        too_small_s(&self.path)
+    }
+
+    /// Ways in which the data path did not go steadily before it was to end.
+    pub fn unsettled(&self) -> impl Iterator<Item = &PathRate> {
+        unsettled(&self.path)
+    }
+
     /// Whether the source and the virtual drive share one disk, and the source is read from it.
     pub(super) fn shares_disk(&self) -> bool {
         let device = self.drive.as_ref().map_or(0, |drive| drive.device);
@@ -296,13 +270,6 @@ impl SiteFigures {
 
 fn best(rates: &SourceRates) -> f64 {
     rates.rates.iter().map(|rate| rate.mb_per_s.median).fold(0.0, f64::max)
-}
-
-fn distinct<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
-    let mut values: Vec<T> = values.collect();
-    values.sort();
-    values.dedup();
-    values
 }
 
 /// The value at `x` on the lines between points; beyond the last point on either side it stays what it was there.

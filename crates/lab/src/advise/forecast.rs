@@ -3,107 +3,18 @@
 use capstan_format::BLOCK_HEADER_LEN;
 use capstan_tape::model::DriveModel;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::figures::{AdviseError, SiteFigures};
+use super::error::AdviseError;
+use super::figures::SiteFigures;
+use super::setting::{Route, Setting, TapeDrive};
 use super::stream::{Stream, Streamed};
 use crate::measure::Spread;
+use crate::part::{Part, least, together};
 use crate::staging_model::{BothWays, through_depots_s};
 
 /// A pool without end must give so much more for the pool to be the bottleneck.
 const POOL_GAIN: f64 = 1.03;
-
-/// What `data.block_kib` may be at most.
-const VIRTUAL_BLOCK_LEN_MAX: usize = 2000 << 10;
-
-/// A part of the way from files to tape.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(rename = "PartOfTheWay")]
-pub enum Part {
-    /// Reading the files.
-    Source,
-    /// The network between them and the drive.
-    Network,
-    /// The processors: reading, compression, encryption.
-    Processor,
-    /// The block pool: it runs empty while the source, and full while the drive, is held up.
-    Buffers,
-    /// The disk that data stay on until they go to tape.
-    Staging,
-    /// The disk that both the source and the virtual drive lie on.
-    Disk,
-    /// The drive; a virtual one is a disk.
-    Drive,
-}
-
-impl Part {
-    /// A word for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Source => "source",
-            Self::Network => "network",
-            Self::Processor => "processor",
-            Self::Buffers => "buffers",
-            Self::Staging => "staging",
-            Self::Disk => "disk",
-            Self::Drive => "drive",
-        }
-    }
-}
-
-/// What is written to.
-#[derive(Debug, Clone, PartialEq)]
-pub enum TapeDrive {
-    /// Virtual cartridges on a disk, as they were measured.
-    Virtual,
-    /// A drive, by its model.
-    Model(Box<DriveModel>),
-}
-
-impl TapeDrive {
-    /// Payload bytes of its longest block.
-    pub fn block_len_max(&self) -> usize {
-        match self {
-            Self::Virtual => VIRTUAL_BLOCK_LEN_MAX,
-            Self::Model(model) => (model.block_len_max.value as usize).saturating_sub(BLOCK_HEADER_LEN).max(1),
-        }
-    }
-}
-
-/// The way to the drive.
-#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Route {
-    /// At once.
-    Direct,
-    /// To a disk first, in depots, and from each depot to the drive when it is full.
-    Staged {
-        /// MB of a depot, as they stand on the disk.
-        depot_mb: f64,
-    },
-}
-
-/// How a backup is done.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Setting {
-    /// Streams that read at the same time.
-    pub connections: u32,
-    /// Payload bytes of a block.
-    pub block_len: usize,
-    /// Bytes of the block pool.
-    pub pool_bytes: u64,
-    /// A checkpoint after so many bytes.
-    pub checkpoint_bytes: u64,
-    /// zstd level; 0 for none.
-    pub compression_level: i32,
-    /// Copies that are written at once.
-    pub copies: u32,
-    /// The way to the drive.
-    pub route: Route,
-    /// The drive.
-    pub drive: TapeDrive,
-}
 
 /// What a setting gives.
 #[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
@@ -161,20 +72,6 @@ struct Incoming {
     parts: Vec<(Part, f64)>,
     /// Bytes read for each byte stored.
     ratio: f64,
-}
-
-/// What parts give together: nearly what the narrowest gives. Each fluctuates, so that those near the narrowest are it now and then:
-/// rates are joined by a power mean, whose power says how little they fluctuate. A disk that source and drive share stands for the drive.
-pub(super) fn together(parts: &[(Part, f64)], steadiness: f64) -> f64 {
-    let shared = parts.iter().any(|(part, _)| *part == Part::Disk);
-    let apart = parts.iter().filter(|(part, _)| !(shared && *part == Part::Drive));
-    let sum: f64 = apart.map(|(_, rate)| rate.max(1e-9).powf(-steadiness)).sum();
-    sum.powf(-1.0 / steadiness)
-}
-
-fn least(parts: &[(Part, f64)]) -> (Part, f64) {
-    let narrowest = parts.iter().copied().min_by(|one, other| one.1.total_cmp(&other.1));
-    narrowest.unwrap_or((Part::Source, 0.0))
 }
 
 impl SiteFigures {

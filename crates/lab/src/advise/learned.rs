@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::forecast::{TapeDrive, together};
+use super::setting::TapeDrive;
+use crate::part::together;
 use crate::published::built_in_host;
 use crate::site::{Measured, Tried};
 
@@ -96,7 +97,7 @@ mod tests {
 
     #[test]
     fn what_was_tried_says_how_little_rates_fluctuate() {
-        use super::super::forecast::Part;
+        use crate::part::Part;
         let parts = vec![(Part::Source, 100.0), (Part::Processor, 120.0), (Part::Drive, 400.0)];
         for power in [2.0, 3.0, 8.0] {
             let found = Tried {
@@ -118,7 +119,7 @@ mod tests {
     /// One trial fits one power exactly: "off by 0 %", though the forecast had missed it by a tenth. Now none is held against itself.
     #[test]
     fn a_trial_is_held_against_what_all_others_foretell() {
-        use super::super::forecast::Part;
+        use crate::part::Part;
         let parts = vec![(Part::Source, 100.0), (Part::Processor, 120.0)];
         let tried = |mb_per_s: f64, foretold| {
             let found = Tried {

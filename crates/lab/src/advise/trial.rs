@@ -7,8 +7,9 @@ use capstan_format::Algorithm;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::figures::{AdviseError, SiteFigures};
-use super::forecast::{Setting, TapeDrive};
+use super::error::AdviseError;
+use super::figures::SiteFigures;
+use super::setting::{Setting, TapeDrive};
 use crate::measure::Spread;
 use crate::measure::data_path::{DataPath, DataPathError, DataPathRun, LONGER_MAX, Target, null_run, run_data_path};
 use crate::measure::staging::free_mb;

@@ -7,7 +7,8 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-use super::content::{Content, Noise};
+use super::content::Content;
+use super::noise::Noise;
 use super::{DataSet, DataSetError, MB, host};
 
 /// Bytes of a block: what a backup puts in one if nothing else is set.

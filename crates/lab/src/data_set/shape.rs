@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::content::Noise;
+use super::noise::Noise;
 
 /// Most files of a set: their numbers have seven digits or a few more, and their lengths are kept.
 pub(super) const FILES_MAX: u64 = 100_000_000;

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use super::content::Noise;
+use super::noise::Noise;
 use super::shape::{Names, Shape};
 
 /// The longest name that Linux takes, bytes.

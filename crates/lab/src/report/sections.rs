@@ -3,10 +3,11 @@
 use maud::{Markup, html};
 
 use super::chart::{Axis, Bar, BarKind, Point, Run, Series, bars, plot};
-use crate::advise::{Advice, Disagreement, Forecast, Lever, Part, SiteFigures};
+use crate::advise::{Advice, Disagreement, Forecast, Lever, SiteFigures};
 use crate::compare::{Comparison, median_error};
 use crate::grid::{Cell, mean_error};
 use crate::measure::Spread;
+use crate::part::Part;
 use crate::pipeline::Prediction;
 use crate::site::{Measurements, Tried};
 

@@ -1,22 +1,59 @@
 //! What waits for the end: hard links, then directory metadata.
 
 use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
 
 use capstan_format::EntryKind;
 use capstan_format::pax::DecodedMember;
-use rustix::fs::{AtFlags, OFlags, fstat, linkat, statat};
+use rustix::fs::{AtFlags, OFlags, fstat, linkat, statat, syncfs};
 use rustix::io::Errno;
 
 use super::directories::{DirectoryCache, Missing};
 use super::journal::Journal;
 use super::metadata::{self, Handle, InheritedAcl, MadeAs};
-use super::path::split;
+use super::options::Durability;
+use super::path::{depth, split};
 use super::placement::{Placed, place};
-use super::report::{ExtractError, Failure, Outcome, ProblemKind, count};
+use super::report::{ExtractError, ExtractReport, Failure, Outcome, ProblemKind, count};
 use super::target::Target;
 
+impl Target {
+    /// Makes hard links, sets the metadata of directories, deepest first, and reports. Until it returns, directories have
+    /// mode 0700 and the present time.
+    ///
+    /// # Errors
+    /// [`ExtractError`] if the target fails or is full; what concerns single paths is in the report.
+    pub fn finish(self) -> Result<ExtractReport, ExtractError> {
+        let take = |journal: &Mutex<Journal>| {
+            let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *journal, Journal::new(0))
+        };
+        make_links(&self, take(&self.links))?;
+        set_directories(&self, take(&self.directories))?;
+        if self.options().durability == Durability::Synced {
+            let synced = self.root().resolver.open(self.root().fd.as_fd(), b".", OFlags::RDONLY).and_then(syncfs);
+            synced.map_err(|errno| self.fatal("bring it to stable storage", errno.into()))?;
+        }
+        Ok(self.into_tally().report())
+    }
+
+    pub(super) fn defer_link(&self, path: &[u8], link: &[u8]) -> Result<(), Failure> {
+        self.defer(&self.links, 0, &encode_link(path, link))
+    }
+
+    pub(super) fn defer_directory(&self, path: &[u8], member: &DecodedMember) -> Result<(), Failure> {
+        self.defer(&self.directories, depth(path), &encode_directory(path, member))
+    }
+
+    fn defer(&self, journal: &Mutex<Journal>, lane: usize, record: &[u8]) -> Result<(), Failure> {
+        let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let put = journal.put(lane, record, self.root().fd.as_fd());
+        self.journal_result(put).map_err(Failure::Fatal)
+    }
+}
+
 /// Makes the hard links of a journal.
-pub(super) fn make_links(target: &Target, mut links: Journal) -> Result<(), ExtractError> {
+fn make_links(target: &Target, mut links: Journal) -> Result<(), ExtractError> {
     let mut directories = DirectoryCache::new();
     while let Some(record) = target.journal_result(links.take())? {
         let mut fields = Fields(&record);
@@ -67,7 +104,7 @@ fn make_link(target: &Target, directories: &mut DirectoryCache, member: &Decoded
 }
 
 /// Sets the metadata of the directories of a journal whose lanes are their depths.
-pub(super) fn set_directories(target: &Target, mut journal: Journal) -> Result<(), ExtractError> {
+fn set_directories(target: &Target, mut journal: Journal) -> Result<(), ExtractError> {
     while let Some(record) = target.journal_result(journal.take())? {
         let member = decode(&record);
         match set_directory(target, &member) {
@@ -92,7 +129,7 @@ fn set_directory(target: &Target, member: &DecodedMember) -> Result<(), Failure>
 }
 
 /// A hard link's record.
-pub(super) fn encode_link(path: &[u8], link: &[u8]) -> Vec<u8> {
+fn encode_link(path: &[u8], link: &[u8]) -> Vec<u8> {
     let mut record = Vec::with_capacity(path.len() + link.len() + 8);
     put(&mut record, path);
     put(&mut record, link);
@@ -100,7 +137,7 @@ pub(super) fn encode_link(path: &[u8], link: &[u8]) -> Vec<u8> {
 }
 
 /// A directory's record.
-pub(super) fn encode_directory(path: &[u8], member: &DecodedMember) -> Vec<u8> {
+fn encode_directory(path: &[u8], member: &DecodedMember) -> Vec<u8> {
     let mut record = Vec::with_capacity(path.len() + 64);
     put(&mut record, path);
     for number in [member.mode, member.uid, member.gid] {

@@ -13,7 +13,6 @@ use rustix::io::{Errno, pwrite};
 use super::directories::{Directory, DirectoryCache, Missing};
 use super::members::{Content, MemberHead, MemberReader, Piece};
 use super::metadata::{self, Handle, InheritedAcl, MadeAs};
-use super::names::folded;
 use super::options::{Choice, Devices, Overwrite};
 use super::path::{checked, split};
 use super::placement::{Placed, UNFINISHED, place};
@@ -37,6 +36,13 @@ struct Done {
 impl Done {
     fn without_content(outcome: Outcome) -> Self {
         Self { outcome, crc: None, bytes: 0 }
+    }
+}
+
+impl Target {
+    /// A writer for the calling thread.
+    pub fn extractor(&self) -> Extractor<'_> {
+        Extractor::new(self)
     }
 }
 
@@ -150,7 +156,7 @@ impl<'t> Extractor<'t> {
                 Err(Errno::EXIST) => {
                     let stat = statat(parent.fd(), name, AtFlags::SYMLINK_NOFOLLOW).map_err(failure)?;
                     if !target.root().names.is_listed(parent.fd(), name) {
-                        return Err(folded());
+                        return Err(Failure::folded());
                     }
                     let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
                     if !is_directory {

@@ -9,8 +9,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, statat, unlinkat};
 
-use super::report::{Failure, ProblemKind};
-
 /// Whether names that differ only by case are one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Names {
@@ -41,11 +39,4 @@ impl Names {
         let Ok(entries) = Dir::read_from(listed.as_fd()) else { return false };
         entries.flatten().any(|entry| entry.file_name().to_bytes() == name)
     }
-}
-
-/// The failure of a member that would land in another one's place.
-pub(super) fn folded() -> Failure {
-    let reason = "something whose name differs only by case exists, and this file system takes the two for one. Restore to \
-                  a file system that tells case apart";
-    Failure::Member(ProblemKind::Refused, reason.to_owned())
 }

@@ -17,7 +17,6 @@ use rustix::io::Errno;
 use capstan_format::EntryKind;
 use capstan_format::pax::DecodedMember;
 
-use super::names::folded;
 use super::options::Overwrite;
 use super::report::{Failure, Outcome, ProblemKind};
 use super::target::Target;
@@ -118,7 +117,7 @@ fn existing_stays(
 ) -> Result<Option<Outcome>, Failure> {
     let kind = FileType::from_raw_mode(existing.st_mode);
     if !target.root().names.is_listed(directory, name) {
-        return Err(folded());
+        return Err(Failure::folded());
     }
     let overwrite = target.options().overwrite;
     if kind == FileType::Directory {

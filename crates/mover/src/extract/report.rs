@@ -9,7 +9,6 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 use super::members::StreamError;
-use super::names::folded;
 
 /// Most bytes of problems kept with path and reason; beyond that they are counted.
 const PROBLEM_BYTES_MAX: usize = 8 << 20;
@@ -158,6 +157,13 @@ impl From<StreamError> for Failure {
 }
 
 impl Failure {
+    /// A member that would land in another one's place.
+    pub(super) fn folded() -> Self {
+        let reason = "something whose name differs only by case exists, and this file system takes the two for one. Restore to \
+                      a file system that tells case apart";
+        Self::Member(ProblemKind::Refused, reason.to_owned())
+    }
+
     /// Sorts an error of the system by whom it concerns: the file, or everything that is still to come.
     pub(super) fn system(path: &[u8], action: &'static str, missing_bytes: u64, errno: Errno) -> Self {
         let path = path.to_vec();
@@ -173,7 +179,7 @@ impl Failure {
                               Restore to an empty directory, or remove it";
                 Self::Member(ProblemKind::Refused, reason.to_owned())
             }
-            Errno::EXIST => folded(),
+            Errno::EXIST => Self::folded(),
             errno => Self::Member(ProblemKind::NotWritten, format!("cannot {action}: {errno}")),
         }
     }

@@ -2,26 +2,21 @@
 
 use std::fs::DirBuilder;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
-use capstan_format::pax::DecodedMember;
-use rustix::fs::{CWD, Mode, OFlags, openat, syncfs};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use super::deferred;
 use super::directories::{DIRECTORY, Root};
-use super::extractor::Extractor;
 use super::journal::Journal;
-use super::options::{Durability, ExtractOptions};
-use super::path::depth;
-use super::report::{ExtractError, ExtractReport, Failure, Tally};
+use super::options::ExtractOptions;
+use super::report::{ExtractError, Tally};
 
-/// A directory that is restored to. Made once, used by one [`Extractor`] a thread, finished once.
+/// A directory that is restored to. Made once, used by one [`Extractor`](super::Extractor) a thread, finished once.
 ///
 /// Locks: each of the three mutexes inside is held for one operation and never together with another.
 #[derive(Debug)]
@@ -30,8 +25,10 @@ pub struct Target {
     options: ExtractOptions,
     tally: Tally,
     temporary: AtomicU64,
-    links: Mutex<Journal>,
-    directories: Mutex<Journal>,
+    /// Hard links, which are made last.
+    pub(super) links: Mutex<Journal>,
+    /// Directories, whose metadata are set last.
+    pub(super) directories: Mutex<Journal>,
 }
 
 impl Target {
@@ -64,54 +61,16 @@ impl Target {
         Ok(Self { root, tally: Tally::default(), temporary: AtomicU64::new(0), links, directories, options })
     }
 
-    /// A writer for the calling thread.
-    pub fn extractor(&self) -> Extractor<'_> {
-        Extractor::new(self)
-    }
-
     /// Leading components that are taken from each path.
     pub(crate) fn strip(&self) -> usize {
         self.options.strip
-    }
-
-    /// Makes hard links, sets the metadata of directories, deepest first, and reports. Until it returns, directories have
-    /// mode 0700 and the present time.
-    ///
-    /// # Errors
-    /// [`ExtractError`] if the target fails or is full; what concerns single paths is in the report.
-    pub fn finish(self) -> Result<ExtractReport, ExtractError> {
-        let take = |journal: &Mutex<Journal>| {
-            let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *journal, Journal::new(0))
-        };
-        deferred::make_links(&self, take(&self.links))?;
-        deferred::set_directories(&self, take(&self.directories))?;
-        if self.options.durability == Durability::Synced {
-            let synced = self.root.resolver.open(self.root.fd.as_fd(), b".", OFlags::RDONLY).and_then(syncfs);
-            synced.map_err(|errno| self.fatal("bring it to stable storage", errno.into()))?;
-        }
-        Ok(self.tally.report())
-    }
-
-    pub(super) fn defer_link(&self, path: &[u8], link: &[u8]) -> Result<(), Failure> {
-        self.defer(&self.links, 0, &deferred::encode_link(path, link))
-    }
-
-    pub(super) fn defer_directory(&self, path: &[u8], member: &DecodedMember) -> Result<(), Failure> {
-        self.defer(&self.directories, depth(path), &deferred::encode_directory(path, member))
-    }
-
-    fn defer(&self, journal: &Mutex<Journal>, lane: usize, record: &[u8]) -> Result<(), Failure> {
-        let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
-        let put = journal.put(lane, record, self.root.fd.as_fd());
-        self.journal_result(put).map_err(Failure::Fatal)
     }
 
     pub(super) fn journal_result<T>(&self, result: io::Result<T>) -> Result<T, ExtractError> {
         result.map_err(|error| self.fatal("keep what waits for the end of the restore", error))
     }
 
-    fn fatal(&self, action: &'static str, source: io::Error) -> ExtractError {
+    pub(super) fn fatal(&self, action: &'static str, source: io::Error) -> ExtractError {
         ExtractError::Target { path: b".".to_vec(), action, source }
     }
 
@@ -131,5 +90,9 @@ impl Target {
 
     pub(super) fn tally(&self) -> &Tally {
         &self.tally
+    }
+
+    pub(super) fn into_tally(self) -> Tally {
+        self.tally
     }
 }

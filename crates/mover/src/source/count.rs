@@ -15,7 +15,8 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, Stat, fstat, openat, statat};
 use super::listing::{Lister, Rest};
 use super::metadata::FileMetadata;
 use super::queue::{Directory, Parent, Queue, Work};
-use super::tree::{DIRECTORY_FLAGS, Descent, TreeSource, raise_descriptor_limit};
+use super::run::raise_descriptor_limit;
+use super::tree::{DIRECTORY_FLAGS, Descent, TreeSource};
 
 /// Threads that list; each mostly waits.
 const THREADS: usize = 4;

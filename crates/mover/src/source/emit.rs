@@ -10,7 +10,6 @@ use super::content::{self, Beyond, Content, Mapped, Read};
 use super::metadata::FileMetadata;
 use super::owners::OwnerNames;
 use super::report::{OnProblem, ProblemKind, Progress, SourceReport, Tally};
-use super::tree::TreeSource;
 use crate::{Stopped, StreamSink};
 
 /// One connection's writer of members, with the buffers that it uses again and again.
@@ -26,13 +25,18 @@ pub(crate) struct Emitter<'a, S> {
 }
 
 impl<'a, S: StreamSink> Emitter<'a, S> {
-    pub(crate) fn new(sink: &'a mut S, source: &'a TreeSource, progress: &'a Progress) -> Self {
+    pub(crate) fn new(
+        sink: &'a mut S,
+        owners: &'a OwnerNames,
+        on_problem: Option<&'a OnProblem>,
+        progress: &'a Progress,
+    ) -> Self {
         Self {
             sink,
             report: SourceReport::default(),
             tally: Tally::new(progress),
-            owners: &source.owners,
-            on_problem: source.on_problem.as_ref(),
+            owners,
+            on_problem,
             header: Vec::with_capacity(4096),
             extents: Vec::new(),
             mean_size: 0,

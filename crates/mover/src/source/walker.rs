@@ -19,7 +19,8 @@ use super::listing::{Lister, Rest};
 use super::metadata::FileMetadata;
 use super::queue::{Directory, Parent, Work};
 use super::report::{ProblemKind, Progress};
-use super::tree::{DIRECTORY_FLAGS, Descent, Walk};
+use super::tree::{DIRECTORY_FLAGS, Descent};
+use super::walk::Walk;
 use crate::{Stopped, StreamSink, Verdict};
 
 /// One connection's walk.
@@ -43,7 +44,7 @@ impl<'a, S: StreamSink> Walker<'a, S> {
     pub(crate) fn new(walk: &'a Walk<'a>, sink: &'a mut S, progress: &'a Progress) -> Self {
         Self {
             walk,
-            emitter: Emitter::new(sink, walk.source, progress),
+            emitter: Emitter::new(sink, &walk.source.owners, walk.source.on_problem.as_ref(), progress),
             attributes: AttributeReader::new(),
             lister: Lister::new(),
             gathered: Batch::default(),

@@ -19,9 +19,9 @@ use std::path::Path;
 use std::process::Command;
 
 use capstan_tape::conformance::{self, Retention};
+use capstan_tape::hardware::{Compression, ScsiDrive};
 use capstan_tape::linux::sg::{SgDevice, Sharing};
 use capstan_tape::linux::st::{StDrive, StSettings};
-use capstan_tape::scsi::{Compression, ScsiDrive};
 use capstan_tape::{Drive, DriveError, Flush, ReadOutcome, WriteOutcome};
 
 mod faults;

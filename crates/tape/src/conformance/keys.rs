@@ -2,7 +2,7 @@
 
 use capstan_format::{Algorithm, KeyTag};
 
-use super::rules::{block, demand, expect, expect_block, locate, rewound, write, write_filemark};
+use super::steps::{block, demand, expect, expect_block, locate, rewound, write, write_filemark};
 use super::{Verdict, done, key};
 use crate::{Drive, DriveError, EncryptionState, Flush, ReadOutcome};
 

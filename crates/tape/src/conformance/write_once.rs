@@ -1,6 +1,6 @@
 //! Rules for a cartridge that is write-once. They use it up: they can be checked once, with a blank one.
 
-use super::rules::{block, demand, expect, expect_block, locate, stands_at, write};
+use super::steps::{block, demand, expect, expect_block, locate, stands_at, write};
 use super::{Verdict, done};
 use crate::{Drive, DriveError, EncryptionState, Flush, ReadOutcome, Rewritability};
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use super::library::describe;
 use super::scan::scan;
 use super::{FedBy, OnDeviceWait};
-use crate::scsi::BlockProtection;
+use crate::hardware::BlockProtection;
 use crate::{CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, ElementAddress, Errand, Library};
 use capstan_format::Volser;
 

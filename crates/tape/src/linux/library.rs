@@ -10,17 +10,15 @@ use std::time::{Duration, Instant};
 
 use super::scan::{ScsiNode, pair, scan};
 use super::sg::{SgDevice, Sharing};
-use super::waits::Watched;
-use crate::scsi::{BlockProtection, Finding, ScsiChanger};
+use super::waits::{OnDeviceWait, Watched};
+use crate::Finding;
+use crate::hardware::{BlockProtection, ScsiChanger};
 use crate::{CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, Errand, Library};
 use capstan_format::Volser;
 
 /// How long another process may keep the robot.
 const ROBOT_WITHIN: Duration = Duration::from_secs(300);
 const ROBOT_LOOKS: Duration = Duration::from_millis(200);
-
-/// Is told what a device is waited for.
-pub type OnDeviceWait = std::sync::Arc<dyn Fn(String) + Send + Sync>;
 
 /// A library of real, or seemingly real, devices. It is looked for when it is first used: a catalog can be asked while it is off.
 pub struct LinuxLibrary {

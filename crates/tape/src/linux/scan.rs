@@ -84,7 +84,7 @@ pub fn scan_in(sysfs: &Path, dev: &Path) -> io::Result<Vec<ScsiNode>> {
 }
 
 /// The drive of this host in each drive element of a library, by the serial numbers that the library tells
-/// ([`crate::scsi::ScsiChanger::drive_serials`]); none where no drive, or more than one, has that number.
+/// ([`crate::hardware::ScsiChanger::drive_serials`]); none where no drive, or more than one, has that number.
 pub fn pair<'a>(nodes: &'a [ScsiNode], serials: &[Option<String>]) -> Vec<Option<&'a ScsiNode>> {
     let drive_of = |serial: &Option<String>| {
         let serial = serial.as_deref()?.trim();

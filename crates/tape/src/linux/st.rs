@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::scsi::Compression;
+use crate::hardware::Compression;
 use crate::{
     BlockLimits, Drive, DriveCare, DriveError, DriveIdentity, DriveKey, Flush, Medium, Position, ReadOutcome,
     WriteOutcome,

@@ -10,7 +10,7 @@ use rustix::fs::{Access as Wanted, access};
 
 use super::scan::{ScsiNode, pair, scan};
 use super::sg::{SgDevice, Sharing};
-use crate::scsi::ScsiChanger;
+use crate::hardware::ScsiChanger;
 use crate::scsi::inquiry::DeviceType;
 
 /// How long a library that somebody else talks to is waited for. A session takes its robot for moments.

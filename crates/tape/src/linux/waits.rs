@@ -8,8 +8,10 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::OnDeviceWait;
-use crate::scsi::Waiting;
+use crate::hardware::Waiting;
+
+/// Is told what a device is waited for.
+pub type OnDeviceWait = Arc<dyn Fn(String) + Send + Sync>;
 
 /// How long a device may take before anybody is told.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -121,7 +123,7 @@ impl Watched {
     }
 
     /// The same of what a drive or changer says.
-    pub(super) fn on_wait(&self) -> crate::scsi::OnWait {
+    pub(super) fn on_wait(&self) -> crate::hardware::OnWait {
         let watched = self.clone();
         Box::new(move |waiting: &Waiting| watched.not_ready(waiting.said(), waiting.waited))
     }

@@ -24,10 +24,11 @@
 //! Limits: time grows as n log n; nearest and improvements look at [`NEAREST_MAX`] and [`LOOKS_MAX`] at most.
 
 mod best;
+mod course;
 
-use super::course::{Course, Head};
 use super::geometry::Place;
 use super::spec::DriveModel;
+use course::{Course, Head};
 
 /// The best order of no more extents than these is looked for: 2^10 sets, a millisecond.
 const BEST_MAX: usize = 10;

@@ -27,7 +27,7 @@ pub const SUBPAGE: u8 = 0xf0;
 /// Bytes of the page with its header; T10000 drives have a shorter one.
 const PAGE_LEN: usize = 32;
 /// Bytes of the page that say something.
-pub(super) const SETTINGS: Range<usize> = 4..7;
+pub(crate) const SETTINGS: Range<usize> = 4..7;
 /// Bytes of a checksum, whatever the method.
 pub const CHECKSUM_LEN: usize = 4;
 

@@ -1,8 +1,10 @@
 //! Libraries that are not as they said.
 
 use capstan_format::Volser;
+use capstan_tape::Finding;
+use capstan_tape::hardware::ScsiChanger;
 use capstan_tape::scsi::element::MediumType;
-use capstan_tape::scsi::{Finding, ScsiChanger, SenseData, SenseKey};
+use capstan_tape::scsi::{SenseData, SenseKey};
 use capstan_tape::{Changer, ChangerError, ElementAddress, Errand};
 
 use crate::library::Library;

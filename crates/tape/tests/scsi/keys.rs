@@ -1,7 +1,8 @@
 //! Keys: none is trusted before the drive has named it, and none is used after the drive may have lost it.
 
 use capstan_format::{Algorithm, KeyTag};
-use capstan_tape::scsi::{Compression, ScsiDrive, SenseKey};
+use capstan_tape::hardware::{Compression, ScsiDrive};
+use capstan_tape::scsi::SenseKey;
 use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState, ReadOutcome};
 
 use crate::script::{KeyState, Leap, Script, Upset, sense};

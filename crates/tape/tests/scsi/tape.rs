@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan_tape::scsi::{Compression, ScsiDrive, SenseKey};
+use capstan_tape::hardware::{Compression, ScsiDrive};
+use capstan_tape::scsi::SenseKey;
 use capstan_tape::{Drive, DriveError, Flush, ReadOutcome};
 
 use crate::script::{Leap, Script, Upset, sense};

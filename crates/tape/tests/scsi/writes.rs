@@ -1,6 +1,7 @@
 //! No write goes to a position that was not verified.
 
-use capstan_tape::scsi::{Compression, ScsiDrive, SenseKey};
+use capstan_tape::hardware::{Compression, ScsiDrive};
+use capstan_tape::scsi::SenseKey;
 use capstan_tape::{Drive, DriveError, Flush, WriteOutcome};
 
 use crate::script::{Leap, Script, Upset, sense};

@@ -22,9 +22,7 @@ use super::faults::{Passage, WireFaults, WirePoint};
 use super::login::{Answer, Identity, Login};
 use super::negotiate::Parameters;
 use super::pdu::{Header, LoginRequest, LoginResponse, LoginStatus};
-use super::receive::Receiver;
-use super::registry::{Registration, Registry, SessionStatus};
-use super::session::{Beginning, Sender, Session};
+use super::session::{Beginning, Receiver, Registration, Registry, Sender, Session, SessionStatus, Target};
 use super::wire::{Patience, PduReader, PduWriter, SharedStream, Socket, WireError};
 
 /// Longest data segment of a login (RFC 7143, 13.12: the default until something else holds).
@@ -56,26 +54,11 @@ pub enum ServeError {
     Thread(#[source] io::Error),
 }
 
-/// What all threads of a target share.
-pub(crate) struct Shared {
-    pub(crate) config: TargetConfig,
-    pub(crate) device: Arc<dyn DeviceServer>,
-    faults: Arc<WireFaults>,
-    pub(crate) events: Events,
-    pub(crate) sessions: Registry,
-    doorway: Doorway,
+/// What all threads of a server share.
+struct Shared {
+    target: Arc<Target>,
+    pending_logins: PendingLogins,
     stopping: AtomicBool,
-}
-
-impl Shared {
-    /// A connection comes by a point at which a script may cut it.
-    pub(crate) fn pass(&self, point: WirePoint) -> Passage {
-        let passage = self.faults.pass(point);
-        if passage == Passage::Cut {
-            (self.events)(Event::FaultHappened { unit: "wire".to_owned(), fault: point.to_string() });
-        }
-        passage
-    }
 }
 
 /// A target that is being served.
@@ -114,11 +97,12 @@ impl Server {
         let listener = Arc::new(TcpListener::bind(portal).map_err(listen)?);
         let local = listener.local_addr().map_err(listen)?;
         let sessions = Registry::new(config.limits.sessions);
-        let (doorway, stopping) = (Doorway::default(), AtomicBool::new(false));
-        let shared = Arc::new(Shared { config, device, faults, events, sessions, doorway, stopping });
+        let target = Arc::new(Target { config, device, faults, events, sessions });
+        let (pending_logins, stopping) = (PendingLogins::default(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { target, pending_logins, stopping });
         let (at_door, listening) = (Arc::clone(&shared), Arc::clone(&listener));
         let door = thread::Builder::new().name("iscsi-door".into());
-        let door = door.spawn(move || answer_door(&at_door, &listening)).map_err(ServeError::Thread)?;
+        let door = door.spawn(move || accept_loop(&at_door, &listening)).map_err(ServeError::Thread)?;
         Ok(Self { shared, listener, local, door: Some(door) })
     }
 
@@ -129,7 +113,7 @@ impl Server {
 
     /// Who is logged in.
     pub fn sessions(&self) -> Vec<SessionStatus> {
-        self.shared.sessions.status()
+        self.shared.target.sessions.status()
     }
 
     /// Ends all connections and waits for all threads. Commands that run are ended and answered first, long ones
@@ -154,7 +138,7 @@ impl Drop for Server {
 }
 
 /// Takes connections until the target is stopped, then ends those that are left.
-fn answer_door(shared: &Arc<Shared>, listener: &TcpListener) {
+fn accept_loop(shared: &Arc<Shared>, listener: &TcpListener) {
     let mut connections: Vec<JoinHandle<()>> = Vec::new();
     while !shared.stopping.load(Ordering::Acquire) {
         let Ok((stream, peer)) = listener.accept() else {
@@ -163,35 +147,35 @@ fn answer_door(shared: &Arc<Shared>, listener: &TcpListener) {
             continue;
         };
         let stream = Arc::new(stream);
-        let seat = Seat::take(shared, &stream);
+        let slot = LoginSlot::take(shared, &stream);
         connections.retain(|connection| !connection.is_finished());
         let serving = Arc::clone(shared);
         let connection = thread::Builder::new().name("iscsi-connection".into());
-        match connection.spawn(move || serve(&serving, &stream, peer, seat)) {
+        match connection.spawn(move || serve(&serving, &stream, peer, slot)) {
             Ok(connection) => connections.push(connection),
             Err(_) => thread::sleep(BREATH),
         }
     }
-    shared.doorway.drop_all();
-    shared.sessions.stop_all();
+    shared.pending_logins.drop_all();
+    shared.target.sessions.stop_all();
     for connection in connections {
         let _panicked = connection.join();
     }
 }
 
 /// Serves one connection to its end.
-fn serve(shared: &Arc<Shared>, stream: &Arc<TcpStream>, peer: SocketAddr, seat: Seat) {
-    let Ok(entrance) = Entrance::new(shared, Arc::clone(stream), peer) else { return };
-    let Ok(Some(entered)) = entrance.log_in() else { return };
-    drop(seat);
+fn serve(shared: &Arc<Shared>, stream: &Arc<TcpStream>, peer: SocketAddr, slot: LoginSlot) {
+    let Ok(connection) = LoginConnection::new(shared, Arc::clone(stream), peer) else { return };
+    let Ok(Some(entered)) = connection.log_in() else { return };
+    drop(slot);
     let Entered { identity, parameters, sender, expected_command, registration, response, text } = entered;
-    let Ok(socket) = Socket::new(Arc::clone(stream), Patience::Each(shared.config.limits.idle)) else { return };
+    let Ok(socket) = Socket::new(Arc::clone(stream), Patience::Each(shared.target.config.limits.idle)) else { return };
     let mut reader = PduReader::new(socket);
     reader.digests = parameters.digests;
     let stream = Arc::clone(stream);
     let number = registration.number();
     let beginning = Beginning { identity, parameters, number, peer, stream, sender, expected_command };
-    let session = Arc::new(Session::new(Arc::clone(shared), beginning));
+    let session = Arc::new(Session::new(Arc::clone(&shared.target), beginning));
     // Whoever is told that it is in can be found by others.
     registration.begin(&session);
     if session.welcome(response, &text).is_err() {
@@ -216,7 +200,7 @@ struct Entered<'a> {
 }
 
 /// A connection that logs in.
-struct Entrance<'a> {
+struct LoginConnection<'a> {
     shared: &'a Shared,
     stream: Arc<TcpStream>,
     peer: SocketAddr,
@@ -225,11 +209,11 @@ struct Entrance<'a> {
     status_number: u32,
 }
 
-impl<'a> Entrance<'a> {
+impl<'a> LoginConnection<'a> {
     fn new(shared: &'a Shared, stream: Arc<TcpStream>, peer: SocketAddr) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(shared.config.limits.send))?;
-        let patience = Patience::Until(Instant::now() + shared.config.limits.login);
+        stream.set_write_timeout(Some(shared.target.config.limits.send))?;
+        let patience = Patience::Until(Instant::now() + shared.target.config.limits.login);
         let reader = PduReader::new(Socket::new(Arc::clone(&stream), patience)?);
         let writer = PduWriter::new(SharedStream(Arc::clone(&stream)));
         Ok(Self { shared, stream, peer, reader, writer, status_number: 1 })
@@ -238,7 +222,7 @@ impl<'a> Entrance<'a> {
     /// `None` when the login was refused.
     fn log_in(mut self) -> Result<Option<Entered<'a>>, WireError> {
         let shared = self.shared;
-        let mut login = Login::new(&shared.config);
+        let mut login = Login::new(&shared.target.config);
         loop {
             let header = self.reader.header()?;
             // Whoever begins with anything else is no initiator (RFC 7143, 6.3).
@@ -248,7 +232,7 @@ impl<'a> Entrance<'a> {
             let request = LoginRequest::decode(&header);
             let mut text = Vec::new();
             self.reader.append_data(&header, &mut text, LOGIN_SEGMENT_MAX)?;
-            if shared.pass(WirePoint::LoginRequest) == Passage::Cut {
+            if shared.target.pass(WirePoint::LoginRequest) == Passage::Cut {
                 let _gone_already = self.stream.shutdown(Shutdown::Both);
                 return Ok(None);
             }
@@ -264,7 +248,7 @@ impl<'a> Entrance<'a> {
                 self.answer(&request, flags, request.tsih, LoginStatus::Success, &text)?;
                 continue;
             };
-            let registration = match shared.sessions.admit(&identity, &self.stream) {
+            let registration = match shared.target.sessions.admit(&identity, &self.stream) {
                 Ok(registration) => registration,
                 Err(status) => {
                     self.refuse(&request, status, Some(identity.initiator))?;
@@ -285,7 +269,7 @@ impl<'a> Entrance<'a> {
         initiator: Option<String>,
     ) -> Result<(), WireError> {
         let reason = status.reason().to_owned();
-        (self.shared.events)(Event::LoginRefused { initiator, address: self.peer, reason });
+        (self.shared.target.events)(Event::LoginRefused { initiator, address: self.peer, reason });
         self.answer(request, 0, request.tsih, status, &[])
     }
 
@@ -311,7 +295,7 @@ impl<'a> Entrance<'a> {
             task_tag: request.task_tag,
             status_number: self.status_number,
             expected_command: request.command_number,
-            command_max: request.command_number.wrapping_add(self.shared.config.limits.commands).wrapping_sub(1),
+            command_max: request.command_number.wrapping_add(self.shared.target.config.limits.commands).wrapping_sub(1),
             status: status as u16,
         };
         self.status_number = self.status_number.wrapping_add(1);
@@ -321,7 +305,7 @@ impl<'a> Entrance<'a> {
 
 /// Connections that have not logged in.
 #[derive(Default)]
-struct Doorway {
+struct PendingLogins {
     waiting: Mutex<HalfOpen>,
     left: Condvar,
 }
@@ -334,23 +318,23 @@ struct HalfOpen {
     streams: BTreeMap<u64, Arc<TcpStream>>,
 }
 
-/// A place in the doorway, free again when this is dropped.
-struct Seat {
+/// A place in the pending_logins, free again when this is dropped.
+struct LoginSlot {
     shared: Arc<Shared>,
     number: u64,
 }
 
-impl Seat {
+impl LoginSlot {
     /// A place for one more; where there is none, the oldest login loses its own.
     fn take(shared: &Arc<Shared>, stream: &Arc<TcpStream>) -> Self {
-        let (doorway, limit) = (&shared.doorway, shared.config.limits.half_open);
-        let mut waiting = doorway.waiting();
+        let (pending_logins, limit) = (&shared.pending_logins, shared.target.config.limits.half_open);
+        let mut waiting = pending_logins.waiting();
         while waiting.occupied >= limit {
             if let Some((_, oldest)) = waiting.streams.pop_first() {
                 let _gone_already = oldest.shutdown(Shutdown::Both);
             }
             // Its thread leaves as soon as it sees that.
-            waiting = doorway.left.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            waiting = pending_logins.left.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
         waiting.occupied += 1;
         waiting.next += 1;
@@ -360,17 +344,17 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for LoginSlot {
     fn drop(&mut self) {
-        let mut waiting = self.shared.doorway.waiting();
+        let mut waiting = self.shared.pending_logins.waiting();
         waiting.streams.remove(&self.number);
         waiting.occupied -= 1;
         drop(waiting);
-        self.shared.doorway.left.notify_all();
+        self.shared.pending_logins.left.notify_all();
     }
 }
 
-impl Doorway {
+impl PendingLogins {
     fn waiting(&self) -> MutexGuard<'_, HalfOpen> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -12,7 +12,7 @@
 //! usual way (one thread receives, another runs) was measured too: a wake-up for every command left 0.8 to 0.9 of a bare
 //! socket's rate at blocks of 256 KiB, this way leaves all of it (`tests/iscsi_rate.rs`).
 //!
-//! Locks, in the order in which they may be taken together: `order` alone; `sender` alone. No lock is held while a command
+//! Locks, in the order in which they may be taken together: `state` alone; `sender` alone. No lock is held while a command
 //! runs. Writing to a peer that does not read holds `sender` until the send time-out ends the connection.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -30,10 +30,21 @@ use super::lane::{Lanes, Next};
 use super::login::Identity;
 use super::negotiate::{Parameters, SessionKind};
 use super::pdu::{Header, Numbers};
-use super::receive::{Receiver, Work};
-use super::server::Shared;
 use super::task::Task;
 use super::wire::{PduWriter, SharedStream, WireError};
+
+mod execute;
+mod manage;
+mod receive;
+mod registry;
+mod target;
+
+pub(crate) use receive::Receiver;
+pub use registry::SessionStatus;
+pub(crate) use registry::{Registration, Registry};
+pub(crate) use target::Target;
+
+use receive::Work;
 
 /// How long the receiver may lie unused before another thread takes it: what a NOP waits for during a long command.
 const TICK: Duration = Duration::from_millis(5);
@@ -47,7 +58,7 @@ const CREW_MAX: usize = 64;
 pub(crate) const MANAGING_MAX: usize = 4;
 
 /// What the crew shares.
-pub(crate) struct Order {
+pub(crate) struct SessionState {
     pub(crate) lanes: Lanes,
     /// Buffers that commands leave behind.
     buffers: Vec<Buffer>,
@@ -90,14 +101,14 @@ impl Sender {
 
 /// A session of an initiator that has logged in.
 pub(crate) struct Session {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) target: Arc<Target>,
     pub(crate) identity: Identity,
     pub(crate) nexus: Nexus,
     pub(crate) parameters: Parameters,
     pub(crate) peer: SocketAddr,
     pub(crate) since: SystemTime,
     stream: Arc<TcpStream>,
-    order: Mutex<Order>,
+    state: Mutex<SessionState>,
     /// The receiver was put back, or the session has ended.
     turn: Condvar,
     /// A command has ended.
@@ -124,25 +135,25 @@ pub(crate) struct Beginning {
 }
 
 impl Session {
-    pub(crate) fn new(shared: Arc<Shared>, beginning: Beginning) -> Self {
+    pub(crate) fn new(target: Arc<Target>, beginning: Beginning) -> Self {
         let Beginning { identity, parameters, number, peer, stream, sender, expected_command } = beginning;
         let isid = super::text::hex(&identity.isid);
         let nexus = Nexus { initiator: format!("{},i,{isid}", identity.initiator), session: number };
-        let window = shared.config.limits.commands;
+        let window = target.config.limits.commands;
         // One for each unit, for each function under way, for unknown units, and to receive.
         let crew_max = match identity.kind {
-            SessionKind::Normal => (shared.device.luns().len() + MANAGING_MAX + 2).min(CREW_MAX),
+            SessionKind::Normal => (target.device.luns().len() + MANAGING_MAX + 2).min(CREW_MAX),
             SessionKind::Discovery => 1,
         };
         Self {
-            shared,
+            target,
             identity,
             nexus,
             parameters,
             peer,
             since: SystemTime::now(),
             stream,
-            order: Mutex::new(Order {
+            state: Mutex::new(SessionState {
                 lanes: Lanes::default(),
                 buffers: Vec::new(),
                 receiver: None,
@@ -170,12 +181,12 @@ impl Session {
     }
 
     pub(crate) fn device(&self) -> &dyn DeviceServer {
-        &*self.shared.device
+        &*self.target.device
     }
 
     /// Comes by a point at which a script may cut the wire.
     pub(crate) fn pass(&self, point: WirePoint) -> Passage {
-        self.shared.pass(point)
+        self.target.pass(point)
     }
 
     /// Tells the initiator that it is in. From then on PDUs carry what checksums were agreed upon.
@@ -188,10 +199,10 @@ impl Session {
 
     /// Serves the session to its end; then nobody of its crew is left, and the device server has been told.
     pub(crate) fn serve(self: &Arc<Self>, receiver: Receiver) {
-        self.order().receiver = Some(receiver);
+        self.state().receiver = Some(receiver);
         if self.identity.kind == SessionKind::Normal {
             let initiator = self.identity.initiator.clone();
-            (self.shared.events)(Event::LoggedIn { initiator, address: self.peer });
+            (self.target.events)(Event::LoggedIn { initiator, address: self.peer });
         }
         self.work();
         loop {
@@ -202,7 +213,7 @@ impl Session {
         if self.identity.kind == SessionKind::Normal {
             self.device().nexus_lost(&self.nexus);
             let initiator = self.identity.initiator.clone();
-            (self.shared.events)(Event::LoggedOut { initiator, address: self.peer });
+            (self.target.events)(Event::LoggedOut { initiator, address: self.peer });
         }
     }
 
@@ -231,13 +242,13 @@ impl Session {
             if self.execute(&task, data_in).is_err() {
                 self.cut();
             }
-            let mut order = self.order();
-            order.lanes.finish(lun);
-            order.keep(std::mem::take(&mut task.data));
-            if order.awaiting_end > 0 {
+            let mut state = self.state();
+            state.lanes.finish(lun);
+            state.keep(std::mem::take(&mut task.data));
+            if state.awaiting_end > 0 {
                 self.command_end.notify_all();
             }
-            match self.advance(order, lun) {
+            match self.advance(state, lun) {
                 Some(next) => task = next,
                 None => return,
             }
@@ -245,15 +256,15 @@ impl Session {
     }
 
     /// Does what can be done next in a lane: returns a task to run, or has asked for data.
-    pub(crate) fn advance(&self, mut order: MutexGuard<'_, Order>, lun: u64) -> Option<Task> {
-        if order.ended {
+    pub(crate) fn advance(&self, mut state: MutexGuard<'_, SessionState>, lun: u64) -> Option<Task> {
+        if state.ended {
             return None;
         }
-        match order.lanes.next(lun, self.parameters.burst) {
+        match state.lanes.next(lun, self.parameters.burst) {
             Next::Run(task) => Some(task),
             Next::Wait => None,
             Next::Ask(ask) => {
-                drop(order);
+                drop(state);
                 if self.ask(ask).is_err() {
                     self.cut();
                 }
@@ -265,79 +276,79 @@ impl Session {
     /// Gives the receiver to whoever wants it. A thread that is about to run a command of `lun` will be back soon, unless
     /// it is one of several logical units.
     fn put_back(self: &Arc<Self>, receiver: Receiver, lun: Option<u64>) {
-        let mut order = self.order();
-        order.receiver = Some(receiver);
-        order.turns += 1;
-        order.called = lun.is_none_or(|lun| lun != order.last_lun) || order.lanes.running() > 1;
-        order.last_lun = lun.unwrap_or(order.last_lun);
-        if order.standing_by == 0 {
-            self.enlist(&mut order);
-        } else if order.called || !order.ticking {
+        let mut state = self.state();
+        state.receiver = Some(receiver);
+        state.turns += 1;
+        state.called = lun.is_none_or(|lun| lun != state.last_lun) || state.lanes.running() > 1;
+        state.last_lun = lun.unwrap_or(state.last_lun);
+        if state.standing_by == 0 {
+            self.enlist(&mut state);
+        } else if state.called || !state.ticking {
             self.turn.notify_one();
         }
     }
 
     /// One more for the crew, if it may grow and the host lets it.
-    fn enlist(self: &Arc<Self>, order: &mut Order) {
-        if order.crew >= self.crew_max {
+    fn enlist(self: &Arc<Self>, state: &mut SessionState) {
+        if state.crew >= self.crew_max {
             return;
         }
         let session = Arc::clone(self);
         // Without another thread the session is deaf during long commands, and otherwise well.
         if let Ok(member) = thread::Builder::new().name("iscsi-session".into()).spawn(move || session.work()) {
-            order.crew += 1;
+            state.crew += 1;
             self.crew.lock().unwrap_or_else(PoisonError::into_inner).push(member);
         }
     }
 
     /// Waits until the receiver is this thread's; `None` when the session has ended.
     fn take_receiver(&self) -> Option<Receiver> {
-        let mut order = self.order();
+        let mut state = self.state();
         // Who comes from a command goes on.
-        if let Some(receiver) = order.receiver.take() {
-            order.called = false;
+        if let Some(receiver) = state.receiver.take() {
+            state.called = false;
             return Some(receiver);
         }
-        order.standing_by += 1;
-        let (mut seen, mut quiet) = (order.turns, 0);
+        state.standing_by += 1;
+        let (mut seen, mut quiet) = (state.turns, 0);
         let receiver = loop {
-            if order.ended {
+            if state.ended {
                 break None;
             }
-            if order.called
-                && let Some(receiver) = order.receiver.take()
+            if state.called
+                && let Some(receiver) = state.receiver.take()
             {
                 break Some(receiver);
             }
-            if order.ticking || quiet >= QUIET_TICKS {
-                order = self.turn.wait(order).unwrap_or_else(PoisonError::into_inner);
-                (seen, quiet) = (order.turns, 0);
+            if state.ticking || quiet >= QUIET_TICKS {
+                state = self.turn.wait(state).unwrap_or_else(PoisonError::into_inner);
+                (seen, quiet) = (state.turns, 0);
                 continue;
             }
-            order.ticking = true;
-            let waited = self.turn.wait_timeout(order, TICK).unwrap_or_else(PoisonError::into_inner);
-            order = waited.0;
-            order.ticking = false;
-            if order.turns != seen {
-                (seen, quiet) = (order.turns, 0);
+            state.ticking = true;
+            let waited = self.turn.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner);
+            state = waited.0;
+            state.ticking = false;
+            if state.turns != seen {
+                (seen, quiet) = (state.turns, 0);
             } else if waited.1.timed_out() {
                 // Unused since the last look: its owner has a long command.
-                if let Some(receiver) = order.receiver.take() {
+                if let Some(receiver) = state.receiver.take() {
                     break Some(receiver);
                 }
                 quiet += 1;
             }
         };
-        order.standing_by -= 1;
-        order.called = false;
+        state.standing_by -= 1;
+        state.called = false;
         receiver
     }
 
     /// Nothing more is received; what has not begun never will, and what is long ends early.
     fn end(&self) {
-        let mut order = self.order();
-        order.ended = true;
-        order.lanes.clear();
+        let mut state = self.state();
+        state.ended = true;
+        state.lanes.clear();
         self.turn.notify_all();
     }
 
@@ -352,8 +363,8 @@ impl Session {
         let _gone_already = self.stream.shutdown(Shutdown::Read);
     }
 
-    pub(crate) fn order(&self) -> MutexGuard<'_, Order> {
-        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn state(&self) -> MutexGuard<'_, SessionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn sender(&self) -> MutexGuard<'_, Sender> {
@@ -362,17 +373,17 @@ impl Session {
 
     /// Where the initiator reached the target.
     pub(crate) fn local(&self) -> SocketAddr {
-        self.stream.local_addr().unwrap_or(self.shared.config.portal)
+        self.stream.local_addr().unwrap_or(self.target.config.portal)
     }
 
     /// Waits until none of these commands runs any more.
     pub(crate) fn await_end(&self, serials: &[u64]) {
-        let mut order = self.order();
-        order.awaiting_end += 1;
-        while order.lanes.any_running(serials) {
-            order = self.command_end.wait(order).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
+        state.awaiting_end += 1;
+        while state.lanes.any_running(serials) {
+            state = self.command_end.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        order.awaiting_end -= 1;
+        state.awaiting_end -= 1;
     }
 
     /// A command that was counted has ended: there is room for one more.
@@ -410,7 +421,7 @@ impl Session {
     }
 }
 
-impl Order {
+impl SessionState {
     /// A buffer for a command's data.
     pub(crate) fn buffer(&mut self) -> Buffer {
         self.buffers.pop().unwrap_or_default()

@@ -20,7 +20,6 @@ use super::tape::faults::ordered_sense;
 use crate::device::{Completion, DataIn, Nexus, Request};
 use crate::events::{Event, Events};
 use crate::fault::DeviceFault;
-use crate::library::named;
 use crate::shelf::{FIRST_DRIVE, FIRST_MAIL, FIRST_SLOT, Place, Shelf, ShelfError, TRANSPORT};
 
 /// The robot.
@@ -337,7 +336,7 @@ impl ChangerUnit {
         {
             let mut by: Vec<String> = state.preventing.iter().cloned().collect();
             by.sort();
-            (self.events)(Event::RemovalPrevented { unit: named(to), barcode: volser.to_string(), by });
+            (self.events)(Event::RemovalPrevented { unit: to.to_string(), barcode: volser.to_string(), by });
             // A host that prevents removal has the mail slot locked.
             return Err(check(SenseKey::IllegalRequest, 0x53, 0x02));
         }
@@ -353,7 +352,7 @@ impl ChangerUnit {
             return Err(check(SenseKey::HardwareError, 0x15, 0x01));
         }
         if let Place::Mail(_) = to {
-            (self.events)(Event::InMailSlot { barcode: volser.to_string(), place: named(to) });
+            (self.events)(Event::InMailSlot { barcode: volser.to_string(), place: to.to_string() });
         }
         if let Some(drive) = self.drive(to) {
             let asked = || (volser.clone(), state.shelf.path(volser));

@@ -8,8 +8,8 @@ use capstan_lab::{
 };
 
 use super::Site;
-use crate::args::Cli;
 use crate::failure::Failure;
+use crate::globals::Globals;
 use crate::lab::measure::{drive_failed, failed, measuring, read_failed, staging_failed, wrong_file};
 use crate::progress::Display;
 use crate::secrets::now_ns;
@@ -25,7 +25,7 @@ pub(super) fn keep_in(site: &Site, all: &mut Measurements, add: impl FnOnce(&mut
 
 /// Measures what advice for this setting lacks.
 pub(super) fn measure_missing(
-    cli: &Cli,
+    cli: &Globals,
     all: &mut Measurements,
     source: &Path,
     site: &Site,

@@ -12,8 +12,9 @@ use capstan_lab::{
 use clap::{Args, ValueEnum};
 
 use super::{Replacing, block, can_keep, cpu, keep_undisturbed, load, measuring, spread};
-use crate::args::{Cipher, Cli};
+use crate::args::Cipher;
 use crate::failure::Failure;
+use crate::globals::Globals;
 use crate::json;
 use crate::lab::simulate::parse_mb;
 use crate::secrets::now_ns;
@@ -74,7 +75,7 @@ impl From<DataChoice> for Data {
     }
 }
 
-pub(crate) fn drive(cli: &Cli, args: &Drive) -> Result<ExitCode, Failure> {
+pub(crate) fn drive(cli: &Globals, args: &Drive) -> Result<ExitCode, Failure> {
     can_keep(cli)?;
     let pace = args.pace.as_deref().map(built_in).transpose();
     let pace = pace.map_err(|error| Failure::Usage(error.to_string()))?;
@@ -132,7 +133,7 @@ pub(crate) fn drive_failed(error: &ExerciseError) -> Failure {
     }
 }
 
-fn show(cli: &Cli, found: &DriveRates) -> std::io::Result<()> {
+fn show(cli: &Globals, found: &DriveRates) -> std::io::Result<()> {
     let mut out = stdout().lock();
     if cli.json {
         return json::line(found);

@@ -11,8 +11,8 @@ use capstan_lab::{
 use clap::Args;
 
 use super::{CacheChoice, Replacing, block, can_keep, cpu, keep_undisturbed, load, measuring, spread};
-use crate::args::Cli;
 use crate::failure::Failure;
+use crate::globals::Globals;
 use crate::json;
 use crate::secrets::now_ns;
 use crate::table::Table;
@@ -57,7 +57,7 @@ pub(crate) struct Slow {
     slow_connection: Option<f64>,
 }
 
-pub(crate) fn null(cli: &Cli, args: &Null) -> Result<ExitCode, Failure> {
+pub(crate) fn null(cli: &Globals, args: &Null) -> Result<ExitCode, Failure> {
     can_keep(cli)?;
     if args.cache == CacheChoice::Direct {
         return Err(Failure::Usage("the data path reads by way of the page cache: --cache warm or cold".to_owned()));
@@ -103,7 +103,7 @@ pub(crate) fn failed(error: &DataPathError) -> Failure {
     }
 }
 
-fn show(cli: &Cli, found: &PathRates) -> std::io::Result<()> {
+fn show(cli: &Globals, found: &PathRates) -> std::io::Result<()> {
     let mut out = stdout().lock();
     if cli.json {
         return json::line(found);

@@ -10,8 +10,8 @@ use capstan_lab::{
 use clap::Args;
 
 use super::{CacheChoice, Replacing, can_keep, cpu, keep_undisturbed, load, measuring, spread};
-use crate::args::Cli;
 use crate::failure::Failure;
+use crate::globals::Globals;
 use crate::json;
 use crate::secrets::now_ns;
 use crate::table::Table;
@@ -40,7 +40,7 @@ pub(crate) struct Read {
     replacing: Replacing,
 }
 
-pub(crate) fn read(cli: &Cli, args: &Read) -> Result<ExitCode, Failure> {
+pub(crate) fn read(cli: &Globals, args: &Read) -> Result<ExitCode, Failure> {
     can_keep(cli)?;
     let source = std::path::absolute(&args.source).unwrap_or_else(|_| args.source.clone());
     let ways: Vec<(CacheChoice, u64)> =
@@ -83,7 +83,7 @@ pub(crate) fn read_failed(error: &SourceError) -> Failure {
     }
 }
 
-fn show(cli: &Cli, all: &[SourceRates]) -> std::io::Result<()> {
+fn show(cli: &Globals, all: &[SourceRates]) -> std::io::Result<()> {
     let mut out = stdout().lock();
     if cli.json {
         return all.iter().try_for_each(json::line);

@@ -12,8 +12,8 @@ use capstan_lab::{
 use clap::Args;
 
 use super::{Replacing, can_keep, cpu, failed, keep_undisturbed, load, measuring_shared, spread};
-use crate::args::Cli;
 use crate::failure::Failure;
+use crate::globals::Globals;
 use crate::json;
 use crate::secrets::now_ns;
 use crate::table::Table;
@@ -45,7 +45,7 @@ pub(crate) struct Restore {
     replacing: Replacing,
 }
 
-pub(crate) fn restore(cli: &Cli, args: &Restore) -> Result<ExitCode, Failure> {
+pub(crate) fn restore(cli: &Globals, args: &Restore) -> Result<ExitCode, Failure> {
     can_keep(cli)?;
     let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
     let source = absolute(&args.source);
@@ -74,7 +74,7 @@ pub(crate) fn restore(cli: &Cli, args: &Restore) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(cli: &Cli, found: &RestoreRates) -> std::io::Result<()> {
+fn show(cli: &Globals, found: &RestoreRates) -> std::io::Result<()> {
     let mut out = stdout().lock();
     if cli.json {
         return json::line(found);

@@ -8,8 +8,8 @@ use capstan_lab::{Measured, Measurements, OtherLoad, Spread, Staging, StagingErr
 use clap::Args;
 
 use super::{Replacing, can_keep, cpu, keep_undisturbed, load, measuring, spread};
-use crate::args::Cli;
 use crate::failure::Failure;
+use crate::globals::Globals;
 use crate::json;
 use crate::lab::simulate::parse_mb;
 use crate::secrets::now_ns;
@@ -37,7 +37,7 @@ pub(crate) struct StageDisk {
     replacing: Replacing,
 }
 
-pub(crate) fn staging(cli: &Cli, args: &StageDisk) -> Result<ExitCode, Failure> {
+pub(crate) fn staging(cli: &Globals, args: &StageDisk) -> Result<ExitCode, Failure> {
     can_keep(cli)?;
     let what = Staging {
         writers: args.writers.clone(),
@@ -67,7 +67,7 @@ pub(crate) fn staging_failed(error: &StagingError) -> Failure {
     }
 }
 
-fn show(cli: &Cli, found: &StagingRates) -> std::io::Result<()> {
+fn show(cli: &Globals, found: &StagingRates) -> std::io::Result<()> {
     let mut out = stdout().lock();
     if cli.json {
         return json::line(found);

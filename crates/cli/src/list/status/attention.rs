@@ -4,10 +4,9 @@ use capstan_director::{MANUAL, ObjectId, ObjectKind, Volser};
 
 use super::Facts;
 use crate::failure::{BUSY, DONE_WITH_PROBLEMS};
-use crate::list::clock::doubt_text;
-use crate::list::short;
 use crate::table::path_text;
 use crate::units;
+use crate::wording::{doubt_text, short};
 
 /// Objects that are named one by one.
 const OBJECTS_SHOWN: usize = 10;

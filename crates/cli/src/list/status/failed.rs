@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use capstan_director::{FailedJob, HistoryEntry, ObjectId, Site, SourceRow, subject_of_job};
 
+use crate::failure::director;
 use crate::failure::{Failure, STOPPED};
-use crate::list::director;
 use crate::list::history::names;
 use crate::table::path_text;
 

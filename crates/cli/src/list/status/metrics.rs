@@ -8,9 +8,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::Facts;
-use crate::list::media::state_name;
-use crate::list::outcome_name;
 use crate::table::path_text;
+use crate::wording::{outcome_name, state_name};
 
 /// Nanoseconds of a second.
 const NS_A_SECOND: i64 = 1_000_000_000;

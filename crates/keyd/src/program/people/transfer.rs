@@ -11,13 +11,13 @@ use capstan_keys::api::{
     AskExport, AskImport, Base64, CarryOutExport, CarryOutImport, ExportAt, ExportGiven, ExportWhat, ImportReady,
     ImportStep, KeyTaken, PeerId, RequestId, Requested, SentExportKey, UnconfirmedKey,
 };
-use capstan_keys::cluster::{ClusterError, Identity, KeyRequest, NodeClient, hand_over};
+use capstan_keys::cluster::{ClusterError, KeyRequest, NodeClient, hand_over};
 use capstan_keys::{ExportKey, ExportPart, ExportReader, ExportWriter, Name, open_records};
 use clap::{ArgGroup, Args, Subcommand};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use super::{Ask, users};
+use super::{Ask, me, users};
 use crate::program::Ended;
 use crate::program::backups::{create, sync_folder};
 use crate::program::clients::client;
@@ -282,11 +282,6 @@ pub(super) fn import(asked: &Import) -> anyhow::Result<()> {
     }
     asked.ask.list(&taken, &["key", "volume", "outcome", "state", "destroyed"]);
     Ok(())
-}
-
-/// Who asks, as keys are handed over to them.
-pub(super) fn me(ask: &Ask) -> anyhow::Result<PeerId> {
-    Ok(Identity::load(&ask.asking.identity)?.certificate().peer.clone())
 }
 
 /// The id of a request, which keys are bound to on their way.

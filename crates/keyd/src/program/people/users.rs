@@ -221,7 +221,7 @@ fn newest(ask: &Ask, stage: &str) -> anyhow::Result<String> {
 
 /// The newest of one's own requests for this act that was approved and not carried out.
 pub(super) fn newest_approved(ask: &Ask, act: Act) -> anyhow::Result<String> {
-    let us = super::transfer::me(ask)?.name;
+    let us = super::me(ask)?.name;
     let ours = |request: &PendingListed| {
         request.stage == "approved" && request.act == act.name() && request.requested_by == us
     };

@@ -7,7 +7,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::record::CoreBackupRecord;
 use super::spool::hex;
 use super::{refused, time};
 use crate::authority::PendingId;
@@ -15,6 +14,7 @@ use crate::backup::{BackupError, CoreBackup};
 use crate::door::Refusal;
 use crate::node::Node;
 use crate::root::{ClusterKeys, Holder, Quorum, RootError};
+use crate::service::backup_record::CoreBackupRecord;
 use crate::service::registrar::authority_key;
 
 /// What the quorum is asked for.

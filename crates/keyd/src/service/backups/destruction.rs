@@ -6,7 +6,6 @@ use capstan_format::KeyTag;
 use capstan_keys::Name;
 use capstan_keys::api::Problem;
 
-use super::record::{BackupState, backups};
 use crate::authority::Act;
 use crate::desk::Decided;
 use crate::destruction::{
@@ -15,9 +14,10 @@ use crate::destruction::{
 use crate::door::Refusal;
 use crate::node::NodeError;
 use crate::path::Path;
+use crate::service::backup_record::{BackupState, backups};
 use crate::service::entry;
-use crate::service::people::Person;
-use crate::service::people::exports_of;
+use crate::service::export_record::exports_of;
+use crate::service::person::Person;
 use crate::service::proof::proved_up_to;
 use crate::service::wiped::{copies_wiped, journals_wiped, own_journal_empty_at};
 use crate::state::View;

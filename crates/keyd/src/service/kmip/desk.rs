@@ -218,7 +218,8 @@ fn may_be_under_way(view: View<'_>, change: &Change) -> bool {
 }
 
 fn of_client(view: View<'_>, client: &Name) -> Result<ClientRecord, Stopped> {
-    ClientRecord::of(view, client).map_err(|_| Stopped::Client { name: client.clone() })
+    ClientRecord::read(view.ledger().other(&ClientRecord::path(client).to_string()), client)
+        .map_err(|_| Stopped::Client { name: client.clone() })
 }
 
 /// Whose objects a client sees.

@@ -16,7 +16,7 @@ const DESCRIPTION: &str = "Keys for tape drives, and what people do about them. 
 const REQUEST: &str = "The id of the request, 32 hexadecimal digits: one that is sent again, also to another node, carries the same. The node \
     draws one where there is none, and says it in its answer.";
 
-pub(super) fn document(operations: &[Operation]) -> Value {
+pub(in crate::service) fn document(operations: &[Operation]) -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();
         settings.meta_schema = None;

@@ -19,8 +19,9 @@ use super::super::backups::{
     AskCoreBackup, CoreBackupMade, Custodian, MakeCoreBackup, core_backups, core_path, make_core,
 };
 use super::super::openapi::Paths;
+use super::super::request_id::id_of;
 use super::proposal::Proposal;
-use super::queue::{self, execute_own, id_of};
+use super::queue::{self, execute_own};
 use super::{Of, Person, broken, rule_of};
 use crate::authority::{Act, PendingId, QuorumRule};
 use crate::desk::Decided;

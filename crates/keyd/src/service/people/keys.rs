@@ -3,13 +3,13 @@
 use axum::Json;
 use axum::extract::Query;
 use capstan_format::{KeyTag, Volser};
-use capstan_keys::api::{ConfirmKey, KeyListed, KeyOfVolume, NamedKey, Outcome, Page, RecoveredKey};
+use capstan_keys::api::{ConfirmKey, KeyListed, NamedKey, Outcome, Page, RecoveredKey};
 use capstan_keys::{KeyState, KeyUse, Name};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::openapi::Paths;
-use super::material::{After, PAGE_LEN, ask, page};
+use super::material::{After, PAGE_LEN, ask, key_of_volume, page, state_of};
 use super::peers::asked;
 use super::proposal::{KeyTold, Proposal};
 use super::{Of, Person, queue, time};
@@ -211,32 +211,11 @@ fn missing(view: View<'_>, tag: &KeyTag) -> Refusal {
     Refusal::not_found(format!("No key {tag} was ever issued."))
 }
 
-pub(super) fn state_of(view: View<'_>, key: &IssuedRecord, now_ns: i64) -> KeyState {
-    let state = key.stored.record.state;
-    let policy = view.ledger().realm().policy_of(&key.issued.group);
-    policy.map_or(state, |policy| policy.effective_state(state, key.issued.issued_ns, now_ns))
-}
-
 fn listed(view: View<'_>, key: &IssuedRecord, now_ns: i64) -> KeyListed {
     KeyListed {
         volume: key.volser().clone(),
         of: key_of_volume(view, key, now_ns),
         agent: key.origin.agent.clone(),
         kma: key.origin.kma.clone(),
-    }
-}
-
-/// A key as it is listed, in its state as time has made it.
-pub(super) fn key_of_volume(view: View<'_>, key: &IssuedRecord, now_ns: i64) -> KeyOfVolume {
-    let (record, issued) = (&key.stored.record, &key.issued);
-    KeyOfVolume {
-        key: record.tag,
-        group: issued.group.clone(),
-        algorithm: record.algorithm,
-        state: state_of(view, key, now_ns),
-        issued: time(issued.issued_ns),
-        activated: record.activated_ns.map(time),
-        destroyed: record.destroyed_ns.map(time),
-        dropped: issued.dropped_ns.map(time),
     }
 }

@@ -8,9 +8,9 @@ use capstan_format::KeyTag;
 use capstan_keys::api::{ExportAt, ExportWhat, Problem, UnconfirmedKey};
 use capstan_keys::{DataUnit, ExportedKey, KeyState, Permission};
 
-use super::transfer::refused;
+use crate::desk::DeskError;
 use crate::door::Refusal;
-use crate::node::{LOOKED_AT_ONCE, Node};
+use crate::node::{LOOKED_AT_ONCE, Node, NodeError};
 use crate::record::{IssuedRecord, is_unconfirmed};
 use crate::state::View;
 
@@ -232,6 +232,10 @@ pub(super) fn may_leave(view: View<'_>, what: &ExportWhat, key: &IssuedRecord) -
 
 fn exists(key: &IssuedRecord) -> bool {
     !matches!(key.stored.record.state, KeyState::Generated | KeyState::Destroyed)
+}
+
+pub(super) fn refused(error: impl Into<DeskError>) -> Refusal {
+    NodeError::from(error.into()).into()
 }
 
 #[cfg(test)]

@@ -4,17 +4,18 @@ use axum::Json;
 use axum::extract::Query;
 use capstan_format::{Algorithm, Volser};
 use capstan_keys::api::{ExtendUnit, GroupSaid, KeyOfVolume, Leave, Outcome, Page, PolicySaid, UnitListed};
-use capstan_keys::{DataUnit, KeyGroup, KnownPolicy, Period, Permission, Policy};
+use capstan_keys::{DataUnit, KeyGroup, KeyState, KnownPolicy, Period, Permission, Policy};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::agents::cartridges_listed;
 use super::super::openapi::Paths;
-use super::keys::key_of_volume;
 use super::{Of, Person, broken, time};
 use crate::authority::Act;
 use crate::desk::Operation;
 use crate::door::{Input, Refusal};
+use crate::record::IssuedRecord;
+use crate::state::View;
 
 /// Entries of one part of a list.
 pub(super) const PAGE_LEN: usize = 1000;
@@ -64,7 +65,7 @@ pub(super) struct After {
 }
 
 async fn units(person: Person, Query(After { after }): Query<After>) -> Result<Json<Page<UnitListed>>, Refusal> {
-    let look = |view: crate::state::View<'_>, _| {
+    let look = |view: View<'_>, _| {
         let all = view.ledger().realm().units();
         let wanted = all.filter(|unit| after.as_ref().is_none_or(|after| unit.volser.to_string() > *after));
         let items: Vec<_> = wanted.take(PAGE_LEN + 1).map(unit_listed).collect();
@@ -74,7 +75,7 @@ async fn units(person: Person, Query(After { after }): Query<After>) -> Result<J
 }
 
 async fn unit(person: Person, Of(volume): Of<Volser>) -> Result<Json<Vec<KeyOfVolume>>, Refusal> {
-    let look = |view: crate::state::View<'_>, now_ns| {
+    let look = |view: View<'_>, now_ns| {
         let unknown = || Refusal::not_found(format!("No key was ever issued for volume {volume}."));
         let keys = &view.unit(&volume).ok_or_else(unknown)?.keys;
         let known = keys.iter().filter_map(|issued| view.key(&issued.tag));
@@ -177,4 +178,25 @@ fn policy(said: PolicySaid) -> Result<Policy, Refusal> {
         agents_revoke: permission(said.agents_revoke),
         isolation_limit: period(said.isolation_seconds),
     })
+}
+
+pub(super) fn state_of(view: View<'_>, key: &IssuedRecord, now_ns: i64) -> KeyState {
+    let state = key.stored.record.state;
+    let policy = view.ledger().realm().policy_of(&key.issued.group);
+    policy.map_or(state, |policy| policy.effective_state(state, key.issued.issued_ns, now_ns))
+}
+
+/// A key as it is listed, in its state as time has made it.
+pub(super) fn key_of_volume(view: View<'_>, key: &IssuedRecord, now_ns: i64) -> KeyOfVolume {
+    let (record, issued) = (&key.stored.record, &key.issued);
+    KeyOfVolume {
+        key: record.tag,
+        group: issued.group.clone(),
+        algorithm: record.algorithm,
+        state: state_of(view, key, now_ns),
+        issued: time(issued.issued_ns),
+        activated: record.activated_ns.map(time),
+        destroyed: record.destroyed_ns.map(time),
+        dropped: issued.dropped_ns.map(time),
+    }
 }

@@ -121,7 +121,8 @@ async fn assign_kmip_client(
             let detail = format!("There is no KMIP client {name}: `keyd kmip-clients list` names those there are.");
             return Err(Refusal::not_found(detail));
         }
-        let was = ClientRecord::of(view, &name).map_err(|error| broken(&error))?;
+        let was = ClientRecord::read(view.ledger().other(&ClientRecord::path(&name).to_string()), &name)
+            .map_err(|error| broken(&error))?;
         let AssignKmipClient { domain, group } = asked.clone();
         let record = ClientRecord { domain: domain.unwrap_or(was.domain), group: group.unwrap_or(was.group) };
         if view.ledger().realm().policy_of(&record.group).is_err() {
@@ -278,7 +279,9 @@ fn listed(view: View<'_>, kind: PeerKind, now_ns: i64) -> Result<Vec<PeerListed>
     }
     if kind == PeerKind::KmipClient {
         for peer in peers.values_mut() {
-            let ClientRecord { domain, group } = ClientRecord::of(view, &peer.name).map_err(|error| broken(&error))?;
+            let ClientRecord { domain, group } =
+                ClientRecord::read(view.ledger().other(&ClientRecord::path(&peer.name).to_string()), &peer.name)
+                    .map_err(|error| broken(&error))?;
             peer.assigned = Some(KmipClientAssigned { domain, group });
         }
     }

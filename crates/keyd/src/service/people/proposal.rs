@@ -11,19 +11,19 @@ use capstan_keys::Name;
 use capstan_keys::api::{ExportWhat, PeerId, PeerKind};
 
 use super::super::registrar::{enrolment_path, joining_path};
+use super::carrying::Carrying;
 use super::leaving;
 use super::peers::{enrolment_expires_ns, revoking, valid_certificates};
-use super::{broken, kmas, rule_of, sites, user_path, users_of};
+use super::{broken, kma_changes, rule_of, sites, user_path, users_of};
 use crate::authority::{
     Act, Arguments, InvalidArgument, Mandate, PendingId, QuorumRule, Role, Roles, Standing, User, Users,
 };
 use crate::desk::{Asked, Decided, DeskError, Operation, decide};
 use crate::door::Refusal;
 use crate::identity::Enrolment;
-use crate::node::{Node, NodeError};
+use crate::node::NodeError;
 use crate::path::Path;
 use crate::record::KmaRecord;
-use crate::state::View;
 
 /// What an approver reads of a user who enrols anew.
 const REVOKED_WITH_IT: &str = "those there are, are revoked; one who is disabled may again";
@@ -117,17 +117,6 @@ pub(super) enum CarriedOut {
     AtOnce,
     /// By whoever asked, once: it takes what only they have.
     ByRequester,
-}
-
-/// On what a proposal is carried out.
-#[derive(Clone, Copy)]
-pub(super) struct Carrying<'a> {
-    pub(super) view: View<'a>,
-    pub(super) node: &'a Node,
-    pub(super) id: PendingId,
-    /// Who asked for it.
-    pub(super) by: &'a Name,
-    pub(super) now_ns: i64,
 }
 
 impl Proposal {
@@ -295,9 +284,9 @@ impl Proposal {
             }
             // What it is was checked before it was asked for; the split waits beside the request.
             Self::SplitRoot { .. } | Self::BackUpCore { .. } => Ok(Decided::records(Vec::new(), Vec::new())),
-            Self::RemoveKma { name, remaining } => kmas::removed(on, name, remaining),
-            Self::MoveKma { name, address, site } => kmas::moved(on, name, address, site),
-            Self::AutonomousUnlock { name } => kmas::autonomous(on, name),
+            Self::RemoveKma { name, remaining } => kma_changes::removed(on, name, remaining),
+            Self::MoveKma { name, address, site } => kma_changes::moved(on, name, address, site),
+            Self::AutonomousUnlock { name } => kma_changes::autonomous(on, name),
             Self::ChangeQuorum { needed, waits_seconds } => {
                 let impossible = || Refusal::malformed(format!("A quorum of {needed} cannot be: 1 to 16 approve."));
                 let rule = QuorumRule::new(*needed, *waits_seconds).ok_or_else(impossible)?;
@@ -367,7 +356,7 @@ pub(super) fn carry_out(mandate: &Mandate, on: Carrying<'_>) -> Result<Decided, 
         let waiting = enrolling_path(mandate.id());
         let bytes = on.view.ledger().other(&waiting.to_string()).filter(|bytes| fingerprint(bytes) == named);
         let gone = || Refusal::conflict("What belongs to it is gone, or another than was approved: ask again.");
-        decided.puts.push((root_path(), bytes.ok_or_else(gone)?.to_vec()));
+        decided.puts.push((Path::root_key(), bytes.ok_or_else(gone)?.to_vec()));
         decided.removes.push(waiting);
     }
     if let Some(named) = arguments.get("enrolment") {
@@ -383,11 +372,6 @@ pub(super) fn carry_out(mandate: &Mandate, on: Carrying<'_>) -> Result<Decided, 
         decided.removes.push(waiting);
     }
     Ok(decided)
-}
-
-/// Where the root key lies as its last split has sealed it.
-pub(in super::super) fn root_path() -> Path {
-    Path::Other("root".to_owned())
 }
 
 /// Where what belongs to a request waits: an enrolment, or a sealed root key.

@@ -6,9 +6,11 @@ use capstan_keys::cluster::EnrolmentPassphrase;
 use capstan_keys::random;
 
 use super::super::openapi::Paths;
-use super::proposal::{CarriedOut, Carrying, Proposal, carry_out, enrolling_path};
+use super::super::request_id::{digest_of, id_of};
+use super::carrying::Carrying;
+use super::proposal::{CarriedOut, Proposal, carry_out, enrolling_path};
 use super::{Of, Person, broken, rule_of, time, user_path, users_of};
-use crate::authority::{Act, Mandate, Pending, PendingId, RequestDigest, Stage, Users, Verdict};
+use crate::authority::{Act, Mandate, Pending, PendingId, Stage, Users, Verdict};
 use crate::desk::Decided;
 use crate::door::{Input, Refusal};
 use crate::identity::Enrolment;
@@ -250,24 +252,4 @@ fn listed(pending: &Pending, users: &Users, now_ns: i64) -> PendingListed {
         words: pending.to_string(),
         digest: pending.digest().to_string(),
     }
-}
-
-pub(in super::super) fn id_of(text: &str) -> Result<PendingId, Refusal> {
-    bytes_of(text).map(PendingId)
-}
-
-fn digest_of(text: &str) -> Result<RequestDigest, Refusal> {
-    bytes_of(text).map(RequestDigest)
-}
-
-fn bytes_of<const LEN: usize>(text: &str) -> Result<[u8; LEN], Refusal> {
-    let malformed = || Refusal::malformed(format!("{text:?} is not {} hexadecimal digits.", 2 * LEN));
-    let mut bytes = [0; LEN];
-    if text.len() != 2 * LEN || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return Err(malformed());
-    }
-    for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
-        *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| malformed())?;
-    }
-    Ok(bytes)
 }

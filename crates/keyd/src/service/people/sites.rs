@@ -10,9 +10,9 @@ use axum::Json;
 use capstan_keys::Name;
 use capstan_keys::api::{AddSite, DescribeSite, SiteListed};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use super::super::openapi::Paths;
+use super::super::site_record::SiteRecord;
 use super::{Of, Person, broken, time};
 use crate::authority::Act;
 use crate::desk::Decided;
@@ -31,20 +31,6 @@ pub(super) fn routes() -> Paths {
         .post("/v1/sites", Act::ChangeSites, add)
         .post("/v1/sites/{name}/describe", Act::ChangeSites, describe)
         .post("/v1/sites/{name}/remove", Act::ChangeSites, remove)
-}
-
-/// A site that somebody added: `site/NAME`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in super::super) struct SiteRecord {
-    pub(in super::super) description: String,
-    /// In nanoseconds since 1970.
-    pub(in super::super) added_ns: i64,
-}
-
-impl SiteRecord {
-    pub(in super::super) fn path(site: &str) -> Path {
-        Path::Other(format!("site/{site}"))
-    }
 }
 
 /// All sites that are known, by name.

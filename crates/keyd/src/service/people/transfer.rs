@@ -19,15 +19,16 @@ use capstan_keys::{
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 
+use super::super::export_record::{ExportRecord, export_path, record_of};
 use super::super::openapi::Paths;
+use super::super::request_id::id_of;
 use super::arriving::Approved;
-use super::exports::{ExportRecord, export_path, record_of};
-use super::leaving::{Part, count, left_out, part};
+use super::leaving::{Part, count, left_out, part, refused};
 use super::proposal::Proposal;
-use super::queue::{self, execute_own, id_of};
+use super::queue::{self, execute_own};
 use super::{Of, Person, broken, time};
 use crate::authority::{Act, PendingId};
-use crate::desk::{Answer, Asked, Decided, DeskError, Operation, decide};
+use crate::desk::{Answer, Asked, Decided, Operation, decide};
 use crate::door::{Input, Refusal};
 use crate::node::{Node, NodeError};
 use crate::state::View;
@@ -290,10 +291,6 @@ fn said(ImportedKey { tag, volser, outcome }: ImportedKey) -> KeyTaken {
 #[allow(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
 fn malformed(error: capstan_keys::KeyError) -> Refusal {
     Refusal::malformed(error.to_string())
-}
-
-pub(super) fn refused(error: impl Into<DeskError>) -> Refusal {
-    NodeError::from(error.into()).into()
 }
 
 fn not_handed_over(error: HandOverFailed) -> Refusal {

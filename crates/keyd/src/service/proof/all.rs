@@ -4,13 +4,14 @@ use capstan_format::{KeyTag, Volser};
 use capstan_keys::{DataUnit, Name};
 use jiff::Timestamp;
 
-use super::super::backups::{BackupRecord, newest_kept, time};
 use super::super::jobs::Progress;
 use super::opened::{Lying, Opener, named, objects, recovered_keys};
 use super::{COUNTS_FOR, OwnProof, RetrievalProof, Unproved, own_proof};
 use crate::node::{LOOKED_AT_ONCE, Node};
 use crate::path::Path;
+use crate::service::backup_record::{BackupRecord, newest_kept};
 use crate::state::View;
+use crate::time::time;
 
 /// What is named of all that is not proved.
 const NAMED_MAX: usize = 1000;

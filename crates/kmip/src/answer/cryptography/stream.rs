@@ -8,12 +8,13 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKe
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use zeroize::Zeroizing;
 
-use super::{Aes, Gcm, Refused, gcm, missing_iv};
+use super::{Aes, Gcm, gcm, missing_iv};
 use crate::answer::batch::uid_item;
-use crate::answer::fields::Fields;
 use crate::cipher::BLOCK_LEN;
 use crate::enumeration::ResultReason;
+use crate::fields::Fields;
 use crate::object::{KeyMaterial, ManagedObject};
+use crate::refusal::Refused;
 use crate::ttlv::{Item, Tag};
 
 /// Whether a request is a part of something.

@@ -42,7 +42,7 @@ fn parameters(page: u8, bytes: &[u8], section: &mut Section) {
     if page == log::page::TAPE_ALERT {
         let up = |parameter: &&log::Parameter| parameter.value.last().is_some_and(|value| value & 1 == 1);
         for flag in parameters.iter().filter(up) {
-            let meaning = log::TapeAlert::of_flag(flag.number).meaning;
+            let meaning = crate::TapeAlert::of_flag(flag.number).meaning;
             section.tell(format!("flag {} is up", flag.number), meaning.unwrap_or("of the maker"));
         }
         section.tell("flags it has", parameters.len().to_string());

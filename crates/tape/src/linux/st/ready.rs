@@ -14,8 +14,10 @@ use super::super::sibling::holder;
 use super::StDrive;
 use super::kernel::{Node, Operation, Status};
 use super::place::says_end_of_data;
+use crate::hardware::{Compression, Waiting};
+use crate::hardware::{generation_of_density, model_of};
 use crate::scsi::sense::{OFFLINE, Sense};
-use crate::scsi::{Command, Compression, Data, Transport, Waiting, generation_of_density, model_of};
+use crate::scsi::{Command, Data, Transport};
 use crate::{BlockLimits, DriveError, EncryptionState, Medium, Rewritability};
 
 /// Options of the driver (`MT_ST_...`), as `/sys/class/scsi_tape/*/options` shows them.

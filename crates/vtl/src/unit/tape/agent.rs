@@ -15,7 +15,7 @@ use capstan_tape::scsi::{SenseData, SenseKey};
 use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState, Medium, ReadOutcome, with_causes};
 
 use super::failure::{sense_of, sense_of_agent};
-use super::security::Purpose;
+use super::security::{Purpose, needed};
 use super::{Loaded, State, Work};
 use crate::agent::KeyAgentError;
 use crate::events::{Event, VolumeKeyState};
@@ -197,14 +197,5 @@ impl Work<'_> {
             }
         }
         Ok(())
-    }
-}
-
-/// The key that a block asks for.
-pub(super) fn needed(read: &Result<ReadOutcome, DriveError>) -> Option<KeyTag> {
-    match read {
-        Err(DriveError::NoKey { tag, .. }) => Some(*tag),
-        Err(DriveError::WrongKey { needed, .. }) => Some(*needed),
-        _ => None,
     }
 }

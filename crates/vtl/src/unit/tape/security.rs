@@ -13,11 +13,10 @@ use capstan_tape::scsi::encryption::{
     AlgorithmEntry, DecryptionMode, EncryptionMode, EncryptionStatus, KeyData, NextBlock, NextBlockStatus, PROTOCOL,
     Scope, SetEncryption, capabilities, page,
 };
-use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState};
+use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState, ReadOutcome};
 use zeroize::Zeroizing;
 
 use super::Work;
-use super::agent::needed;
 use crate::device::DataIn;
 use crate::layout::Encryption;
 use crate::unit::answer::{Answer, Refusal, check, invalid_command_field, invalid_parameter_field, unknown_command};
@@ -373,4 +372,13 @@ impl Work<'_> {
 fn drive_key(setting: &Setting) -> Option<DriveKey> {
     let key = <[u8; 32]>::try_from(setting.page.key.as_slice()).ok()?;
     Some(DriveKey { tag: setting.tag, algorithm: setting.algorithm, key })
+}
+
+/// The key that a block asks for.
+pub(super) fn needed(read: &Result<ReadOutcome, DriveError>) -> Option<KeyTag> {
+    match read {
+        Err(DriveError::NoKey { tag, .. }) => Some(*tag),
+        Err(DriveError::WrongKey { needed, .. }) => Some(*needed),
+        _ => None,
+    }
 }

@@ -86,7 +86,7 @@ impl Work<'_> {
                 self.state.loaded()?;
                 let fixed_len = fixed_len as usize;
                 // More than the longest block at once is more than anyone asks for; it is taken in parts by no initiator known.
-                if (count as usize).saturating_mul(fixed_len) > crate::DATA_IN_MAX {
+                if (count as usize).saturating_mul(fixed_len) > crate::device::DATA_IN_MAX {
                     return Err(invalid_command_field(2));
                 }
                 let mut done = 0;

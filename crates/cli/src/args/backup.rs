@@ -1,0 +1,161 @@
+//! What is backed up, and where to: `init`, `backup`, `jobs`.
+
+use std::path::PathBuf;
+
+use capstan_director::Algorithm;
+use clap::{Args, ValueEnum};
+
+#[derive(Debug, Args)]
+pub(crate) struct Init {
+    /// Capacity of a new virtual cartridge: 500M, 100G, 12T
+    #[arg(long, default_value = "100G", value_parser = crate::units::parse_bytes)]
+    pub(crate) volume_size: u64,
+    /// Most cartridges the library makes by itself; 0 makes none
+    #[arg(long, default_value_t = 1000)]
+    pub(crate) volumes_max: u32,
+    /// How many virtual drives
+    #[arg(long, default_value_t = 4)]
+    pub(crate) drives: u32,
+    /// Where the virtual library lies [default: in the state directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) library: Option<PathBuf>,
+    /// A real library instead: the device of its changer (capstan drives scan)
+    #[arg(long, value_name = "DEVICE", conflicts_with = "library", group = "real")]
+    pub(crate) changer: Option<PathBuf>,
+    /// Drives of the real library to use [default: all that this host finds]
+    #[arg(long = "drive", value_name = "DEVICE", requires = "real")]
+    pub(crate) devices: Vec<PathBuf>,
+    /// Drives without a changer: a person is asked for cartridges
+    #[arg(long, conflicts_with_all = ["changer", "library"], requires = "devices", group = "real")]
+    pub(crate) by_hand: bool,
+    /// Cipher of the default pool
+    #[arg(long, value_enum, default_value_t = Cipher::Gcm)]
+    pub(crate) encrypt: Cipher,
+    #[command(flatten)]
+    pub(crate) keys: KeyCluster,
+}
+
+/// A key cluster instead of the key store of this machine.
+#[derive(Debug, Args)]
+pub(crate) struct KeyCluster {
+    /// Keys from a key cluster: a node of it; may be given several times
+    #[arg(long = "key-cluster", value_name = "HOST:PORT", requires = "identity")]
+    pub(crate) nodes: Vec<String>,
+    /// Who this machine is for the key cluster: the file that `capstan keys enrol` made
+    #[arg(long = "key-identity", value_name = "FILE", requires = "nodes")]
+    pub(crate) identity: Option<PathBuf>,
+    /// The site whose nodes are asked first
+    #[arg(long = "key-site", value_name = "SITE", requires = "nodes")]
+    pub(crate) site: Option<String>,
+}
+
+/// A pool's cipher.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Cipher {
+    /// AES-256-GCM
+    Gcm,
+    /// AES-256-CCM
+    Ccm,
+    /// No encryption
+    None,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Backup {
+    /// Files, directories, or block devices; or a job of capstan.toml by its name (write ./NAME for a path of that name)
+    #[arg(required_unless_present = "stdin", value_name = "SOURCE|JOB")]
+    pub(crate) sources: Vec<PathBuf>,
+    /// Pool to write to [default: default]
+    #[arg(long)]
+    pub(crate) pool: Option<String>,
+    /// Name of the policy that asks for this backup, for the records; a job's is its name [default: manual]
+    #[arg(long)]
+    pub(crate) policy: Option<String>,
+    /// Streams that read at the same time [default: one a core, at most 8]
+    #[arg(long, short = 'j', value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) connections: Option<u16>,
+    /// Copies written at once, each to volumes of its own [default: 1]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=4))]
+    pub(crate) copies: Option<u8>,
+    /// Only what changed since the last object of the same source that can be restored
+    #[arg(long, conflicts_with = "full")]
+    pub(crate) incremental: bool,
+    /// Everything (the default)
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// An incremental, or a full backup where the last full one is as old as this: 7d, 4w
+    #[arg(long, value_name = "TIME", conflicts_with = "full")]
+    pub(crate) full_every: Option<String>,
+    /// Leave out what matches, with all below it: a name (*.o), a path below the source (a/node_modules), or one from the root (/srv/a);
+    /// may be given several times
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) exclude: Vec<String>,
+    /// Leave out what the patterns of a file match, one a line; lines that begin with # are comments
+    #[arg(long, value_name = "FILE")]
+    pub(crate) exclude_from: Vec<PathBuf>,
+    /// Of directories that a CACHEDIR.TAG calls caches store nothing but that tag
+    #[arg(long)]
+    pub(crate) exclude_caches: bool,
+    /// Stay on the source's file system
+    #[arg(long, short = 'x')]
+    pub(crate) one_file_system: bool,
+    /// Back up standard input under this name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) stdin: Option<String>,
+    /// Run the program given behind `--` and back up what it prints; unless it ends with 0, none of it counts
+    #[arg(long, requires = "stdin")]
+    pub(crate) from_command: bool,
+    /// Where blocks go
+    #[arg(long, value_enum, default_value_t = Device::Virtual)]
+    pub(crate) device: Device,
+    /// Do not count files first; progress then has no percentage
+    #[arg(long)]
+    pub(crate) no_tree_walk: bool,
+    /// zstd level, -7 (fastest) to 19, 0 for none [default: from capstan.toml]
+    #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-7..=19))]
+    pub(crate) compression: Option<i32>,
+    /// Wait for another capstan that writes, and for a volume when the pool has none, instead of failing; `--wait=writer` waits
+    /// for the other capstan alone
+    #[arg(long, value_name = "FOR", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
+    pub(crate) wait: Option<WaitFor>,
+    /// The machine that the sources are of, for one that was renamed or whose backups go on here [default: client of
+    /// capstan.toml, or the host's name]
+    #[arg(long, value_name = "HOST")]
+    pub(crate) client: Option<String>,
+}
+
+/// Where a backup's blocks go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Device {
+    /// The virtual library
+    Virtual,
+    /// Nowhere: measures the source and the data path
+    Null,
+}
+
+/// What a backup waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WaitFor {
+    /// Another capstan that writes, and a volume
+    All,
+    /// Another capstan that writes
+    Writer,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Jobs {
+    /// Write the systemd service and timer that run a job by the clock into this directory, with the paths of this machine
+    #[arg(long, value_name = "DIR")]
+    pub(crate) units: Option<PathBuf>,
+}
+
+impl Cipher {
+    /// What it encrypts with; none for plain volumes.
+    pub(crate) fn algorithm(self) -> Option<Algorithm> {
+        match self {
+            Self::Gcm => Some(Algorithm::Aes256Gcm),
+            Self::Ccm => Some(Algorithm::Aes256Ccm),
+            Self::None => None,
+        }
+    }
+}

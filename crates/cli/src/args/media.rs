@@ -1,0 +1,159 @@
+//! Volumes, pools and what lies on them.
+
+use std::ffi::OsString;
+
+use clap::{Args, Subcommand};
+
+use super::backup::Cipher;
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// Objects or volumes
+    #[arg(required = true, value_name = "OBJECT|VOLUME")]
+    pub(crate) what: Vec<String>,
+    /// The objects that a named one stands on, too; always so where a source is named
+    #[arg(long)]
+    pub(crate) chain: bool,
+    /// Compare with the files as they are now, too
+    #[arg(long)]
+    pub(crate) against_source: bool,
+    /// With --against-source: further patterns to leave out, besides those that the backup left out
+    #[arg(long, value_name = "GLOB", requires = "against_source")]
+    pub(crate) exclude: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Copy {
+    /// The object; a source for the latest object of it and all that it stands on
+    pub(crate) object: String,
+    /// The objects that a named one stands on, too; always so where a source is named
+    #[arg(long)]
+    pub(crate) chain: bool,
+    /// Pool to write the copy to
+    #[arg(long, value_name = "POOL")]
+    pub(crate) to_pool: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Repair {
+    /// Only copies of these objects [default: all that lack something]
+    #[arg(value_name = "OBJECT")]
+    pub(crate) objects: Vec<String>,
+    /// Wait for a volume when a pool has none, instead of failing
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Rebuild {
+    /// Only the list of files of these objects, from their own volumes: where one index file is damaged or gone
+    #[arg(value_name = "OBJECT", conflicts_with = "discard_old")]
+    pub(crate) objects: Vec<String>,
+    /// Delete the old catalog once the new one is made; without this it stays in the state directory as catalog.old-TIME
+    #[arg(long)]
+    pub(crate) discard_old: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Expire {
+    /// Objects to forget now, whatever their retention; with --undo, to take back
+    #[arg(value_name = "OBJECT")]
+    pub(crate) objects: Vec<String>,
+    /// Only say what would be forgotten
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Keep so many of the last objects of each source that can be restored
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) keep_last: u16,
+    /// This source is gone for good: its last object needs no keeping. Noted until it is backed up again
+    #[arg(long, value_name = "SOURCE|HOST:SOURCE")]
+    pub(crate) gone: Vec<OsString>,
+    /// The clock is right although it is in doubt: same as `capstan clock --confirm` before
+    #[arg(long)]
+    pub(crate) trust_clock: bool,
+    /// Take back what the last run forgot, or the objects named
+    #[arg(long, conflicts_with_all = ["dry_run", "keep_last", "gone", "trust_clock", "yes"])]
+    pub(crate) undo: bool,
+    /// Do not ask, even if it takes more than half
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+// No doc comment: it would become the text of both commands.
+#[derive(Debug, Args)]
+pub(crate) struct GiveUp {
+    /// The volume
+    pub(crate) volume: String,
+    /// Do it although objects on it would lose their last copy
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Give up the copies that it held; without this `capstan repair` makes them again
+    #[arg(long)]
+    pub(crate) drop_copies: bool,
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Label {
+    /// Barcodes: 1 to 8 characters A-Z 0-9
+    #[arg(required = true, value_name = "VOLUME")]
+    pub(crate) volumes: Vec<String>,
+    /// The pool; `scratch` feeds all pools
+    #[arg(long, default_value = "scratch")]
+    pub(crate) pool: String,
+    /// Capacity of a new cartridge [default: from capstan.toml]
+    #[arg(long, value_parser = crate::units::parse_bytes)]
+    pub(crate) size: Option<u64>,
+    /// Label although there are objects on it: they are gone
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Give up the copies that it held; without this `capstan repair` makes them again
+    #[arg(long)]
+    pub(crate) drop_copies: bool,
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Volumes {
+    /// Only volumes of this pool
+    #[arg(long)]
+    pub(crate) pool: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Pools {
+    #[command(subcommand)]
+    pub(crate) action: Option<PoolAction>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PoolAction {
+    /// Make a pool, or give one that there is another retention
+    #[command(after_help = "Example:\n  capstan pools add vault --retention 10y")]
+    Add(PoolAdd),
+    /// Remove a pool that has no volumes
+    #[command(after_help = "Example:\n  capstan pools remove vault")]
+    Remove {
+        /// Its name
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PoolAdd {
+    /// Its name
+    pub(crate) name: String,
+    /// Cipher of its volumes
+    #[arg(long, value_enum, default_value_t = Cipher::Gcm)]
+    pub(crate) encrypt: Cipher,
+    /// Same as --encrypt none
+    #[arg(long, conflicts_with = "encrypt")]
+    pub(crate) plain: bool,
+    /// How long its objects are kept: 30d, 12w, 10y; for ever if not given
+    #[arg(long)]
+    pub(crate) retention: Option<String>,
+}

@@ -1,0 +1,186 @@
+//! The command line: one definition for parsing, help, completions and the man page.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::args::{
+    Backup, Cat, Clock, Copy, Expire, Find, GiveUp, History, Init, Jobs, Keys, Label, Ls, Man, Objects, Pools, Rebuild,
+    Repair, Restore, Show, Status, Verify, Versions, Volumes,
+};
+use crate::globals::Globals;
+
+/// Exit codes, shown by `--help` and in the man page.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    failed; the message says what to do
+  2    the command line is wrong
+  3    done, but some files could not be read, or some data could not be given back as it was: they are listed
+  4    keys: wrong passphrase, missing or destroyed key, tampered key store, or no node of the key cluster answers
+  5    no volume to write to
+  6    another capstan is writing in this state directory
+  130  stopped by Ctrl-C; what was reported as protected stays, and the next run goes on from there";
+
+/// Tape backup that keeps the drive streaming, encrypts every volume with its own key, and finds one file among billions.
+#[derive(Debug, Parser)]
+#[command(name = "capstan", version, about, after_help = EXIT_CODES, max_term_width = 110, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) globals: Globals,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+impl Cli {
+    /// With what the environment says where the command line does not. Were it for the parser to look there, each of its usage lines
+    /// would name these options, as if they had to be given.
+    pub(crate) fn with_environment(mut self) -> Self {
+        let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        self.globals.state = self.globals.state.or_else(|| from("CAPSTAN_STATE"));
+        self.globals.key_file = self.globals.key_file.or_else(|| from("CAPSTAN_KEY_FILE"));
+        if let Command::Keys(keys) = &mut self.command {
+            keys.identity = keys.identity.take().or_else(|| from("KEYD_IDENTITY"));
+        }
+        self
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a state directory: catalog, virtual library, sealed key store
+    #[command(
+        after_help = "Examples:\n  capstan init --volume-size 100G\n  capstan init --changer /dev/tape/by-id/scsi-3500110a-changer\n  capstan init --by-hand --drive /dev/nst0 --encrypt none\n  capstan init --key-cluster kma1:7443 --key-cluster kma2:7443 --key-identity /etc/capstan/agent.pem\n\nThe passphrase is asked for, or taken from CAPSTAN_PASSPHRASE; --key-file makes a key file instead. With --key-cluster there is neither: the cluster keeps the keys."
+    )]
+    Init(Init),
+    /// Back up files, directories, a block device, or standard input
+    #[command(
+        after_help = "Examples:\n  capstan backup /home /etc --connections 4 --copies 2\n  capstan backup /home --incremental --exclude node_modules --exclude ada/tmp --exclude-caches\n  pg_dump shop | capstan backup --stdin shop.sql\n  capstan backup --stdin shop.sql --from-command -- pg_dump shop\n  capstan backup nightly"
+    )]
+    Backup(Backup),
+    /// List the jobs of capstan.toml: what each backs up, how it went last, and what it does next
+    #[command(
+        after_help = "Examples:\n  capstan jobs\n  capstan backup nightly\n  capstan jobs --units /etc/systemd/system\n\nEnds with 3 where a job cannot do all of its work."
+    )]
+    Jobs(Jobs),
+    /// List objects (backup images)
+    #[command(
+        after_help = "Examples:\n  capstan objects --source /home\n  capstan objects --last 1\n  capstan objects --since 7d --policy nightly"
+    )]
+    Objects(Objects),
+    /// List a directory of an object
+    #[command(
+        after_help = "Examples:\n  capstan ls /home:ada/letters\n  capstan ls /home:ada --at 3d\n  capstan ls 7f3a90c1:/etc"
+    )]
+    Ls(Ls),
+    /// Find paths by pattern in all objects
+    #[command(
+        after_help = "Examples:\n  capstan find '*.tex'\n  capstan find '*' --latest --type file --size +1G --since 30d"
+    )]
+    Find(Find),
+    /// List the versions of one path
+    #[command(after_help = "Example:\n  capstan versions /etc/fstab")]
+    Versions(Versions),
+    /// Show everything about one object or volume
+    #[command(after_help = "Example:\n  capstan show 7f3a90c1")]
+    Show(Show),
+    /// Write files back
+    #[command(
+        after_help = "Examples:\n  capstan restore /home --to /tmp/back\n  capstan restore /home:ada/thesis.tex --to /tmp/back --at 2026-11-01\n  capstan restore /home:'ada/*.tex' --to /tmp/back --strip 2\n  capstan restore /home --include '*.tex' --exclude old --to /tmp/back\n  capstan restore 7f3a90c1 --to /tmp/back --dry-run"
+    )]
+    Restore(Restore),
+    /// Write an object as a pax stream, or one file, to standard output
+    #[command(after_help = "Examples:\n  capstan cat /etc | tar tvf -\n  capstan cat /etc:fstab --at 2026-11-01")]
+    Cat(Cat),
+    /// Read back every block and every file's checksum
+    #[command(after_help = "Examples:\n  capstan verify /home --against-source\n  capstan verify A00001")]
+    Verify(Verify),
+    /// Copy an object to another pool, each of its streams in one piece
+    #[command(after_help = "Example:\n  capstan copy /home --to-pool vault")]
+    Copy(Copy),
+    /// Make copies whole that lack something, or that were promised and never made
+    #[command(after_help = "Examples:\n  capstan repair\n  capstan repair /home --wait")]
+    Repair(Repair),
+    /// Make the catalog anew from the volumes alone
+    #[command(after_help = "Examples:\n  capstan rebuild\n  capstan rebuild 7f3a90c1")]
+    Rebuild(Rebuild),
+    /// Forget objects whose retention has ended, or the ones named
+    #[command(
+        after_help = "Examples:\n  capstan expire --dry-run\n  capstan expire --yes\n  capstan expire 7f3a90c1\n  capstan expire --gone /srv/old\n  capstan expire --undo\n\nThe last object of each source that can be restored is kept, unless the source is said to be gone; nothing is forgotten by time while the clock is in doubt."
+    )]
+    Expire(Expire),
+    /// Make a volume blank: all that is on it is gone
+    #[command(after_help = "Example:\n  capstan erase A00001 --yes")]
+    Erase(GiveUp),
+    /// Forget a volume that is lost or destroyed; `repair` then copies what it held anew
+    #[command(after_help = "Example:\n  capstan forget A00001 && capstan repair")]
+    Forget(GiveUp),
+    /// Label volumes for a pool, making virtual cartridges where they do not exist
+    #[command(after_help = "Example:\n  capstan label A00001 A00002 --pool daily")]
+    Label(Label),
+    /// List volumes
+    #[command(after_help = "Example:\n  capstan volumes --pool daily")]
+    Volumes(Volumes),
+    /// List the library's drives; find what this host has; show how they fare; try a drive
+    #[command(
+        after_help = "Examples:\n  capstan drives\n  capstan drives scan\n  capstan drives report\n  capstan drives exercise /dev/sg1 --report drive.md"
+    )]
+    Drives(crate::drives::Drives),
+    /// Look into the library and move cartridges
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  capstan library inventory\n  capstan library export A00001L9\n  capstan library import"
+    )]
+    Library(crate::library::Library),
+    /// List, make or change pools
+    #[command(
+        after_help = "Examples:\n  capstan pools\n  capstan pools add vault --encrypt ccm --retention 10y\n  capstan pools add scratchpad --plain"
+    )]
+    Pools(Pools),
+    /// What is protected, what is in use, what needs attention
+    #[command(
+        after_help = "Examples:\n  capstan status --max-age 26h\n  capstan status --metrics --output /var/lib/node_exporter/capstan.prom\n\nEnds with 3 where one of its lines asks for attention."
+    )]
+    Status(Status),
+    /// List what ran and how it ended; or one run, with what it said
+    #[command(
+        after_help = "Examples:\n  capstan history\n  capstan history --kind backup --since 7d\n  capstan history nightly\n  capstan history 42"
+    )]
+    History(History),
+    /// Whether the clock is believed, and which objects were made while it was in doubt
+    #[command(after_help = "Examples:\n  capstan clock\n  capstan clock --confirm")]
+    Clock(Clock),
+    /// List, export, import or destroy keys
+    #[command(
+        after_help = "Examples:\n  capstan keys list\n  capstan keys export /media/stick/capstan.keys\n  capstan keys passphrase\n  capstan keys add --new-key-file /media/stick/capstan.key\n  capstan keys destroy A00001 --yes\n  capstan keys policies add yearly --encrypt-for 7d --decrypt-for 10y\n  capstan keys groups add offsite --policy yearly\n  capstan keys status"
+    )]
+    Keys(Keys),
+    /// Run a drive's model in virtual time, under a trace of rates or a job of files
+    #[command(
+        after_help = "Examples:\n  capstan simulate --drive LTO-6 --files 1923x13M --sync\n  capstan simulate --drive T10000D --trace host.csv --svg t10000d.svg"
+    )]
+    Simulate(crate::lab::Simulate),
+    /// The laboratory: what each part of a backup gives, what all give together, and what to change
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  capstan lab advise /srv --measure\n  capstan lab report --output report.html"
+    )]
+    Lab(crate::lab::Lab),
+    /// Serve a virtual tape library that other programs use over iSCSI
+    #[command(subcommand, after_help = "Examples:\n  capstan vtl init /srv/vtl\n  capstan vtl serve /srv/vtl")]
+    Vtl(crate::vtl::Vtl),
+    /// List the drives that have a model
+    #[command(after_help = "Example:\n  capstan models")]
+    Models,
+    /// Print shell completions
+    #[command(after_help = "Example:\n  capstan completions bash > /etc/bash_completion.d/capstan")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print a man page, or write those of all commands
+    #[command(after_help = "Examples:\n  capstan man --dir /usr/local/share/man/man1\n  capstan man backup | man -l -")]
+    Man(Man),
+}

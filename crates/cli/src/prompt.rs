@@ -1,0 +1,27 @@
+//! What a person types: barcodes, and yes.
+
+use std::io::{IsTerminal, Write};
+
+use capstan_director::Volser;
+
+use crate::failure::Failure;
+
+pub(crate) fn volser(text: &str) -> Result<Volser, Failure> {
+    let wrong = |_| Failure::Usage(format!("{text:?} is no barcode: use 1 to 8 of A-Z and 0-9"));
+    Volser::new(text).map_err(wrong)
+}
+
+/// Asks before something is gone for good; `--yes` answers.
+pub(crate) fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
+    if yes {
+        return Ok(());
+    }
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::Usage(format!("{question}\nNobody can be asked here: say --yes if that is meant")));
+    }
+    eprint!("{question} Type yes to go on: ");
+    let _ = std::io::stderr().flush();
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).map_err(Failure::output)?;
+    if answer.trim() == "yes" { Ok(()) } else { Err(Failure::Other("nothing was done".to_owned())) }
+}

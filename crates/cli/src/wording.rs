@@ -1,0 +1,71 @@
+//! Words and sentences that several commands say alike.
+
+use capstan_director::{ClockDoubt, ClockReading, ExpiryPlan, HistoryEntry, Object, VolumeState};
+
+use crate::failure::outcome_word;
+use crate::table::path_text;
+use crate::units;
+
+/// The word for a doubt in JSON.
+pub(crate) fn doubt_name(doubt: Option<ClockDoubt>) -> Option<&'static str> {
+    doubt.map(|doubt| match doubt {
+        ClockDoubt::Behind => "behind",
+        ClockDoubt::Ahead => "ahead",
+    })
+}
+
+/// What is wrong with the clock, and what to do; `None` where it is believed.
+pub(crate) fn doubt_text(reading: &ClockReading) -> Option<String> {
+    let newest_ns = reading.newest_ns?;
+    let side = match reading.doubt? {
+        ClockDoubt::Behind => "before",
+        ClockDoubt::Ahead => "after",
+    };
+    let days = reading.now_ns.abs_diff(newest_ns) / 86_400_000_000_000;
+    let apart = if days < 2 { String::new() } else { format!("{days} days ") };
+    Some(format!(
+        "the clock says {}, {apart}{side} the newest record ({}). If it is wrong, set it; if it is right, say so once with `capstan \
+         clock --confirm`. Until then what is backed up is marked, and nothing expires",
+        units::time(reading.now_ns),
+        units::time(newest_ns)
+    ))
+}
+
+/// How a run ended, in a word.
+pub(crate) fn outcome_name(row: &HistoryEntry) -> &'static str {
+    match &row.job.end {
+        Some(end) => outcome_word(end.exit_code),
+        None if row.runs => "running",
+        None => "killed",
+    }
+}
+
+pub(crate) fn state_name(state: VolumeState) -> &'static str {
+    match state {
+        VolumeState::Blank => "blank",
+        VolumeState::Scratch => "scratch",
+        VolumeState::Filling => "filling",
+        VolumeState::Full => "full",
+        VolumeState::Suspect => "suspect",
+        VolumeState::Retired => "retired",
+    }
+}
+
+/// What to say of objects that are kept only because younger ones stand on them.
+pub(crate) fn bases_line(plan: &ExpiryPlan) -> Option<String> {
+    let mut sources: Vec<_> = plan.kept_as_bases().map(|object| path_text(&object.source)).collect();
+    let count = sources.len();
+    sources.dedup();
+    let first = sources.first()?;
+    let others = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
+    Some(format!(
+        "{} of {first}{others}: past their retention, kept only because younger incrementals stand on them. A full backup lets them \
+         go once its own incrementals have taken their place: backup --full, or --full-every 30d with each incremental",
+        units::counted(count as u64, "object")
+    ))
+}
+
+pub(crate) fn short(object: &Object) -> String {
+    let id = object.id.to_string();
+    id[id.len() - 8..].to_owned()
+}

@@ -1,0 +1,94 @@
+//! Persistent reservations: the drive is one mover's alone, and another's attempt to take it stops the job.
+//!
+//! A reservation that was lost is never taken back here: who took it may be writing.
+
+use super::ScsiDrive;
+use crate::DriveError;
+use crate::hardware::line::Failure;
+use crate::scsi::{Command, Data, Transport};
+
+/// Service actions of PERSISTENT RESERVE OUT (SPC-5, 6.14).
+mod action {
+    pub(super) const REGISTER: u8 = 0x00;
+    pub(super) const RESERVE: u8 = 0x01;
+    pub(super) const RELEASE: u8 = 0x02;
+    pub(super) const REGISTER_AND_IGNORE: u8 = 0x06;
+}
+
+/// Only who has reserved it has access.
+const EXCLUSIVE_ACCESS: u8 = 0x03;
+
+/// Service action of PERSISTENT RESERVE IN.
+const READ_RESERVATION: u8 = 0x01;
+
+/// Whether the drive is this mover's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reserved {
+    /// It was not asked for.
+    No,
+    /// It is, by this key.
+    With(u64),
+    /// It was, and another host took it. Nothing is written until the caller reserves it anew, or does without.
+    Lost,
+}
+
+impl<T: Transport> ScsiDrive<T> {
+    /// Reserves the drive for this path with the mover's key, which is not 0. [`DriveError::InUse`] names the key of who has it.
+    pub fn reserve(&mut self, key: u64) -> Result<(), DriveError> {
+        self.reserve_out(action::REGISTER_AND_IGNORE, 0, key)?;
+        let reserved = self.send_reserve_out(action::RESERVE, key, 0);
+        match reserved {
+            Err(Failure::Conflict) => {
+                let holder = match self.reservation_holder() {
+                    Some(holder) => format!("the host with reservation key {holder:016x}"),
+                    None => "another host, which has reserved it".to_owned(),
+                };
+                // A registration without a reservation would get this host told of others' affairs.
+                drop(self.send_reserve_out(action::REGISTER, key, 0));
+                Err(DriveError::InUse { what: format!("drive {}", self.line.name), holder })
+            }
+            reserved => {
+                self.checked("PERSISTENT RESERVE OUT", reserved)?;
+                self.reserved = Reserved::With(key);
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives the drive back; nothing is done if it is not reserved from here. After a loss, it is used without from now on.
+    pub fn release(&mut self) -> Result<(), DriveError> {
+        let Reserved::With(key) = std::mem::replace(&mut self.reserved, Reserved::No) else { return Ok(()) };
+        self.reserve_out(action::RELEASE, key, 0)?;
+        self.reserve_out(action::REGISTER, key, 0)
+    }
+
+    /// Nothing is written to a drive that was taken over.
+    pub(super) fn still_reserved(&self) -> Result<(), DriveError> {
+        match self.reserved {
+            Reserved::Lost => Err(DriveError::ReservationLost { drive: self.line.name.clone() }),
+            Reserved::No | Reserved::With(_) => Ok(()),
+        }
+    }
+
+    /// The key that the drive is reserved with, by whomsoever.
+    pub fn reservation_holder(&mut self) -> Option<u64> {
+        let mut bytes = [0; 24];
+        let command = Command::PersistentReserveIn { action: READ_RESERVATION, allocation: bytes.len() as u16 };
+        let moved = self.line.run(&command, Data::In(&mut bytes)).ok()?.moved;
+        (moved >= 16).then(|| crate::scsi::bytes::be64(&bytes, 8))
+    }
+
+    fn reserve_out(&mut self, action: u8, key: u64, new_key: u64) -> Result<(), DriveError> {
+        let sent = self.send_reserve_out(action, key, new_key);
+        self.checked("PERSISTENT RESERVE OUT", sent).map(drop)
+    }
+
+    fn send_reserve_out(&mut self, action: u8, key: u64, new_key: u64) -> Result<crate::hardware::line::Done, Failure> {
+        let mut parameters = [0; 24];
+        parameters[..8].copy_from_slice(&key.to_be_bytes());
+        parameters[8..16].copy_from_slice(&new_key.to_be_bytes());
+        let kind = if action == action::RESERVE || action == action::RELEASE { EXCLUSIVE_ACCESS } else { 0 };
+        let command = Command::PersistentReserveOut { action, scope: 0, kind, len: parameters.len() as u32 };
+        self.line.run(&command, Data::Out(&parameters))
+    }
+}
