@@ -72,6 +72,11 @@ check 'a clock that is behind is said at once' prints 'before the newest record'
 check 'what was made under it is the latest' holds 'behind file' "$behind"
 check 'a full one with the clock behind' backup "$behind" behind-full --full
 check 'is the latest' holds 'behind-full file' "$behind"
+# The last time that is believed is that of the fourth backup.
+check 'with the clock right again it may be older than is wanted' exits 3 on '2026-11-08 03:00:00' status --max-age 26h
+overdue() { on "$1" status --max-age 26h --metrics | grep -q '^capstan_source_overdue{.*} 1$'; }
+check 'of which a monitor is told' overdue '2026-11-08 03:00:00'
+check 'while it cannot be, nothing is wanted' exits 0 on '2026-11-04 05:00:00' status --max-age 26h
 check 'a backup with the clock right again' backup '2026-11-05 03:00:00' fifth --incremental
 check 'is the latest' holds 'fifth file' '2026-11-05 04:00:00'
 ages() { ! on '2020-01-01 03:00:00' status | grep -e '-[0-9.]* s ago'; }

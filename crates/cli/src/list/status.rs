@@ -125,9 +125,18 @@ impl Facts {
         self.reading.doubt.is_none() && self.timeline.begun(object.id).is_some_and(|begun| begun.doubt.is_none())
     }
 
+    /// Whether the last backup is older than is wanted, or may be: one whose own clock was wrong is as old as it can be. While the clock of
+    /// now is in doubt nothing is overdue; that has a line of its own.
     fn is_overdue(&self, row: &SourceRow) -> bool {
-        let certain = row.last.as_ref().is_none_or(|last| self.age_is_certain(last));
-        certain && row.is_overdue(self.reading.now_ns, self.max_age_ns)
+        let doubted = |last: &Object| self.timeline.begun(last.id).filter(|begun| begun.doubt.is_some());
+        match row.last.as_ref().and_then(doubted) {
+            _ if row.last.is_some() && self.reading.doubt.is_some() => false,
+            Some(begun) => {
+                let oldest_ns = self.reading.now_ns.saturating_sub(begun.from_ns);
+                !row.is_gone && self.max_age_ns.is_some_and(|max_ns| oldest_ns > max_ns)
+            }
+            None => row.is_overdue(self.reading.now_ns, self.max_age_ns),
+        }
     }
 
     fn age_text(&self, object: &Object) -> String {

@@ -124,10 +124,11 @@ fn overdue(facts: &Facts, lines: &mut Vec<String>) {
     let Some(max_age_ns) = facts.max_age_ns else { return };
     for row in facts.sources.iter().filter(|row| facts.is_overdue(row) && !(row.is_never() && row.job.is_some())) {
         let source = path_text(&row.source);
-        let when = row.age_ns(facts.reading.now_ns).map_or_else(
-            || "has no backup that can be restored".to_owned(),
-            |age_ns| format!("was backed up {} ago", units::age(age_ns)),
-        );
+        let when = match &row.last {
+            None => "has no backup that can be restored".to_owned(),
+            Some(last) if facts.age_is_certain(last) => format!("was backed up {}", facts.age_text(last)),
+            Some(_) => "was last backed up while its clock was wrong, which may be too long ago".to_owned(),
+        };
         lines.push(format!(
             "{source} of {} {when}; every {} is wanted. Back it up, or say `capstan expire --gone {source}` if it is no more",
             row.client,
