@@ -19,6 +19,7 @@ const BUSY_WAIT: Duration = Duration::from_secs(30);
 pub struct Catalog {
     pub(crate) db: Connection,
     dir: PathBuf,
+    sharing: Sharing,
 }
 
 /// Whether other processes may have the database open.
@@ -53,7 +54,19 @@ impl Catalog {
         db.pragma_update(None, "synchronous", "FULL")?;
         db.set_prepared_statement_cache_capacity(64);
         migrate(&mut db)?;
-        Ok(Self { db, dir: dir.to_owned() })
+        Ok(Self { db, dir: dir.to_owned(), sharing })
+    }
+
+    /// The same catalog once more, for long work beside whoever uses this one: each sees what the other has committed. `None` on a full
+    /// disk, where only one can have it open.
+    ///
+    /// # Errors
+    /// As [`Catalog::open`].
+    pub fn another(&self) -> Result<Option<Self>, CatalogError> {
+        match self.sharing {
+            Sharing::Shared => Self::connect(&self.dir, Sharing::Shared).map(Some),
+            Sharing::Alone => Ok(None),
+        }
     }
 
     /// The directory it was opened in.

@@ -4,8 +4,12 @@
 //! transaction makes the object's row name it and deletes the pieces. A crash in between leaves a file that nothing names
 //! and that the next sealing replaces. The file's bytes depend on the entries only: not on the order they came in, nor
 //! on how often, nor on how they were cut into runs.
+//!
+//! Sorting and writing hold no lock of the database: others record meanwhile, and what they add is sealed the next time. Two that seal one
+//! object at once would write one file, so each holds a lock of the object (`OBJECT.sealing`) until its commit.
 
 use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use capstan_format::{EntryDecoder, ObjectId};
@@ -13,7 +17,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::catalog::{Catalog, number};
 use crate::index::{Effort, Fingerprint, Index, IndexFile, IndexWriter};
-use crate::object::{ObjectStatus, find};
+use crate::object::{Object, ObjectStatus, find};
 use crate::scratch::scratch_file;
 use crate::sort::{EntrySource, Sorter};
 use crate::{CatalogError, Counts};
@@ -26,19 +30,17 @@ impl Catalog {
     ///
     /// Where pieces came after the index was sealed (a late copy, a volume found again), they are merged into it.
     pub fn seal_index(&mut self, object: ObjectId) -> Result<Counts, CatalogError> {
-        let record = find(&self.db, object)?.ok_or(CatalogError::UnknownObject(object))?;
-        match record.status {
-            ObjectStatus::Complete => {}
-            ObjectStatus::Open => return Err(CatalogError::NotComplete(object)),
-            ObjectStatus::Expired => return Err(CatalogError::Expired(object)),
-        }
-        let sealed = sealed(&self.db, object)?;
-        let pieces = pieces(&self.db, object)?;
-        if let (Some(counts), true) = (record.counts, pieces.is_empty()) {
+        if let (Some(counts), true) = (complete(&self.db, object)?.counts, pieces(&self.db, object)?.is_empty()) {
             return Ok(counts);
         }
         let dir = self.index_dir();
+        let lock = SealLock::take(&dir, object)?;
+        // Whoever had it may have sealed all there was.
+        let (sealed, pieces) = (sealed(&self.db, object)?, pieces(&self.db, object)?);
         let before = sealed.as_ref().map_or(0, |sealed| sealed.generation);
+        if let (Some(counts), true) = (complete(&self.db, object)?.counts, pieces.is_empty()) {
+            return Ok(counts);
+        }
         let path = index_path(&dir, object, before + 1);
         let (counts, fingerprint) = self.write_index(object, sealed.as_ref(), &pieces, &path)?;
         let transaction = self.write()?;
@@ -63,6 +65,7 @@ impl Catalog {
         )?;
         transaction.commit()?;
         remove_generations(&dir, object, before)?;
+        drop(lock);
         Ok(counts)
     }
 
@@ -195,6 +198,16 @@ impl Sealed {
     }
 }
 
+/// An object, if it is complete.
+fn complete(db: &Connection, object: ObjectId) -> Result<Object, CatalogError> {
+    let record = find(db, object)?.ok_or(CatalogError::UnknownObject(object))?;
+    match record.status {
+        ObjectStatus::Complete => Ok(record),
+        ObjectStatus::Open => Err(CatalogError::NotComplete(object)),
+        ObjectStatus::Expired => Err(CatalogError::Expired(object)),
+    }
+}
+
 fn sealed(db: &Connection, object: ObjectId) -> Result<Option<Sealed>, CatalogError> {
     let query = "SELECT generation, index_len, index_crcs FROM objects WHERE object = ?1 AND index_len IS NOT NULL";
     let mut statement = db.prepare_cached(query)?;
@@ -249,6 +262,40 @@ pub(crate) fn remove_generations(dir: &Path, object: ObjectId, last: u64) -> Res
         }
     }
     Ok(())
+}
+
+/// The right to seal an object, among all processes. A process that dies loses it.
+struct SealLock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl SealLock {
+    /// Waits until nobody else seals the object.
+    fn take(dir: &Path, object: ObjectId) -> Result<Self, CatalogError> {
+        let path = dir.join(format!("{object}.sealing"));
+        let failed = |what: &'static str| {
+            let path = path.clone();
+            move |source| CatalogError::io(what, &path, source)
+        };
+        loop {
+            let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+            let file = file.map_err(failed("create"))?;
+            file.lock().map_err(failed("lock"))?;
+            let locked = file.metadata().map_err(failed("look at"))?;
+            // Whoever had it has removed the file: the lock is on the one that is there now.
+            if fs::metadata(&path).is_ok_and(|there| (there.dev(), there.ino()) == (locked.dev(), locked.ino())) {
+                return Ok(Self { path, _file: file });
+            }
+        }
+    }
+}
+
+impl Drop for SealLock {
+    fn drop(&mut self) {
+        // While it is locked still. One that stays is taken by the next sealing.
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 /// Where an index is written before it gets its name.

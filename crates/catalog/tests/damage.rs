@@ -156,3 +156,37 @@ fn readers_never_see_half_of_a_checkpoint() {
     });
     assert_eq!(writer.index(id).unwrap().len(), 300);
 }
+
+/// Two that seal one object while a third adds to it: what is named in the end is whole, and nothing else is left.
+#[test]
+fn several_seal_one_object_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tape = Tape::new("A00001", 11);
+    let mut writer = catalog(dir.path(), &[&tape]);
+    let id = object_id(1);
+    let mut steps = 0..;
+    let mut record = |writer: &mut Catalog| {
+        let step: u64 = steps.next().unwrap();
+        let entries: Vec<FileEntry> =
+            (0..200).map(|at| file(&format!("{step}/{at}"), 0, (step * 200 + at) * 1024)).collect();
+        tape.write(part(&object(id, None, ObjectState::Complete), &entries)).record(writer).unwrap();
+    };
+    record(&mut writer);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let seal = || {
+            let mut catalog = Catalog::open(dir.path()).unwrap().another().unwrap().unwrap();
+            while !done.load(Ordering::Relaxed) {
+                catalog.seal_index(id).unwrap();
+            }
+        };
+        let sealers = [scope.spawn(seal), scope.spawn(seal), scope.spawn(seal)];
+        (1..40).for_each(|_| record(&mut writer));
+        done.store(true, Ordering::Relaxed);
+        sealers.into_iter().for_each(|sealer| sealer.join().unwrap());
+    });
+    writer.seal_index(id).unwrap();
+    assert_eq!(writer.index(id).unwrap().iter().map(Result::unwrap).count(), 40 * 200);
+    let left: Vec<_> = fs::read_dir(dir.path().join("index")).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use capstan_catalog::{ObjectStatus, Pool};
+use capstan_catalog::{Catalog, ObjectStatus, Pool};
 use capstan_format::{ObjectId, ObjectKind, SessionRecord, Volser};
 use capstan_mover::{
     Baseline, Bottleneck, CheckpointBounds, Connection, CopyHost, DeviceSource, ExtentBounds, Meters, PackOptions,
@@ -283,12 +283,20 @@ impl Site {
         }
     }
 
+    /// Seals what is complete, by a connection of its own: a job that records a checkpoint meanwhile does not wait for files to be sorted
+    /// and written.
     pub(crate) fn seal_complete(&self) -> Result<(), DirectorError> {
-        let mut catalog = locked(&self.catalog);
-        for object in catalog.unsealed()? {
-            catalog.seal_index(object)?;
+        let seal = |catalog: &mut Catalog| -> Result<(), DirectorError> {
+            for object in catalog.unsealed()? {
+                catalog.seal_index(object)?;
+            }
+            Ok(())
+        };
+        let own = locked(&self.catalog).another()?;
+        match own {
+            Some(mut own) => seal(&mut own),
+            None => seal(&mut locked(&self.catalog)),
         }
-        Ok(())
     }
 
     fn append_host(
