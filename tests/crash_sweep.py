@@ -23,6 +23,9 @@ import time
 
 from program import Capstan, Checks, Failed, Scratch, compare, crashed, said
 
+# How many kills, and how many in a night (`./x test --full`).
+KILLS = 60
+KILLS_FULL = 200
 # How often the slower proofs run, in kills.
 VERIFY_EVERY = 10
 REBUILD_EVERY = 25
@@ -190,7 +193,7 @@ class Sweep:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=KILLS_FULL if "CAPSTAN_FULL" in os.environ else KILLS)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--keep", action="store_true", help="leave the scratch directory")
     arguments = parser.parse_args()

@@ -29,7 +29,11 @@ enum Task {
     /// Format, clippy and tidy
     Lint,
     /// Lint, every test of the workspace, and the end-to-end tests in tests/
-    Test,
+    Test {
+        /// Sweeps in their full length, for a night: more rounds, kills and seeds than continuous integration has time for
+        #[arg(long)]
+        full: bool,
+    },
     /// Does the main job on real trees, and shows it
     Demo(demo::Arguments),
     /// Measures capstan and its peers in turn, and writes docs/PERFORMANCE.md
@@ -59,7 +63,7 @@ fn run(task: Task) -> Result<ExitCode> {
     match task {
         Task::Tidy => tidy::run(&root()?),
         Task::Lint => suite::lint(&root()?),
-        Task::Test => suite::test(&root()?),
+        Task::Test { full } => suite::test(&root()?, full),
         Task::Demo(arguments) => demo::run(&root()?, &arguments),
         Task::Bench(arguments) => bench::run(&root()?, &arguments),
         Task::BenchTape(arguments) => bench::tape::run(&root()?, &arguments),

@@ -2,7 +2,8 @@
 //! given wrong clocks in seeded rounds, while agents mount and write through the client of real agents, and officers destroy keys.
 //!
 //! ```text
-//!  cargo test -p capstan-keyd --test faults -- --nocapture      200 rounds; CAPSTAN_ROUNDS=5000 for more
+//!  cargo test -p capstan-keyd --test faults -- --nocapture      60 rounds; 200 with CAPSTAN_FULL=1, as `./x test --full` has it;
+//!                                                               CAPSTAN_ROUNDS=5000 for more
 //!  CAPSTAN_SEED=...                                              the same plan again
 //! ```
 //! One cluster lives through all rounds, and heals after each. Held against what the agents themselves have seen: no key is on two volumes, none
@@ -38,8 +39,10 @@ use network::{Door, PLACES, SITES};
 use officers::Officers;
 use trouble::{ORDERS_ALL, ORDERS_TAKE, Round, Seeded};
 
-/// Rounds unless somebody asks for more: some minutes.
-const ROUNDS: u64 = 200;
+/// Rounds unless somebody asks for more: a minute and a half.
+const ROUNDS: u64 = 60;
+/// Rounds of a night, in which everything happens that can: some minutes.
+const ROUNDS_FULL: u64 = 200;
 const AGENTS: usize = 8;
 /// After so many rounds everything is looked at, and at the end.
 const LOOK_EVERY: u64 = 200;
@@ -48,7 +51,8 @@ const LOOK_EVERY: u64 = 200;
 fn nodes_that_fail_give_no_key_twice_and_lose_none() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let seed = number("CAPSTAN_SEED").unwrap_or_else(now_ns);
-    let rounds = number("CAPSTAN_ROUNDS").unwrap_or(ROUNDS);
+    let full = std::env::var_os("CAPSTAN_FULL").is_some();
+    let rounds = number("CAPSTAN_ROUNDS").unwrap_or(if full { ROUNDS_FULL } else { ROUNDS });
     println!("CAPSTAN_SEED={seed} CAPSTAN_ROUNDS={rounds}");
     let mut cluster = Cluster::start();
     let (can_cut, can_fill, can_set) = (cluster.network.can_cut(), cluster.can_fill_disk(), cluster.clocks.is_some());
@@ -95,11 +99,11 @@ fn nodes_that_fail_give_no_key_twice_and_lose_none() {
     println!("{} keys, {:?}", seen.keys.len(), seen.counts);
     println!("everything was started in {} orders of {ORDERS_ALL}", orders.len());
     assert!(rounds < ORDERS_TAKE || orders.len() == ORDERS_ALL, "{} orders of {ORDERS_ALL}", orders.len());
-    assert!(rounds < ROUNDS || seen.counts.destroyed > 0, "{:?}", seen.counts);
-    assert!(rounds < ROUNDS || seen.counts.alone > 0, "nothing was given out cut off: {:?}", seen.counts);
+    assert!(rounds < ROUNDS_FULL || seen.counts.destroyed > 0, "{:?}", seen.counts);
+    assert!(rounds < ROUNDS_FULL || seen.counts.alone > 0, "nothing was given out cut off: {:?}", seen.counts);
     // A node whose clock is wrong is passed over: what it says of a certificate is no answer.
     assert!(!seen.counts.refused.contains_key("turned-away"), "{:?}", seen.counts);
-    let appended = rounds < ROUNDS || seen.counts.appended > 0;
+    let appended = rounds < ROUNDS_FULL || seen.counts.appended > 0;
     assert!(seen.counts.begun > 0 && appended && seen.counts.read > 0, "{:?}", seen.counts);
 }
 

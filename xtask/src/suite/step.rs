@@ -1,0 +1,216 @@
+//! One step: a program whose output is passed on, counted and timed, and which is ended where it hangs.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, PipeReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::count::Count;
+use super::times::Times;
+use crate::amount::shown_time;
+
+/// A step that takes longer hangs: it is ended, and has failed. Continuous integration has 90 minutes for all of them.
+const STEP_MAX: Duration = Duration::from_secs(30 * 60);
+/// Time between TERM and KILL, and behind KILL.
+const GRACE: Duration = Duration::from_secs(10);
+/// How often it is looked whether a step that says nothing any more has ended.
+const LOOKED_AT_EVERY: Duration = Duration::from_millis(20);
+
+/// Steps that run one behind the other, and what came of them.
+pub(super) struct Steps<'o> {
+    out: &'o mut dyn Write,
+    pub(super) count: Count,
+    pub(super) times: Times,
+}
+
+impl<'o> Steps<'o> {
+    pub(super) fn new(out: &'o mut dyn Write) -> Self {
+        Self { out, count: Count::default(), times: Times::default() }
+    }
+
+    /// Says something between steps.
+    pub(super) fn say(&mut self, words: &[u8]) -> Result<()> {
+        Ok(self.out.write_all(words)?)
+    }
+
+    /// Runs one step and passes its output on. A step that counts no tests counts as one.
+    pub(super) fn run(&mut self, name: &str, command: &mut Command) -> Result<()> {
+        self.run_within((STEP_MAX, GRACE), name, command)
+    }
+
+    fn run_within(&mut self, (limit, grace): (Duration, Duration), name: &str, command: &mut Command) -> Result<()> {
+        writeln!(self.out, "\n==> {name}")?;
+        let started = Instant::now();
+        // Which test program a result is of stands on cargo's other stream.
+        let (reader, writer) = std::io::pipe().context("make a pipe")?;
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut child =
+            command.stdout(writer.try_clone()?).stderr(writer).spawn().with_context(|| format!("start {program}"))?;
+        // The pipe ends when nobody has its other end any more.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut output = Output { lines: lines_of(reader), count: Count::default(), program: String::new() };
+        let mut ended = self.pass_on(&mut output, started + limit)? && waited(&mut child, started + limit)?;
+        let hung = !ended;
+        let mut all = Vec::new();
+        for signal in [Signal::TERM, Signal::KILL] {
+            if ended {
+                break;
+            }
+            // Once more each time: what cleans up starts programs, too.
+            all.extend(with_descendants(child.id()));
+            for pid in &all {
+                // One that has just ended cannot be told.
+                let _ = kill_process(*pid, signal);
+            }
+            let until = Instant::now() + grace;
+            ended = self.pass_on(&mut output, until)? && waited(&mut child, until)?;
+        }
+        // What still holds the pipe has lost its parents, and cannot be found; the other steps do not wait for it.
+        let status = if hung { child.try_wait()? } else { Some(child.wait()?) };
+        let mut count = output.count;
+        if hung {
+            count.failed += 1;
+            writeln!(self.out, "{name}: not done after {}, and ended", shown_time(limit))?;
+        } else if let Some(status) = status.filter(|status| !status.success() && count.failed == 0) {
+            // It broke without naming a test, and that is a failure too.
+            count.failed += 1;
+            writeln!(self.out, "{name}: {status}")?;
+        } else if count == Count::default() {
+            count.passed = 1;
+        }
+        let took = started.elapsed();
+        writeln!(self.out, "==> {name}: {} passed, {} failed, {}", count.passed, count.failed, shown_time(took))?;
+        self.count += count;
+        self.times.add(name, took);
+        Ok(())
+    }
+
+    /// Passes lines on, counts and times them; whether they ended before the time was over.
+    fn pass_on(&mut self, output: &mut Output, until: Instant) -> Result<bool> {
+        loop {
+            match output.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    self.out.write_all(&line)?;
+                    self.out.flush()?;
+                    let line = String::from_utf8_lossy(&line);
+                    output.count += Count::of_line(line.trim_end());
+                    self.times.of_cargo(&mut output.program, &line);
+                }
+                Err(error) => return Ok(error == RecvTimeoutError::Disconnected),
+            }
+        }
+    }
+}
+
+/// What a step says.
+struct Output {
+    lines: Receiver<Vec<u8>>,
+    count: Count,
+    /// The test program of cargo that runs.
+    program: String,
+}
+
+/// The lines of a program's output, as they come.
+fn lines_of(output: PipeReader) -> Receiver<Vec<u8>> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        let mut line = Vec::new();
+        while output.read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
+            if !line.ends_with(b"\n") {
+                line.push(b'\n');
+            }
+            if sender.send(std::mem::take(&mut line)).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}
+
+/// Whether a program has ended before the time was over.
+fn waited(child: &mut Child, until: Instant) -> Result<bool> {
+    loop {
+        if child.try_wait()?.is_some() {
+            return Ok(true);
+        }
+        if Instant::now() >= until {
+            return Ok(false);
+        }
+        thread::sleep(LOOKED_AT_EVERY);
+    }
+}
+
+/// A process, and all that it and they have started.
+fn with_descendants(pid: u32) -> Vec<Pid> {
+    let number = |name: &OsStr| name.to_str().and_then(|name| name.parse::<i32>().ok());
+    // The parent stands second behind the program's name, which is in parentheses and may hold any byte.
+    let parent = |stat: &str| stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<i32>().ok();
+    let running = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
+        let stat = fs::read(entry.path().join("stat")).ok()?;
+        Some((number(&entry.file_name())?, parent(&String::from_utf8_lossy(&stat))?))
+    });
+    let running: Vec<(i32, i32)> = running.collect();
+    let mut found: Vec<i32> = i32::try_from(pid).into_iter().collect();
+    let mut looked_at = 0;
+    while let Some(&parent) = found.get(looked_at) {
+        found.extend(running.iter().filter(|(_, of)| *of == parent).map(|(child, _)| child));
+        looked_at += 1;
+    }
+    found.into_iter().filter_map(Pid::from_raw).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+
+    fn counted(limits: (Duration, Duration), script: &str) -> (Count, String) {
+        let mut said = Vec::new();
+        let mut steps = Steps::new(&mut said);
+        steps.run_within(limits, "step", Command::new("sh").args(["-c", script])).unwrap();
+        let count = steps.count;
+        (count, String::from_utf8(said).unwrap())
+    }
+
+    fn of(passed: u64, failed: u64) -> Count {
+        Count { passed, failed, skipped: 0 }
+    }
+
+    #[test]
+    fn a_step_that_names_no_test_counts_by_its_exit_code() {
+        let shell = |script: &str| counted((STEP_MAX, GRACE), script).0;
+        assert_eq!(shell("true"), of(1, 0));
+        assert_eq!(shell("false"), of(0, 1));
+        assert_eq!(shell("echo ok 1 - a; echo ok 2 - b >&2"), of(2, 0));
+        assert_eq!(shell("echo ok 1 - a; exit 1"), of(1, 1));
+        assert_eq!(shell("echo not ok 1 - a; exit 1"), of(0, 1));
+        assert_eq!(shell("echo 'SKIP it: no kernel'"), Count { skipped: 1, ..Count::default() });
+    }
+
+    /// A hang was told by nobody: continuous integration ended, and with it went what the other steps had to say.
+    #[test]
+    fn a_step_that_hangs_is_ended_with_all_that_it_started_and_has_failed() {
+        let script = "echo ok 1 - a; (sleep 600; echo ok 2 - b) & sleep 600";
+        let started = Instant::now();
+        let (count, said) = counted((Duration::from_millis(300), GRACE), script);
+        assert_eq!(count, of(1, 1));
+        assert!(said.contains("step: not done after") && said.contains("and ended"), "{said}");
+        assert!(started.elapsed() < Duration::from_secs(300), "the processes below it were ended too");
+    }
+
+    #[test]
+    fn nobody_waits_for_a_pipe_that_a_program_without_parents_holds() {
+        let short = Duration::from_millis(100);
+        let started = Instant::now();
+        let (count, _) = counted((short, short), "printf 'ok 1 - a'; (sleep 20 &); exit 0");
+        assert_eq!(count.failed, 1);
+        assert!(started.elapsed() < Duration::from_secs(15), "it did not wait for the one that sleeps");
+    }
+}
